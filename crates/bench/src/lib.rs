@@ -1,0 +1,1 @@
+//! Tank and target: the RPC ping-pong pair.

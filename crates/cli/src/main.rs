@@ -1,0 +1,2 @@
+//! spangap.
+fn main() {}

@@ -1,0 +1,3 @@
+//! Spans in, gaps out: reads OTLP, joins CLIENT with SERVER spans, and keeps per-pair distributions.
+
+pub mod report;

@@ -1,0 +1,350 @@
+//! Every JSON shape that users see, in one place: the API, `spangap gaps --json` and the page share it.
+//! Units end the keys. The page's TypeScript types are held to these by a test.
+
+use serde::{Deserialize, Serialize};
+use spangap_model::Accounting;
+use spangap_model::accounting::Malformed;
+use std::collections::BTreeMap;
+
+/// Quantiles of one distribution. `ci95` is the 95 % confidence interval `[low, high]` of the same quantile:
+/// bucket width and sampling error together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// Calls in the distribution.
+    pub count: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 95th percentile.
+    pub p95_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// Largest value seen.
+    pub max_ns: u64,
+    /// Exact mean.
+    pub mean_ns: u64,
+    /// 95 % interval of the median.
+    pub p50_ci95_ns: [u64; 2],
+    /// 95 % interval of the 99th percentile.
+    pub p99_ci95_ns: [u64; 2],
+}
+
+/// A leg: its distribution, and how far each figure may be off because the hosts' clocks differ.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LegReport {
+    /// The distribution by the midpoint of the clock offset interval.
+    #[serde(flatten)]
+    pub quantiles: Quantiles,
+    /// Half-width of the widest offset interval among these calls: every figure is true to within this.
+    pub bound_ns: u64,
+    /// Mean half-width over these calls.
+    pub bound_mean_ns: u64,
+}
+
+/// One row of the gap table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PairRow {
+    /// Calling service; with `--by client-node` or `server-node`, see `gaps --help`.
+    pub client: String,
+    /// Called service.
+    pub server: String,
+    /// Method, when told apart.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub method: Option<String>,
+    /// Calls in the distributions.
+    pub calls: u64,
+    /// Client duration minus server duration.
+    pub gap: Quantiles,
+    /// Client span durations of the same calls.
+    pub client_duration: Quantiles,
+    /// Server span durations of the same calls.
+    pub server_duration: Quantiles,
+    /// 99th percentile of the client's durations.
+    pub client_p99_ns: u64,
+    /// 99th percentile of the server's durations.
+    pub server_p99_ns: u64,
+    /// Sum of all gaps: what a fix could win.
+    pub lost_ns_total: u64,
+    /// Calls whose server span was the longer one, counted apart.
+    pub negative: u64,
+    /// The same by client status.
+    pub negative_by_status: BTreeMap<String, u64>,
+    /// Calls with more than one attempt, counted apart.
+    pub attempts_over_one: u64,
+    /// Calls excluded for the size of their response.
+    pub excluded_large: u64,
+    /// Client start to server start; absent when no call's clock offset is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub request_leg: Option<LegReport>,
+    /// Server end to client end; absent when no call's clock offset is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub response_leg: Option<LegReport>,
+    /// Time between the arrivals of the two spans at the meter; 1 ms resolution.
+    pub mate_delay: Quantiles,
+    /// Share of the client service's CLIENT spans that found their mate, over the meter's life.
+    pub client_match_ratio: Option<f64>,
+    /// Share of the server service's SERVER spans that found their mate, over the meter's life.
+    pub server_match_ratio: Option<f64>,
+    /// The calls with the largest gap.
+    pub worst: Vec<WorstRow>,
+}
+
+/// One of the worst calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorstRow {
+    /// 32 hex digits.
+    pub trace_id: String,
+    /// 16 hex digits.
+    pub client_span_id: String,
+    /// Client duration minus server duration.
+    pub gap_ns: u64,
+    /// Duration of the CLIENT span.
+    pub client_ns: u64,
+    /// Duration of the SERVER span.
+    pub server_ns: u64,
+    /// Start of the CLIENT span, client clock.
+    pub start_unix_ns: u64,
+    /// How the call ended.
+    pub status: String,
+    /// Client's host, if known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_host: Option<String>,
+    /// Server's host, if known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub server_host: Option<String>,
+    /// Whether both spans are held whole and can be shown.
+    pub whole: bool,
+}
+
+/// What the meter saw and did not see.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Where every span went; sums to `received`.
+    pub spans: SpanCounts,
+    /// Share of settled CLIENT and SERVER spans that found their mate.
+    pub match_ratio: Option<f64>,
+    /// Why spans were malformed.
+    pub malformed: MalformedCounts,
+    /// Time between the arrivals of two mates, all pairs.
+    pub mate_delay: Quantiles,
+    /// Match ratios of each service in both roles.
+    pub services: Vec<ServiceCoverage>,
+    /// Bytes of the store of pending spans now, and its limit.
+    pub pending_bytes: u64,
+    /// The limit of `pending_bytes`.
+    pub pending_bytes_limit: u64,
+    /// Bytes of whole spans held for the worst calls.
+    pub whole_bytes: u64,
+    /// Age of the oldest whole span held: mates later than this lose the first span's attributes.
+    pub whole_span_horizon_ms: u64,
+    /// Requests refused because the meter was overloaded (the sender was told to retry).
+    pub refused_requests: u64,
+    /// Requests that could not be decoded.
+    pub invalid_requests: u64,
+    /// Calls of pairs past the series limit, counted in the pair `other`.
+    pub calls_in_other: u64,
+    /// Joined calls whose legs are unknown: no host name, too few calls between the hosts, or clocks that contradict.
+    pub calls_without_legs: u64,
+    /// Seconds since the meter started.
+    pub uptime_s: u64,
+    /// Stretches of the stored history in which no meter was recording.
+    pub holes: Vec<Hole>,
+    /// What the start of this run found about the end of the last one, in words.
+    pub notes: Vec<String>,
+}
+
+/// Match ratios of one service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServiceCoverage {
+    /// `service.name`.
+    pub service: String,
+    /// CLIENT spans that found their mate.
+    pub client_joined: u64,
+    /// CLIENT spans that did not in time.
+    pub client_unmatched: u64,
+    /// SERVER spans that found their mate.
+    pub server_joined: u64,
+    /// SERVER spans that did not in time.
+    pub server_unmatched: u64,
+}
+
+/// A stretch of time for which nothing was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hole {
+    /// Last moment recorded before.
+    pub from_unix_s: u64,
+    /// First moment recorded after.
+    pub to_unix_s: u64,
+}
+
+/// [`Accounting`] as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // each key is documented at spangap_model::Accounting
+pub struct SpanCounts {
+    pub received: u64,
+    pub joined: u64,
+    pub pending: u64,
+    pub expired_client_only: u64,
+    pub expired_server_only: u64,
+    pub evicted: u64,
+    pub duplicate: u64,
+    pub extra_attempts: u64,
+    pub root: u64,
+    pub other_kind: u64,
+    pub malformed: u64,
+}
+
+impl From<&Accounting> for SpanCounts {
+    fn from(a: &Accounting) -> Self {
+        SpanCounts {
+            received: a.received,
+            joined: a.joined,
+            pending: a.pending,
+            expired_client_only: a.expired_client_only,
+            expired_server_only: a.expired_server_only,
+            evicted: a.evicted,
+            duplicate: a.duplicate,
+            extra_attempts: a.extra_attempts,
+            root: a.root,
+            other_kind: a.other_kind,
+            malformed: a.malformed,
+        }
+    }
+}
+
+/// [`Malformed`] as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // each key is documented at spangap_model::accounting::Malformed
+pub struct MalformedCounts {
+    pub bad_id: u64,
+    pub end_before_start: u64,
+    pub no_time: u64,
+    pub too_long: u64,
+}
+
+impl From<&Malformed> for MalformedCounts {
+    fn from(m: &Malformed) -> Self {
+        MalformedCounts {
+            bad_id: m.bad_id,
+            end_before_start: m.end_before_start,
+            no_time: m.no_time,
+            too_long: m.too_long,
+        }
+    }
+}
+
+/// `GET /api/v1/pairs` and `spangap gaps --json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PairsReport {
+    /// The stretch of time covered, in Unix seconds; both 0 for files.
+    pub from_unix_s: u64,
+    /// End of the stretch.
+    pub to_unix_s: u64,
+    /// Pairs, most time lost first.
+    pub pairs: Vec<PairRow>,
+    /// Where every span went.
+    pub spans: SpanCounts,
+    /// What could not be read; always empty for the service.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub skipped: Vec<Skipped>,
+}
+
+/// A part of a file that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// File name, `-` for standard input.
+    pub file: String,
+    /// Where: `line 7`, `offset 4096`.
+    pub place: String,
+    /// What was found and what was expected.
+    pub reason: String,
+    /// How many spans are lost by it, when it can be told.
+    pub spans: Option<u64>,
+}
+
+/// `GET /api/v1/pair`: one pair over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PairOverTime {
+    /// The whole stretch in one row.
+    pub total: PairRow,
+    /// One point a minute; minutes without calls are absent.
+    pub points: Vec<PairPoint>,
+    /// Latency heatmap of the gap.
+    pub heatmap: Heatmap,
+}
+
+/// One minute of one pair.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PairPoint {
+    /// Start of the minute.
+    pub unix_s: u64,
+    /// Whether the minute can still change.
+    pub open: bool,
+    /// Gap.
+    pub gap: Quantiles,
+    /// Client duration.
+    pub client_duration: Quantiles,
+    /// Server duration.
+    pub server_duration: Quantiles,
+    /// Sum of the gaps.
+    pub lost_ns_total: u64,
+}
+
+/// Counts by minute and bucket.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Heatmap {
+    /// Exponential scale of the buckets (OpenTelemetry `scale`).
+    pub scale: i32,
+    /// Index of the first row of `counts`; bucket `i` is `(2^(i/2^scale), 2^((i+1)/2^scale)]` seconds.
+    pub first_index: i32,
+    /// Upper bounds of the rows in nanoseconds, lowest first.
+    pub upper_bounds_ns: Vec<f64>,
+    /// The columns' minutes.
+    pub unix_s: Vec<u64>,
+    /// `counts[column][row]`.
+    pub counts: Vec<Vec<u64>>,
+}
+
+/// `GET /api/v1/worst`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorstReport {
+    /// Worst calls with their pair, largest gap first.
+    pub calls: Vec<WorstOfPair>,
+}
+
+/// A worst call with the pair it belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorstOfPair {
+    /// Calling service.
+    pub client: String,
+    /// Called service.
+    pub server: String,
+    /// Method, when told apart.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub method: Option<String>,
+    /// The call.
+    #[serde(flatten)]
+    pub call: WorstRow,
+}
+
+/// `GET /api/v1/call`: one call with both spans.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallReport {
+    /// The call in one row.
+    #[serde(flatten)]
+    pub call: WorstOfPair,
+    /// CLIENT span as OTLP JSON: `{"resource": …, "span": …}`; null when it was no longer held.
+    pub client_span: Option<serde_json::Value>,
+    /// SERVER span, likewise.
+    pub server_span: Option<serde_json::Value>,
+}
+
+/// Every error of the API.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ApiError {
+    /// What went wrong and what was expected.
+    pub error: String,
+}

@@ -1,0 +1,12 @@
+//! The vocabulary of spangap: what a duration distribution, a pair of services, a leg and the
+//! accounting of spans *are*. Pure values: nothing here opens a file or a socket, and nothing
+//! here reads a clock.
+
+pub mod accounting;
+pub mod duration;
+pub mod histogram;
+pub mod pair;
+
+pub use accounting::Accounting;
+pub use histogram::Histogram;
+pub use pair::{CallStatus, PairKey, PairStats, WorstCall};

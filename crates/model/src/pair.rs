@@ -1,0 +1,269 @@
+//! A pair of services that call each other, and what is known of its calls over one stretch of time.
+
+use crate::histogram::Histogram;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Name of the pair that takes the calls of all pairs past the series limit.
+pub const OTHER: &str = "other";
+
+/// Who calls whom, and on request which method.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PairKey {
+    /// `service.name` of the CLIENT span's resource.
+    pub client: Arc<str>,
+    /// `service.name` of the SERVER span's resource.
+    pub server: Arc<str>,
+    /// Method, only when the meter was asked to tell methods apart.
+    pub method: Option<Arc<str>>,
+}
+
+/// How a call ended, as its CLIENT span tells it. The most specific thing known wins: gRPC code, then
+/// HTTP status class, then the span's own status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallStatus(u8);
+
+const GRPC_BASE: u8 = 16;
+const GRPC_NAMES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+impl CallStatus {
+    /// The span says nothing about its status.
+    pub const UNSET: CallStatus = CallStatus(0);
+
+    /// From the span's own status code (`Status.code` of OTLP: 1 ok, 2 error).
+    pub fn from_span_code(code: u64) -> Self {
+        CallStatus(if code == 1 || code == 2 { code as u8 } else { 0 })
+    }
+
+    /// From an HTTP response status code; anything outside 100-599 is unset.
+    pub fn from_http(code: u64) -> Self {
+        CallStatus(if (100..600).contains(&code) { (code / 100) as u8 + 2 } else { 0 })
+    }
+
+    /// From a gRPC status code (0 to 16); anything else is `UNKNOWN`, as gRPC itself treats it.
+    pub fn from_grpc(code: u64) -> Self {
+        CallStatus(GRPC_BASE + if code < 17 { code as u8 } else { 2 })
+    }
+
+    /// From a gRPC status name such as `DEADLINE_EXCEEDED`; `None` if it is none.
+    pub fn from_grpc_name(name: &str) -> Option<Self> {
+        GRPC_NAMES.iter().position(|n| *n == name).map(|i| Self::from_grpc(i as u64))
+    }
+
+    /// The stable name used in metrics, JSON and the page.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            1 => "span_ok",
+            2 => "span_error",
+            3 => "http_1xx",
+            4 => "http_2xx",
+            5 => "http_3xx",
+            6 => "http_4xx",
+            7 => "http_5xx",
+            c if (GRPC_BASE..GRPC_BASE + 17).contains(&c) => GRPC_NAMES[(c - GRPC_BASE) as usize],
+            _ => "unset",
+        }
+    }
+
+    /// A number below 64 that stands for this status; [`CallStatus::from_code`] is its inverse.
+    pub fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The status that [`CallStatus::code`] gave this number.
+    pub fn from_code(code: u8) -> Self {
+        CallStatus(code)
+    }
+}
+
+/// One side of a call, kept because the call was among the worst.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptSide {
+    /// Unix time of the span's start in nanoseconds, on its own host's clock.
+    pub start_unix_ns: u64,
+    /// Duration in nanoseconds.
+    pub duration_ns: u64,
+    /// Host the span was taken on (`k8s.node.name`, `host.id` or `host.name`), if it says.
+    pub host: Option<Arc<str>>,
+    /// The whole span when it was still held when its mate came: OTLP `Resource` and `Span` messages.
+    pub whole: Option<WholeSpan>,
+}
+
+/// A span as it was received, in OTLP protobuf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeSpan {
+    /// Encoded `opentelemetry.proto.resource.v1.Resource`.
+    pub resource: Arc<[u8]>,
+    /// Encoded `opentelemetry.proto.trace.v1.Span`.
+    pub span: Box<[u8]>,
+}
+
+/// One of the calls with the largest gap of its pair and window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorstCall {
+    /// Client duration minus server duration, in nanoseconds.
+    pub gap_ns: u64,
+    /// Trace id as sixteen bytes.
+    pub trace_id: [u8; 16],
+    /// Span id of the CLIENT span.
+    pub client_span_id: [u8; 8],
+    /// How the call ended.
+    pub status: CallStatus,
+    /// The CLIENT span.
+    pub client: KeptSide,
+    /// The SERVER span.
+    pub server: KeptSide,
+}
+
+/// What is known of one pair over one stretch of time.
+#[derive(Clone, Debug, Default)]
+pub struct PairStats {
+    /// Client duration minus server duration, for calls with one attempt, not negative, not excluded for size.
+    pub gap: Histogram,
+    /// Client durations of the same calls.
+    pub client: Histogram,
+    /// Server durations of the same calls.
+    pub server: Histogram,
+    /// Client start to server start, by the clock offset's midpoint, of those calls for which it is known.
+    pub request_leg: Histogram,
+    /// Server end to client end, likewise; request and response leg of a call sum to its gap exactly.
+    pub response_leg: Histogram,
+    /// Largest half-width of the clock offset interval among those calls: each leg is true to within this.
+    pub leg_bound_max_ns: u64,
+    /// Sum of the half-widths, for their mean over the calls that have legs.
+    pub leg_bound_sum_ns: u128,
+    /// Time between the arrivals of the two spans, for every joined call; 1 ms resolution.
+    pub mate_delay: Histogram,
+    /// Calls whose server span was longer than the client span, by client status.
+    pub negative: BTreeMap<CallStatus, u64>,
+    /// Calls with more than one SERVER span under the CLIENT span.
+    pub attempts_over_one: u64,
+    /// Calls excluded because their response was over the size limit.
+    pub excluded_large: u64,
+    /// The calls with the largest gap, largest first.
+    pub worst: Vec<WorstCall>,
+}
+
+/// How many worst calls a pair keeps per window.
+pub const WORST_KEPT: usize = 10;
+
+impl PairStats {
+    /// Calls in the main distributions.
+    pub fn calls(&self) -> u64 {
+        self.gap.count()
+    }
+
+    /// All joined calls, whatever class they fell into.
+    pub fn joined_calls(&self) -> u64 {
+        self.calls() + self.negative.values().sum::<u64>() + self.attempts_over_one + self.excluded_large
+    }
+
+    /// Whether nothing at all was seen.
+    pub fn is_empty(&self) -> bool {
+        self.joined_calls() == 0 && self.mate_delay.count() == 0
+    }
+
+    /// Adds everything of `other`; of the worst calls the largest [`WORST_KEPT`] stay.
+    pub fn merge(&mut self, other: &PairStats) {
+        self.gap.merge(&other.gap);
+        self.client.merge(&other.client);
+        self.server.merge(&other.server);
+        self.request_leg.merge(&other.request_leg);
+        self.response_leg.merge(&other.response_leg);
+        self.leg_bound_max_ns = self.leg_bound_max_ns.max(other.leg_bound_max_ns);
+        self.leg_bound_sum_ns += other.leg_bound_sum_ns;
+        self.mate_delay.merge(&other.mate_delay);
+        for (status, n) in &other.negative {
+            *self.negative.entry(*status).or_default() += n;
+        }
+        self.attempts_over_one += other.attempts_over_one;
+        self.excluded_large += other.excluded_large;
+        for call in &other.worst {
+            if self.would_keep(call.gap_ns) {
+                self.keep_worst(call.clone());
+            }
+        }
+    }
+
+    /// Whether a call with this gap would be among the worst; cheap, so that the call is only built if so.
+    #[inline]
+    pub fn would_keep(&self, gap_ns: u64) -> bool {
+        self.worst.len() < WORST_KEPT || self.worst.last().is_some_and(|w| gap_ns > w.gap_ns)
+    }
+
+    /// Puts a call among the worst, and drops the smallest of them if there are too many.
+    pub fn keep_worst(&mut self, call: WorstCall) {
+        // Ties are ordered by trace id so that the list does not depend on the order of arrival.
+        let rank = |w: &WorstCall| (std::cmp::Reverse(w.gap_ns), w.trace_id, w.client_span_id);
+        let at = self.worst.partition_point(|w| rank(w) < rank(&call));
+        self.worst.insert(at, call);
+        self.worst.truncate(WORST_KEPT);
+    }
+
+    /// Takes a call out of the worst list, if it is there.
+    pub fn forget_worst(&mut self, trace_id: &[u8; 16], client_span_id: &[u8; 8]) {
+        self.worst.retain(|w| w.trace_id != *trace_id || w.client_span_id != *client_span_id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(gap_ns: u64, id: u8) -> WorstCall {
+        let side = KeptSide { start_unix_ns: 1, duration_ns: gap_ns, host: None, whole: None };
+        WorstCall {
+            gap_ns,
+            trace_id: [id; 16],
+            client_span_id: [id; 8],
+            status: CallStatus::UNSET,
+            client: side.clone(),
+            server: side,
+        }
+    }
+
+    #[test]
+    fn worst_calls_stay_sorted_and_bounded() {
+        let mut stats = PairStats::default();
+        for i in 0..50u8 {
+            let gap = (i as u64 * 37) % 50;
+            if stats.would_keep(gap) {
+                stats.keep_worst(call(gap, i));
+            }
+        }
+        let gaps: Vec<u64> = stats.worst.iter().map(|w| w.gap_ns).collect();
+        assert_eq!(gaps, (40..50).rev().collect::<Vec<_>>());
+        let top = (stats.worst[0].trace_id, stats.worst[0].client_span_id);
+        stats.forget_worst(&top.0, &top.1);
+        assert_eq!(stats.worst[0].gap_ns, 48);
+    }
+
+    #[test]
+    fn status_codes_keep_their_names() {
+        assert_eq!(CallStatus::from_grpc(4).name(), "DEADLINE_EXCEEDED");
+        assert_eq!(CallStatus::from_grpc_name("UNAVAILABLE"), Some(CallStatus::from_grpc(14)));
+        assert_eq!(CallStatus::from_http(503).name(), "http_5xx");
+        assert_eq!(CallStatus::from_span_code(2).name(), "span_error");
+        for code in 0..64 {
+            assert_eq!(CallStatus::from_code(code).code(), code);
+        }
+    }
+}
