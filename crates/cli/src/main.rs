@@ -1,2 +1,31 @@
-//! spangap.
-fn main() {}
+//! `spangap`: finds where an RPC's time goes between client and server.
+//!
+//! `main` parses, dispatches and alone decides the exit code: 0 done, 1 failed, 2 wrong usage,
+//! 3 done and found something that `--fail-on` asked for.
+
+mod args;
+mod commands;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// What a verb that did its work reports to `main`.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Exit code 0.
+    Done,
+    /// Exit code 3: done, and found what `--fail-on` asked about.
+    Found,
+}
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    match commands::run(cli.verb) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Found) => ExitCode::from(3),
+        Err(error) => {
+            eprintln!("spangap: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

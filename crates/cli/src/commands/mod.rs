@@ -1,0 +1,15 @@
+//! One verb, one file. Each has its raw arguments (`clap`), turns them into validated settings of the
+//! crate that does the work, and prints what came out.
+
+pub mod generate;
+
+use crate::Outcome;
+use crate::args::Verb;
+
+/// Runs one verb to its end.
+pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
+    match verb {
+        Verb::Completions(args) => generate::completions(args),
+        Verb::Man(args) => generate::man(args),
+    }
+}

@@ -1,0 +1,1 @@
+//! The meter's figures for other systems: Prometheus and OTLP metrics.

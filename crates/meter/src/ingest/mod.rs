@@ -1,0 +1,1 @@
+//! Every input format becomes OTLP bytes and goes through one walk.
