@@ -1,5 +1,13 @@
 //! Spans in, gaps out: reads OTLP, joins CLIENT with SERVER spans, and keeps per-pair distributions.
 
+pub mod engine;
 pub mod export;
 pub mod ingest;
+pub mod join;
+pub mod keep;
+pub mod offset;
+pub mod pairs;
+pub mod pending;
+mod prefetch;
 pub mod report;
+pub mod window;

@@ -1,0 +1,410 @@
+//! The meter itself: walk, join, statistics. It does no IO and knows no clock; whoever drives it tells the time.
+
+use crate::ingest::origins::{Interned, Limits, NO_NAME, Origins};
+use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
+use crate::ingest::walk::{Batch, SpanFacts, walk};
+use crate::ingest::wire::WalkError;
+use crate::join::{Half, Join, Joined, Outcome, Retracted, ServiceCounts};
+use crate::offset::Offsets;
+use crate::pairs::{Grouping, PairLimits, Pairs};
+use crate::pending::Key;
+use crate::window::{CallFigures, Minute, Windows};
+use spangap_model::accounting::Malformed;
+use spangap_model::pair::{KeptSide, WholeSpan};
+use spangap_model::{Accounting, Histogram, PairKey, PairStats, WorstCall};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How far ahead of the join an index slot and then its entry are prefetched, in spans.
+const SLOT_AHEAD: usize = 16;
+const ENTRY_AHEAD: usize = 8;
+/// Entries expired under one hold of the lock.
+const EXPIRE_AT_ONCE: usize = 16_384;
+/// After a minute's end plus the time to live nothing of it can change; this much more for late ticks.
+const CLOSE_GRACE_MS: u64 = 2_000;
+/// Closed minutes kept for a collector that is late; beyond this the oldest are dropped.
+const CLOSED_KEPT: usize = 8;
+
+/// Validated settings of the engine.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a half waits for its mate; `None` for as long as there is room.
+    pub join_ttl_ms: Option<u32>,
+    /// Limit of the store of pending halves.
+    pub max_pending_bytes: u64,
+    /// Size of the ring of whole spans.
+    pub keep_bytes: u64,
+    /// Limits of the number of pairs.
+    pub pair_limits: PairLimits,
+    /// What a row stands for.
+    pub grouping: Grouping,
+    /// Calls with a larger response are excluded and counted; `None` for no limit.
+    pub exclude_response_over: Option<u64>,
+    /// Attributes that tell the size of a response.
+    pub response_size_attributes: Vec<String>,
+    /// Unix time of the engine's millisecond 0, in milliseconds.
+    pub epoch_unix_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            join_ttl_ms: Some(15_000),
+            max_pending_bytes: 1 << 30,
+            keep_bytes: 48 << 20,
+            pair_limits: PairLimits { total: 10_000, per_client: 500 },
+            grouping: Grouping::Pair,
+            exclude_response_over: Some(100 << 10),
+            response_size_attributes: RESPONSE_SIZE_ATTRIBUTES.map(String::from).into(),
+            epoch_unix_ms: 0,
+        }
+    }
+}
+
+/// What became of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ingested {
+    /// Spans in the request.
+    pub spans: u64,
+    /// Those of them that cannot be used.
+    pub malformed: Malformed,
+}
+
+/// Figures of the engine that are not of one pair.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    /// Where every span went.
+    pub accounting: Accounting,
+    /// Why spans were malformed.
+    pub malformed: Malformed,
+    /// Services with their counts.
+    pub services: Vec<(Arc<str>, ServiceCounts)>,
+    /// Arrival distance of mates, all pairs.
+    pub mate_delay: Histogram,
+    /// Bytes of the pending store.
+    pub pending_bytes: u64,
+    /// Its limit.
+    pub pending_bytes_limit: u64,
+    /// Size of the ring of whole spans.
+    pub whole_bytes: u64,
+    /// How long ago the oldest span still in the ring arrived; `None` while the ring has never been full.
+    pub whole_span_horizon_ms: Option<u64>,
+    /// Calls counted in pairs `other`.
+    pub calls_in_other: u64,
+    /// Resources, methods and names that found no room.
+    pub names_in_other: u64,
+    /// Calls of the main distributions whose legs are unknown.
+    pub calls_without_legs: u64,
+}
+
+/// Statistics of one pair in one minute.
+#[derive(Clone, Debug)]
+pub struct PairMinute {
+    /// Start of the minute, Unix seconds.
+    pub unix_s: u64,
+    /// Who.
+    pub key: PairKey,
+    /// What.
+    pub stats: PairStats,
+}
+
+/// The engine, shared between threads. One lock, taken once per request.
+#[derive(Debug)]
+pub struct Meter {
+    settings: Settings,
+    interest: Interest,
+    origins: Origins,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    join: Join,
+    pairs: Pairs,
+    windows: Windows,
+    offsets: Offsets,
+    closed: VecDeque<Minute>,
+    calls_in_other: u64,
+    calls_without_legs: u64,
+    /// Bytes of the ring written by certain times, to tell its age.
+    ring_marks: VecDeque<(u64, u64)>,
+    last_sweep_ms: u64,
+}
+
+thread_local! {
+    static BATCH: RefCell<(Batch, Vec<Key>)> = RefCell::default();
+}
+
+impl Meter {
+    /// An empty meter.
+    pub fn new(settings: Settings) -> Meter {
+        let state = State {
+            join: Join::new(settings.max_pending_bytes, settings.keep_bytes, settings.exclude_response_over),
+            pairs: Pairs::new(settings.grouping, settings.pair_limits),
+            windows: Windows::default(),
+            offsets: Offsets::default(),
+            closed: VecDeque::new(),
+            calls_in_other: 0,
+            calls_without_legs: 0,
+            ring_marks: VecDeque::new(),
+            last_sweep_ms: 0,
+        };
+        Meter {
+            interest: Interest::new(settings.grouping == Grouping::Method, &settings.response_size_attributes),
+            origins: Origins::new(Limits::default()),
+            state: Mutex::new(state),
+            settings,
+        }
+    }
+
+    /// The settings it was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a bug; the figures since are still the best there are.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in one `ExportTraceServiceRequest`, received `now_ms` milliseconds after the epoch.
+    ///
+    /// # Errors
+    /// When the request is not well-formed; nothing of it is then counted.
+    pub fn ingest(&self, request: &[u8], now_ms: u64) -> Result<Ingested, WalkError> {
+        BATCH.with_borrow_mut(|(batch, keys)| {
+            walk(request, &self.interest, &self.origins, batch)?;
+            let interned = self.origins.read();
+            let mut state = self.state();
+            let before = state.join.malformed;
+            keys.clear();
+            keys.extend(batch.spans.iter().map(|span| state.join.key(span)));
+            for (i, span) in batch.spans.iter().enumerate() {
+                if let Some(key) = keys.get(i + SLOT_AHEAD) {
+                    state.join.prefetch_slot(*key);
+                }
+                if let Some(key) = keys.get(i + ENTRY_AHEAD) {
+                    state.join.prefetch_entry(*key);
+                }
+                let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
+                match state.join.offer(span, keys[i], bytes, now_ms as u32, &interned) {
+                    Outcome::Counted => {}
+                    Outcome::Joined(call) => state.record(&self.settings, call, span, bytes, now_ms, &interned),
+                    Outcome::Retracted(call) => state.retract(&self.settings, call, span, now_ms),
+                }
+            }
+            let after = state.join.malformed;
+            Ok(Ingested {
+                spans: batch.spans.len() as u64,
+                malformed: Malformed {
+                    bad_id: after.bad_id - before.bad_id,
+                    end_before_start: after.end_before_start - before.end_before_start,
+                    no_time: after.no_time - before.no_time,
+                    too_long: after.too_long - before.too_long,
+                },
+            })
+        })
+    }
+
+    /// Lets time pass: expires halves, closes minutes, forgets what is idle. Call it several times a second.
+    pub fn tick(&self, now_ms: u64) {
+        self.origins.set_now(now_ms);
+        let Some(ttl_ms) = self.settings.join_ttl_ms else { return };
+        loop {
+            let interned = self.origins.read();
+            if !self.state().join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, &interned) {
+                break;
+            }
+        }
+        let mut state = self.state();
+        state.mark_ring(now_ms);
+        let safe_ms = now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS);
+        let safe_minute = minute(&self.settings, safe_ms);
+        while let Some(closed) = state.windows.close_before(safe_minute) {
+            if state.closed.len() >= CLOSED_KEPT {
+                state.closed.pop_front();
+            }
+            state.closed.push_back(closed);
+        }
+        if now_ms >= state.last_sweep_ms + 60_000 {
+            state.last_sweep_ms = now_ms;
+            state.offsets.sweep(now_ms);
+            drop(state);
+            // Nothing refers to an origin longer than the time to live after it was last seen.
+            self.origins.sweep(2 * ttl_ms as u64 + 60_000);
+        }
+    }
+
+    /// Removes and returns the closed minutes since the last call, and a copy of the open ones.
+    pub fn take_minutes(&self) -> Vec<PairMinute> {
+        let mut state = self.state();
+        let closed = std::mem::take(&mut state.closed);
+        let named = |minute: &Minute| state.named(minute);
+        closed.iter().flat_map(named).chain(state.windows.open().flat_map(named)).collect()
+    }
+
+    /// A copy of the minutes not yet taken by [`Meter::take_minutes`] or still open.
+    pub fn open_minutes(&self) -> Vec<PairMinute> {
+        let state = self.state();
+        state.closed.iter().chain(state.windows.open()).flat_map(|minute| state.named(minute)).collect()
+    }
+
+    /// Everything since the start, per pair.
+    pub fn totals(&self) -> Vec<(PairKey, PairStats)> {
+        let state = self.state();
+        let totals = state.windows.totals();
+        state.pairs.keys().iter().cloned().zip(totals).filter(|(_, stats)| !stats.is_empty()).collect()
+    }
+
+    /// What is not of one pair.
+    pub fn overview(&self) -> Overview {
+        let interned = self.origins.read();
+        let state = self.state();
+        let mut mate_delay = Histogram::new();
+        for stats in state.windows.totals() {
+            mate_delay.merge(&stats.mate_delay);
+        }
+        let services = state.join.services.iter().enumerate().filter(|(_, c)| **c != ServiceCounts::default());
+        let services = services.filter_map(|(i, c)| Some((interned.name(i as u32)?.clone(), *c))).collect();
+        let horizon = state.ring_marks.front().zip(state.ring_marks.back());
+        Overview {
+            accounting: state.join.accounting,
+            malformed: state.join.malformed,
+            services,
+            mate_delay,
+            pending_bytes: state.join.pending().bytes() as u64,
+            pending_bytes_limit: state.join.pending().max_bytes() as u64,
+            whole_bytes: state.join.keep().bytes() as u64,
+            whole_span_horizon_ms: horizon
+                .filter(|(_, last)| last.0 > state.join.keep().bytes() as u64)
+                .map(|(first, last)| last.1 - first.1),
+            calls_in_other: state.calls_in_other,
+            names_in_other: interned.overflowed,
+            calls_without_legs: state.calls_without_legs,
+        }
+    }
+}
+
+impl State {
+    fn named(&self, minute: &Minute) -> Vec<PairMinute> {
+        let pairs = minute.pairs.iter().enumerate().filter(|(_, stats)| !stats.is_empty());
+        pairs
+            .map(|(number, stats)| PairMinute {
+                unix_s: minute.minute * 60,
+                key: self.pairs.key(number as u32).clone(),
+                stats: stats.clone(),
+            })
+            .collect()
+    }
+
+    #[inline]
+    fn record(
+        &mut self,
+        settings: &Settings,
+        call: Joined,
+        arriving: &SpanFacts,
+        bytes: &[u8],
+        now_ms: u64,
+        interned: &Interned,
+    ) {
+        let client = interned.origin(call.client.origin);
+        let server = interned.origin(call.server.origin);
+        let pair = self.pairs.number(client, server, interned);
+        let mut figures = CallFigures {
+            client_ns: call.client.duration_ns,
+            server_ns: call.server.duration_ns,
+            status: call.status,
+            large: call.large,
+            request_leg_ns: None,
+        };
+        let gap_ns = if call.many_attempts { None } else { figures.gap_ns() };
+        let mut bound_ns = 0;
+        if gap_ns.is_some() {
+            let known = client.host != NO_NAME && server.host != NO_NAME;
+            let legs = known.then(|| legs(&mut self.offsets, (client.host, server.host), &call, now_ms)).flatten();
+            match legs {
+                Some(legs) => {
+                    figures.request_leg_ns = Some(legs.request_ns);
+                    bound_ns = legs.bound_ns;
+                }
+                None => self.calls_without_legs += 1,
+            }
+        }
+        self.calls_in_other += self.pairs.is_other(pair) as u64;
+        let waited_ms = (now_ms as u32).wrapping_sub(call.first_arrival_ms);
+        let minute = minute(settings, now_ms.saturating_sub(waited_ms as u64));
+        let stats = self.windows.stats(minute, pair);
+        stats.mate_delay.record(waited_ms as u64 * 1_000_000);
+        if call.many_attempts {
+            stats.attempts_over_one += 1;
+        } else {
+            figures.record(stats);
+        }
+        if figures.request_leg_ns.is_some() {
+            stats.leg_bound_max_ns = stats.leg_bound_max_ns.max(bound_ns);
+            stats.leg_bound_sum_ns += bound_ns as u128;
+        }
+        if let Some(gap_ns) = gap_ns
+            && stats.would_keep(gap_ns)
+        {
+            let side = |half: &Half| {
+                let origin = interned.origin(half.origin);
+                let span = half.kept.map_or(Some(bytes), |kept| self.join.keep().get(kept));
+                KeptSide {
+                    start_unix_ns: half.start_ns,
+                    duration_ns: half.duration_ns,
+                    host: interned.name(origin.host).cloned(),
+                    whole: span.map(|span| WholeSpan { resource: origin.resource.clone(), span: span.into() }),
+                }
+            };
+            stats.keep_worst(WorstCall {
+                gap_ns,
+                trace_id: arriving.trace_id(),
+                client_span_id: client_span_id(arriving),
+                status: call.status,
+                client: side(&call.client),
+                server: side(&call.server),
+            });
+        }
+        self.join.remember(call.position, pair, figures.request_leg_ns);
+    }
+
+    #[cold]
+    fn retract(&mut self, settings: &Settings, call: Retracted, attempt: &SpanFacts, now_ms: u64) {
+        let waited_ms = (now_ms as u32).wrapping_sub(call.first_arrival_ms);
+        let minute = minute(settings, now_ms.saturating_sub(waited_ms as u64));
+        let stats = self.windows.stats(minute, call.pair);
+        call.figures.retract(stats);
+        stats.attempts_over_one += 1;
+        stats.forget_worst(&attempt.trace_id(), &client_span_id(attempt));
+    }
+
+    /// Notes how far the ring has been written by now, and drops the notes of what has been overwritten.
+    fn mark_ring(&mut self, now_ms: u64) {
+        let written = self.join.keep().written_bytes();
+        let held_from = written.saturating_sub(self.join.keep().bytes() as u64);
+        self.ring_marks.push_back((written, now_ms));
+        while self.ring_marks.front().is_some_and(|mark| mark.0 < held_from) || self.ring_marks.len() > 4096 {
+            self.ring_marks.pop_front();
+        }
+    }
+}
+
+fn minute(settings: &Settings, ms: u64) -> u64 {
+    (settings.epoch_unix_ms + ms) / 60_000
+}
+
+/// The CLIENT span's id as it was on the wire, from either half.
+fn client_span_id(span: &SpanFacts) -> [u8; 8] {
+    use crate::ingest::walk::Kind;
+    if span.kind == Kind::Client { span.span.to_ne_bytes() } else { span.parent.to_ne_bytes() }
+}
+
+fn legs(offsets: &mut Offsets, hosts: (u32, u32), call: &Joined, now_ms: u64) -> Option<crate::offset::Legs> {
+    let end = |half: &Half| i64::try_from(half.start_ns.checked_add(half.duration_ns)?).ok();
+    let start = |half: &Half| i64::try_from(half.start_ns).ok();
+    let d1 = start(&call.server)?.checked_sub(start(&call.client)?)?;
+    let d2 = end(&call.client)?.checked_sub(end(&call.server)?)?;
+    offsets.split(hosts, d1, d2, now_ms)
+}

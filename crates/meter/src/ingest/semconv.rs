@@ -1,0 +1,291 @@
+//! The attributes that matter to the join, by their old and their new names in the semantic conventions.
+//!
+//! Status: `rpc.grpc.status_code` (until 1.37), `rpc.response.status_code` (since), `http.response.status_code`,
+//! `http.status_code` (until 1.20). Response size: no settled attribute, so a configurable list, and the
+//! `message` / `rpc.message` events of the gRPC instrumentations. Method: `rpc.method` with `rpc.service`,
+//! else `http.route` with the HTTP method, else the span's name.
+
+use super::walk::Kind;
+use super::wire::{Cursor, LEN, WalkError};
+use spangap_model::CallStatus;
+use std::borrow::Cow;
+
+/// Attributes of a CLIENT or SERVER span that tell the size of the response, looked at unless told otherwise.
+pub const RESPONSE_SIZE_ATTRIBUTES: [&str; 7] = [
+    "http.response.body.size",
+    "http.response.size",
+    "http.response_content_length",
+    "http.response_content_length_uncompressed",
+    "rpc.response.size",
+    "rpc.client.response.size",
+    "rpc.server.response.size",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    GrpcStatus,
+    HttpStatus,
+    ResponseSize,
+    RpcMethod,
+    RpcService,
+    HttpRoute,
+    HttpMethod,
+}
+
+/// Which attributes the walk looks at.
+#[derive(Clone, Debug)]
+pub struct Interest {
+    /// Whether methods are told apart.
+    pub methods: bool,
+    /// Bit n is set when some name of interest has n bytes: most attributes are dismissed by their length.
+    lengths: u64,
+    names: Vec<(Box<[u8]>, Meaning)>,
+}
+
+impl Interest {
+    /// Looks at status and size attributes, and at methods when `methods` is set. Names of 64 bytes or more
+    /// are not found.
+    pub fn new(methods: bool, response_size_attributes: &[impl AsRef<str>]) -> Interest {
+        let mut names = vec![
+            ("rpc.grpc.status_code", Meaning::GrpcStatus),
+            ("rpc.response.status_code", Meaning::GrpcStatus),
+            ("http.response.status_code", Meaning::HttpStatus),
+            ("http.status_code", Meaning::HttpStatus),
+        ];
+        names.extend(response_size_attributes.iter().map(|name| (name.as_ref(), Meaning::ResponseSize)));
+        if methods {
+            names.extend([
+                ("rpc.method", Meaning::RpcMethod),
+                ("rpc.service", Meaning::RpcService),
+                ("http.route", Meaning::HttpRoute),
+                ("http.request.method", Meaning::HttpMethod),
+                ("http.method", Meaning::HttpMethod),
+            ]);
+        }
+        let lengths = names.iter().filter(|(n, _)| n.len() < 64).fold(0, |bits, (n, _)| bits | 1u64 << n.len());
+        let names = names.into_iter().map(|(n, meaning)| (n.as_bytes().into(), meaning)).collect();
+        Interest { methods, lengths, names }
+    }
+
+    /// Looks at one attribute (a `KeyValue` from `from` to the end of `buf`) and notes what it means.
+    #[inline]
+    pub fn attribute(&self, buf: &[u8], from: usize, seen: &mut Seen) -> Result<(), WalkError> {
+        // Every encoder known writes the key first, with a one-byte length.
+        if let [0x0a, len, ..] = buf[from..]
+            && len < 64
+            && self.lengths >> len & 1 == 0
+        {
+            return Ok(());
+        }
+        self.attribute_of_some_length(buf, from, seen)
+    }
+
+    fn attribute_of_some_length(&self, buf: &[u8], from: usize, seen: &mut Seen) -> Result<(), WalkError> {
+        let (key, value) = key_value(buf, from)?;
+        let Some((_, meaning)) = self.names.iter().find(|(name, _)| **name == buf[key.0..key.1]) else {
+            return Ok(());
+        };
+        let value = any_value(&buf[..value.1], value.0)?;
+        match meaning {
+            Meaning::GrpcStatus => match value {
+                Value::Int(code) => seen.grpc = Some(CallStatus::from_grpc(code)),
+                Value::Text(from, to) => {
+                    let text = String::from_utf8_lossy(&buf[from as usize..to as usize]);
+                    let code = text.parse().map(CallStatus::from_grpc).ok();
+                    seen.grpc = code.or_else(|| CallStatus::from_grpc_name(&text)).or(seen.grpc);
+                }
+                Value::Other => {}
+            },
+            Meaning::HttpStatus => seen.http_status = value.as_number(buf).unwrap_or(seen.http_status),
+            Meaning::ResponseSize => {
+                seen.response_bytes = seen.response_bytes.max(value.as_number(buf).unwrap_or(0));
+            }
+            Meaning::RpcMethod => seen.rpc_method = value.as_text(),
+            Meaning::RpcService => seen.rpc_service = value.as_text(),
+            Meaning::HttpRoute => seen.http_route = value.as_text(),
+            Meaning::HttpMethod => seen.http_method = value.as_text(),
+        }
+        Ok(())
+    }
+
+    /// Looks at one event for the size of a message sent or received.
+    pub fn event(&self, buf: &[u8], from: usize, seen: &mut Seen) -> Result<(), WalkError> {
+        let mut is_message = false;
+        let (mut sent, mut size) = (None, 0);
+        let mut fields = Cursor::at(buf, from);
+        while let Some((field, wire)) = fields.tag()? {
+            match (field, wire) {
+                (2, LEN) => {
+                    let (from, to) = fields.len_range()?;
+                    is_message = matches!(&buf[from..to], b"message" | b"rpc.message");
+                }
+                (3, LEN) => {
+                    let (from, to) = fields.len_range()?;
+                    let (key, value) = key_value(&buf[..to], from)?;
+                    let value = any_value(&buf[..value.1], value.0)?;
+                    match &buf[key.0..key.1] {
+                        b"message.type" | b"rpc.message.type" => {
+                            if let Value::Text(from, to) = value {
+                                sent = Some(buf[from as usize..to as usize].eq_ignore_ascii_case(b"SENT"));
+                            }
+                        }
+                        b"message.uncompressed_size" | b"rpc.message.uncompressed_size" => {
+                            size = value.as_number(buf).unwrap_or(0);
+                        }
+                        _ => {}
+                    }
+                }
+                _ => fields.skip(field, wire)?,
+            }
+        }
+        if is_message {
+            match sent {
+                Some(true) => seen.sent_bytes += size,
+                Some(false) => seen.received_bytes += size,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A range of the request: a text that is read only if needed.
+type Range = (u32, u32);
+
+/// What the attributes and events of one span told.
+#[derive(Default, Debug)]
+pub struct Seen {
+    grpc: Option<CallStatus>,
+    http_status: u64,
+    response_bytes: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+    rpc_method: Range,
+    rpc_service: Range,
+    http_route: Range,
+    http_method: Range,
+    /// The span's name.
+    pub name: Range,
+}
+
+impl Seen {
+    /// The most specific status known.
+    #[inline]
+    pub fn status(&self, span_code: u64) -> CallStatus {
+        match self.grpc {
+            Some(status) => status,
+            None if self.http_status != 0 => CallStatus::from_http(self.http_status),
+            None => CallStatus::from_span_code(span_code),
+        }
+    }
+
+    /// Size of the response: an attribute's, else what the client received or the server sent.
+    #[inline]
+    pub fn response_bytes(&self, kind: Kind) -> u64 {
+        let by_events = match kind {
+            Kind::Client => self.received_bytes,
+            Kind::Server => self.sent_bytes,
+            Kind::Other => 0,
+        };
+        self.response_bytes.max(by_events)
+    }
+
+    /// The method, as far as it can be told.
+    pub fn method<'a>(&self, buf: &'a [u8]) -> Cow<'a, str> {
+        let text = |range: Range| String::from_utf8_lossy(&buf[range.0 as usize..range.1 as usize]);
+        let is_set = |range: Range| range.1 > range.0;
+        if is_set(self.rpc_method) {
+            // Since semantic conventions 1.38 rpc.method carries the service too.
+            let method = text(self.rpc_method);
+            return match is_set(self.rpc_service) && !method.contains('/') {
+                true => format!("{}/{method}", text(self.rpc_service)).into(),
+                false => method,
+            };
+        }
+        if is_set(self.http_route) {
+            return match is_set(self.http_method) {
+                true => format!("{} {}", text(self.http_method), text(self.http_route)).into(),
+                false => text(self.http_route),
+            };
+        }
+        text(self.name)
+    }
+}
+
+enum Value {
+    Int(u64),
+    Text(u32, u32),
+    Other,
+}
+
+impl Value {
+    fn as_number(&self, buf: &[u8]) -> Option<u64> {
+        match *self {
+            Value::Int(n) => Some(n),
+            Value::Text(from, to) => {
+                std::str::from_utf8(&buf[from as usize..to as usize]).ok().and_then(|t| t.parse().ok())
+            }
+            Value::Other => None,
+        }
+    }
+
+    fn as_text(&self) -> Range {
+        match *self {
+            Value::Text(from, to) => (from, to),
+            _ => (0, 0),
+        }
+    }
+}
+
+/// Ranges of key and value of a `KeyValue`.
+pub(super) type KeyValueRanges = ((usize, usize), (usize, usize));
+
+/// Finds key and value of a `KeyValue` message from `from` to the end of `buf`.
+pub(super) fn key_value(buf: &[u8], from: usize) -> Result<KeyValueRanges, WalkError> {
+    let (mut key, mut value) = ((from, from), (from, from));
+    let mut fields = Cursor::at(buf, from);
+    while let Some((field, wire)) = fields.tag()? {
+        match (field, wire) {
+            (1, LEN) => key = fields.len_range()?,
+            (2, LEN) => value = fields.len_range()?,
+            (1 | 2, _) => return Err(fields.expected("a length-delimited KeyValue field")),
+            _ => fields.skip(field, wire)?,
+        }
+    }
+    Ok((key, value))
+}
+
+/// Reads an `AnyValue` from `from` to the end of `buf`; the last field wins, as in any `oneof`.
+fn any_value(buf: &[u8], from: usize) -> Result<Value, WalkError> {
+    let mut value = Value::Other;
+    let mut fields = Cursor::at(buf, from);
+    while let Some((field, wire)) = fields.tag()? {
+        match (field, wire) {
+            (1, LEN) => {
+                let (from, to) = fields.len_range()?;
+                value = Value::Text(from as u32, to as u32);
+            }
+            (3, 0) => {
+                let n = fields.varint()?;
+                value = if n > i64::MAX as u64 { Value::Other } else { Value::Int(n) };
+            }
+            (1 | 3, _) => return Err(fields.expected("an AnyValue field of its own wire type")),
+            _ => {
+                fields.skip(field, wire)?;
+                if (2..=8).contains(&field) {
+                    value = Value::Other;
+                }
+            }
+        }
+    }
+    Ok(value)
+}
+
+/// The text of a `KeyValue`'s value, when it is a text.
+pub(super) fn text_value(buf: &[u8], from: usize) -> Result<Option<String>, WalkError> {
+    Ok(match any_value(buf, from)? {
+        Value::Text(from, to) => Some(String::from_utf8_lossy(&buf[from as usize..to as usize]).into_owned()),
+        Value::Int(n) => Some(n.to_string()),
+        Value::Other => None,
+    })
+}

@@ -1,0 +1,265 @@
+//! The OTLP wire format, read in place: an `ExportTraceServiceRequest` becomes a [`Batch`] of span facts.
+//!
+//! A full decode costs several times the join that follows, so only what the join needs is read and every
+//! other field is stepped over. The differential oracle is prost with opentelemetry-proto: whatever prost
+//! accepts, the walk accepts with the same facts; it does not look inside fields it steps over, so it accepts
+//! some messages that prost refuses (such as invalid UTF-8 in an attribute).
+//!
+//! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and `common/v1/common.proto`.
+
+use super::semconv::{self, Interest};
+use super::wire::{Cursor, LEN, WalkError};
+use spangap_model::CallStatus;
+
+/// What the join needs to know of one span. Ids are native-endian reads of the wire bytes: equal or not is
+/// all that is asked of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanFacts {
+    /// Trace id, sixteen bytes as two words.
+    pub trace: [u64; 2],
+    /// Span id.
+    pub span: u64,
+    /// Parent's span id; zero for none.
+    pub parent: u64,
+    /// Start, Unix nanoseconds on the span's own host; zero for missing.
+    pub start_ns: u64,
+    /// End, Unix nanoseconds on the span's own host; zero for missing.
+    pub end_ns: u64,
+    /// Size of the response in bytes, as far as an attribute or event tells; zero for unknown.
+    pub response_bytes: u64,
+    /// What [`Origins`](super::origins::Origins) calls the span's resource (and method).
+    pub origin: u32,
+    /// Where the `Span` message starts in the request.
+    pub offset: u32,
+    /// Its length in bytes.
+    pub len: u32,
+    /// What kind of span it is.
+    pub kind: Kind,
+    /// How the call ended.
+    pub status: CallStatus,
+    /// A trace id that is not 16 bytes, a span id that is not 8 bytes, or one that is all zero.
+    pub bad_id: bool,
+}
+
+impl SpanFacts {
+    /// Trace id as it was on the wire.
+    pub fn trace_id(&self) -> [u8; 16] {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&self.trace[0].to_ne_bytes());
+        id[8..].copy_from_slice(&self.trace[1].to_ne_bytes());
+        id
+    }
+}
+
+/// The kinds that matter here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// INTERNAL, PRODUCER, CONSUMER, unspecified and unknown.
+    #[default]
+    Other,
+    /// SPAN_KIND_CLIENT
+    Client,
+    /// SPAN_KIND_SERVER
+    Server,
+}
+
+/// Spans of one request, and whatever of its attributes the walk was asked for.
+#[derive(Default, Debug)]
+pub struct Batch {
+    /// In the order of the request.
+    pub spans: Vec<SpanFacts>,
+}
+
+/// Where the walk leaves resources and methods; returns the number that stands for them.
+pub trait OriginSink {
+    /// Interns an encoded `Resource`.
+    fn resource(&self, encoded: &[u8]) -> u32;
+    /// Interns a method of that resource; only called when methods are told apart.
+    fn method(&self, resource: u32, method: &str) -> u32;
+}
+
+/// Reads one request into `batch`, which is emptied first.
+///
+/// # Errors
+/// [`WalkError`] with the offset and what was expected there; `batch` is then not to be used.
+pub fn walk(
+    request: &[u8],
+    interest: &Interest,
+    origins: &impl OriginSink,
+    batch: &mut Batch,
+) -> Result<(), WalkError> {
+    batch.spans.clear();
+    if u32::try_from(request.len()).is_err() {
+        return Err(WalkError { offset: 0, expected: "a request below 4 GiB" });
+    }
+    let mut top = Cursor::new(request);
+    while let Some((field, wire)) = top.tag()? {
+        match (field, wire) {
+            (1, LEN) => {
+                let (start, end) = top.len_range()?;
+                resource_spans(&request[..end], start, interest, origins, batch)?;
+            }
+            (1, _) => return Err(top.expected("ResourceSpans as a length-delimited field")),
+            _ => top.skip(field, wire)?,
+        }
+    }
+    Ok(())
+}
+
+fn resource_spans(
+    buf: &[u8],
+    start: usize,
+    interest: &Interest,
+    origins: &impl OriginSink,
+    batch: &mut Batch,
+) -> Result<(), WalkError> {
+    // The resource may come after the spans on the wire, so it is looked for first; that only steps over
+    // the two or three fields of this message.
+    let mut resource: Option<(usize, usize)> = None;
+    let mut merged = Vec::new();
+    let mut fields = Cursor::at(buf, start);
+    while let Some((field, wire)) = fields.tag()? {
+        match (field, wire) {
+            (1, LEN) => {
+                let (from, to) = fields.len_range()?;
+                // A repeated message field merges, and concatenation is how protobuf merges.
+                if let Some((first, last)) = resource {
+                    if merged.is_empty() {
+                        merged.extend_from_slice(&buf[first..last]);
+                    }
+                    merged.extend_from_slice(&buf[from..to]);
+                }
+                resource = Some((from, to));
+            }
+            (1, _) => return Err(fields.expected("Resource as a length-delimited field")),
+            _ => fields.skip(field, wire)?,
+        }
+    }
+    let encoded = match resource {
+        _ if !merged.is_empty() => &merged[..],
+        Some((from, to)) => &buf[from..to],
+        None => &[],
+    };
+    let resource = origins.resource(encoded);
+
+    let mut fields = Cursor::at(buf, start);
+    while let Some((field, wire)) = fields.tag()? {
+        match (field, wire) {
+            (2, LEN) => {
+                let (from, to) = fields.len_range()?;
+                let mut scope = Cursor::at(&buf[..to], from);
+                while let Some((field, wire)) = scope.tag()? {
+                    match (field, wire) {
+                        (2, LEN) => {
+                            let (from, to) = scope.len_range()?;
+                            let facts = span(&buf[..to], from, resource, interest, origins)?;
+                            batch.spans.push(facts);
+                        }
+                        (2, _) => return Err(scope.expected("Span as a length-delimited field")),
+                        _ => scope.skip(field, wire)?,
+                    }
+                }
+            }
+            (2, _) => return Err(fields.expected("ScopeSpans as a length-delimited field")),
+            _ => fields.skip(field, wire)?,
+        }
+    }
+    Ok(())
+}
+
+fn span(
+    buf: &[u8],
+    start: usize,
+    resource: u32,
+    interest: &Interest,
+    origins: &impl OriginSink,
+) -> Result<SpanFacts, WalkError> {
+    let mut facts = SpanFacts {
+        origin: resource,
+        offset: start as u32,
+        len: (buf.len() - start) as u32,
+        ..SpanFacts::default()
+    };
+    let (mut trace_len, mut span_len, mut parent_len) = (0, 0, 0);
+    let mut span_code = 0;
+    let mut seen = semconv::Seen::default();
+    let mut fields = Cursor::at(buf, start);
+    while let Some((field, wire)) = fields.tag()? {
+        match (field, wire) {
+            (9, LEN) => {
+                let (from, to) = fields.len_range()?;
+                interest.attribute(&buf[..to], from, &mut seen)?;
+            }
+            (1, LEN) => {
+                let (from, to) = fields.len_range()?;
+                trace_len = to - from;
+                facts.trace = match trace_len {
+                    16 => [word(&buf[from..from + 8]), word(&buf[from + 8..to])],
+                    _ => [0, 0],
+                };
+            }
+            (2, LEN) => {
+                let (from, to) = fields.len_range()?;
+                span_len = to - from;
+                facts.span = if span_len == 8 { word(&buf[from..to]) } else { 0 };
+            }
+            (4, LEN) => {
+                let (from, to) = fields.len_range()?;
+                parent_len = to - from;
+                facts.parent = if parent_len == 8 { word(&buf[from..to]) } else { 0 };
+            }
+            (6, 0) => {
+                facts.kind = match fields.varint()? as i32 {
+                    2 => Kind::Server,
+                    3 => Kind::Client,
+                    _ => Kind::Other,
+                }
+            }
+            (7, 1) => facts.start_ns = fields.fixed64()?,
+            (8, 1) => facts.end_ns = fields.fixed64()?,
+            (11, LEN) => {
+                let (from, to) = fields.len_range()?;
+                interest.event(&buf[..to], from, &mut seen)?;
+            }
+            (15, LEN) => {
+                let (from, to) = fields.len_range()?;
+                let mut status = Cursor::at(&buf[..to], from);
+                while let Some((field, wire)) = status.tag()? {
+                    match (field, wire) {
+                        (3, 0) => span_code = status.varint()?,
+                        _ => status.skip(field, wire)?,
+                    }
+                }
+            }
+            (5, LEN) => {
+                let (from, to) = fields.len_range()?;
+                seen.name = (from as u32, to as u32);
+            }
+            (1 | 2 | 4 | 5 | 9 | 11 | 15, _) => {
+                return Err(fields.expected("a length-delimited Span field"));
+            }
+            (6, _) => return Err(fields.expected("Span.kind as a varint")),
+            (7 | 8, _) => return Err(fields.expected("a Span time as fixed64")),
+            _ => fields.skip(field, wire)?,
+        }
+    }
+    facts.bad_id = trace_len != 16
+        || span_len != 8
+        || (parent_len != 8 && parent_len != 0)
+        || facts.trace == [0, 0]
+        || facts.span == 0;
+    facts.status = seen.status(span_code);
+    facts.response_bytes = seen.response_bytes(facts.kind);
+    if interest.methods && facts.kind != Kind::Other {
+        let method = seen.method(buf);
+        facts.origin = origins.method(resource, &method);
+    }
+    Ok(facts)
+}
+
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    let mut id = [0; 8];
+    id.copy_from_slice(bytes);
+    u64::from_ne_bytes(id)
+}

@@ -1,0 +1,392 @@
+//! What a span does to the pending store: the state machine of the join.
+//!
+//! The key of a call is (trace id, CLIENT span id), which the SERVER span carries as its parent. An entry starts
+//! as one half. When the mate comes it becomes the memory of the joined call and stays until its time to live
+//! ends: a resent span is then a duplicate, and a further SERVER span an attempt, which takes the call out of the
+//! main distributions again. Each further attempt leaves an entry of its own, so that it too is known if resent.
+
+use crate::ingest::origins::Interned;
+use crate::ingest::walk::{Kind, SpanFacts};
+use crate::keep::Keep;
+use crate::pending::{Entry, Key, KeyMaker, Pending, Position};
+use crate::window::CallFigures;
+use spangap_model::accounting::Malformed;
+use spangap_model::{Accounting, CallStatus};
+
+/// One side of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Half {
+    /// Start on its own host's clock.
+    pub start_ns: u64,
+    /// Duration.
+    pub duration_ns: u64,
+    /// Its origin.
+    pub origin: u32,
+    /// Where its bytes are kept; `None` for the half that has just arrived, whose bytes are in the request.
+    pub kept: Option<u32>,
+}
+
+/// A call both halves of which are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The call's entry, for [`Join::remember`].
+    pub position: Position,
+    /// Arrival of the first half, milliseconds modulo 2^32.
+    pub first_arrival_ms: u32,
+    /// The CLIENT span.
+    pub client: Half,
+    /// The SERVER span.
+    pub server: Half,
+    /// As the CLIENT span tells it.
+    pub status: CallStatus,
+    /// Either side told of a response over the limit.
+    pub large: bool,
+    /// More than one SERVER span has come before the CLIENT span.
+    pub many_attempts: bool,
+}
+
+/// A joined call that turned out to have more than one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retracted {
+    /// Arrival of the first half, milliseconds modulo 2^32.
+    pub first_arrival_ms: u32,
+    /// Number of its pair.
+    pub pair: u32,
+    /// What had been recorded.
+    pub figures: CallFigures,
+}
+
+/// What there is to do after a span was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing.
+    Counted,
+    /// Record the call, then [`Join::remember`] it.
+    Joined(Joined),
+    /// Take the call out of the distributions and count it as one with several attempts.
+    Retracted(Retracted),
+}
+
+/// Matched and unmatched spans of one service, in both roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceCounts {
+    /// CLIENT spans that found their mate.
+    pub client_joined: u64,
+    /// CLIENT spans that did not in time, or were evicted.
+    pub client_unmatched: u64,
+    /// SERVER spans that found their mate.
+    pub server_joined: u64,
+    /// SERVER spans that did not in time, or were evicted.
+    pub server_unmatched: u64,
+}
+
+const DURATION_BITS: u32 = 48;
+const DURATION_MASK: u64 = (1 << DURATION_BITS) - 1;
+const HAS_CLIENT: u64 = 1 << 48;
+const HAS_SERVER: u64 = 1 << 49;
+const MANY: u64 = 1 << 50;
+const LARGE: u64 = 1 << 51;
+const ATTEMPT: u64 = 1 << 52;
+const HAS_LEG: u64 = 1 << 53;
+const STATUS_SHIFT: u32 = 54;
+const STATUS_MASK: u64 = 0x3f << STATUS_SHIFT;
+/// Mixed into the trace id of an attempt's own entry, so that it cannot meet a call's key.
+const ATTEMPT_SALT: u64 = 0x5bd1_e995_9d1b_54a5;
+
+/// The join: pending halves, kept bytes, and the accounting of every span.
+#[derive(Debug)]
+pub struct Join {
+    pending: Pending,
+    keep: Keep,
+    keys: KeyMaker,
+    large_over: u64,
+    /// Where every span went.
+    pub accounting: Accounting,
+    /// Why spans were malformed.
+    pub malformed: Malformed,
+    /// By name number of the service.
+    pub services: Vec<ServiceCounts>,
+}
+
+impl Join {
+    /// An empty join. Responses over `large_over` bytes make a call large; `None` for no limit.
+    pub fn new(max_pending_bytes: u64, keep_bytes: u64, large_over: Option<u64>) -> Join {
+        Join {
+            pending: Pending::new(max_pending_bytes),
+            keep: Keep::new(keep_bytes),
+            keys: KeyMaker::new(),
+            large_over: large_over.unwrap_or(u64::MAX),
+            accounting: Accounting::default(),
+            malformed: Malformed::default(),
+            services: Vec::new(),
+        }
+    }
+
+    /// The store of halves, for reports.
+    pub fn pending(&self) -> &Pending {
+        &self.pending
+    }
+
+    /// The ring of whole spans.
+    pub fn keep(&self) -> &Keep {
+        &self.keep
+    }
+
+    /// The key under which a span is looked up; computed ahead, so that its place can be prefetched.
+    #[inline]
+    pub fn key(&self, span: &SpanFacts) -> Key {
+        self.keys.key(span.trace, if span.kind == Kind::Client { span.span } else { span.parent })
+    }
+
+    /// Starts loading the index slot of a key that comes up soon.
+    #[inline]
+    pub fn prefetch_slot(&self, key: Key) {
+        self.pending.prefetch_slot(key);
+    }
+
+    /// Starts loading the entry of a key that comes up next.
+    #[inline]
+    pub fn prefetch_entry(&self, key: Key) {
+        self.pending.prefetch_entry(key);
+    }
+
+    /// Counts one span. `bytes` is its message, `now_ms` the time of its arrival modulo 2^32.
+    #[inline]
+    pub fn offer(&mut self, span: &SpanFacts, key: Key, bytes: &[u8], now_ms: u32, names: &Interned) -> Outcome {
+        self.accounting.received += 1;
+        if !self.is_well_formed(span) {
+            self.accounting.malformed += 1;
+            return Outcome::Counted;
+        }
+        match span.kind {
+            Kind::Other => {
+                self.accounting.other_kind += 1;
+                Outcome::Counted
+            }
+            Kind::Server if span.parent == 0 => {
+                self.accounting.root += 1;
+                Outcome::Counted
+            }
+            Kind::Client => self.offer_half(span, key, HAS_CLIENT, bytes, now_ms, names),
+            Kind::Server => self.offer_half(span, key, HAS_SERVER, bytes, now_ms, names),
+        }
+    }
+
+    fn is_well_formed(&mut self, span: &SpanFacts) -> bool {
+        let reason = if span.bad_id {
+            &mut self.malformed.bad_id
+        } else if span.start_ns == 0 || span.end_ns == 0 {
+            &mut self.malformed.no_time
+        } else if span.end_ns < span.start_ns {
+            &mut self.malformed.end_before_start
+        } else if span.end_ns - span.start_ns > DURATION_MASK {
+            &mut self.malformed.too_long
+        } else {
+            return true;
+        };
+        *reason += 1;
+        false
+    }
+
+    #[inline]
+    fn offer_half(
+        &mut self,
+        span: &SpanFacts,
+        key: Key,
+        side: u64,
+        bytes: &[u8],
+        now_ms: u32,
+        names: &Interned,
+    ) -> Outcome {
+        let flags = self.flags(span, side);
+        let Some(position) = self.pending.find(key) else {
+            let server_tag = if side == HAS_SERVER { self.keys.server_tag(span.span) } else { 0 };
+            self.make_room(names);
+            let kept = self.keep.put(bytes);
+            let entry = Entry {
+                flags_and_duration: flags | (span.end_ns - span.start_ns),
+                start: span.start_ns,
+                arrival_ms: now_ms,
+                origin: span.origin,
+                server_tag,
+                kept,
+                ..Entry::default()
+            };
+            self.pending.insert(key, entry);
+            self.accounting.pending += 1;
+            return Outcome::Counted;
+        };
+        let present = *self.pending.get(position);
+        let present_flags = present.flags_and_duration & !DURATION_MASK;
+        if present_flags & side == 0 {
+            return self.joined(span, flags, position, present, names);
+        }
+        let is_resent = side == HAS_CLIENT || { present.server_tag } == self.keys.server_tag(span.span);
+        if is_resent {
+            self.accounting.duplicate += 1;
+            return Outcome::Counted;
+        }
+        self.further_attempt(span, position, present, now_ms, names)
+    }
+
+    #[inline]
+    fn flags(&self, span: &SpanFacts, side: u64) -> u64 {
+        let large = if span.response_bytes > self.large_over { LARGE } else { 0 };
+        // Status is the client's word; a SERVER span's is not kept.
+        let status = if side == HAS_CLIENT { span.status.code() as u64 } else { 0 };
+        side | large | status << STATUS_SHIFT
+    }
+
+    #[inline]
+    fn joined(
+        &mut self,
+        span: &SpanFacts,
+        flags: u64,
+        position: Position,
+        present: Entry,
+        names: &Interned,
+    ) -> Outcome {
+        let both = flags | present.flags_and_duration & !DURATION_MASK;
+        let arriving = Half {
+            start_ns: span.start_ns,
+            duration_ns: span.end_ns - span.start_ns,
+            origin: span.origin,
+            kept: None,
+        };
+        let waiting = Half {
+            start_ns: present.start,
+            duration_ns: present.flags_and_duration & DURATION_MASK,
+            origin: present.origin,
+            kept: Some(present.kept),
+        };
+        let (client, server) = match span.kind {
+            Kind::Client => (arriving, waiting),
+            _ => (waiting, arriving),
+        };
+        self.accounting.pending -= 1;
+        self.accounting.joined += 2;
+        self.service(names.origin(client.origin).service).client_joined += 1;
+        self.service(names.origin(server.origin).service).server_joined += 1;
+        let server_tag = match span.kind {
+            Kind::Client => present.server_tag,
+            _ => self.keys.server_tag(span.span),
+        };
+        let entry = self.pending.get_mut(position);
+        entry.flags_and_duration = both | client.duration_ns;
+        entry.start = server.duration_ns;
+        entry.server_tag = server_tag;
+        Outcome::Joined(Joined {
+            position,
+            first_arrival_ms: present.arrival_ms,
+            client,
+            server,
+            status: CallStatus::from_code(((both & STATUS_MASK) >> STATUS_SHIFT) as u8),
+            large: both & LARGE != 0,
+            many_attempts: both & MANY != 0,
+        })
+    }
+
+    /// Notes where a joined call was recorded, so that it can be retracted. A leg of 2^48 ns or more cannot be
+    /// noted; no call is that long.
+    #[inline]
+    pub fn remember(&mut self, position: Position, pair: u32, request_leg_ns: Option<u64>) {
+        let entry = self.pending.get_mut(position);
+        entry.origin = pair;
+        if let Some(leg) = request_leg_ns {
+            entry.flags_and_duration |= HAS_LEG;
+            entry.start |= leg >> 32 << DURATION_BITS;
+            entry.kept = leg as u32;
+        }
+    }
+
+    #[cold]
+    fn further_attempt(
+        &mut self,
+        span: &SpanFacts,
+        position: Position,
+        present: Entry,
+        now_ms: u32,
+        names: &Interned,
+    ) -> Outcome {
+        let own_key = self.keys.key([span.trace[0] ^ ATTEMPT_SALT, span.trace[1]], span.span);
+        if self.pending.find(own_key).is_some() {
+            self.accounting.duplicate += 1;
+            return Outcome::Counted;
+        }
+        self.accounting.extra_attempts += 1;
+        let flags = present.flags_and_duration;
+        self.pending.get_mut(position).flags_and_duration |= MANY;
+        // The entry of the call may be the one that makes room: everything needed of it is in `present`.
+        self.make_room(names);
+        let entry = Entry { flags_and_duration: ATTEMPT, arrival_ms: now_ms, ..Entry::default() };
+        self.pending.insert(own_key, entry);
+        if flags & HAS_CLIENT == 0 || flags & MANY != 0 {
+            return Outcome::Counted;
+        }
+        let leg = (present.start >> DURATION_BITS) << 32 | present.kept as u64;
+        Outcome::Retracted(Retracted {
+            first_arrival_ms: present.arrival_ms,
+            pair: present.origin,
+            figures: CallFigures {
+                client_ns: flags & DURATION_MASK,
+                server_ns: present.start & DURATION_MASK,
+                status: CallStatus::from_code(((flags & STATUS_MASK) >> STATUS_SHIFT) as u8),
+                large: flags & LARGE != 0,
+                request_leg_ns: (flags & HAS_LEG != 0).then_some(leg),
+            },
+        })
+    }
+
+    #[inline]
+    fn make_room(&mut self, names: &Interned) {
+        while self.pending.is_full() {
+            let Some(entry) = self.pending.pop_oldest() else { return };
+            if self.forget(entry, names) {
+                self.accounting.evicted += 1;
+            }
+        }
+    }
+
+    /// Counts a popped entry's service; true if it was a half without its mate.
+    fn forget(&mut self, entry: Entry, names: &Interned) -> bool {
+        let side = entry.flags_and_duration & (HAS_CLIENT | HAS_SERVER);
+        let is_half = side == HAS_CLIENT || side == HAS_SERVER;
+        if is_half {
+            self.accounting.pending -= 1;
+            let counts = self.service(names.origin(entry.origin).service);
+            if side == HAS_CLIENT {
+                counts.client_unmatched += 1;
+            } else {
+                counts.server_unmatched += 1;
+            }
+        }
+        is_half
+    }
+
+    /// Pops up to `most` entries older than `ttl_ms`; true if there may be more.
+    pub fn expire(&mut self, now_ms: u32, ttl_ms: u32, most: usize, names: &Interned) -> bool {
+        for _ in 0..most {
+            match self.pending.oldest() {
+                Some(entry) if now_ms.wrapping_sub(entry.arrival_ms) > ttl_ms => {}
+                _ => return false,
+            }
+            let Some(entry) = self.pending.pop_oldest() else { return false };
+            if self.forget(entry, names) {
+                match entry.flags_and_duration & HAS_CLIENT {
+                    0 => self.accounting.expired_server_only += 1,
+                    _ => self.accounting.expired_client_only += 1,
+                }
+            }
+        }
+        true
+    }
+
+    #[inline]
+    fn service(&mut self, number: u32) -> &mut ServiceCounts {
+        let at = number as usize;
+        if self.services.len() <= at {
+            self.services.resize(at + 1, ServiceCounts::default());
+        }
+        &mut self.services[at]
+    }
+}

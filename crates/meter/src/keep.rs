@@ -1,0 +1,117 @@
+//! A ring of whole spans: the bytes of halves that wait, so that a call that turns out to be among the worst
+//! can be shown with both its spans. When the ring is full the oldest bytes go; the join does not need them.
+
+/// Positions are in units of 16 bytes, modulo 2^32.
+const UNIT: usize = 16;
+const HEADER: usize = 4;
+
+/// The ring. Zero stands for "not kept".
+#[derive(Debug)]
+pub struct Keep {
+    ring: Vec<u8>,
+    /// Units written since the start, without wrapping; the ring holds the last `ring.len() / UNIT` of them.
+    written: u64,
+}
+
+impl Keep {
+    /// A ring of `bytes` (rounded down to 16); the memory is touched as it is first used.
+    pub fn new(bytes: u64) -> Keep {
+        let units = usize::try_from(bytes).unwrap_or(0).min(u32::MAX as usize * 8) / UNIT;
+        Keep { ring: vec![0; units * UNIT], written: 0 }
+    }
+
+    /// Size of the ring in bytes.
+    pub fn bytes(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Bytes written since the start.
+    pub fn written_bytes(&self) -> u64 {
+        self.written * UNIT as u64
+    }
+
+    fn units(&self) -> u64 {
+        (self.ring.len() / UNIT) as u64
+    }
+
+    /// Keeps a span's bytes; returns where, or 0 when they are longer than the ring.
+    #[inline]
+    pub fn put(&mut self, bytes: &[u8]) -> u32 {
+        let need = (HEADER + bytes.len()).div_ceil(UNIT) as u64;
+        let units = self.units();
+        if need > units {
+            return 0;
+        }
+        // A record does not wrap: the rest of the ring's end is left unused.
+        let left = units - self.written % units;
+        if need > left {
+            self.written += left;
+        }
+        // Zero means "not kept", so the unit that would have that number is skipped.
+        if (self.written + 1) as u32 == 0 {
+            self.written += 1;
+            return self.put(bytes);
+        }
+        let at = (self.written % units) as usize * UNIT;
+        let position = self.written as u32 + 1;
+        self.ring[at..at + HEADER].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.ring[at + HEADER..at + HEADER + bytes.len()].copy_from_slice(bytes);
+        self.written += need;
+        position
+    }
+
+    /// The bytes put at `position`, if the ring has not come round since. The position must be less than
+    /// 2^32 units old, which the time to live sees to.
+    pub fn get(&self, position: u32) -> Option<&[u8]> {
+        if position == 0 {
+            return None;
+        }
+        let age = (self.written as u32).wrapping_sub(position - 1) as u64;
+        let units = self.units();
+        if age == 0 || age > units || age > self.written {
+            return None;
+        }
+        let at = ((self.written - age) % units) as usize * UNIT;
+        let (header, rest) = self.ring[at..].split_first_chunk::<HEADER>()?;
+        rest.get(..u32::from_le_bytes(*header) as usize)
+    }
+
+    /// Whether the bytes at `position` are still held.
+    pub fn holds(&self, position: u32) -> bool {
+        self.get(position).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_held_is_what_was_put(sizes in prop::collection::vec(0usize..300, 1..200)) {
+            let mut keep = Keep::new(2048);
+            let mut put = Vec::new();
+            for (i, size) in sizes.into_iter().enumerate() {
+                let bytes = vec![i as u8; size];
+                put.push((keep.put(&bytes), bytes));
+                let newest = put.last().unwrap();
+                prop_assert_eq!(keep.get(newest.0), Some(&newest.1[..]));
+            }
+            // Whatever is still held is unchanged, and what is held is the newest part.
+            let held: Vec<bool> = put.iter().map(|(at, bytes)| match keep.get(*at) {
+                Some(got) => { assert_eq!(got, &bytes[..]); true }
+                None => false,
+            }).collect();
+            prop_assert!(held.is_sorted());
+        }
+    }
+
+    #[test]
+    fn too_long_is_not_kept() {
+        let mut keep = Keep::new(64);
+        assert_eq!(keep.put(&[1; 100]), 0);
+        assert_eq!(keep.get(0), None);
+        assert_eq!(Keep::new(0).put(b"x"), 0);
+    }
+}

@@ -1,0 +1,146 @@
+//! The clock offset of each pair of hosts as an interval, and the split of a gap into legs.
+//!
+//! Let d1 = server start - client start and d2 = client end - server end, each over two clocks. A request
+//! cannot arrive before it was sent nor a response before it left, so the offset theta = server clock -
+//! client clock lies in [-min d2, min d1] over any stretch in which it does not move. Offset and asymmetry of
+//! the path cannot be told apart: a leg is given by the interval's midpoint and is true to within half its width.
+//! Request leg and response leg sum to the gap exactly.
+
+use rustc_hash::FxHashMap;
+
+/// Length of one slot of the sliding window.
+const SLOT_MS: u64 = 15_000;
+/// The window covers the present slot and the ones before it: 45 to 60 s.
+const SLOTS: usize = 4;
+/// Below this many calls in the window the interval says more about the calls than about the clocks.
+const MIN_CALLS: u64 = 10;
+/// Host pairs watched at once.
+const MAX_HOST_PAIRS: usize = 100_000;
+
+/// A call's two legs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Legs {
+    /// Client start to server start, nanoseconds.
+    pub request_ns: u64,
+    /// Server end to client end, nanoseconds.
+    pub response_ns: u64,
+    /// Each leg may be off by this much either way, nanoseconds.
+    pub bound_ns: u64,
+}
+
+/// The offset interval of one host pair: `low_ns <= server clock - client clock <= high_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Lowest possible offset.
+    pub low_ns: i64,
+    /// Highest possible offset; below `low_ns` when the clocks moved within the window.
+    pub high_ns: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    epoch: u64,
+    calls: u64,
+    min_d1: i64,
+    min_d2: i64,
+}
+
+const EMPTY: Slot = Slot { epoch: 0, calls: 0, min_d1: i64::MAX, min_d2: i64::MAX };
+
+/// Sliding minima for each host pair.
+#[derive(Debug, Default)]
+pub struct Offsets {
+    by_hosts: FxHashMap<(u32, u32), [Slot; SLOTS]>,
+}
+
+impl Offsets {
+    /// Takes a call between two hosts into account and splits its gap. `None` while too few calls are known,
+    /// when they contradict each other (a clock was stepped), or past the limit of host pairs. On one host there
+    /// is one clock, and the legs are exact.
+    pub fn split(&mut self, hosts: (u32, u32), d1: i64, d2: i64, now_ms: u64) -> Option<Legs> {
+        let gap = u64::try_from(d1.checked_add(d2)?).ok()?;
+        if hosts.0 == hosts.1 {
+            let (request_ns, response_ns) = (u64::try_from(d1).ok()?, u64::try_from(d2).ok()?);
+            return Some(Legs { request_ns, response_ns, bound_ns: 0 });
+        }
+        if self.by_hosts.len() >= MAX_HOST_PAIRS && !self.by_hosts.contains_key(&hosts) {
+            return None;
+        }
+        let slots = self.by_hosts.entry(hosts).or_insert([EMPTY; SLOTS]);
+        // Epochs start at 1, so that an unused slot is never a recent one.
+        let epoch = now_ms / SLOT_MS + 1;
+        let slot = &mut slots[epoch as usize % SLOTS];
+        if slot.epoch != epoch {
+            *slot = Slot { epoch, ..EMPTY };
+        }
+        slot.calls += 1;
+        slot.min_d1 = slot.min_d1.min(d1);
+        slot.min_d2 = slot.min_d2.min(d2);
+        let (calls, interval) = interval(slots, epoch);
+        if calls < MIN_CALLS || interval.high_ns < interval.low_ns {
+            return None;
+        }
+        let width = interval.high_ns.checked_sub(interval.low_ns)?;
+        let middle = interval.low_ns + width / 2;
+        // d1 is at least the interval's upper end, so the leg is not negative.
+        let request_ns = u64::try_from(d1.checked_sub(middle)?).ok()?;
+        let response_ns = gap.checked_sub(request_ns)?;
+        Some(Legs { request_ns, response_ns, bound_ns: (width - width / 2) as u64 })
+    }
+
+    /// Forgets host pairs without a call in the window.
+    pub fn sweep(&mut self, now_ms: u64) {
+        let epoch = now_ms / SLOT_MS + 1;
+        self.by_hosts.retain(|_, slots| slots.iter().any(|s| s.epoch + SLOTS as u64 > epoch));
+    }
+}
+
+fn interval(slots: &[Slot; SLOTS], epoch: u64) -> (u64, Interval) {
+    let recent = slots.iter().filter(|s| s.epoch + SLOTS as u64 > epoch && s.calls > 0);
+    let (calls, d1, d2) = recent.fold((0, i64::MAX, i64::MAX), |(calls, d1, d2), s| {
+        (calls + s.calls, d1.min(s.min_d1), d2.min(s.min_d2))
+    });
+    (calls, Interval { low_ns: d2.saturating_neg(), high_ns: d1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the offset and the legs, the true legs lie within the bound of the printed ones.
+        #[test]
+        fn the_bound_holds(theta in -5_000_000_000i64..5_000_000_000, legs in prop::collection::vec((0i64..50_000_000, 0i64..50_000_000), 10..200)) {
+            let mut offsets = Offsets::default();
+            for (i, (request, response)) in legs.iter().enumerate() {
+                let got = offsets.split((1, 2), request + theta, response - theta, 1000 + i as u64);
+                prop_assert_eq!(got.is_some(), i + 1 >= MIN_CALLS as usize);
+                if let Some(got) = got {
+                    prop_assert_eq!(got.request_ns + got.response_ns, (request + response) as u64);
+                    prop_assert!(got.request_ns.abs_diff(*request as u64) <= got.bound_ns);
+                    prop_assert!(got.response_ns.abs_diff(*response as u64) <= got.bound_ns);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stepped_clock_is_unknown_until_the_window_has_passed() {
+        let mut offsets = Offsets::default();
+        let mut call = |theta: i64, now| offsets.split((1, 2), 1000 + theta, 1000 - theta, now);
+        (0..20).for_each(|i| drop(call(0, i)));
+        assert_eq!(call(0, 20).unwrap().bound_ns, 1000);
+        assert_eq!(call(1_000_000, 30), None);
+        let later = SLOT_MS * SLOTS as u64 * 2;
+        (0..20).for_each(|i| drop(call(1_000_000, later + i)));
+        assert_eq!(call(1_000_000, later + 21), Some(Legs { request_ns: 1000, response_ns: 1000, bound_ns: 1000 }));
+    }
+
+    #[test]
+    fn one_host_has_one_clock() {
+        let mut offsets = Offsets::default();
+        assert_eq!(offsets.split((3, 3), 5, 7, 0), Some(Legs { request_ns: 5, response_ns: 7, bound_ns: 0 }));
+        assert_eq!(offsets.split((3, 3), -5, 7, 0), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Pairs numbered, and limited: past the limit calls go to the pair `other` and are counted there.
+
+use crate::ingest::origins::{Interned, NO_NAME, Origin};
+use rustc_hash::FxHashMap;
+use spangap_model::PairKey;
+use spangap_model::pair::OTHER;
+use std::sync::Arc;
+
+/// What a row of the table stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// Client service and server service.
+    #[default]
+    Pair,
+    /// The same, and the method.
+    Method,
+    /// Client service at its node, and server service.
+    ClientNode,
+    /// Client service, and server service at its node.
+    ServerNode,
+}
+
+/// Limits of the number of pairs.
+#[derive(Clone, Copy, Debug)]
+pub struct PairLimits {
+    /// Pairs in all.
+    pub total: usize,
+    /// Pairs of one client service.
+    pub per_client: usize,
+}
+
+/// Numbers for pairs, in order of appearance.
+#[derive(Debug)]
+pub struct Pairs {
+    grouping: Grouping,
+    limits: PairLimits,
+    numbers: FxHashMap<(u32, u32, u32), u32>,
+    keys: Vec<PairKey>,
+    is_other: Vec<bool>,
+    per_client: FxHashMap<u32, usize>,
+}
+
+impl Pairs {
+    /// None yet.
+    pub fn new(grouping: Grouping, limits: PairLimits) -> Pairs {
+        Pairs {
+            grouping,
+            limits,
+            numbers: FxHashMap::default(),
+            keys: Vec::new(),
+            is_other: Vec::new(),
+            per_client: FxHashMap::default(),
+        }
+    }
+
+    /// The number of the pair of two origins.
+    #[inline]
+    pub fn number(&mut self, client: &Origin, server: &Origin, interned: &Interned) -> u32 {
+        // The server's instrumentation knows its methods by their routes; the client's may only know a URL.
+        let method = if server.method == NO_NAME { client.method } else { server.method };
+        let names = match self.grouping {
+            Grouping::Pair => (client.service, server.service, NO_NAME),
+            Grouping::Method => (client.service, server.service, method),
+            Grouping::ClientNode => (client.service_at_host, server.service, NO_NAME),
+            Grouping::ServerNode => (client.service, server.service_at_host, NO_NAME),
+        };
+        match self.numbers.get(&names) {
+            Some(number) => *number,
+            None => self.add(names, interned),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, names: (u32, u32, u32), interned: &Interned) -> u32 {
+        let text = |number| interned.name(number).cloned();
+        let other: Arc<str> = OTHER.into();
+        let client = text(names.0).unwrap_or_else(|| other.clone());
+        let of_client = self.per_client.entry(names.0).or_default();
+        let (key, is_other) = if self.keys.len() >= self.limits.total {
+            (PairKey { client: other.clone(), server: other, method: None }, true)
+        } else if *of_client >= self.limits.per_client {
+            (PairKey { client, server: other, method: None }, true)
+        } else {
+            let server = text(names.1).unwrap_or(other);
+            (PairKey { client, server, method: text(names.2) }, false)
+        };
+        *of_client += 1;
+        if is_other {
+            // Not remembered under its names: the map stays bounded, and this path is the overflow's price.
+            if let Some(at) = self.keys.iter().position(|k| *k == key) {
+                return at as u32;
+            }
+        }
+        let number = self.keys.len() as u32;
+        self.keys.push(key);
+        self.is_other.push(is_other);
+        if !is_other {
+            self.numbers.insert(names, number);
+        }
+        number
+    }
+
+    /// Who the pair with this number is.
+    pub fn key(&self, number: u32) -> &PairKey {
+        &self.keys[number as usize]
+    }
+
+    /// All pairs, in the order of their numbers.
+    pub fn keys(&self) -> &[PairKey] {
+        &self.keys
+    }
+
+    /// Whether this is a pair `other`.
+    #[inline]
+    pub fn is_other(&self, number: u32) -> bool {
+        self.is_other[number as usize]
+    }
+}
