@@ -236,6 +236,12 @@ impl Meter {
         }
     }
 
+    /// Ends the input: whatever still waits will find no mate, and is counted as expired.
+    pub fn finish(&self) {
+        let interned = self.origins.read();
+        self.state().join.expire_all(&interned);
+    }
+
     /// Removes and returns the closed minutes since the last call, and a copy of the open ones.
     pub fn take_minutes(&self) -> Vec<PairMinute> {
         let mut state = self.state();

@@ -370,12 +370,25 @@ impl Join {
                 Some(entry) if now_ms.wrapping_sub(entry.arrival_ms) > ttl_ms => {}
                 _ => return false,
             }
-            let Some(entry) = self.pending.pop_oldest() else { return false };
-            if self.forget(entry, names) {
-                match entry.flags_and_duration & HAS_CLIENT {
-                    0 => self.accounting.expired_server_only += 1,
-                    _ => self.accounting.expired_client_only += 1,
-                }
+            if !self.expire_oldest(names) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Pops everything.
+    pub fn expire_all(&mut self, names: &Interned) {
+        while self.expire_oldest(names) {}
+    }
+
+    /// Pops the oldest entry; false if there is none.
+    fn expire_oldest(&mut self, names: &Interned) -> bool {
+        let Some(entry) = self.pending.pop_oldest() else { return false };
+        if self.forget(entry, names) {
+            match entry.flags_and_duration & HAS_CLIENT {
+                0 => self.accounting.expired_server_only += 1,
+                _ => self.accounting.expired_client_only += 1,
             }
         }
         true

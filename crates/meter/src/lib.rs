@@ -9,5 +9,6 @@ pub mod offset;
 pub mod pairs;
 pub mod pending;
 mod prefetch;
+pub mod query;
 pub mod report;
 pub mod window;

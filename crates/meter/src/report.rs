@@ -138,8 +138,9 @@ pub struct Coverage {
     pub pending_bytes_limit: u64,
     /// Bytes of whole spans held for the worst calls.
     pub whole_bytes: u64,
-    /// Age of the oldest whole span held: mates later than this lose the first span's attributes.
-    pub whole_span_horizon_ms: u64,
+    /// Age of the oldest whole span held: mates later than this lose the first span's attributes. Null while
+    /// the ring has not yet been full.
+    pub whole_span_horizon_ms: Option<u64>,
     /// Requests refused because the meter was overloaded (the sender was told to retry).
     pub refused_requests: u64,
     /// Requests that could not be decoded.

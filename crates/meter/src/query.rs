@@ -1,0 +1,194 @@
+//! Statistics -> reports: the step from what the engine and the history hold to what users see.
+
+use crate::engine::Overview;
+use crate::join::ServiceCounts;
+use crate::report::*;
+use spangap_model::histogram::{SCALE, upper_bound_ns};
+use spangap_model::{Histogram, PairKey, PairStats, WorstCall};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Match ratios by service, for the rows of a table.
+#[derive(Debug, Default)]
+pub struct Matches(HashMap<Arc<str>, ServiceCounts>);
+
+impl Matches {
+    /// From the engine's counts.
+    pub fn new(overview: &Overview) -> Matches {
+        Matches(overview.services.iter().cloned().collect())
+    }
+
+    fn ratio(&self, service: &str, of: impl Fn(&ServiceCounts) -> (u64, u64)) -> Option<f64> {
+        let (joined, unmatched) = of(self.0.get(service)?);
+        (joined + unmatched > 0).then(|| joined as f64 / (joined + unmatched) as f64)
+    }
+}
+
+/// Quantiles of a distribution; all zero when it is empty, as `count` says.
+pub fn quantiles(histogram: &Histogram) -> Quantiles {
+    let value = |q| histogram.quantile(q).map_or(0, |q| q.value_ns);
+    let interval = |q| histogram.quantile(q).map_or([0, 0], |q| [q.low_ns, q.high_ns]);
+    Quantiles {
+        count: histogram.count(),
+        p50_ns: value(0.5),
+        p90_ns: value(0.9),
+        p95_ns: value(0.95),
+        p99_ns: value(0.99),
+        p999_ns: value(0.999),
+        max_ns: histogram.max_ns().unwrap_or(0),
+        mean_ns: histogram.mean_ns().unwrap_or(0),
+        p50_ci95_ns: interval(0.5),
+        p99_ci95_ns: interval(0.99),
+    }
+}
+
+fn leg(histogram: &Histogram, stats: &PairStats) -> Option<LegReport> {
+    let count = histogram.count();
+    (count > 0).then(|| LegReport {
+        quantiles: quantiles(histogram),
+        bound_ns: stats.leg_bound_max_ns,
+        bound_mean_ns: (stats.leg_bound_sum_ns / count as u128) as u64,
+    })
+}
+
+/// One row of the table.
+pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow {
+    let gap = quantiles(&stats.gap);
+    let client_duration = quantiles(&stats.client);
+    let server_duration = quantiles(&stats.server);
+    PairRow {
+        client: key.client.to_string(),
+        server: key.server.to_string(),
+        method: key.method.as_ref().map(|m| m.to_string()),
+        calls: stats.calls(),
+        client_p99_ns: client_duration.p99_ns,
+        server_p99_ns: server_duration.p99_ns,
+        gap,
+        client_duration,
+        server_duration,
+        lost_ns_total: u64::try_from(stats.gap.sum_ns()).unwrap_or(u64::MAX),
+        negative: stats.negative.values().sum(),
+        negative_by_status: stats.negative.iter().map(|(s, n)| (s.name().to_string(), *n)).collect(),
+        attempts_over_one: stats.attempts_over_one,
+        excluded_large: stats.excluded_large,
+        request_leg: leg(&stats.request_leg, stats),
+        response_leg: leg(&stats.response_leg, stats),
+        mate_delay: quantiles(&stats.mate_delay),
+        client_match_ratio: matches.ratio(&key.client, |c| (c.client_joined, c.client_unmatched)),
+        server_match_ratio: matches.ratio(&key.server, |c| (c.server_joined, c.server_unmatched)),
+        worst: stats.worst.iter().take(WORST_SHOWN).map(worst_row).collect(),
+    }
+}
+
+/// Worst calls in a table row; more on request.
+const WORST_SHOWN: usize = 5;
+
+/// One of the worst calls.
+pub fn worst_row(call: &WorstCall) -> WorstRow {
+    WorstRow {
+        trace_id: hex(&call.trace_id),
+        client_span_id: hex(&call.client_span_id),
+        gap_ns: call.gap_ns,
+        client_ns: call.client.duration_ns,
+        server_ns: call.server.duration_ns,
+        start_unix_ns: call.client.start_unix_ns,
+        status: call.status.name().to_string(),
+        client_host: call.client.host.as_ref().map(|h| h.to_string()),
+        server_host: call.server.host.as_ref().map(|h| h.to_string()),
+        whole: call.client.whole.is_some() && call.server.whole.is_some(),
+    }
+}
+
+/// Bytes as lower-case hex digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The table of pairs, most time lost first.
+pub fn pairs_report<'a>(
+    pairs: impl IntoIterator<Item = (&'a PairKey, &'a PairStats)>,
+    overview: &Overview,
+    from_unix_s: u64,
+    to_unix_s: u64,
+) -> PairsReport {
+    let matches = Matches::new(overview);
+    let mut rows: Vec<PairRow> =
+        pairs.into_iter().map(|(key, stats)| pair_row(key, stats, &matches)).collect();
+    rows.sort_by(|a, b| {
+        let names = |row: &PairRow| (row.client.clone(), row.server.clone(), row.method.clone());
+        b.lost_ns_total.cmp(&a.lost_ns_total).then_with(|| names(a).cmp(&names(b)))
+    });
+    PairsReport {
+        from_unix_s,
+        to_unix_s,
+        pairs: rows,
+        spans: SpanCounts::from(&overview.accounting),
+        skipped: Vec::new(),
+    }
+}
+
+/// One pair over time. `minutes` maps the start of a minute (Unix seconds) to its statistics and whether it
+/// is still open.
+pub fn over_time(key: &PairKey, minutes: &BTreeMap<u64, (PairStats, bool)>, matches: &Matches) -> PairOverTime {
+    let mut total = PairStats::default();
+    minutes.values().for_each(|(stats, _)| total.merge(stats));
+    let points = minutes.iter().map(|(unix_s, (stats, open))| PairPoint {
+        unix_s: *unix_s,
+        open: *open,
+        gap: quantiles(&stats.gap),
+        client_duration: quantiles(&stats.client),
+        server_duration: quantiles(&stats.server),
+        lost_ns_total: u64::try_from(stats.gap.sum_ns()).unwrap_or(u64::MAX),
+    });
+    PairOverTime {
+        total: pair_row(key, &total, matches),
+        points: points.collect(),
+        heatmap: heatmap(minutes.iter().map(|(unix_s, (stats, _))| (*unix_s, &stats.gap))),
+    }
+}
+
+fn heatmap<'a>(columns: impl Iterator<Item = (u64, &'a Histogram)> + Clone) -> Heatmap {
+    let indices = || columns.clone().flat_map(|(_, h)| h.buckets().map(|(i, _)| i));
+    let (Some(first), Some(last)) = (indices().min(), indices().max()) else {
+        return Heatmap { scale: SCALE, ..Heatmap::default() };
+    };
+    let column = |histogram: &Histogram| {
+        let mut counts = vec![0; (last - first + 1) as usize];
+        // A gap of exactly zero is below every bucket; it is shown in the lowest row.
+        counts[0] = histogram.zero_count();
+        histogram.buckets().for_each(|(i, n)| counts[(i - first) as usize] += n);
+        counts
+    };
+    Heatmap {
+        scale: SCALE,
+        first_index: first,
+        upper_bounds_ns: (first..=last).map(upper_bound_ns).collect(),
+        unix_s: columns.clone().map(|(unix_s, _)| unix_s).collect(),
+        counts: columns.map(|(_, histogram)| column(histogram)).collect(),
+    }
+}
+
+/// What the meter saw and did not see. What only the server knows is left at its default.
+pub fn coverage(overview: &Overview) -> Coverage {
+    let services = overview.services.iter().map(|(service, c)| ServiceCoverage {
+        service: service.to_string(),
+        client_joined: c.client_joined,
+        client_unmatched: c.client_unmatched,
+        server_joined: c.server_joined,
+        server_unmatched: c.server_unmatched,
+    });
+    Coverage {
+        spans: SpanCounts::from(&overview.accounting),
+        match_ratio: overview.accounting.match_ratio(),
+        malformed: MalformedCounts::from(&overview.malformed),
+        mate_delay: quantiles(&overview.mate_delay),
+        services: services.collect(),
+        pending_bytes: overview.pending_bytes,
+        pending_bytes_limit: overview.pending_bytes_limit,
+        whole_bytes: overview.whole_bytes,
+        whole_span_horizon_ms: overview.whole_span_horizon_ms,
+        calls_in_other: overview.calls_in_other,
+        calls_without_legs: overview.calls_without_legs,
+        ..Coverage::default()
+    }
+}
