@@ -1,0 +1,49 @@
+# `make help` lists what there is. Every target does the set-up it needs by itself.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.DELETE_ON_ERROR:
+# Where scripts/setup.sh puts what the distribution has only in an older version.
+export PATH := $(CURDIR)/target/tools/bin:$(PATH)
+
+PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
+PAGE := web/dist/index.html
+
+.PHONY: run build test lint bench setup clean help
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## Build, then run the meter with a pair of programs to measure, until Ctrl-C
+	@exec target/release/spangap demo
+
+build: ## Build target/release/spangap, the page inside it (default)
+	@scripts/setup.sh build
+	@$(MAKE) --no-print-directory $(PAGE)
+	cargo build --release --locked --package spangap
+
+test: ## Run every test; says at the end what could not run here, and why
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory $(PAGE)
+	@scripts/test.sh
+
+lint: ## Check format, clippy, the house rules, the page's types, the shell scripts
+	@scripts/setup.sh lint
+	@$(MAKE) --no-print-directory $(PAGE)
+	@scripts/lint.sh
+
+bench: build ## Measure CPU per span, memory, truth and overload against the goals
+	@scripts/setup.sh bench
+	cargo build --release --locked --package spangap-meter-bench
+	target/release/spangap-meter-bench $(BENCH_ARGS)
+
+setup: ## Install what `make test`, `make lint` and `make bench` need
+	@for stage in build test lint bench; do scripts/setup.sh $$stage; done
+
+clean: ## Remove everything that was built
+	cargo clean
+	rm -rf web/dist web/node_modules
+
+$(PAGE): $(PAGE_SOURCES)
+	cd web && npm run --silent build

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Every check that needs no test run. Goes through all of them and fails if one does.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+failed=()
+step() { # step NAME COMMAND...
+  local name=$1
+  shift
+  echo "== $name"
+  "$@" </dev/null || failed+=("$name")
+}
+
+step format cargo fmt --all --check
+step house cargo run --quiet --locked --package spangap-house
+step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+step page-types npm --prefix web run --silent check
+if command -v shellcheck >/dev/null; then
+  step shell shellcheck scripts/*.sh .ci/run
+else
+  echo "not run: shellcheck is not installed"
+fi
+
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "FAILED: ${failed[*]}"
+  exit 1
+fi
+echo "lint: clean"

@@ -1,0 +1,229 @@
+#!/usr/bin/env bash
+# Sees to it that the tools are there: `scripts/setup.sh build|test|lint|bench`, each with all that it needs.
+# As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
+# When nothing is missing it only asks each tool for its version.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+stage=${1:-build}
+case $stage in build | test | lint | bench) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, test, lint or bench" >&2
+  exit 2
+  ;;
+esac
+
+RUST_MIN=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+NODE_MIN=$(sed -n 's/.*"node": *">=\([0-9.]*\)".*/\1/p' web/package.json)
+# From 1.21 on, `go` fetches by itself, as a module, the newer toolchain that a go.mod asks for.
+GO_MIN=1.21
+# For a distribution whose `go` is older than that.
+GO_TOOLCHAIN=go1.25.0
+NODE_FALLBACK=22
+
+tools=$PWD/target/tools
+mkdir -p "$tools/bin"
+export PATH="$tools/bin:$PATH"
+
+say() { echo "setup: $*" >&2; }
+have() { command -v "$1" >/dev/null 2>&1; }
+# at_least FOUND WANTED: compares versions.
+at_least() { [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+# A tool that is there but broken (a rustup proxy without a toolchain, say) counts as missing.
+version_of() {
+  case $1 in
+    cargo) cargo --version 2>/dev/null | awk '{print $2}' ;;
+    rustc) rustc --version 2>/dev/null | awk '{print $2}' ;;
+    node) node --version 2>/dev/null | tr -d v ;;
+    go) (cd / && go version 2>/dev/null) | sed -n 's/.* go\([0-9.]*\).*/\1/p' ;;
+  esac || true
+}
+rust_ok() { at_least "$(version_of cargo)" "$RUST_MIN" && at_least "$(version_of rustc)" "$RUST_MIN"; }
+node_ok() { at_least "$(version_of node)" "$NODE_MIN"; }
+go_ok() { at_least "$(version_of go)" "$GO_MIN"; }
+
+is_root() { [ "$(id -u)" = 0 ]; }
+can_apt() { is_root && have apt-get; }
+updated=
+apt_update() {
+  [ -z "$updated" ] || return 0
+  say "apt-get update"
+  DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null
+  updated=yes
+}
+# candidate PACKAGE: the version apt would install, without its epoch; empty if there is none.
+candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}\([0-9][^ ]*\)$/\2/p'; }
+apt_install() {
+  apt_update
+  say "apt-get install $*"
+  # Without this a package that is a service (Prometheus) would be started behind the user's back.
+  local policy=/usr/sbin/policy-rc.d mine=
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod 755 $policy
+    mine=yes
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  fi
+  local status=0
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$@" </dev/null >&2 || status=$?
+  if [ -n "$mine" ]; then
+    rm -f $policy
+    trap - EXIT
+  fi
+  return "$status"
+}
+
+missing=()  # what is missing, for people
+packages=() # the packages that bring it
+need() { # need TOOL PACKAGE...: TOOL is a command
+  local tool=$1
+  shift
+  if ! have "$tool"; then
+    missing+=("$tool")
+    packages+=("$@")
+  fi
+}
+
+need git git
+need cc build-essential
+need c++ build-essential
+need make make
+need pkg-config pkg-config
+need npm nodejs npm
+have node || { missing+=(node) && packages+=(nodejs); }
+case $stage in test | bench)
+  go_ok || { missing+=("go >= $GO_MIN (found: $(version_of go || true))") && packages+=(golang-go); }
+  ;;
+esac
+case $stage in
+  test)
+    need ip iproute2
+    need prometheus prometheus
+    need promtool prometheus
+    need chromium chromium
+    ;;
+  lint) need shellcheck shellcheck ;;
+  bench) need taskset util-linux ;;
+esac
+
+if [ ${#packages[@]} -gt 0 ]; then
+  mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+  if can_apt; then
+    apt_update
+    wanted=()
+    for package in "${packages[@]}"; do
+      # npm comes inside some vendors' nodejs package, which then refuses to live beside Debian's npm.
+      if [ "$package" = npm ] && have npm; then continue; fi
+      if [ -n "$(candidate "$package")" ]; then
+        wanted+=("$package")
+      else
+        say "apt has no package $package here; what needs it will say 'not run'"
+      fi
+    done
+    [ ${#wanted[@]} -eq 0 ] || apt_install "${wanted[@]}"
+  elif have apt-get; then
+    say "missing: ${missing[*]}"
+    say "install them with: sudo apt-get install --no-install-recommends ${packages[*]}"
+    exit 1
+  else
+    say "missing: ${missing[*]}"
+    say "on Debian and Ubuntu the packages ${packages[*]} bring them; install their like and run this again"
+    exit 1
+  fi
+fi
+
+# ---- Rust -------------------------------------------------------------------------------------------------
+
+# The packages that bring a new enough Rust, or nothing.
+rust_packages() {
+  local series rustc
+  if at_least "$(candidate rustc)" "$RUST_MIN"; then
+    echo cargo rustc
+    return
+  fi
+  series=$(apt-cache search --names-only '^rustc-1\.[0-9]+$' | awk '{print $1}' | sort -V | tail -n 1)
+  if [ -n "$series" ] && at_least "$(candidate "$series")" "$RUST_MIN"; then
+    echo "${series/rustc/cargo} $series"
+    return
+  fi
+  if [ -n "$(candidate rustup)" ]; then
+    echo rustup
+    return
+  fi
+  # Debian keeps a newer compiler for its browsers.
+  rustc=$(candidate rustc-web)
+  if at_least "$rustc" "$RUST_MIN"; then
+    if [ -n "$(candidate rustfmt-web)" ]; then echo cargo-web rustc-web rustfmt-web; else echo cargo-web rustc-web; fi
+  fi
+}
+
+if ! rust_ok && have rustup; then
+  say "rustup: installing the stable toolchain"
+  if rustup toolchain install stable --profile default </dev/null >&2; then rustup default stable >&2; fi
+fi
+if ! rust_ok && can_apt; then
+  apt_update
+  read -r -a found <<<"$(rust_packages)"
+  if [ ${#found[@]} -gt 0 ]; then
+    apt_install "${found[@]}"
+    case ${found[0]} in
+      rustup) rustup toolchain install stable --profile default </dev/null >&2 && rustup default stable >&2 ;;
+      cargo-1.*)
+        for tool in cargo rustc rustdoc; do ln -sf "/usr/bin/$tool-${found[0]#cargo-}" "$tools/bin/$tool"; done
+        ;;
+    esac
+  fi
+fi
+if ! rust_ok; then
+  say "missing: Rust $RUST_MIN or newer (cargo: $(version_of cargo || true), rustc: $(version_of rustc || true))"
+  say "get it with your distribution's package 'rustup', then: rustup default stable"
+  exit 1
+fi
+if [ "$stage" = lint ]; then
+  for component in fmt:rustfmt clippy:clippy; do
+    if ! cargo "${component%:*}" --version >/dev/null 2>&1; then
+      if have rustup; then
+        rustup component add "${component#*:}" </dev/null >&2
+      else
+        say "missing: cargo ${component%:*} for $(rustc --version)"
+        say "get it with: rustup component add ${component#*:}   (or your distribution's package of the same Rust)"
+        exit 1
+      fi
+    fi
+  done
+fi
+
+# ---- Node and Go, where the distribution's are too old ------------------------------------------------------
+
+if ! node_ok; then
+  say "node $(version_of node) is older than $NODE_MIN: fetching node $NODE_FALLBACK as an npm package"
+  npm install --prefix "$tools/node" --no-save --no-audit --no-fund "node@$NODE_FALLBACK" </dev/null >&2
+  ln -sf "$tools/node/node_modules/node/bin/node" "$tools/bin/node"
+  node_ok || { say "node $NODE_MIN or newer is missing (found: $(version_of node))" && exit 1; }
+fi
+
+case $stage in test | bench)
+  if ! go_ok && have go; then
+    say "go $(version_of go) is older than $GO_MIN: fetching $GO_TOOLCHAIN as a Go module"
+    module="golang.org/toolchain@v0.0.1-$GO_TOOLCHAIN.linux-$(go env GOARCH)"
+    mkdir -p "$tools/go-fetch"
+    printf 'module fetch\n\ngo 1.19\n' >"$tools/go-fetch/go.mod"
+    root=$(cd "$tools/go-fetch" && go mod download -json "$module" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+    rm -rf "$tools/go"
+    cp -r "$root" "$tools/go"
+    chmod -R u+w "$tools/go"
+    # A module's files are not executable.
+    chmod +x "$tools/go/bin/"* "$tools/go/pkg/tool/"*/*
+    for tool in go gofmt; do ln -sf "$tools/go/bin/$tool" "$tools/bin/$tool"; done
+  fi
+  go_ok || say "go $GO_MIN or newer is missing (found: $(version_of go)); what needs it will say 'not run'"
+  ;;
+esac
+
+# ---- The page's packages --------------------------------------------------------------------------------------
+
+stamp=target/tools/npm-ci.stamp
+if [ ! -d web/node_modules ] || ! cmp -s web/package-lock.json $stamp; then
+  say "npm ci"
+  (cd web && npm ci --no-audit --no-fund --loglevel=error </dev/null >&2)
+  cp web/package-lock.json $stamp
+fi
