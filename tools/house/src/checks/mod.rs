@@ -1,0 +1,34 @@
+//! One rule, one file.
+
+mod code_map;
+mod fuzz_targets;
+mod imports;
+mod length;
+mod manifests;
+mod text;
+mod unsafety;
+
+pub use length::long_files;
+
+use crate::tree::{Finding, Tree};
+
+/// Every breach of every rule, in the order of the files.
+pub fn all(tree: &Tree) -> Vec<Finding> {
+    let checks = [
+        manifests::check,
+        imports::check,
+        length::check,
+        unsafety::check,
+        code_map::check,
+        text::check,
+        fuzz_targets::check,
+    ];
+    let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
+    findings.sort();
+    findings
+}
+
+#[cfg(test)]
+pub fn texts(findings: Vec<Finding>) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
+}

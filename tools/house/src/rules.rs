@@ -1,0 +1,94 @@
+//! The rules of the house, as data. To change one, change it here and in ARCHITECTURE.md.
+
+/// Each package and the packages of this workspace it may depend on, in any kind of dependency.
+pub const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("spangap-model", &[]),
+    ("spangap-meter", &["spangap-model"]),
+    ("spangap-bench", &["spangap-model"]),
+    ("spangap", &["spangap-model", "spangap-meter", "spangap-bench", "spangap-meter-bench"]),
+    ("spangap-house", &[]),
+    ("spangap-meter-bench", &["spangap-model", "spangap-meter"]),
+];
+
+/// Dependencies that only some packages may have.
+pub const RESERVED_DEPENDENCIES: &[(&str, &[&str])] = &[("anyhow", &["spangap"])];
+
+/// Code that may touch the world, and where.
+pub struct Confined {
+    /// What these paths are, in words.
+    pub what: &'static str,
+    /// Rust paths; a source path that has one of them in it is meant.
+    pub paths: &'static [&'static str],
+    /// Folder the rule holds for.
+    pub folder: &'static str,
+    /// Files and folders (ending in `/`) below it that are free, relative to it.
+    pub allowed: &'static [&'static str],
+}
+
+const RUNTIME: &[&str] =
+    &["tokio", "tokio_stream", "axum", "hyper", "hyper_util", "tonic::transport", "tonic::server", "tower"];
+const FILES_AND_SOCKETS: &[&str] =
+    &["std::fs", "std::net", "std::os::unix::net", "std::process::Command", "rusqlite", "io::stdin"];
+const CLOCK: &[&str] = &["Instant::now", "SystemTime::now", "thread::sleep"];
+const METER_IO: &[&str] = &["serve/", "history.rs", "ingest/file.rs", "export/otlp.rs"];
+
+/// Where files, sockets, clocks and the async runtime may be.
+pub const CONFINED: &[Confined] = &[
+    Confined { what: "an async runtime", paths: RUNTIME, folder: "crates/model/src/", allowed: &[] },
+    Confined {
+        what: "a file or socket",
+        paths: FILES_AND_SOCKETS,
+        folder: "crates/model/src/",
+        allowed: &[],
+    },
+    Confined { what: "a clock", paths: CLOCK, folder: "crates/model/src/", allowed: &[] },
+    Confined { what: "an async runtime", paths: RUNTIME, folder: "crates/meter/src/", allowed: METER_IO },
+    Confined {
+        what: "a file or socket",
+        paths: FILES_AND_SOCKETS,
+        folder: "crates/meter/src/",
+        allowed: METER_IO,
+    },
+    Confined { what: "a clock", paths: CLOCK, folder: "crates/meter/src/", allowed: METER_IO },
+    Confined { what: "the end of the process", paths: &["process::exit"], folder: "crates/", allowed: &[] },
+];
+
+/// The files that may use `unsafe`, each block with a SAFETY line.
+pub const UNSAFE_FILES: &[&str] = &["crates/meter/src/prefetch.rs"];
+
+/// Lines above which a file is listed.
+pub const LONG_FILE_LINES: usize = 400;
+/// Lines above which a file is an error.
+pub const MAX_FILE_LINES: usize = 800;
+/// Endings of the files whose length counts.
+pub const LENGTH_ENDINGS: &[&str] = &[".rs", ".ts", ".go", ".c", ".h", ".sh", ".mjs", "Makefile"];
+/// Generated files: their length is nobody's choice.
+pub const GENERATED: &[&str] = &["vmlinux.h"];
+
+/// Names of files and folders that say nothing about what is inside.
+pub const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "manager", "misc"];
+
+/// Macros that mark unfinished work.
+pub const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
+/// Rust paths that wait for time to pass instead of for a condition; not in tests.
+pub const SLEEPS: &[&str] = &["thread::sleep", "time::sleep", "time::sleep_until"];
+
+/// Hosts of package registries: which one is used is the machine's setting. In pieces, so that this file has none.
+pub const REGISTRY_HOSTS: &[&str] = &[
+    concat!("crates", ".io"),
+    concat!("npmjs", ".org"),
+    concat!("npmjs", ".com"),
+    concat!("proxy.golang", ".org"),
+    concat!("sum.golang", ".org"),
+    concat!("pypi", ".org"),
+    concat!("deb.debian", ".org"),
+    concat!("archive.ubuntu", ".com"),
+    concat!("static.rust-lang", ".org"),
+];
+/// Beginnings of paths that exist on one machine only.
+pub const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
+/// Files written by other programs or by lawyers, whose text is not checked.
+pub const FOREIGN_TEXT: &[&str] = &["Cargo.lock", "package-lock.json", "go.sum", "LICENSE"];
+
+/// Folders that are not looked into.
+pub const SKIPPED_FOLDERS: &[&str] = &[".git", "target", "node_modules", "dist", "corpus", "artifacts"];
