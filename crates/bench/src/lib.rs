@@ -1,1 +1,38 @@
-//! Tank and target: the RPC ping-pong pair.
+//! Tank and target: the RPC ping-pong pair. [`tank`] calls at intended times that never drift, [`target`] answers;
+//! both send a span for every call.
+//!
+//! [`schedule`] says when, `pacer` keeps those times, `driver` makes one call, [`report`] says what came of it.
+
+mod clock;
+mod connection;
+mod driver;
+mod pacer;
+mod server_span;
+mod slow_log;
+mod think;
+
+pub mod otlp;
+pub mod report;
+pub mod schedule;
+pub mod tank;
+pub mod target;
+pub mod trace;
+
+/// The Ping service, compiled from `proto/`.
+pub mod ping {
+    #![allow(missing_docs)] // documented in the .proto file
+    tonic::include_proto!("spangap.ping.v1");
+
+    /// Encoded `FileDescriptorSet` of the service, for reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("ping_descriptor_set");
+    /// Full name of the service.
+    pub const SERVICE: &str = "spangap.ping.v1.Ping";
+    /// Full name of its only method.
+    pub const METHOD: &str = "spangap.ping.v1.Ping/Ping";
+    /// Largest payload, in bytes, that either side accepts.
+    pub const MAX_PAYLOAD_BYTES: u64 = 64 << 20;
+    /// Largest message: a payload and its framing.
+    pub(crate) const MAX_MESSAGE_BYTES: usize = MAX_PAYLOAD_BYTES as usize + 1024;
+    /// Longest think time a request may ask for, in nanoseconds.
+    pub const MAX_THINK_NS: u64 = 60_000_000_000;
+}

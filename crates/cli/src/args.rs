@@ -15,6 +15,10 @@ pub struct Cli {
 /// One verb, one file under `commands/`.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
+    /// Call a target at an even pace, and time it
+    Tank(commands::tank::TankArgs),
+    /// Serve the ping-pong calls of a tank
+    Target(commands::target::TargetArgs),
     /// Print shell completions
     Completions(commands::generate::CompletionsArgs),
     /// Write man pages into a directory

@@ -2,6 +2,8 @@
 //! crate that does the work, and prints what came out.
 
 pub mod generate;
+pub mod tank;
+pub mod target;
 
 use crate::Outcome;
 use crate::args::Verb;
@@ -9,6 +11,8 @@ use crate::args::Verb;
 /// Runs one verb to its end.
 pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
+        Verb::Tank(args) => tank::run(args),
+        Verb::Target(args) => target::run(args),
         Verb::Completions(args) => generate::completions(args),
         Verb::Man(args) => generate::man(args),
     }

@@ -1,0 +1,214 @@
+//! The tank's connection: one at a time, its addresses known, reopened when it is lost.
+//!
+//! A tonic channel reconnects by itself and does not tell. Here every channel is given one open socket and no
+//! way to get another, so that the connection that carried a call is known for certain.
+
+use crate::ping::MAX_MESSAGE_BYTES;
+use crate::ping::ping_client::PingClient;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tonic::transport::{Channel, Endpoint};
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(10);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The name has no address.
+    #[error("cannot resolve {target}: {source} (expected HOST:PORT)")]
+    Resolve {
+        /// As given.
+        target: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// No address answered.
+    #[error("cannot connect to {peer}: {source}")]
+    Connect {
+        /// Address tried last.
+        peer: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The connection opened, HTTP/2 did not.
+    #[error("{peer} does not speak HTTP/2: {source}")]
+    Http2 {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// What the transport said.
+        source: tonic::transport::Error,
+    },
+}
+
+/// Where to connect, and how.
+#[derive(Clone, Debug)]
+pub struct Dial {
+    /// `HOST:PORT`.
+    pub target: String,
+    /// `TCP_NODELAY` of the socket.
+    pub nodelay: bool,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+}
+
+/// One connection and its client.
+pub struct Connection {
+    /// Makes calls over this connection only.
+    pub client: PingClient<Channel>,
+    /// The tank's end.
+    pub local: SocketAddr,
+    /// The target's end.
+    pub peer: SocketAddr,
+}
+
+/// Keeps one connection open.
+pub struct Link {
+    dial: Dial,
+    current: Mutex<Option<Arc<Connection>>>,
+    opened: AtomicU64,
+}
+
+impl Link {
+    /// Connects, and from then on connects again whenever the connection is lost, with growing pauses.
+    ///
+    /// # Errors
+    /// When the first attempt fails.
+    pub async fn open(dial: Dial) -> Result<Arc<Self>, ConnectError> {
+        let (connection, closed) = connect(&dial).await?;
+        let link = Arc::new(Link { dial, current: Mutex::default(), opened: AtomicU64::new(0) });
+        link.publish(connection);
+        tokio::spawn(keep_open(Arc::downgrade(&link), closed));
+        Ok(link)
+    }
+
+    /// The open connection, or `None` while there is none.
+    pub fn current(&self) -> Option<Arc<Connection>> {
+        self.slot().clone()
+    }
+
+    /// Connections opened so far.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    fn publish(&self, connection: Connection) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        *self.slot() = Some(Arc::new(connection));
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn keep_open(link: std::sync::Weak<Link>, mut closed: oneshot::Receiver<()>) {
+    loop {
+        // Never sent: it ends when the socket is dropped.
+        let _ = (&mut closed).await;
+        let Some(dial) = link.upgrade().map(|link| {
+            *link.slot() = None;
+            link.dial.clone()
+        }) else {
+            return;
+        };
+        let mut backoff = FIRST_BACKOFF;
+        let connection = loop {
+            match connect(&dial).await {
+                Ok((connection, next)) => {
+                    closed = next;
+                    break connection;
+                }
+                Err(_) => tokio::time::sleep(backoff).await,
+            }
+            if link.strong_count() == 0 {
+                return;
+            }
+            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+        };
+        let Some(link) = link.upgrade() else { return };
+        link.publish(connection);
+    }
+}
+
+async fn connect(dial: &Dial) -> Result<(Connection, oneshot::Receiver<()>), ConnectError> {
+    let (stream, peer) = dial_tcp(dial).await?;
+    let local = stream.local_addr().map_err(|source| ConnectError::Connect { peer, source })?;
+    let (open, closed) = oneshot::channel();
+    let mut socket = Some(Socket { stream, _open: open });
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let socket = socket.take().map(TokioIo::new);
+        async move { socket.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "connection lost")) }
+    });
+    let http2 = |source| ConnectError::Http2 { peer, source };
+    let endpoint = Endpoint::from_shared(format!("http://{}", dial.target)).map_err(http2)?;
+    let channel = endpoint.connect_with_connector(connector).await.map_err(http2)?;
+    let client = PingClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    Ok((Connection { client, local, peer }, closed))
+}
+
+async fn dial_tcp(dial: &Dial) -> Result<(TcpStream, SocketAddr), ConnectError> {
+    let resolve_error = |source| ConnectError::Resolve { target: dial.target.clone(), source };
+    let addresses = tokio::net::lookup_host(&dial.target).await.map_err(resolve_error)?;
+    let mut last = resolve_error(io::Error::new(io::ErrorKind::NotFound, "no address"));
+    for peer in addresses {
+        let attempt = tokio::time::timeout(dial.timeout, TcpStream::connect(peer)).await;
+        let attempt = attempt.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        match attempt.and_then(|stream| stream.set_nodelay(dial.nodelay).map(|()| stream)) {
+            Ok(stream) => return Ok((stream, peer)),
+            Err(source) => last = ConnectError::Connect { peer, source },
+        }
+    }
+    Err(last)
+}
+
+/// A socket that tells when it is dropped, which the transport does as soon as the connection is over.
+struct Socket {
+    stream: TcpStream,
+    _open: oneshot::Sender<()>,
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,518 @@
+//! Spans of calls, sent by OTLP over gRPC from a thread and runtime of their own. The callers only push onto a
+//! bounded queue; what finds no room, or no collector, is counted.
+
+use crate::trace::TraceContext;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span, status};
+use serde::{Deserialize, Serialize};
+use spangap_model::CallStatus;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot, watch};
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+/// Spans in one request.
+const BATCH: usize = 512;
+/// Spans that wait when the collector is slow.
+const CAPACITY: usize = 65_536;
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the end may wait for the collector.
+const FLUSH_DEADLINE: Duration = Duration::from_secs(3);
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+/// `flags` of a span with a W3C context: sampled, and whether the parent is remote is known.
+const FLAG_SAMPLED: u32 = 1;
+const FLAG_HAS_IS_REMOTE: u32 = 0x100;
+const FLAG_IS_REMOTE: u32 = 0x200;
+
+/// Address of an OTLP/gRPC receiver, `http://HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectorUrl(http::Uri);
+
+impl FromStr for CollectorUrl {
+    type Err = ExportError;
+
+    fn from_str(url: &str) -> Result<Self, ExportError> {
+        let refused = || ExportError::Url(url.to_owned());
+        let uri: http::Uri = url.parse().map_err(|_| refused())?;
+        let plain = uri.path() == "/" && uri.query().is_none();
+        if uri.scheme_str() != Some("http") || uri.host().is_none() || uri.port().is_none() || !plain {
+            return Err(refused());
+        }
+        Ok(CollectorUrl(uri))
+    }
+}
+
+impl fmt::Display for CollectorUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let authority = self.0.authority().map_or("", |authority| authority.as_str());
+        write!(f, "http://{authority}")
+    }
+}
+
+/// Where spans go, and whose they are.
+#[derive(Clone, Debug)]
+pub struct ExportSettings {
+    /// The collector.
+    pub url: CollectorUrl,
+    /// `service.name` of the resource.
+    pub service_name: String,
+}
+
+/// Why no spans can be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// Something other than an address of OTLP over gRPC without TLS.
+    #[error("{0:?} is no address to send spans to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
+    Url(String),
+    /// The kernel gave no thread or no runtime.
+    #[error("cannot start the thread that sends spans: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Which side of the call a span is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The caller.
+    Client,
+    /// The callee.
+    Server,
+}
+
+/// One side of one call, as the timed code leaves it.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSpan {
+    /// Which side.
+    pub side: Side,
+    /// Ids of this span.
+    pub context: TraceContext,
+    /// Span id of the parent, all zero for none.
+    pub parent_span_id: [u8; 8],
+    /// Start, wall clock.
+    pub start_unix_ns: u64,
+    /// End: the start and the duration by the monotonic clock.
+    pub end_unix_ns: u64,
+    /// How the call ended.
+    pub code: Code,
+    /// This end of the connection, if there was one.
+    pub local: Option<SocketAddr>,
+    /// The other end.
+    pub peer: Option<SocketAddr>,
+}
+
+/// What became of the spans; `recorded` is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpanCounts {
+    /// Spans made.
+    pub recorded: u64,
+    /// Spans the collector accepted.
+    pub exported: u64,
+    /// Spans the collector refused.
+    pub rejected: u64,
+    /// Spans that found the queue full.
+    pub dropped_queue_full: u64,
+    /// Spans that had not reached the collector when time was up.
+    pub dropped_unsent: u64,
+}
+
+impl SpanCounts {
+    /// Spans that the collector does not have.
+    pub fn lost(&self) -> u64 {
+        self.rejected + self.dropped_queue_full + self.dropped_unsent
+    }
+}
+
+impl fmt::Display for SpanCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} spans exported", self.exported, self.recorded)?;
+        let parts = [
+            (self.rejected, "rejected by the collector"),
+            (self.dropped_queue_full, "dropped because the queue was full"),
+            (self.dropped_unsent, "not delivered in time"),
+        ];
+        parts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .try_for_each(|(count, what)| write!(f, ", {count} {what}"))
+    }
+}
+
+/// Takes spans; cheap to clone.
+#[derive(Clone)]
+pub struct SpanSink(Arc<Shared>);
+
+struct Shared {
+    queue: Mutex<VecDeque<CallSpan>>,
+    wake: Notify,
+    finishing: watch::Sender<bool>,
+    recorded: AtomicU64,
+    dropped_queue_full: AtomicU64,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<CallSpan>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SpanSink {
+    /// Queues a span. The sending thread is woken once per batch, not per span.
+    pub fn record(&self, span: CallSpan) {
+        self.0.recorded.fetch_add(1, Ordering::Relaxed);
+        let mut queue = self.0.queue();
+        if queue.len() >= CAPACITY {
+            self.0.dropped_queue_full.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.push_back(span);
+        let full_batch = queue.len().is_multiple_of(BATCH);
+        drop(queue);
+        if full_batch {
+            self.0.wake.notify_one();
+        }
+    }
+}
+
+/// Sends what the sinks take, until [`Exporter::finish`].
+pub struct Exporter {
+    shared: Arc<Shared>,
+    counts: oneshot::Receiver<SpanCounts>,
+}
+
+impl Exporter {
+    /// Starts the thread. `notice` is told when the collector fails and when it is back: once per streak.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(
+        settings: ExportSettings,
+        notice: impl Fn(String) + Send + 'static,
+    ) -> Result<Self, ExportError> {
+        let endpoint = Endpoint::from(settings.url.0.clone()).connect_timeout(EXPORT_TIMEOUT);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Notify::new(),
+            finishing: watch::Sender::new(false),
+            recorded: AtomicU64::new(0),
+            dropped_queue_full: AtomicU64::new(0),
+        });
+        let (done, counts) = oneshot::channel();
+        let for_thread = shared.clone();
+        std::thread::Builder::new().name("otlp".into()).spawn(move || {
+            let sent = runtime.block_on(async {
+                let resource = resource(&settings.service_name);
+                let client = TraceServiceClient::new(endpoint.connect_lazy());
+                let sender = Sender { shared: for_thread, client, resource, notice, url: settings.url };
+                sender.run().await
+            });
+            // The receiver is gone when nobody waits for the counts.
+            let _ = done.send(sent);
+        })?;
+        Ok(Exporter { shared, counts })
+    }
+
+    /// Where to put spans.
+    pub fn sink(&self) -> SpanSink {
+        SpanSink(self.shared.clone())
+    }
+
+    /// Sends what is queued, for a few seconds at most, and tells what became of every span.
+    pub async fn finish(self) -> SpanCounts {
+        self.shared.finishing.send_replace(true);
+        self.counts.await.unwrap_or_default()
+    }
+}
+
+struct Sender<F> {
+    shared: Arc<Shared>,
+    client: TraceServiceClient<Channel>,
+    resource: Resource,
+    notice: F,
+    url: CollectorUrl,
+}
+
+/// Outcome of one request.
+enum Sent {
+    /// The collector has the batch, less what it refused.
+    Accepted { rejected: u64, why: String },
+    /// The collector will not have it.
+    Refused(String),
+    /// It may work later; `reached` tells whether the collector answered at all.
+    Retry { why: String, reached: bool },
+}
+
+impl<F: Fn(String)> Sender<F> {
+    async fn run(mut self) -> SpanCounts {
+        let mut counts = SpanCounts::default();
+        let mut finishing = self.shared.finishing.subscribe();
+        let too_late = async {
+            let _ = finishing.wait_for(|finishing| *finishing).await;
+            tokio::time::sleep(FLUSH_DEADLINE).await;
+        };
+        tokio::select! {
+            () = self.send_all(&mut counts) => {}
+            () = too_late => {}
+        }
+        counts.recorded = self.shared.recorded.load(Ordering::Relaxed);
+        counts.dropped_queue_full = self.shared.dropped_queue_full.load(Ordering::Relaxed);
+        let settled = counts.exported + counts.rejected + counts.dropped_queue_full;
+        counts.dropped_unsent = counts.recorded - settled;
+        counts
+    }
+
+    /// Sends full batches as they fill and the rest once a second, until told to finish and nothing is left.
+    async fn send_all(&mut self, counts: &mut SpanCounts) {
+        let mut finishing = self.shared.finishing.subscribe();
+        let mut failing = false;
+        let mut backoff = FIRST_BACKOFF;
+        let mut second_over = false;
+        loop {
+            let last_round = *finishing.borrow_and_update();
+            let batch = self.next_batch(last_round || second_over);
+            if batch.is_empty() {
+                if last_round {
+                    return;
+                }
+                tokio::select! {
+                    () = self.shared.wake.notified() => second_over = false,
+                    () = tokio::time::sleep(FLUSH_EVERY) => second_over = true,
+                    _ = finishing.changed() => {}
+                }
+                continue;
+            }
+            second_over = false;
+            let size = batch.len() as u64;
+            match self.send(&batch).await {
+                Sent::Accepted { rejected, why } => {
+                    let rejected = rejected.min(size);
+                    counts.exported += size - rejected;
+                    counts.rejected += rejected;
+                    self.tell(&mut failing, (rejected > 0).then(|| format!("{rejected} refused: {why}")));
+                }
+                Sent::Refused(why) => {
+                    counts.rejected += size;
+                    self.tell(&mut failing, Some(why));
+                }
+                Sent::Retry { why, reached } => {
+                    self.tell(&mut failing, Some(why));
+                    if last_round && !reached {
+                        return;
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff) => {}
+                        _ = finishing.changed() => {}
+                    }
+                    backoff = (backoff * 2).min(LONGEST_BACKOFF);
+                    second_over = true;
+                    continue;
+                }
+            }
+            backoff = FIRST_BACKOFF;
+            self.shared.queue().drain(..batch.len());
+        }
+    }
+
+    /// A copy of the oldest spans: they leave the queue only when their fate is known.
+    fn next_batch(&self, also_partial: bool) -> Vec<CallSpan> {
+        let queue = self.shared.queue();
+        match queue.len() {
+            len if len < BATCH && !also_partial => Vec::new(),
+            _ => queue.iter().take(BATCH).copied().collect(),
+        }
+    }
+
+    fn tell(&self, failing: &mut bool, failure: Option<String>) {
+        match &failure {
+            Some(why) if !*failing => (self.notice)(format!("spans do not reach {}: {why}", self.url)),
+            None if *failing => (self.notice)(format!("spans reach {} again", self.url)),
+            _ => {}
+        }
+        *failing = failure.is_some();
+    }
+
+    async fn send(&mut self, batch: &[CallSpan]) -> Sent {
+        let request = request(&self.resource, batch);
+        let answer = tokio::time::timeout(EXPORT_TIMEOUT, self.client.export(request)).await;
+        match answer {
+            Ok(Ok(response)) => {
+                let partial = response.into_inner().partial_success.unwrap_or_default();
+                let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0);
+                Sent::Accepted { rejected, why: partial.error_message }
+            }
+            Ok(Err(status)) if is_retryable(status.code()) => {
+                // An error with a source was made on this side of the network.
+                let reached = std::error::Error::source(&status).is_none();
+                Sent::Retry { why: describe(&status), reached }
+            }
+            Ok(Err(status)) => Sent::Refused(describe(&status)),
+            Err(_) => Sent::Retry { why: format!("no answer within {EXPORT_TIMEOUT:?}"), reached: true },
+        }
+    }
+}
+
+/// As the OTLP specification lists them; an overloaded receiver is worth waiting for as well.
+fn is_retryable(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}
+
+/// A status in words, with the innermost reason: the outer ones only say "transport error".
+pub(crate) fn describe(status: &tonic::Status) -> String {
+    let mut innermost: Option<&dyn std::error::Error> = std::error::Error::source(status);
+    while let Some(next) = innermost.and_then(|error| error.source()) {
+        innermost = Some(next);
+    }
+    let name = status_name(status.code());
+    match innermost {
+        Some(reason) => format!("{name}: {reason}"),
+        None if status.message().is_empty() => name.to_owned(),
+        None => format!("{name}: {}", status.message()),
+    }
+}
+
+/// gRPC's name of a code, such as `UNAVAILABLE`.
+pub(crate) fn status_name(code: Code) -> &'static str {
+    CallStatus::from_grpc(code as u64).name()
+}
+
+fn text(value: impl Into<String>) -> any_value::Value {
+    any_value::Value::StringValue(value.into())
+}
+
+fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..Default::default() }
+}
+
+fn resource(service_name: &str) -> Resource {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let attributes = vec![
+        attribute("service.name", text(service_name)),
+        attribute("host.name", text(host)),
+        attribute("process.pid", any_value::Value::IntValue(std::process::id().into())),
+        attribute("telemetry.sdk.name", text("spangap")),
+        attribute("telemetry.sdk.language", text("rust")),
+        attribute("telemetry.sdk.version", text(env!("CARGO_PKG_VERSION"))),
+    ];
+    Resource { attributes, ..Default::default() }
+}
+
+fn request(resource: &Resource, batch: &[CallSpan]) -> ExportTraceServiceRequest {
+    let scope = InstrumentationScope {
+        name: env!("CARGO_PKG_NAME").into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        ..Default::default()
+    };
+    let scope_spans = vec![ScopeSpans {
+        scope: Some(scope),
+        spans: batch.iter().map(to_otlp).collect(),
+        ..Default::default()
+    }];
+    let spans = ResourceSpans { resource: Some(resource.clone()), scope_spans, ..Default::default() };
+    ExportTraceServiceRequest { resource_spans: vec![spans] }
+}
+
+/// Attribute names of the semantic conventions for gRPC since 1.39.
+fn to_otlp(call: &CallSpan) -> Span {
+    let mut attributes = vec![
+        attribute("rpc.system.name", text("grpc")),
+        attribute("rpc.method", text(crate::ping::METHOD)),
+        attribute("rpc.response.status_code", text(status_name(call.code))),
+    ];
+    let mut address = |address_key: &str, port_key: &str, address: SocketAddr| {
+        attributes.push(attribute(address_key, text(address.ip().to_string())));
+        attributes.push(attribute(port_key, any_value::Value::IntValue(address.port().into())));
+    };
+    if let Some(peer) = call.peer {
+        address("network.peer.address", "network.peer.port", peer);
+        if call.side == Side::Client {
+            address("server.address", "server.port", peer);
+        }
+    }
+    if let Some(local) = call.local {
+        address("network.local.address", "network.local.port", local);
+    }
+    let failed = is_failure(call.side, call.code);
+    if failed {
+        attributes.push(attribute("error.type", text(status_name(call.code))));
+    }
+    let has_parent = call.parent_span_id != [0; 8];
+    let remote = if call.side == Side::Server && has_parent { FLAG_IS_REMOTE } else { 0 };
+    Span {
+        trace_id: call.context.trace_id.to_vec(),
+        span_id: call.context.span_id.to_vec(),
+        parent_span_id: if has_parent { call.parent_span_id.to_vec() } else { Vec::new() },
+        flags: (if call.context.sampled { FLAG_SAMPLED } else { 0 }) | FLAG_HAS_IS_REMOTE | remote,
+        name: crate::ping::METHOD.into(),
+        kind: match call.side {
+            Side::Client => span::SpanKind::Client,
+            Side::Server => span::SpanKind::Server,
+        } as i32,
+        start_time_unix_nano: call.start_unix_ns,
+        end_time_unix_nano: call.end_unix_ns,
+        attributes,
+        status: failed.then(|| Status { code: status::StatusCode::Error as i32, ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// A server is not at fault for what its client did wrong.
+fn is_failure(side: Side, code: Code) -> bool {
+    match side {
+        Side::Client => code != Code::Ok,
+        Side::Server => matches!(
+            code,
+            Code::Unknown
+                | Code::DeadlineExceeded
+                | Code::Unimplemented
+                | Code::Internal
+                | Code::Unavailable
+                | Code::DataLoss
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_grpc_addresses_are_taken() {
+        let url = |text: &str| text.parse::<CollectorUrl>();
+        assert_eq!(url("http://127.0.0.1:4317").unwrap().to_string(), "http://127.0.0.1:4317");
+        assert_eq!(
+            url("http://collector.example:4317/").unwrap().to_string(),
+            "http://collector.example:4317"
+        );
+        for url in ["127.0.0.1:4317", "https://h:4317", "http://h", "http://h:4318/v1/traces", "", "http://"]
+        {
+            assert!(matches!(url.parse::<CollectorUrl>(), Err(ExportError::Url(_))), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_client_fault_is_no_server_error() {
+        assert!(is_failure(Side::Client, Code::InvalidArgument));
+        assert!(!is_failure(Side::Server, Code::InvalidArgument));
+        assert!(is_failure(Side::Server, Code::Internal));
+    }
+}

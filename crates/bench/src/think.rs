@@ -1,0 +1,130 @@
+//! Waits as exact as the kernel's timers, by a thread of their own: the async runtime's are 1 ms coarse.
+
+use crate::clock;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Wakes whoever waits. The thread ends when this is dropped; those who still wait are then let go.
+pub struct Alarm(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// By monotonic due time, and a number that tells equal ones apart.
+    sleepers: BTreeMap<(u64, u64), oneshot::Sender<()>>,
+    next_number: u64,
+    over: bool,
+}
+
+impl Alarm {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the kernel gives none.
+    pub fn start() -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let for_thread = shared.clone();
+        std::thread::Builder::new().name("alarm".into()).spawn(move || for_thread.run())?;
+        Ok(Alarm(shared))
+    }
+
+    /// Waits for `ns` nanoseconds, not at all for 0.
+    pub async fn wait(&self, ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        let (sender, woken) = oneshot::channel();
+        self.0.add(clock::monotonic_ns().saturating_add(ns), sender);
+        // The sender is dropped unsent only when the alarm is over.
+        let _ = woken.await;
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.lock().over = true;
+        self.0.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, due_ns: u64, sleeper: oneshot::Sender<()>) {
+        let mut waiting = self.lock();
+        let earliest = waiting.sleepers.first_key_value().is_none_or(|((first_ns, _), _)| due_ns < *first_ns);
+        let number = waiting.next_number;
+        waiting.next_number += 1;
+        waiting.sleepers.insert((due_ns, number), sleeper);
+        drop(waiting);
+        if earliest {
+            self.changed.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        clock::cut_timer_slack();
+        let mut waiting = self.lock();
+        while !waiting.over {
+            let now_ns = clock::monotonic_ns();
+            let first_ns = waiting.sleepers.first_key_value().map(|((due_ns, _), _)| *due_ns);
+            waiting = match first_ns {
+                Some(due_ns) if due_ns <= now_ns => {
+                    if let Some((_, sleeper)) = waiting.sleepers.pop_first() {
+                        // Gone when the call was cancelled.
+                        let _ = sleeper.send(());
+                    }
+                    waiting
+                }
+                Some(due_ns) => {
+                    let ahead = Duration::from_nanos(due_ns - now_ns);
+                    self.changed.wait_timeout(waiting, ahead).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        waiting.sleepers.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_wakes_early_whatever_the_order() {
+        let alarm = Arc::new(Alarm::start().unwrap());
+        let sleepers: Vec<_> = [5_000_000u64, 0, 1, 3_000_000, 200_000, 3_000_000]
+            .map(|ns| {
+                let alarm = alarm.clone();
+                tokio::spawn(async move {
+                    let start = clock::monotonic_ns();
+                    alarm.wait(ns).await;
+                    assert!(clock::monotonic_ns() - start >= ns);
+                })
+            })
+            .into();
+        for sleeper in sleepers {
+            sleeper.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_lets_everyone_go() {
+        let alarm = Alarm::start().unwrap();
+        let (sender, woken) = oneshot::channel();
+        alarm.0.add(u64::MAX, sender);
+        drop(alarm);
+        assert!(woken.await.is_err());
+    }
+}

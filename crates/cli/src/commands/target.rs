@@ -1,0 +1,145 @@
+//! `spangap target`: the ping-pong server.
+
+use crate::Outcome;
+use crate::args::{Duration, Size};
+use anyhow::Context;
+use clap::Args;
+use spangap_bench::otlp::{CollectorUrl, ExportSettings};
+use spangap_bench::target::{Target, TargetReport, TargetSettings};
+use std::io::Write;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Raw arguments of `spangap target`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Serves spangap.ping.v1.Ping, grpc.health.v1.Health and reflection until Ctrl-C. Once it listens, it prints
+`listening on HOST:PORT` to standard output.
+
+Examples:
+  spangap target
+  spangap target --listen 0.0.0.0:50051 --think 2ms --otlp http://127.0.0.1:4317
+  grpcurl -plaintext -d '{\"think_ns\": 1000000}' 127.0.0.1:50051 spangap.ping.v1.Ping/Ping")]
+pub struct TargetArgs {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50051", value_parser = host_port)]
+    listen: String,
+    /// Payload of a response, unless the request asks for another size
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = payload_size)]
+    response_bytes: Size,
+    /// Time between a request and its response, unless the request asks for another
+    #[arg(long, value_name = "DURATION", default_value = "0us", value_parser = think_time)]
+    think: Duration,
+    /// Concurrent calls allowed on one connection; no limit unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_streams: Option<u32>,
+    /// Threads that serve
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+    /// Send a SERVER span for every call to this OTLP/gRPC receiver, http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    otlp: Option<CollectorUrl>,
+    /// service.name of the spans
+    #[arg(long, value_name = "NAME", default_value = "target", requires = "otlp")]
+    service_name: String,
+    /// Print JSON Lines: {"listening":"HOST:PORT"}, and at the end what was served
+    #[arg(long)]
+    json: bool,
+}
+
+/// Serves until told to stop.
+pub fn run(args: TargetArgs) -> anyhow::Result<Outcome> {
+    let runtime = match args.threads {
+        1 => runtime::Builder::new_current_thread().enable_all().build(),
+        threads => runtime::Builder::new_multi_thread().worker_threads(threads.into()).enable_all().build(),
+    };
+    let runtime = runtime.context("cannot start the threads that serve")?;
+    let json = args.json;
+    let settings = TargetSettings {
+        listen: args.listen,
+        response_bytes: args.response_bytes.bytes(),
+        think_ns: args.think.ns(),
+        max_streams: args.max_streams,
+        export: export_settings(args.otlp, args.service_name),
+    };
+    let report = runtime.block_on(async {
+        let stop = stop_signal()?;
+        let target = Target::bind(settings).await?;
+        let address = target.address();
+        match json {
+            true => print_line(&serde_json::json!({ "listening": address }).to_string())?,
+            false => print_line(&format!("listening on {address}"))?,
+        }
+        anyhow::Ok(target.serve(stop, |notice| eprintln!("spangap: {notice}")).await?)
+    })?;
+    print_line(&if json { serde_json::to_string(&report)? } else { in_words(&report) })?;
+    Ok(Outcome::Done)
+}
+
+fn in_words(report: &TargetReport) -> String {
+    let statuses: Vec<_> = report.by_status.iter().map(|(name, calls)| format!("{name} {calls}")).collect();
+    let mut words = format!("served {} calls", report.calls);
+    if !statuses.is_empty() {
+        words += &format!(" ({})", statuses.join(", "));
+    }
+    if let Some(spans) = &report.spans {
+        words += &format!(", {spans}");
+    }
+    if report.malformed_traceparent > 0 {
+        words += &format!(", {} with a malformed traceparent", report.malformed_traceparent);
+    }
+    if report.cut_off {
+        words += ", some calls were still under way and are cut off";
+    }
+    words
+}
+
+/// Ready when the user or the system asks the process to end. From this call on the signals no longer kill it.
+pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let listen = |kind| signal(kind).context("cannot listen for signals");
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Where spans go, if anywhere.
+pub fn export_settings(url: Option<CollectorUrl>, service_name: String) -> Option<ExportSettings> {
+    url.map(|url| ExportSettings { url, service_name })
+}
+
+/// Prints one line at once, also into a pipe.
+pub fn print_line(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+/// `HOST:PORT` with a port of 0 to 65535.
+pub fn host_port(text: &str) -> Result<String, String> {
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("expected HOST:PORT, such as 127.0.0.1:50051".into()),
+    }
+}
+
+/// A size that either side accepts.
+pub fn payload_size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    match size.bytes() {
+        0..=spangap_bench::ping::MAX_PAYLOAD_BYTES => Ok(size),
+        _ => Err(format!("expected at most {} bytes", spangap_bench::ping::MAX_PAYLOAD_BYTES)),
+    }
+}
+
+fn think_time(text: &str) -> Result<Duration, String> {
+    let time: Duration = text.parse()?;
+    match time.ns() {
+        0..=spangap_bench::ping::MAX_THINK_NS => Ok(time),
+        _ => Err("expected at most 1m".into()),
+    }
+}
