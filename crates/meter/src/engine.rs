@@ -151,7 +151,10 @@ impl Meter {
             last_sweep_ms: 0,
         };
         Meter {
-            interest: Interest::new(settings.grouping == Grouping::Method, &settings.response_size_attributes),
+            interest: Interest::new(
+                settings.grouping == Grouping::Method,
+                &settings.response_size_attributes,
+            ),
             origins: Origins::new(Limits::default()),
             state: Mutex::new(state),
             settings,
@@ -190,7 +193,9 @@ impl Meter {
                 let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
                 match state.join.offer(span, keys[i], bytes, now_ms as u32, &interned) {
                     Outcome::Counted => {}
-                    Outcome::Joined(call) => state.record(&self.settings, call, span, bytes, now_ms, &interned),
+                    Outcome::Joined(call) => {
+                        state.record(&self.settings, call, span, bytes, now_ms, &interned)
+                    }
                     Outcome::Retracted(call) => state.retract(&self.settings, call, span, now_ms),
                 }
             }
@@ -271,7 +276,8 @@ impl Meter {
         for stats in state.windows.totals() {
             mate_delay.merge(&stats.mate_delay);
         }
-        let services = state.join.services.iter().enumerate().filter(|(_, c)| **c != ServiceCounts::default());
+        let services =
+            state.join.services.iter().enumerate().filter(|(_, c)| **c != ServiceCounts::default());
         let services = services.filter_map(|(i, c)| Some((interned.name(i as u32)?.clone(), *c))).collect();
         let horizon = state.ring_marks.front().zip(state.ring_marks.back());
         Overview {
@@ -328,7 +334,8 @@ impl State {
         let mut bound_ns = 0;
         if gap_ns.is_some() {
             let known = client.host != NO_NAME && server.host != NO_NAME;
-            let legs = known.then(|| legs(&mut self.offsets, (client.host, server.host), &call, now_ms)).flatten();
+            let legs =
+                known.then(|| legs(&mut self.offsets, (client.host, server.host), &call, now_ms)).flatten();
             match legs {
                 Some(legs) => {
                     figures.request_leg_ns = Some(legs.request_ns);
@@ -361,7 +368,8 @@ impl State {
                     start_unix_ns: half.start_ns,
                     duration_ns: half.duration_ns,
                     host: interned.name(origin.host).cloned(),
-                    whole: span.map(|span| WholeSpan { resource: origin.resource.clone(), span: span.into() }),
+                    whole: span
+                        .map(|span| WholeSpan { resource: origin.resource.clone(), span: span.into() }),
                 }
             };
             stats.keep_worst(WorstCall {

@@ -152,7 +152,14 @@ impl Join {
 
     /// Counts one span. `bytes` is its message, `now_ms` the time of its arrival modulo 2^32.
     #[inline]
-    pub fn offer(&mut self, span: &SpanFacts, key: Key, bytes: &[u8], now_ms: u32, names: &Interned) -> Outcome {
+    pub fn offer(
+        &mut self,
+        span: &SpanFacts,
+        key: Key,
+        bytes: &[u8],
+        now_ms: u32,
+        names: &Interned,
+    ) -> Outcome {
         self.accounting.received += 1;
         if !self.is_well_formed(span) {
             self.accounting.malformed += 1;

@@ -129,12 +129,15 @@ mod tests {
     fn a_stepped_clock_is_unknown_until_the_window_has_passed() {
         let mut offsets = Offsets::default();
         let mut call = |theta: i64, now| offsets.split((1, 2), 1000 + theta, 1000 - theta, now);
-        (0..20).for_each(|i| drop(call(0, i)));
+        (0..20).for_each(|i| _ = call(0, i));
         assert_eq!(call(0, 20).unwrap().bound_ns, 1000);
         assert_eq!(call(1_000_000, 30), None);
         let later = SLOT_MS * SLOTS as u64 * 2;
-        (0..20).for_each(|i| drop(call(1_000_000, later + i)));
-        assert_eq!(call(1_000_000, later + 21), Some(Legs { request_ns: 1000, response_ns: 1000, bound_ns: 1000 }));
+        (0..20).for_each(|i| _ = call(1_000_000, later + i));
+        assert_eq!(
+            call(1_000_000, later + 21),
+            Some(Legs { request_ns: 1000, response_ns: 1000, bound_ns: 1000 })
+        );
     }
 
     #[test]

@@ -388,7 +388,11 @@ mod tests {
         assert!(pending.find(keys.key([evicted, evicted], evicted)).is_none());
         let full = pending.bytes();
         while pending.pop_oldest().is_some() {}
-        assert!(pending.bytes() * 10 < full, "{} of {full} bytes are still held by an empty store", pending.bytes());
+        assert!(
+            pending.bytes() * 10 < full,
+            "{} of {full} bytes are still held by an empty store",
+            pending.bytes()
+        );
     }
 
     #[test]

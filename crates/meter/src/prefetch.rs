@@ -9,7 +9,9 @@ pub fn prefetch<T>(slice: &[T], index: usize) {
     if let Some(item) = slice.get(index) {
         // SAFETY: a prefetch of a valid address reads nothing the program can observe.
         unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(item).cast());
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                std::ptr::from_ref(item).cast(),
+            );
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -129,7 +129,11 @@ pub fn pairs_report<'a>(
 
 /// One pair over time. `minutes` maps the start of a minute (Unix seconds) to its statistics and whether it
 /// is still open.
-pub fn over_time(key: &PairKey, minutes: &BTreeMap<u64, (PairStats, bool)>, matches: &Matches) -> PairOverTime {
+pub fn over_time(
+    key: &PairKey,
+    minutes: &BTreeMap<u64, (PairStats, bool)>,
+    matches: &Matches,
+) -> PairOverTime {
     let mut total = PairStats::default();
     minutes.values().for_each(|(stats, _)| total.merge(stats));
     let points = minutes.iter().map(|(unix_s, (stats, open))| PairPoint {

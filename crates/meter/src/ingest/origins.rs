@@ -294,9 +294,24 @@ mod tests {
     #[test]
     fn same_resource_same_number_and_the_node_is_the_host() {
         let origins = Origins::new(Limits::default());
-        let a = origins.resource(&resource(&[("service.name", "a"), ("host.name", "pod-1"), ("k8s.node.name", "n1")]));
-        let b = origins.resource(&resource(&[("service.name", "a"), ("host.name", "pod-2"), ("k8s.node.name", "n1")]));
-        assert_eq!(a, origins.resource(&resource(&[("service.name", "a"), ("host.name", "pod-1"), ("k8s.node.name", "n1")])));
+        let a = origins.resource(&resource(&[
+            ("service.name", "a"),
+            ("host.name", "pod-1"),
+            ("k8s.node.name", "n1"),
+        ]));
+        let b = origins.resource(&resource(&[
+            ("service.name", "a"),
+            ("host.name", "pod-2"),
+            ("k8s.node.name", "n1"),
+        ]));
+        assert_eq!(
+            a,
+            origins.resource(&resource(&[
+                ("service.name", "a"),
+                ("host.name", "pod-1"),
+                ("k8s.node.name", "n1")
+            ]))
+        );
         assert_ne!(a, b);
         let interned = origins.read();
         assert_eq!(interned.origin(a).service, interned.origin(b).service);
@@ -307,7 +322,8 @@ mod tests {
     #[test]
     fn past_the_limit_everything_is_other_and_counted() {
         let origins = Origins::new(Limits { origins: 3, names: 100 });
-        let ids: Vec<u32> = (0..5).map(|i| origins.resource(&resource(&[("service.name", &format!("s{i}"))]))).collect();
+        let ids: Vec<u32> =
+            (0..5).map(|i| origins.resource(&resource(&[("service.name", &format!("s{i}"))]))).collect();
         assert_eq!(ids, [1, 2, 0, 0, 0]);
         assert_eq!(origins.read().overflowed, 3);
     }

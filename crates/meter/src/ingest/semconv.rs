@@ -62,7 +62,8 @@ impl Interest {
                 ("http.method", Meaning::HttpMethod),
             ]);
         }
-        let lengths = names.iter().filter(|(n, _)| n.len() < 64).fold(0, |bits, (n, _)| bits | 1u64 << n.len());
+        let lengths =
+            names.iter().filter(|(n, _)| n.len() < 64).fold(0, |bits, (n, _)| bits | 1u64 << n.len());
         let names = names.into_iter().map(|(n, meaning)| (n.as_bytes().into(), meaning)).collect();
         Interest { methods, lengths, names }
     }
@@ -126,7 +127,11 @@ impl Interest {
                     match &buf[key.0..key.1] {
                         b"message.type" | b"rpc.message.type" => {
                             if let Value::Text(from, to) = value {
-                                sent = Some(buf[from as usize..to as usize].eq_ignore_ascii_case(b"SENT"));
+                                sent = match &buf[from as usize..to as usize] {
+                                    t if t.eq_ignore_ascii_case(b"SENT") => Some(true),
+                                    t if t.eq_ignore_ascii_case(b"RECEIVED") => Some(false),
+                                    _ => None,
+                                };
                             }
                         }
                         b"message.uncompressed_size" | b"rpc.message.uncompressed_size" => {

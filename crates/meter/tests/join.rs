@@ -1,0 +1,266 @@
+//! The join, on encoded requests: every order of arrival, duplicates, attempts, eviction, expiry.
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use proptest::prelude::*;
+use prost::Message;
+use spangap_meter::engine::{Meter, Settings};
+use spangap_meter::pairs::{Grouping, PairLimits};
+use spangap_model::{CallStatus, PairStats};
+
+const CLIENT: i32 = 3;
+const SERVER: i32 = 2;
+
+fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    KeyValue { key: key.into(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+fn text(key: &str, value: &str) -> KeyValue {
+    attribute(key, any_value::Value::StringValue(value.into()))
+}
+
+fn span(kind: i32, trace: u64, id: u64, parent: u64, start: u64, duration: u64) -> Span {
+    let mut trace_id = [7; 16];
+    trace_id[..8].copy_from_slice(&trace.to_be_bytes());
+    Span {
+        kind,
+        trace_id: trace_id.to_vec(),
+        span_id: id.to_be_bytes().to_vec(),
+        parent_span_id: if parent == 0 { Vec::new() } else { parent.to_be_bytes().to_vec() },
+        start_time_unix_nano: start,
+        end_time_unix_nano: start + duration,
+        ..Span::default()
+    }
+}
+
+fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
+    let host = format!("host-of-{service}");
+    let resource = Resource {
+        attributes: vec![text("service.name", service), text("host.name", &host)],
+        ..Resource::default()
+    };
+    let scope = ScopeSpans { spans, ..ScopeSpans::default() };
+    let resource_spans =
+        ResourceSpans { resource: Some(resource), scope_spans: vec![scope], ..ResourceSpans::default() };
+    ExportTraceServiceRequest { resource_spans: vec![resource_spans] }.encode_to_vec()
+}
+
+/// What must not depend on the order of arrival.
+fn figures(meter: &Meter) -> String {
+    let mut rows: Vec<String> = meter.totals().iter().map(|(key, s)| row(key, s)).collect();
+    rows.sort();
+    let accounting = meter.overview().accounting;
+    assert!(accounting.holds(), "{accounting:?}");
+    format!("{accounting:?}\n{}", rows.join("\n"))
+}
+
+fn row(key: &spangap_model::PairKey, s: &PairStats) -> String {
+    let buckets =
+        |h: &spangap_model::Histogram| (h.buckets().collect::<Vec<_>>(), h.zero_count(), h.sum_ns());
+    let worst: Vec<_> = s.worst.iter().take(5).map(|w| (w.gap_ns, w.trace_id, w.client_span_id)).collect();
+    format!(
+        "{key:?} {:?} {:?} {:?} {:?} {} {} {worst:?}",
+        buckets(&s.gap),
+        buckets(&s.client),
+        buckets(&s.server),
+        s.negative,
+        s.attempts_over_one,
+        s.excluded_large,
+    )
+}
+
+/// A call as it could happen; yields its requests, one span each.
+fn a_call() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let durations = (1u64..50_000_000, 0u64..60_000_000);
+    (any::<u64>(), 1u64..u64::MAX, durations, 0usize..4, any::<bool>(), 0u8..12).prop_map(
+        |(trace, id, (client_ns, server_ns), servers, has_client, twist)| {
+            let start = 1_700_000_000_000_000_000;
+            let mut client = span(CLIENT, trace, id, 0, start, client_ns);
+            client
+                .attributes
+                .push(attribute("rpc.grpc.status_code", any_value::Value::IntValue(twist as i64 % 3 * 2)));
+            if twist == 0 {
+                client
+                    .attributes
+                    .push(attribute("http.response.body.size", any_value::Value::IntValue(1 << 20)));
+            }
+            if twist == 1 {
+                client.end_time_unix_nano = start - 1;
+            }
+            let mut all = Vec::new();
+            if has_client {
+                all.push(request("front", vec![client]));
+            }
+            for attempt in 0..servers as u64 {
+                let parent = if twist == 2 { 0 } else { id };
+                let server =
+                    span(SERVER, trace, id.wrapping_add(attempt + 1), parent, start + 100, server_ns);
+                all.push(request("back", vec![server]));
+            }
+            if twist == 3 {
+                all.push(request("front", vec![span(1, trace, 99, id, start, 5)]));
+            }
+            if twist >= 9 {
+                // Everything of this call is sent twice.
+                all.extend(all.clone());
+            }
+            all
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn figures_do_not_depend_on_the_order(calls in prop::collection::vec(a_call(), 1..40), seeds in prop::collection::vec(any::<u64>(), 2)) {
+        let requests: Vec<Vec<u8>> = calls.into_iter().flatten().collect();
+        let run = |seed: u64| {
+            let mut order: Vec<usize> = (0..requests.len()).collect();
+            order.sort_by_key(|i| (*i as u64 + 1).wrapping_mul(seed | 1).rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
+            for at in order {
+                let ingested = meter.ingest(&requests[at], 0).unwrap();
+                assert_eq!(ingested.spans, 1);
+                assert!(meter.overview().accounting.holds());
+            }
+            meter.finish();
+            figures(&meter)
+        };
+        let first = run(seeds[0]);
+        prop_assert_eq!(&first, &run(seeds[1]));
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+    /// Every span is in some class however small the store is.
+    #[test]
+    fn the_identity_holds_under_eviction(ids in prop::collection::vec(1u64..60_000, 1..4)) {
+        let meter = Meter::new(Settings { max_pending_bytes: 0, keep_bytes: 4096, join_ttl_ms: None, ..Settings::default() });
+        for seed in ids {
+            let spans = (1..20_000u64).map(|i| {
+                let id = (i * seed) % 60_000 + 1;
+                let kind = if (i ^ seed) % 3 == 0 { SERVER } else { CLIENT };
+                let (own, parent) = if kind == SERVER { (i + 100_000, id) } else { (id, 0) };
+                span(kind, 5, own, parent, 1_000_000, 1000 + i)
+            });
+            meter.ingest(&request("s", spans.collect()), 0).unwrap();
+            let overview = meter.overview();
+            prop_assert!(overview.accounting.holds(), "{:?}", overview.accounting);
+            prop_assert!(overview.pending_bytes <= overview.pending_bytes_limit);
+        }
+        let halves = meter.overview().accounting;
+        prop_assert!(halves.evicted > 0 || halves.received < 20_000, "{halves:?}");
+    }
+}
+
+#[test]
+fn halves_expire_by_side_and_late_mates_are_counted() {
+    let meter = Meter::new(Settings { join_ttl_ms: Some(15_000), ..Settings::default() });
+    meter.ingest(&request("a", vec![span(CLIENT, 1, 10, 0, 1000, 50)]), 0).unwrap();
+    meter.ingest(&request("b", vec![span(SERVER, 2, 21, 20, 1000, 50)]), 1000).unwrap();
+    meter.tick(15_001);
+    let counts = |meter: &Meter| {
+        let a = meter.overview().accounting;
+        assert!(a.holds());
+        (a.pending, a.joined, a.expired_client_only, a.expired_server_only)
+    };
+    assert_eq!(counts(&meter), (1, 0, 1, 0));
+    meter.ingest(&request("a", vec![span(CLIENT, 2, 20, 0, 900, 300)]), 16_000).unwrap();
+    assert_eq!(counts(&meter), (0, 2, 1, 0));
+    meter.ingest(&request("b", vec![span(SERVER, 1, 11, 10, 1000, 50)]), 16_000).unwrap();
+    meter.tick(40_000);
+    assert_eq!(counts(&meter), (0, 2, 1, 1));
+    let totals = meter.totals();
+    assert_eq!(totals[0].1.mate_delay.max_ns(), Some(15_000_000_000));
+    let services = meter.overview().services;
+    let b = services.iter().find(|(name, _)| &**name == "b").unwrap().1;
+    assert_eq!((b.server_joined, b.server_unmatched), (1, 1));
+}
+
+#[test]
+fn a_retry_leaves_the_distributions_and_the_worst_list() {
+    let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
+    let spans = vec![span(CLIENT, 1, 10, 0, 1000, 900), span(CLIENT, 2, 20, 0, 1000, 500)];
+    meter.ingest(&request("a", spans), 0).unwrap();
+    meter
+        .ingest(&request("b", vec![span(SERVER, 1, 11, 10, 1000, 50), span(SERVER, 2, 21, 20, 1000, 50)]), 0)
+        .unwrap();
+    assert_eq!(meter.totals()[0].1.calls(), 2);
+    meter.ingest(&request("b", vec![span(SERVER, 1, 12, 10, 1000, 50)]), 0).unwrap();
+    let (_, stats) = &meter.totals()[0];
+    assert_eq!((stats.calls(), stats.attempts_over_one, stats.gap.sum_ns()), (1, 1, 450));
+    assert_eq!(stats.worst.iter().map(|w| w.gap_ns).collect::<Vec<_>>(), [450]);
+    assert_eq!(meter.overview().accounting.extra_attempts, 1);
+}
+
+#[test]
+fn negatives_are_counted_by_client_status_and_both_spans_are_kept_whole() {
+    let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
+    let mut cancelled = span(CLIENT, 1, 10, 0, 1000, 900);
+    cancelled.attributes.push(attribute("rpc.grpc.status_code", any_value::Value::IntValue(4)));
+    let fine = span(CLIENT, 2, 20, 0, 1000, 5000);
+    let (late, quick) = (span(SERVER, 1, 11, 10, 1000, 5000), span(SERVER, 2, 21, 20, 1100, 50));
+    meter.ingest(&request("b", vec![late, quick.clone()]), 0).unwrap();
+    meter.ingest(&request("a", vec![cancelled, fine.clone()]), 0).unwrap();
+    let (_, stats) = &meter.totals()[0];
+    assert_eq!(stats.negative.get(&CallStatus::from_grpc(4)), Some(&1));
+    assert_eq!(stats.calls(), 1);
+    let worst = &stats.worst[0];
+    assert_eq!(Span::decode(&*worst.client.whole.as_ref().unwrap().span).unwrap(), fine);
+    assert_eq!(Span::decode(&*worst.server.whole.as_ref().unwrap().span).unwrap(), quick);
+    assert_eq!(worst.client.host.as_deref(), Some("host-of-a"));
+    assert_eq!(worst.trace_id.to_vec(), fine.trace_id);
+}
+
+#[test]
+fn methods_nodes_and_the_series_limit() {
+    let by = |grouping, limits| {
+        let meter =
+            Meter::new(Settings { join_ttl_ms: None, grouping, pair_limits: limits, ..Settings::default() });
+        for i in 1..=6u64 {
+            let mut server = span(SERVER, i, 1000 + i, i, 1000, 50);
+            server.name = format!("m{i}");
+            meter.ingest(&request("a", vec![span(CLIENT, i, i, 0, 1000, 900)]), 0).unwrap();
+            meter.ingest(&request("b", vec![server]), 0).unwrap();
+        }
+        let mut names: Vec<String> = meter
+            .totals()
+            .iter()
+            .map(|(k, s)| {
+                format!("{} {} {} {}", k.client, k.server, k.method.as_deref().unwrap_or("-"), s.calls())
+            })
+            .collect();
+        names.sort();
+        (names, meter.overview().calls_in_other)
+    };
+    let wide = PairLimits { total: 100, per_client: 100 };
+    assert_eq!(by(Grouping::Pair, wide), (vec!["a b - 6".to_string()], 0));
+    assert_eq!(by(Grouping::ClientNode, wide).0, ["a@host-of-a b - 6"]);
+    assert_eq!(by(Grouping::ServerNode, wide).0, ["a b@host-of-b - 6"]);
+    assert_eq!(by(Grouping::Method, wide).0.len(), 6);
+    let narrow = by(Grouping::Method, PairLimits { total: 100, per_client: 2 });
+    assert_eq!(narrow, (vec!["a b m1 1".into(), "a b m2 1".into(), "a other - 4".into()], 4));
+}
+
+#[test]
+fn closed_minutes_are_handed_over_once_and_totals_keep_them() {
+    let meter = Meter::new(Settings { epoch_unix_ms: 600_000, ..Settings::default() });
+    let call = |trace, at| {
+        meter.ingest(&request("a", vec![span(CLIENT, trace, trace, 0, 1000, 900)]), at).unwrap();
+        meter.ingest(&request("b", vec![span(SERVER, trace, trace + 1, trace, 1000, 50)]), at).unwrap();
+    };
+    call(1, 59_000);
+    call(100, 61_000);
+    let minutes = |taken: Vec<spangap_meter::engine::PairMinute>| {
+        taken.iter().map(|m| (m.unix_s, m.stats.calls())).collect::<Vec<_>>()
+    };
+    assert_eq!(minutes(meter.take_minutes()), [(600, 1), (660, 1)]);
+    meter.tick(80_000);
+    assert_eq!(minutes(meter.open_minutes()), [(600, 1), (660, 1)]);
+    assert_eq!(minutes(meter.take_minutes()), [(600, 1), (660, 1)]);
+    assert_eq!(minutes(meter.open_minutes()), [(660, 1)]);
+    assert_eq!(meter.totals()[0].1.calls(), 2);
+}
