@@ -1,6 +1,16 @@
 //! Every input format becomes OTLP bytes and goes through one walk.
 
+pub mod delivery;
+mod documents;
+pub mod file;
+mod framing;
+mod jaeger;
 pub mod origins;
+pub mod otlp_json;
+mod scan;
 pub mod semconv;
+mod source;
+mod tags;
 pub mod walk;
 pub mod wire;
+mod zipkin;

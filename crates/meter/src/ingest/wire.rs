@@ -34,6 +34,11 @@ impl<'a> Cursor<'a> {
         Cursor { buf, pos }
     }
 
+    /// Where the next read starts.
+    pub fn position(&self) -> usize {
+        self.pos
+    }
+
     /// An error at the present position.
     #[cold]
     pub fn expected(&self, expected: &'static str) -> WalkError {
