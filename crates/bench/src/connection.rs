@@ -25,7 +25,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The name has no address.
-    #[error("cannot resolve {target}: {source} (expected HOST:PORT)")]
+    #[error("cannot resolve {target}")]
     Resolve {
         /// As given.
         target: String,
@@ -33,7 +33,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// No address answered.
-    #[error("cannot connect to {peer}: {source}")]
+    #[error("cannot connect to {peer}")]
     Connect {
         /// Address tried last.
         peer: SocketAddr,
@@ -41,7 +41,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The connection opened, HTTP/2 did not.
-    #[error("{peer} does not speak HTTP/2: {source}")]
+    #[error("{peer} does not speak HTTP/2")]
     Http2 {
         /// Address of the peer.
         peer: SocketAddr,

@@ -77,7 +77,7 @@ pub enum ExportError {
     #[error("{0:?} is no address to send spans to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
     Url(String),
     /// The kernel gave no thread or no runtime.
-    #[error("cannot start the thread that sends spans: {0}")]
+    #[error("cannot start the thread that sends spans")]
     Thread(#[from] io::Error),
 }
 

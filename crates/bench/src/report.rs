@@ -25,8 +25,10 @@ impl Default for Distribution {
 impl Distribution {
     /// Adds one duration.
     pub fn record(&mut self, ns: u64) {
-        // A histogram that resizes itself takes every value.
-        self.histogram.saturating_record(ns);
+        // Refused only without memory for more buckets; the largest value has one already, then.
+        if self.histogram.record(ns).is_err() {
+            self.histogram.saturating_record(ns);
+        }
         self.max_ns = self.max_ns.max(ns);
         self.sum_ns += u128::from(ns);
     }
@@ -273,12 +275,12 @@ impl Run {
         for (name, needs, pick) in rows {
             let columns = [&self.latency, &self.latency_from_send, &self.lateness].map(pick);
             if columns == [None; 3] {
-                writeln!(f, "{name:<9}  n/a (needs {needs} call{})", if needs == 1 { "" } else { "s" })?;
+                writeln!(f, "{name:<10} n/a (needs {needs} call{})", if needs == 1 { "" } else { "s" })?;
                 continue;
             }
             let [latency, from_send, lateness] =
                 columns.map(|ns| ns.map_or_else(|| "n/a".to_owned(), format_ns));
-            writeln!(f, "{name:<9}  {latency:>10}  {from_send:>10}  {lateness:>10}")?;
+            writeln!(f, "{name:<10} {latency:>10}  {from_send:>10}  {lateness:>10}")?;
         }
         writeln!(
             f,

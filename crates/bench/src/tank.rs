@@ -68,7 +68,7 @@ pub enum TankError {
     #[error(transparent)]
     Export(#[from] ExportError),
     /// The log of slow calls cannot be written.
-    #[error("cannot write the slow log {}: {source}", path.display())]
+    #[error("cannot write the slow log {}", path.display())]
     SlowLog {
         /// The file.
         path: PathBuf,
@@ -78,9 +78,12 @@ pub enum TankError {
     /// A payload over the limit.
     #[error("a request of {0} bytes is too large: expected at most {max}", max = ping::MAX_PAYLOAD_BYTES)]
     Payload(u64),
-    /// The pacing thread did not start, or died.
-    #[error("the pacing thread failed: {0}")]
-    Pacer(String),
+    /// The kernel gave no thread.
+    #[error("cannot start the pacing thread")]
+    Pacer(#[source] io::Error),
+    /// A bug.
+    #[error("the pacing thread panicked")]
+    PacerPanicked,
 }
 
 /// Runs until the duration is over or `stop` is ready, then waits for the calls under way and for the spans.
@@ -170,7 +173,7 @@ async fn drive(
     };
     let paced = loop {
         tokio::select! {
-            result = &mut paced => break result.map_err(|_| TankError::Pacer("it panicked".into()))?,
+            result = &mut paced => break result.map_err(|_| TankError::PacerPanicked)?,
             () = &mut stop, if stopped_ns.is_none() => {
                 stopped_ns = Some(clock::monotonic_ns());
                 stop_pacer.store(true, Ordering::Relaxed);
@@ -212,7 +215,7 @@ fn start_pacer(pacer: Pacer, driver: Arc<Driver>) -> Result<oneshot::Receiver<Pa
         // Nobody listens when the run was dropped.
         let _ = done.send(paced);
     });
-    spawned.map(|_| paced).map_err(|error| TankError::Pacer(error.to_string()))
+    spawned.map(|_| paced).map_err(TankError::Pacer)
 }
 
 fn report(

@@ -40,7 +40,7 @@ pub struct TargetSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The address cannot be used.
-    #[error("cannot listen on {listen}: {source} (expected a free HOST:PORT of this machine)")]
+    #[error("cannot listen on {listen}")]
     Listen {
         /// As given.
         listen: String,
@@ -57,13 +57,13 @@ pub enum TargetError {
     #[error(transparent)]
     Export(#[from] ExportError),
     /// The kernel gave no thread.
-    #[error("cannot start the thread that times the think time: {0}")]
-    Thread(io::Error),
+    #[error("cannot start the thread that times the think time")]
+    Thread(#[source] io::Error),
     /// The reflection service cannot describe the ping service.
-    #[error("cannot set up reflection: {0}")]
+    #[error("cannot set up reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
     /// The server ended by itself.
-    #[error("the server on {address} failed: {source}")]
+    #[error("the server on {address} failed")]
     Serve {
         /// Where it listened.
         address: SocketAddr,
