@@ -1,0 +1,97 @@
+//! The page at `/`: one self-contained file, embedded in the binary.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::LazyLock;
+
+const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/index.html"));
+/// Allows the page's own script and style by their hashes and nothing else.
+const POLICY: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/csp.txt"));
+
+static TAG: LazyLock<String> = LazyLock::new(|| {
+    let mut hasher = DefaultHasher::new();
+    (PAGE, POLICY).hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+});
+
+/// The route `/`, to be merged into the meter's HTTP server.
+pub fn router() -> Router {
+    Router::new().route("/", get(page))
+}
+
+async fn page(request: Request) -> Response {
+    let mut headers = HeaderMap::new();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Ok(tag) = HeaderValue::from_str(&TAG) {
+        headers.insert(ETAG, tag);
+    }
+    if names_tag(request.headers(), &TAG) {
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    (headers, PAGE).into_response()
+}
+
+/// Whether `If-None-Match` names `tag`; by the weak comparison that the header asks for.
+fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
+    headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        value.split(',').map(str::trim).any(|given| given == "*" || given.trim_start_matches("W/") == tag)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    async fn fetch(if_none_match: Option<&str>) -> Response {
+        let mut request = Request::new(Body::empty());
+        if let Some(tag) = if_none_match {
+            request.headers_mut().insert(IF_NONE_MATCH, tag.parse().unwrap());
+        }
+        page(request).await
+    }
+
+    #[tokio::test]
+    async fn the_page_comes_with_its_policy() {
+        let response = fetch(None).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let policy = response.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+        assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'sha256-"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        assert!(body.starts_with(b"<!doctype html>"));
+    }
+
+    #[tokio::test]
+    async fn a_page_that_the_browser_has_is_not_sent_again() {
+        let first = fetch(None).await;
+        let tag = first.headers()[ETAG].to_str().unwrap();
+        for given in [tag.to_string(), format!("W/{tag}"), format!("\"old\", {tag}"), "*".into()] {
+            let again = fetch(Some(&given)).await;
+            assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{given}");
+            let body = axum::body::to_bytes(again.into_body(), usize::MAX).await.unwrap();
+            assert!(body.is_empty());
+        }
+        assert_eq!(fetch(Some("\"old\"")).await.status(), StatusCode::OK);
+    }
+
+    /// Everything the page needs is inside it.
+    #[test]
+    fn the_page_asks_no_other_host() {
+        for needle in ["src=\"http", "href=\"http", "url(http", "@import", "//cdn"] {
+            assert!(!PAGE.contains(needle), "{needle}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+// Coverage, always in sight: where every span went, and in words what is wrong and what to do about it.
+
+import type { Coverage, MalformedCounts, ServiceCoverage, SpanCounts } from "./api";
+import { el, refill, svg } from "./dom";
+import { bytes, count, dayAndClock, duration, percent, shortCount, span } from "./format";
+
+export interface Finding {
+  level: "wrong" | "note";
+  text: string;
+}
+
+/** Fewer spans than this say nothing about a service. */
+const ENOUGH_SPANS = 20;
+const UNMATCHED_SHARE = 0.02;
+const DUPLICATE_SHARE = 0.01;
+const STORE_NEARLY_FULL = 0.9;
+const SERVICES_NAMED = 6;
+const HOLES_NAMED = 3;
+
+/** Classes of spans in the order of the strip. */
+const CLASSES: { key: keyof SpanCounts; label: string; hint: string; bad?: boolean }[] = [
+  { key: "joined", label: "joined", hint: "found their mate: two for each joined call" },
+  { key: "pending", label: "pending", hint: "still waiting for their mate" },
+  { key: "expired_client_only", label: "client only", hint: "CLIENT spans whose SERVER span did not come in time", bad: true },
+  { key: "expired_server_only", label: "server only", hint: "SERVER spans whose CLIENT span did not come in time", bad: true },
+  { key: "evicted", label: "evicted", hint: "thrown out early because the store of pending spans was full", bad: true },
+  { key: "duplicate", label: "duplicates", hint: "seen before with the same ids; counted once" },
+  { key: "extra_attempts", label: "extra attempts", hint: "further SERVER spans under one CLIENT span: retries and hedges" },
+  { key: "root", label: "roots", hint: "SERVER spans without a parent: the entry points of the system" },
+  { key: "other_kind", label: "other kinds", hint: "INTERNAL, PRODUCER, CONSUMER and unspecified spans" },
+  { key: "malformed", label: "malformed", hint: "spans that cannot be used", bad: true },
+];
+
+const MALFORMED: Record<keyof MalformedCounts, string> = {
+  bad_id: "with a trace or span id of the wrong length or all zero",
+  end_before_start: "that end before they start",
+  no_time: "without a start or an end",
+  too_long: "longer than 78 hours",
+};
+
+function unmatched(services: ServiceCoverage[]): Finding[] {
+  const lacking: { lost: number; finding: Finding }[] = [];
+  const judge = (service: string, kind: "CLIENT" | "SERVER", joined: number, lost: number) => {
+    const all = joined + lost;
+    if (all < ENOUGH_SPANS || lost / all < UNMATCHED_SHARE) return;
+    const mate = kind === "CLIENT" ? "SERVER" : "CLIENT";
+    const ask =
+      kind === "CLIENT"
+        ? `are the services that ${service} calls instrumented, and do they export here?`
+        : `are the callers of ${service} instrumented, do they pass the trace context on, and do they export here?`;
+    const share = joined === 0 ? `No ${kind} span of ${service} has found its` : `${percent(lost / all)} of the ${kind} spans of ${service} never found their`;
+    lacking.push({ lost, finding: { level: "wrong", text: `${share} ${mate} span (${count(lost)} of ${count(all)}): ${ask}` } });
+  };
+  for (const s of services) {
+    judge(s.service, "CLIENT", s.client_joined, s.client_unmatched);
+    judge(s.service, "SERVER", s.server_joined, s.server_unmatched);
+  }
+  lacking.sort((a, b) => b.lost - a.lost);
+  const named = lacking.slice(0, SERVICES_NAMED).map((one) => one.finding);
+  const more = lacking.length - named.length;
+  if (more > 0) named.push({ level: "note", text: `The same holds for ${count(more)} more; the table of services has them all.` });
+  return named;
+}
+
+/** What a reader must know before trusting the figures, the gravest first. */
+export function findings(c: Coverage): Finding[] {
+  const found: Finding[] = [];
+  const wrong = (text: string) => found.push({ level: "wrong", text });
+  const note = (text: string) => found.push({ level: "note", text });
+  const { spans } = c;
+
+  const classified = CLASSES.reduce((sum, { key }) => sum + spans[key], 0);
+  if (classified !== spans.received) {
+    wrong(`The classes sum to ${count(classified)} spans but ${count(spans.received)} were received: a fault of the meter.`);
+  }
+  if (c.refused_requests > 0) {
+    wrong(`${count(c.refused_requests)} requests were refused because the meter was overloaded; their senders were told to retry. What they did not send again is missing here.`);
+  }
+  if (c.invalid_requests > 0) {
+    wrong(`${count(c.invalid_requests)} requests could not be decoded and count nowhere below: is their sender speaking OTLP?`);
+  }
+  if (spans.evicted > 0) {
+    wrong(`${count(spans.evicted)} spans were evicted before their mate came, because the store of pending spans was full: raise --max-pending-bytes.`);
+  } else if (c.pending_bytes > c.pending_bytes_limit * STORE_NEARLY_FULL) {
+    wrong(`The store of pending spans is nearly full (${bytes(c.pending_bytes)} of ${bytes(c.pending_bytes_limit)}); the oldest will be evicted: raise --max-pending-bytes.`);
+  }
+  found.push(...unmatched(c.services));
+  if (spans.malformed > 0) {
+    const why = Object.entries(MALFORMED)
+      .map(([key, text]) => ({ n: c.malformed[key as keyof MalformedCounts], text }))
+      .filter(({ n }) => n > 0)
+      .map(({ n, text }) => `${count(n)} ${text}`);
+    wrong(`${count(spans.malformed)} spans cannot be used: ${why.join(", ")}.`);
+  }
+  if (spans.duplicate > spans.received * DUPLICATE_SHARE) {
+    note(`${percent(spans.duplicate / spans.received)} of all spans came more than once: does an exporter retry, or do two pipelines send the same spans? They are counted once.`);
+  }
+  if (c.calls_in_other > 0) {
+    wrong(`${count(c.calls_in_other)} calls are in pairs named “other”, because the limit on the number of pairs was reached: raise --max-pairs.`);
+  }
+  const calls = spans.joined / 2;
+  if (c.calls_without_legs > 0 && calls > 0) {
+    note(`Request and response leg are unknown for ${count(c.calls_without_legs)} calls (${percent(Math.min(1, c.calls_without_legs / calls))}): a span without a host name, too few calls between two hosts, or clocks that contradict each other.`);
+  }
+  if (c.whole_span_horizon_ms > 0 && c.mate_delay.p99_ns > c.whole_span_horizon_ms * 1e6) {
+    note(`Whole spans are held for ${span(c.whole_span_horizon_ms / 1000)}, but 1 % of mates come later than ${duration(c.mate_delay.p99_ns)}: worst calls among them are shown without their first span's attributes.`);
+  }
+  for (const hole of c.holes.slice(-HOLES_NAMED)) {
+    note(`Nothing was recorded from ${dayAndClock(hole.from_unix_s)} to ${dayAndClock(hole.to_unix_s)} (${span(hole.to_unix_s - hole.from_unix_s)}): no meter was running.`);
+  }
+  if (c.holes.length > HOLES_NAMED) {
+    note(`${count(c.holes.length - HOLES_NAMED)} earlier stretches of the history are empty as well; /api/v1/coverage lists them.`);
+  }
+  for (const text of c.notes) note(text);
+  return found;
+}
+
+/** Proportions of the classes as one bar. */
+function bar(spans: SpanCounts): SVGSVGElement {
+  let x = 0;
+  const parts = CLASSES.map(({ key, label }) => {
+    const width = spans.received > 0 ? (spans[key] / spans.received) * 1000 : 0;
+    const rect = svg("rect", { class: `class-${key}`, x, y: 0, width, height: 6 }, svg("title", {}, `${label}: ${count(spans[key])}`));
+    x += width;
+    return rect;
+  });
+  return svg("svg", { class: "shares", viewBox: "0 0 1000 6", preserveAspectRatio: "none", "aria-hidden": "true" }, ...parts);
+}
+
+function tile(key: string, label: string, value: string, hint: string, bad: boolean): HTMLElement {
+  return el("div", { class: bad ? "tile bad" : "tile", title: hint }, el("dt", {}, label), el("dd", { "data-count": key }, value));
+}
+
+function servicesTable(services: ServiceCoverage[]): HTMLElement {
+  const cell = (joined: number, lost: number) => {
+    const all = joined + lost;
+    const share = all > 0 ? joined / all : null;
+    const weak = share !== null && 1 - share >= UNMATCHED_SHARE && all >= ENOUGH_SPANS;
+    return [
+      el("td", { class: "number" }, all > 0 ? count(joined) : "–"),
+      el("td", { class: "number" }, all > 0 ? count(lost) : "–"),
+      el("td", { class: weak ? "number bad" : "number" }, percent(share)),
+    ];
+  };
+  const heading = (text: string) => el("th", { scope: "col", class: "number" }, text);
+  return el(
+    "table",
+    { class: "services" },
+    el("caption", {}, "Spans of each service that found their mate, since the meter's start"),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "service"), heading("CLIENT joined"), heading("unmatched"), heading("match"), heading("SERVER joined"), heading("unmatched"), heading("match"))),
+    el("tbody", {}, ...services.map((s) => el("tr", {}, el("th", { scope: "row" }, s.service), ...cell(s.client_joined, s.client_unmatched), ...cell(s.server_joined, s.server_unmatched)))),
+  );
+}
+
+export class CoverageView {
+  private readonly tiles = el("dl", { class: "tiles" });
+  private readonly shares = el("div", {});
+  private readonly list = el("ul", { class: "findings" });
+  private readonly more = el("div", { class: "more" });
+  private readonly details = el("details", {}, el("summary", {}, "services, arrival and memory"), this.more);
+
+  /** The strip stays in sight; the remarks scroll with the page. */
+  constructor(strip: HTMLElement, remarks: HTMLElement) {
+    strip.append(this.tiles, this.shares);
+    remarks.append(this.list, this.details);
+  }
+
+  update(c: Coverage): void {
+    const { spans } = c;
+    refill(
+      this.tiles,
+      tile("received", "spans received", shortCount(spans.received), `${count(spans.received)} spans since the meter's start, ${span(c.uptime_s)} ago`, false),
+      tile("match_ratio", "match ratio", percent(c.match_ratio), "share of settled CLIENT and SERVER spans that found their mate", c.match_ratio !== null && 1 - c.match_ratio >= UNMATCHED_SHARE),
+      ...CLASSES.map(({ key, label, hint, bad }) => tile(key, label, shortCount(spans[key]), `${count(spans[key])} spans: ${hint}`, bad === true && spans[key] > 0)),
+      tile("refused_requests", "refused", shortCount(c.refused_requests), "requests refused because the meter was overloaded", c.refused_requests > 0),
+      tile("invalid_requests", "undecodable", shortCount(c.invalid_requests), "requests that could not be decoded", c.invalid_requests > 0),
+    );
+    refill(this.shares, bar(spans));
+    refill(this.list, ...findings(c).map((finding) => el("li", { class: finding.level }, finding.text)));
+    refill(
+      this.more,
+      el(
+        "p",
+        {},
+        `The meter started ${span(c.uptime_s)} ago. Half of all mates came within ${duration(c.mate_delay.p50_ns)} of each other, ` +
+          `99 % within ${duration(c.mate_delay.p99_ns)}, the slowest within ${duration(c.mate_delay.max_ns)}. ` +
+          `Pending spans take ${bytes(c.pending_bytes)} of at most ${bytes(c.pending_bytes_limit)}; ` +
+          `whole spans for the worst calls ${bytes(c.whole_bytes)}.`,
+      ),
+      c.services.length > 0 && servicesTable(c.services),
+    );
+  }
+}

@@ -1,0 +1,159 @@
+// Figures as text: three significant digits, the unit beside them.
+
+const UNITS: [number, string][] = [
+  [86_400e9, "d"],
+  [3_600e9, "h"],
+  [60e9, "min"],
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+  [1, "ns"],
+];
+
+const THIN = "\u202f";
+
+/** Three significant digits without an exponent; whole digits are never rounded away. */
+export function significant(value: number): string {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 100) return Math.round(value).toString();
+  return value.toFixed(size >= 10 ? 1 : size >= 1 ? 2 : Math.min(6, 2 - Math.floor(Math.log10(size))));
+}
+
+function unitOf(ns: number): [number, string] {
+  const size = Math.abs(ns);
+  // A value that would read 1000 of one unit is one of the next.
+  for (const [factor, name] of UNITS) {
+    const digits = factor <= 1e9 ? 0.9995 : 1;
+    if (size >= factor * digits) return [factor, name];
+  }
+  return [1, "ns"];
+}
+
+function inUnit(ns: number, factor: number): string {
+  // Below a nanosecond nothing is measured.
+  return factor === 1 ? Math.round(ns).toString() : significant(ns / factor);
+}
+
+/** A duration such as `9.81 ms`, `1.25 s`, `42.0 min`. */
+export function duration(ns: number): string {
+  if (!Number.isFinite(ns)) return "–";
+  if (ns === 0) return "0";
+  const [factor, name] = unitOf(ns);
+  return `${inUnit(ns, factor)}${THIN}${name}`;
+}
+
+/** An interval in the unit of its value, without it: `9.10–10.6` beside `9.81 ms`. */
+export function interval(valueNs: number, [lowNs, highNs]: [number, number]): string {
+  const [factor] = unitOf(valueNs);
+  return `${inUnit(lowNs, factor)}–${inUnit(highNs, factor)}`;
+}
+
+/** A count with thin spaces between thousands. */
+export function count(value: number): string {
+  return Math.round(value)
+    .toString()
+    .replace(/\B(?=(\d{3})+$)/g, THIN);
+}
+
+/** A count in little room: `12.3 k`, `4.56 M`. */
+export function shortCount(value: number): string {
+  if (value < 10_000) return count(value);
+  for (const [factor, name] of [
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ] as const) {
+    if (value >= factor * 0.9995) return `${significant(value / factor)}${THIN}${name}`;
+  }
+  return count(value);
+}
+
+/** A share such as `99.8 %`; never `100 %` or `0 %` unless it is exactly that. */
+export function percent(share: number | null): string {
+  if (share === null || !Number.isFinite(share)) return "–";
+  const value = share * 100;
+  if (value === 0 || value === 100) return `${value}${THIN}%`;
+  if (value > 99) {
+    // Rounded down, so that the last missing spans stay visible.
+    const digits = value > 99.99 ? 3 : value > 99.9 ? 2 : 1;
+    return `${(Math.floor(value * 10 ** digits) / 10 ** digits).toFixed(digits)}${THIN}%`;
+  }
+  if (value < 0.01) return `<${THIN}0.01${THIN}%`;
+  return `${value >= 10 ? value.toFixed(1) : value.toFixed(2)}${THIN}%`;
+}
+
+/** A size such as `1.25 GiB`. */
+export function bytes(value: number): string {
+  for (const [factor, name] of [
+    [2 ** 30, "GiB"],
+    [2 ** 20, "MiB"],
+    [2 ** 10, "KiB"],
+  ] as const) {
+    if (value >= factor) return `${significant(value / factor)}${THIN}${name}`;
+  }
+  return `${value}${THIN}B`;
+}
+
+/** A length of time in two units at most: `3 h 12 min`. */
+export function span(seconds: number): string {
+  const s = Math.max(0, Math.round(seconds));
+  const parts: [number, string][] = [
+    [Math.floor(s / 86_400), "d"],
+    [Math.floor(s / 3_600) % 24, "h"],
+    [Math.floor(s / 60) % 60, "min"],
+    [s % 60, "s"],
+  ];
+  const first = parts.findIndex(([n]) => n > 0);
+  if (first < 0) return `0${THIN}s`;
+  return parts
+    .slice(first, first + 2)
+    .filter(([n]) => n > 0)
+    .map(([n, unit]) => `${n}${THIN}${unit}`)
+    .join(" ");
+}
+
+const two = (n: number) => String(n).padStart(2, "0");
+
+/** Time of day, local: `14:05`. */
+export function clock(unixS: number): string {
+  const at = new Date(unixS * 1000);
+  return `${two(at.getHours())}:${two(at.getMinutes())}`;
+}
+
+/** Day and time of day, local: `2026-03-01 14:05`. */
+export function dayAndClock(unixS: number): string {
+  const at = new Date(unixS * 1000);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(unixS)}`;
+}
+
+/** A moment to the microsecond, local: `14:05:09.123456`. */
+export function moment(unixNs: bigint): string {
+  const at = new Date(Number(unixNs / 1_000_000n));
+  const micros = String((unixNs / 1_000n) % 1_000_000n).padStart(6, "0");
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${micros}`;
+}
+
+/** Durations that a logarithmic axis is labelled with, between two values. */
+export function axisDurations(lowNs: number, highNs: number, most: number): number[] {
+  const decades = Math.log10(highNs / lowNs);
+  for (const steps of [[1, 2, 5], [1, 3], [1]]) {
+    if (decades * steps.length > most && steps.length > 1) continue;
+    const ticks: number[] = [];
+    for (let power = Math.floor(Math.log10(lowNs)); power <= Math.ceil(Math.log10(highNs)); power++) {
+      for (const step of steps) {
+        const tick = step * 10 ** power;
+        if (tick >= lowNs && tick <= highNs) ticks.push(tick);
+      }
+    }
+    const every = Math.max(1, Math.ceil(ticks.length / most));
+    return ticks.filter((_, i) => i % every === 0);
+  }
+  return [];
+}
+
+/** An axis label: round values without trailing zeros, `10 ms`, `500 µs`. */
+export function axisLabel(ns: number): string {
+  const [factor, name] = unitOf(ns);
+  return `${Number((ns / factor).toPrecision(3))}${THIN}${name}`;
+}
