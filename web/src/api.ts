@@ -66,7 +66,7 @@ export interface Coverage {
   pending_bytes: number;
   pending_bytes_limit: number;
   whole_bytes: number;
-  whole_span_horizon_ms: number;
+  whole_span_horizon_ms: number | null;
   refused_requests: number;
   invalid_requests: number;
   calls_in_other: number;

@@ -102,7 +102,7 @@ export function findings(c: Coverage): Finding[] {
   if (c.calls_without_legs > 0 && calls > 0) {
     note(`Request and response leg are unknown for ${count(c.calls_without_legs)} calls (${percent(Math.min(1, c.calls_without_legs / calls))}): a span without a host name, too few calls between two hosts, or clocks that contradict each other.`);
   }
-  if (c.whole_span_horizon_ms > 0 && c.mate_delay.p99_ns > c.whole_span_horizon_ms * 1e6) {
+  if (c.whole_span_horizon_ms !== null && c.mate_delay.p99_ns > c.whole_span_horizon_ms * 1e6) {
     note(`Whole spans are held for ${span(c.whole_span_horizon_ms / 1000)}, but 1 % of mates come later than ${duration(c.mate_delay.p99_ns)}: worst calls among them are shown without their first span's attributes.`);
   }
   for (const hole of c.holes.slice(-HOLES_NAMED)) {

@@ -15,7 +15,8 @@ const THIN = "\u202f";
 /** Three significant digits without an exponent; whole digits are never rounded away. */
 export function significant(value: number): string {
   if (value === 0) return "0";
-  const size = Math.abs(value);
+  // Rounded first: 9.996 has the digits of 10.0.
+  const size = Math.abs(Number(value.toPrecision(3)));
   if (size >= 100) return Math.round(value).toString();
   return value.toFixed(size >= 10 ? 1 : size >= 1 ? 2 : Math.min(6, 2 - Math.floor(Math.log10(size))));
 }

@@ -1,0 +1,63 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { axisDurations, axisLabel, bytes, count, duration, interval, moment, percent, shortCount, span } from "../src/format";
+
+const plain = (text: string) => text.replace(/\u202f/g, " ");
+
+test("durations have three significant digits and the unit that fits", () => {
+  const cases: [number, string][] = [
+    [0, "0"],
+    [7, "7 ns"],
+    [999, "999 ns"],
+    [1_000, "1.00 µs"],
+    [12_345, "12.3 µs"],
+    [999_400, "999 µs"],
+    [999_500, "1.00 ms"],
+    [9_812_345, "9.81 ms"],
+    [9_996_000, "10.0 ms"],
+    [99_960_000, "100 ms"],
+    [1_250_000_000, "1.25 s"],
+    [59.9e9, "59.9 s"],
+    [60e9, "1.00 min"],
+    [2 * 86_400e9, "2.00 d"],
+  ];
+  for (const [ns, text] of cases) assert.equal(plain(duration(ns)), text);
+});
+
+test("an interval is in the unit of its value", () => {
+  assert.equal(interval(9.8e6, [9.1e6, 10.6e6]), "9.10–10.6");
+  assert.equal(interval(1.02e6, [980e3, 1.1e6]), "0.980–1.10");
+});
+
+test("counts", () => {
+  assert.equal(plain(count(1_234_567)), "1 234 567");
+  assert.equal(plain(shortCount(9_999)), "9 999");
+  assert.equal(plain(shortCount(12_345)), "12.3 k");
+  assert.equal(plain(shortCount(4_718_302)), "4.72 M");
+});
+
+test("a share is never rounded to all or to nothing", () => {
+  assert.equal(plain(percent(1)), "100 %");
+  assert.equal(plain(percent(0)), "0 %");
+  for (const nearly of [0.999, 0.9999, 0.99999, 0.9999999]) assert.ok(!percent(nearly).startsWith("100"), percent(nearly));
+  assert.equal(plain(percent(0.380_4)), "38.0 %");
+  assert.equal(plain(percent(1e-7)), "< 0.01 %");
+  assert.equal(percent(null), "–");
+});
+
+test("sizes, spans of time, moments", () => {
+  assert.equal(plain(bytes(2 ** 30)), "1.00 GiB");
+  assert.equal(plain(bytes(512)), "512 B");
+  assert.equal(plain(span(11_520)), "3 h 12 min");
+  assert.equal(plain(span(0)), "0 s");
+  assert.match(moment(1_700_000_000_123_456_789n), /^\d\d:\d\d:20\.123456$/);
+});
+
+test("an axis is labelled with round durations, within its ends, not too many", () => {
+  for (const [low, high] of [[80e3, 50e6], [1e6, 2.5e6], [1, 3_600e9], [4.2e6, 4.4e6]] as const) {
+    const ticks = axisDurations(low, high, 9);
+    assert.ok(ticks.length <= 9, `${ticks.length} for ${low} to ${high}`);
+    for (const tick of ticks) assert.ok(tick >= low && tick <= high);
+  }
+  assert.deepEqual(axisDurations(80e3, 3e6, 9).map((tick) => plain(axisLabel(tick))), ["100 µs", "200 µs", "500 µs", "1 ms", "2 ms"]);
+});

@@ -1,0 +1,175 @@
+// What the page says and how it sorts, without a browser.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Coverage, PairRow, Quantiles } from "../src/api";
+import { compare } from "../src/call";
+import { ramp } from "../src/colour";
+import { findings } from "../src/coverage";
+import { awaited } from "../src/empty";
+import { attributes, valueText } from "../src/otlp";
+import { pairKey, parseHash, RANGES, START, toHash, type View } from "../src/state";
+import { sorted } from "../src/table";
+
+const NONE: Quantiles = {
+  count: 0,
+  p50_ns: 0,
+  p90_ns: 0,
+  p95_ns: 0,
+  p99_ns: 0,
+  p999_ns: 0,
+  max_ns: 0,
+  mean_ns: 0,
+  p50_ci95_ns: [0, 0],
+  p99_ci95_ns: [0, 0],
+};
+
+const SPANS = {
+  received: 0,
+  joined: 0,
+  pending: 0,
+  expired_client_only: 0,
+  expired_server_only: 0,
+  evicted: 0,
+  duplicate: 0,
+  extra_attempts: 0,
+  root: 0,
+  other_kind: 0,
+  malformed: 0,
+};
+
+function coverage(changes: Omit<Partial<Coverage>, "spans"> & { spans?: Partial<Coverage["spans"]> } = {}): Coverage {
+  return {
+    match_ratio: null,
+    malformed: { bad_id: 0, end_before_start: 0, no_time: 0, too_long: 0 },
+    mate_delay: NONE,
+    services: [],
+    pending_bytes: 0,
+    pending_bytes_limit: 2 ** 30,
+    whole_bytes: 0,
+    whole_span_horizon_ms: null,
+    refused_requests: 0,
+    invalid_requests: 0,
+    calls_in_other: 0,
+    calls_without_legs: 0,
+    uptime_s: 60,
+    holes: [],
+    notes: [],
+    ...changes,
+    spans: { ...SPANS, ...changes.spans },
+  };
+}
+
+const said = (c: Coverage) => findings(c).map((finding) => finding.text).join("\n").replace(/\u202f/g, " ");
+
+test("a meter that sees everything says nothing", () => {
+  assert.deepEqual(findings(coverage({ spans: { received: 200, joined: 200 } })), []);
+});
+
+test("what is wrong is said in words", () => {
+  const service = { service: "cart", client_joined: 62, client_unmatched: 38, server_joined: 500, server_unmatched: 1 };
+  const half = coverage({ spans: { received: 601, joined: 562, expired_client_only: 38, expired_server_only: 1 }, services: [service] });
+  assert.match(said(half), /^38\.0 % of the CLIENT spans of cart never found their SERVER span \(38 of 100\): are the services that cart calls instrumented/);
+  assert.doesNotMatch(said(half), /SERVER spans of cart/);
+
+  const none = coverage({ spans: { received: 40, expired_server_only: 40 }, services: [{ ...service, client_joined: 0, client_unmatched: 0, server_joined: 0, server_unmatched: 40 }] });
+  assert.match(said(none), /No SERVER span of cart has found its CLIENT span \(40 of 40\)/);
+
+  assert.match(said(coverage({ spans: { received: 5, evicted: 5 } })), /5 spans were evicted .* --max-pending-bytes/);
+  assert.match(said(coverage({ refused_requests: 3 })), /3 requests were refused/);
+  assert.match(said(coverage({ invalid_requests: 1 })), /could not be decoded/);
+  assert.match(said(coverage({ spans: { received: 2, malformed: 2 }, malformed: { bad_id: 0, end_before_start: 2, no_time: 0, too_long: 0 } })), /2 spans cannot be used: 2 that end before they start\./);
+  assert.match(said(coverage({ spans: { received: 3, joined: 2 } })), /a fault of the meter/);
+  assert.match(said(coverage({ holes: [{ from_unix_s: 1_000, to_unix_s: 4_600 }], notes: ["word"] })), /Nothing was recorded .*\(1 h\).*\nword$/);
+});
+
+test("of many services without mates the worst are named and the rest counted", () => {
+  const services = Array.from({ length: 10 }, (_, i) => ({ service: `s${i}`, client_joined: 0, client_unmatched: 100 + i, server_joined: 0, server_unmatched: 0 }));
+  const all = findings(coverage({ services }));
+  assert.match(all[0]!.text, /s9/);
+  assert.equal(all.length, 7);
+  assert.match(all[6]!.text, /4 more/);
+});
+
+test("the empty page says what it waits for", () => {
+  assert.match(awaited(null, "15 min"), /waiting for the first/);
+  assert.match(awaited(coverage({ spans: { received: 9, expired_client_only: 9 } }), "15 min"), /waiting for SERVER spans/);
+  assert.match(awaited(coverage({ spans: { received: 9, expired_server_only: 9 } }), "15 min"), /waiting for CLIENT spans/);
+  assert.match(awaited(coverage({ spans: { received: 9, root: 9 } }), "15 min"), /roots/);
+  assert.match(awaited(coverage({ spans: { received: 9, joined: 8, root: 1 } }), "15 min"), /No calls in the last 15 min/);
+});
+
+test("a view survives its way through the URL, whatever the names", () => {
+  const names = ["a", "", "a & b=c#d", "<img src=x>", "größe/→", "100%", '["x"]', "a+b c"];
+  for (const client of names) {
+    for (const server of names) {
+      const view: View = {
+        range: RANGES[2],
+        sort: "gap_p99",
+        descending: false,
+        pair: { client, server, method: server === "a" ? undefined : "m/" + client },
+        call: { traceId: "ab".repeat(16), clientSpanId: "cd".repeat(8) },
+      };
+      assert.deepEqual(parseHash(toHash(view)), view);
+    }
+  }
+  assert.deepEqual(parseHash(""), START);
+  assert.deepEqual(parseHash("#sort=nonsense&window=7y&order=up"), START);
+  assert.equal(new Set(names.flatMap((a) => names.map((b) => pairKey({ client: a, server: b })))).size, names.length ** 2);
+});
+
+test("pairs are sorted by each column in both directions", () => {
+  const row = (client: string, lost: number, calls: number): PairRow => ({
+    client,
+    server: "s",
+    calls,
+    gap: NONE,
+    client_duration: NONE,
+    server_duration: NONE,
+    client_p99_ns: 0,
+    server_p99_ns: 0,
+    lost_ns_total: lost,
+    negative: 0,
+    negative_by_status: {},
+    attempts_over_one: 0,
+    excluded_large: 0,
+    mate_delay: NONE,
+    client_match_ratio: null,
+    server_match_ratio: null,
+    worst: [],
+  });
+  const rows = [row("b", 5, 10), row("a", 9, 10), row("c", 7, 30)];
+  const order = (...args: [Parameters<typeof sorted>[1], boolean]) => sorted(rows, ...args).map((r) => r.client).join("");
+  assert.equal(order("lost", true), "acb");
+  assert.equal(order("lost", false), "bca");
+  assert.equal(order("calls", true), "cab");
+  assert.equal(order("pair", true), "abc");
+  assert.equal(order("pair", false), "cba");
+});
+
+test("two spans are compared by key, and values of every kind are text", () => {
+  const client = attributes([
+    { key: "k", value: { stringValue: "x" } },
+    { key: "same", value: { intValue: "7" } },
+    { key: "list", value: { arrayValue: { values: [{ boolValue: true }, { doubleValue: 1.5 }] } } },
+  ]);
+  const server = attributes([
+    { key: "k", value: { stringValue: "y" } },
+    { key: "same", value: { intValue: 7 } },
+  ]);
+  assert.deepEqual(compare(client, server), [
+    { name: "k", client: "x", server: "y", differs: true },
+    { name: "list", client: "[true, 1.5]", server: undefined, differs: false },
+    { name: "same", client: "7", server: "7", differs: false },
+  ]);
+  assert.equal(valueText({ kvlistValue: { values: [{ key: "a", value: { bytesValue: "AQ==" } }] } }), "{a: base64 AQ==}");
+  assert.equal(valueText(null), "");
+});
+
+test("the colour ramp reaches both ends and stays within", () => {
+  const stops: [number, number, number][] = [[0, 0, 0], [10, 20, 30], [255, 255, 255]];
+  assert.equal(ramp(stops, 0), "rgb(0 0 0)");
+  assert.equal(ramp(stops, 0.5), "rgb(10 20 30)");
+  assert.equal(ramp(stops, 1), "rgb(255 255 255)");
+  assert.equal(ramp(stops, 7), "rgb(255 255 255)");
+});
