@@ -193,6 +193,28 @@ impl Histogram {
         self.sum_ns += other.sum_ns;
     }
 
+    /// Raises every bucket, the zero count and the sum to at least those of `other`; the count follows the buckets.
+    ///
+    /// An exported counter must not fall when [`Histogram::retract`] took something back: raising what was
+    /// shown last to what is now true gives figures that only grow.
+    pub fn raise_to(&mut self, other: &Histogram) {
+        if let Some(last) = other.counts.len().checked_sub(1) {
+            self.slot(other.first);
+            self.slot(other.first + last as i32);
+            let at = (other.first - self.first) as usize;
+            for (mine, theirs) in self.counts[at..].iter_mut().zip(&other.counts) {
+                *mine = (*mine).max(*theirs);
+            }
+        }
+        if other.count > 0 {
+            self.min_ns = if self.count == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
+            self.max_ns = self.max_ns.max(other.max_ns);
+        }
+        self.zero = self.zero.max(other.zero);
+        self.count = self.zero + self.counts.iter().sum::<u64>();
+        self.sum_ns = self.sum_ns.max(other.sum_ns);
+    }
+
     /// How many durations were recorded.
     pub fn count(&self) -> u64 {
         self.count
@@ -408,6 +430,24 @@ mod tests {
             h.record(extra);
             h.retract(extra);
             prop_assert_eq!((h.buckets().collect::<Vec<_>>(), h.count(), h.sum_ns()), (before, count, sum));
+        }
+
+        #[test]
+        fn raising_gives_the_larger_of_each_bucket(a in prop::collection::vec(0u64..1_000_000, 0..50), b in prop::collection::vec(0u64..1_000_000, 0..50)) {
+            let (mut ha, mut hb) = (Histogram::new(), Histogram::new());
+            a.iter().for_each(|v| ha.record(*v));
+            b.iter().for_each(|v| hb.record(*v));
+            let mut raised = ha.clone();
+            raised.raise_to(&hb);
+            let of = |h: &Histogram, index| h.buckets().find(|(i, _)| *i == index).map_or(0, |(_, n)| n);
+            for index in MIN_INDEX..0 {
+                prop_assert_eq!(of(&raised, index), of(&ha, index).max(of(&hb, index)));
+            }
+            prop_assert_eq!(raised.zero_count(), ha.zero_count().max(hb.zero_count()));
+            prop_assert_eq!(raised.count(), raised.zero_count() + raised.buckets().map(|(_, n)| n).sum::<u64>());
+            prop_assert_eq!(raised.sum_ns(), ha.sum_ns().max(hb.sum_ns()));
+            let smallest = a.iter().chain(&b).min().copied();
+            prop_assert_eq!((raised.min_ns(), raised.max_ns()), (smallest, a.iter().chain(&b).max().copied()));
         }
 
         #[test]

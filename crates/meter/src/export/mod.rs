@@ -1,1 +1,12 @@
-//! The meter's figures for other systems: Prometheus and OTLP metrics.
+//! The meter's figures for other systems. One [`snapshot::Snapshot`] becomes the metric families of
+//! [`family`], and these become Prometheus text, OpenMetrics, Prometheus protobuf or OTLP.
+
+mod classic;
+mod exemplar;
+mod family;
+pub mod messages;
+pub mod monotone;
+pub mod prometheus;
+mod protobuf;
+pub mod snapshot;
+mod text;

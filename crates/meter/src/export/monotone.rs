@@ -1,0 +1,158 @@
+//! Exported totals never fall. A call that turns out to have had a second attempt is taken back from its pair's
+//! distributions; a counter that falls by one reads as a restart to Prometheus, and its whole value as an increase.
+
+use spangap_model::{PairKey, PairStats};
+use std::collections::BTreeMap;
+
+/// What was exported last of each pair. One for all exporters of a process.
+#[derive(Debug, Default)]
+pub struct Monotone {
+    shown: BTreeMap<PairKey, PairStats>,
+}
+
+impl Monotone {
+    /// Nothing exported yet.
+    pub fn new() -> Monotone {
+        Monotone::default()
+    }
+
+    /// The totals as they may be exported: no bucket, count or sum lower than in any call before, sorted by pair.
+    /// A pair that is missing from `totals` keeps its last figures; its worst calls are those of `totals` only.
+    pub fn raise(
+        &mut self,
+        totals: impl IntoIterator<Item = (PairKey, PairStats)>,
+    ) -> Vec<(PairKey, PairStats)> {
+        let mut now: BTreeMap<PairKey, PairStats> = BTreeMap::new();
+        for (key, stats) in totals {
+            // A service may be called like the pair `other`: the two are one series.
+            match now.get_mut(&key) {
+                Some(same) => same.merge(&stats),
+                None => drop(now.insert(key, stats)),
+            }
+        }
+        for (key, stats) in &now {
+            match self.shown.get_mut(key) {
+                Some(shown) => raise_to(shown, stats),
+                None => {
+                    drop(self.shown.insert(key.clone(), PairStats { worst: Vec::new(), ..stats.clone() }))
+                }
+            }
+        }
+        let exported = self.shown.iter().map(|(key, shown)| {
+            let worst = now.remove(key).map(|stats| stats.worst).unwrap_or_default();
+            (key.clone(), PairStats { worst, ..shown.clone() })
+        });
+        exported.collect()
+    }
+}
+
+fn raise_to(shown: &mut PairStats, now: &PairStats) {
+    shown.gap.raise_to(&now.gap);
+    shown.client.raise_to(&now.client);
+    shown.server.raise_to(&now.server);
+    shown.request_leg.raise_to(&now.request_leg);
+    shown.response_leg.raise_to(&now.response_leg);
+    shown.mate_delay.raise_to(&now.mate_delay);
+    shown.leg_bound_max_ns = shown.leg_bound_max_ns.max(now.leg_bound_max_ns);
+    shown.leg_bound_sum_ns = shown.leg_bound_sum_ns.max(now.leg_bound_sum_ns);
+    for (status, n) in &now.negative {
+        let shown = shown.negative.entry(*status).or_default();
+        *shown = (*shown).max(*n);
+    }
+    shown.attempts_over_one = shown.attempts_over_one.max(now.attempts_over_one);
+    shown.excluded_large = shown.excluded_large.max(now.excluded_large);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use spangap_model::{CallStatus, Histogram};
+
+    fn key(server: &str) -> PairKey {
+        PairKey { client: "a".into(), server: server.into(), method: None }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Call { client_ns: u64, server_ns: u64 },
+        TakeBack(usize),
+        Export,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (0u64..3_000_000, 0u64..3_000_000).prop_map(|(client_ns, server_ns)| Step::Call { client_ns, server_ns }),
+            2 => (0usize..1000).prop_map(Step::TakeBack),
+            1 => Just(Step::Export),
+        ];
+        prop::collection::vec(step, 1..200)
+    }
+
+    fn counts(h: &Histogram) -> BTreeMap<i32, u64> {
+        h.buckets().chain([(i32::MIN, h.zero_count())]).collect()
+    }
+
+    fn never_lower(before: &Histogram, after: &Histogram) -> bool {
+        let after_counts = counts(after);
+        counts(before).iter().all(|(i, n)| after_counts.get(i).unwrap_or(&0) >= n)
+            && after.count() >= before.count()
+            && after.sum_ns() >= before.sum_ns()
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_exported_ever_falls(steps in steps()) {
+            let mut monotone = Monotone::new();
+            let mut truth = PairStats::default();
+            let mut calls: Vec<(u64, u64)> = Vec::new();
+            let mut last = PairStats::default();
+            let mut taken_back = 0u64;
+            for step in steps {
+                match step {
+                    Step::Call { client_ns, server_ns } => match client_ns.checked_sub(server_ns) {
+                        Some(gap_ns) => {
+                            truth.gap.record(gap_ns);
+                            truth.client.record(client_ns);
+                            calls.push((client_ns, gap_ns));
+                        }
+                        None => *truth.negative.entry(CallStatus::UNSET).or_default() += 1,
+                    },
+                    Step::TakeBack(at) if !calls.is_empty() => {
+                        let (client_ns, gap_ns) = calls.swap_remove(at % calls.len());
+                        truth.gap.retract(gap_ns);
+                        truth.client.retract(client_ns);
+                        truth.attempts_over_one += 1;
+                        taken_back += 1;
+                    }
+                    Step::TakeBack(_) => {}
+                    Step::Export => {
+                        let exported = monotone.raise([(key("b"), truth.clone())]).pop().unwrap().1;
+                        prop_assert!(never_lower(&last.gap, &exported.gap));
+                        prop_assert!(never_lower(&last.client, &exported.client));
+                        prop_assert!(exported.attempts_over_one >= last.attempts_over_one);
+                        prop_assert!(exported.negative.values().sum::<u64>() >= last.negative.values().sum::<u64>());
+                        // It shows at least the truth, and at most what was ever taken back beyond it.
+                        prop_assert!(exported.gap.count() >= truth.gap.count());
+                        prop_assert!(exported.gap.count() <= truth.gap.count() + taken_back);
+                        let sum: u64 = exported.gap.buckets().map(|(_, n)| n).sum();
+                        prop_assert_eq!(exported.gap.count(), sum + exported.gap.zero_count());
+                        last = exported;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_of_one_name_are_one_series_and_missing_ones_stay() {
+        let mut stats = PairStats::default();
+        stats.gap.record(5);
+        let mut monotone = Monotone::new();
+        let exported =
+            monotone.raise([(key("other"), stats.clone()), (key("b"), stats.clone()), (key("other"), stats)]);
+        let counts: Vec<_> = exported.iter().map(|(key, stats)| (&*key.server, stats.calls())).collect();
+        assert_eq!(counts, [("b", 1), ("other", 2)]);
+        assert_eq!(monotone.raise([]).len(), 2);
+    }
+}
