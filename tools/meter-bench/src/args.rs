@@ -1,0 +1,60 @@
+//! The command line.
+
+use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Case {
+    /// CPU time per span, by protocol
+    Cpu,
+    /// The report against the workload's truth
+    Truth,
+    /// Memory of pending spans
+    Memory,
+    /// Twice what it can take
+    Overload,
+}
+
+/// Measures `spangap meter`, the real binary on one core, against its goals.
+#[derive(Parser, Debug)]
+#[command(version, after_help = "Example:\n  spangap-meter-bench --only cpu --runs 3")]
+pub struct Args {
+    /// The binary under test
+    #[arg(long, default_value = "target/release/spangap")]
+    pub meter: PathBuf,
+    /// Sources of the workload tool; without them a generator in here takes its place
+    #[arg(long, default_value = "../shared/workload")]
+    pub workload: PathBuf,
+    /// Folder for the built tool and its files
+    #[arg(long, default_value = "target/bench")]
+    pub folder: PathBuf,
+    /// Only these cases
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<Case>,
+    /// Runs of each row of the CPU table
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+    /// Measured passes over the workload in a run, after one that warms up
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub passes: u32,
+    /// Spans in the workload
+    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub spans: u64,
+    /// Pending spans of the memory case
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub pending: u64,
+    /// Length of the overload
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: u64,
+    /// One JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args {
+    /// Whether this case is wanted.
+    pub fn runs(&self, case: Case) -> bool {
+        self.only.is_empty() || self.only.contains(&case)
+    }
+}

@@ -1,0 +1,63 @@
+//! What is measured, one case a file.
+
+pub mod memory;
+pub mod overload;
+pub mod throughput;
+pub mod truth;
+
+use crate::BenchError;
+use crate::payload::{Payload, Wire};
+use crate::process::{MeterProcess, pin_to};
+use crate::workload::Workload;
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The binary under test, and where it and its load run.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// `spangap`.
+    pub binary: PathBuf,
+    /// Core of the meter; `None` to leave both where they are.
+    pub meter_cpu: Option<usize>,
+    /// Core of the load.
+    pub load_cpu: Option<usize>,
+}
+
+impl Bench {
+    /// Starts a fresh meter on its core.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<MeterProcess, BenchError> {
+        self.on_meter_cpu(|| MeterProcess::start(&self.binary, arguments))
+    }
+
+    /// Runs `work` on the meter's core, then goes back to the load's.
+    pub fn on_meter_cpu<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.meter_cpu.map(pin_to);
+        let done = work();
+        self.load_cpu.map(pin_to);
+        done
+    }
+}
+
+/// The batches of some passes in order, encoded one by one as they are asked for.
+pub fn payloads(
+    workload: &Arc<Workload>,
+    passes: Range<u32>,
+    wire: Wire,
+) -> impl Iterator<Item = Payload> + Send + use<> {
+    let workload = workload.clone();
+    let numbers = passes.flat_map({
+        let batches = workload.batches.len();
+        move |pass| (0..batches).map(move |batch| (pass, batch))
+    });
+    numbers.map(move |(pass, batch)| Payload::new(&workload.batches[batch], pass, wire))
+}
+
+/// An error of the meter's answers.
+fn wrong(meter: &MeterProcess, reason: String) -> BenchError {
+    BenchError::Peer { peer: meter.http.to_string(), reason }
+}

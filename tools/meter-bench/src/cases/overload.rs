@@ -1,0 +1,106 @@
+//! Twice what the meter can take: it must stay within its memory, account for every span, and recover at once.
+
+use super::{Bench, payloads};
+use crate::BenchError;
+use crate::payload::Wire;
+use crate::send::{Exporter, IN_FLIGHT, Sent};
+use crate::workload::Workload;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Requests that may be open at once: many exporters, each with a few.
+const OPEN_REQUESTS: usize = 512;
+
+/// What the overload did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overload {
+    /// Spans per second that were to be offered.
+    pub target_spans_per_s: f64,
+    /// Spans per second that were offered; less where this sender, too, had no more to give.
+    pub offered_spans_per_s: f64,
+    /// Spans per second that were accepted.
+    pub accepted_spans_per_s: f64,
+    /// Requests refused with a retryable error, as the sender counted.
+    pub refused_requests: u64,
+    /// The same as the meter counted.
+    pub refused_counted: u64,
+    /// Spans the sender was told were accepted.
+    pub accepted_spans: u64,
+    /// Spans the meter says it received.
+    pub received_spans: u64,
+    /// The sum of the meter's classes.
+    pub classified_spans: u64,
+    /// Spans evicted because the store was full.
+    pub evicted_spans: u64,
+    /// The most memory that was ever resident.
+    pub peak_bytes: u64,
+    /// The meter's own limit of the store of pending spans.
+    pub pending_bytes_limit: u64,
+    /// From the last answer of the overload to the answer of an API request.
+    pub api_recovery_ms: f64,
+    /// How long a batch took after that; `None` when it was refused.
+    pub batch_recovery_ms: Option<f64>,
+}
+
+impl Overload {
+    /// Whether every accepted span is in some class, and every refusal was counted.
+    pub fn accounted(&self) -> bool {
+        self.accepted_spans == self.received_spans
+            && self.received_spans == self.classified_spans
+            && self.refused_requests == self.refused_counted
+    }
+}
+
+/// Offers `spans_per_s` for `duration`.
+///
+/// # Errors
+/// The meter fails, or answers other than by accepting or refusing.
+pub async fn run(
+    bench: &Bench,
+    workload: &Arc<Workload>,
+    spans_per_s: f64,
+    duration: Duration,
+) -> Result<Overload, BenchError> {
+    let wire = Wire::GRPC;
+    let meter = bench.start(&[""; 0])?;
+    let exporter = Exporter::connect(&meter, wire, OPEN_REQUESTS).await?;
+    let endless = payloads(workload, 0..u32::MAX - 1, wire);
+    let sent = exporter.send_at_rate(endless, OPEN_REQUESTS, spans_per_s, duration).await?;
+
+    let stopped = Instant::now();
+    meter.coverage().await?;
+    let api_recovery_ms = stopped.elapsed().as_secs_f64() * 1e3;
+    let probing = Instant::now();
+    let probe = payloads(workload, u32::MAX - 1..u32::MAX, wire).take(1);
+    let probe: Sent = exporter.send_all(probe, IN_FLIGHT).await?;
+    let batch_recovery_ms = (probe.refused == 0).then(|| probing.elapsed().as_secs_f64() * 1e3);
+
+    let coverage = meter.coverage().await?;
+    let (_, peak_bytes) = meter.resident_bytes()?;
+    let spans = &coverage.spans;
+    Ok(Overload {
+        target_spans_per_s: spans_per_s,
+        offered_spans_per_s: sent.offered_spans() as f64 / sent.seconds,
+        accepted_spans_per_s: sent.accepted_spans as f64 / sent.seconds,
+        refused_requests: sent.refused + probe.refused,
+        refused_counted: coverage.refused_requests,
+        accepted_spans: sent.accepted_spans + probe.accepted_spans,
+        received_spans: spans.received,
+        classified_spans: spans.joined
+            + spans.pending
+            + spans.expired_client_only
+            + spans.expired_server_only
+            + spans.evicted
+            + spans.duplicate
+            + spans.extra_attempts
+            + spans.root
+            + spans.other_kind
+            + spans.malformed,
+        evicted_spans: spans.evicted,
+        peak_bytes,
+        pending_bytes_limit: coverage.pending_bytes_limit,
+        api_recovery_ms,
+        batch_recovery_ms,
+    })
+}

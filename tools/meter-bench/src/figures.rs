@@ -1,0 +1,172 @@
+//! The figures of one invocation, as tables and as JSON.
+
+use serde::Serialize;
+use spangap_meter_bench::cases::memory::Memory;
+use spangap_meter_bench::cases::overload::Overload;
+use spangap_meter_bench::cases::throughput::Run;
+use spangap_meter_bench::goals::Goal;
+use std::fmt;
+
+/// Everything that was measured.
+#[derive(Debug, Default, Serialize)]
+pub struct Figures {
+    /// What the work costs at least here.
+    pub floor: Option<FloorFigure>,
+    /// One row for each protocol and batch size.
+    pub throughput: Vec<Throughput>,
+    /// Comparisons with the truth.
+    pub truth: Vec<TruthFigure>,
+    /// Pending spans.
+    pub memory: Option<Memory>,
+    /// Twice what it can take.
+    pub overload: Option<Overload>,
+    /// The goals that these figures decide.
+    pub goals: Vec<Goal>,
+    /// What could not be done here, and why.
+    pub not_run: Vec<String>,
+}
+
+/// CPU time of the least possible work.
+#[derive(Debug, Serialize)]
+pub struct FloorFigure {
+    /// Reading every byte once.
+    pub touch_us_per_span: f64,
+    /// The zero-copy walk alone.
+    pub walk_us_per_span: f64,
+}
+
+/// The runs of one row.
+#[derive(Debug, Serialize)]
+pub struct Throughput {
+    /// `grpc`, `http+gzip`.
+    pub wire: String,
+    /// Spans in a request, at most.
+    pub batch: usize,
+    /// CPU time.
+    pub cpu_us_per_span: Spread,
+    /// CPU time in the program itself.
+    pub user_us_per_span: Spread,
+    /// Wall time.
+    pub spans_per_s: Spread,
+    /// Size of the bodies.
+    pub wire_bytes_per_span: f64,
+}
+
+/// Several runs in three figures.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+}
+
+/// One comparison.
+#[derive(Debug, Serialize)]
+pub struct TruthFigure {
+    /// Which.
+    pub case: &'static str,
+    /// Where the meter's report differs; empty is good.
+    pub differences: Vec<String>,
+}
+
+impl Figures {
+    /// Adds the runs of one row.
+    pub fn add_throughput(&mut self, wire: String, batch: usize, runs: Vec<Run>) {
+        let spread = |of: fn(&Run) -> f64| Spread::of(runs.iter().map(of));
+        self.throughput.push(Throughput {
+            wire,
+            batch,
+            cpu_us_per_span: spread(|run| run.cpu_us_per_span),
+            user_us_per_span: spread(|run| run.user_us_per_span),
+            spans_per_s: spread(|run| run.spans_per_s),
+            wire_bytes_per_span: spread(|run| run.wire_bytes_per_span).median,
+        });
+    }
+
+    /// Holds the figures against the goals.
+    pub fn judge(&mut self) {
+        let median = |wire: &str| {
+            let row = self.throughput.iter().find(|row| row.wire == wire);
+            row.map(|row| row.cpu_us_per_span.median)
+        };
+        let (grpc, http) = (median("grpc"), median("http"));
+        self.goals.extend(grpc.map(Goal::cpu));
+        self.goals.extend(grpc.zip(http).map(|(grpc, http)| Goal::http(grpc, http)));
+        self.goals.extend(self.memory.as_ref().map(Goal::memory));
+        self.goals.extend(self.truth.iter().map(|figure| Goal::truth(figure.case, &figure.differences)));
+        self.goals.extend(self.overload.iter().flat_map(Goal::overload));
+    }
+
+    /// One document.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(floor) = &self.floor {
+            writeln!(
+                f,
+                "floor, CPU us per span: every byte {:.3}, walk alone {:.3}\n",
+                floor.touch_us_per_span, floor.walk_us_per_span
+            )?;
+        }
+        if !self.throughput.is_empty() {
+            writeln!(
+                f,
+                "{:10} {:>6}  {:>24}  {:>7}  {:>9}  {:>24}  {:>7}",
+                "wire",
+                "batch",
+                "CPU us/span (min..max)",
+                "in user",
+                "x walk",
+                "wall spans/s (min..max)",
+                "B/span"
+            )?;
+        }
+        for row in &self.throughput {
+            let (cpu, wall) = (row.cpu_us_per_span, row.spans_per_s);
+            let walk = self.floor.as_ref().map_or(f64::NAN, |floor| cpu.median / floor.walk_us_per_span);
+            writeln!(
+                f,
+                "{:10} {:>6}  {:>24}  {:>7.3}  {:>9.1}  {:>24}  {:>7.1}",
+                row.wire,
+                row.batch,
+                format!("{:.3} ({:.3}..{:.3})", cpu.median, cpu.min, cpu.max),
+                row.user_us_per_span.median,
+                walk,
+                format!("{:.0}k ({:.0}..{:.0}k)", wall.median / 1e3, wall.min / 1e3, wall.max / 1e3),
+                row.wire_bytes_per_span,
+            )?;
+        }
+        if let Some(o) = &self.overload {
+            writeln!(
+                f,
+                "\noverload: offered {:.0} spans/s of {:.0}, accepted {:.0}; {} evicted, {} requests refused",
+                o.offered_spans_per_s,
+                o.target_spans_per_s,
+                o.accepted_spans_per_s,
+                o.evicted_spans,
+                o.refused_requests
+            )?;
+        }
+        for figure in self.truth.iter().filter(|figure| !figure.differences.is_empty()) {
+            writeln!(f, "\n{}", figure.case)?;
+            for difference in figure.differences.iter().take(20) {
+                writeln!(f, "  {difference}")?;
+            }
+        }
+        writeln!(f)?;
+        for reason in &self.not_run {
+            writeln!(f, "not run: {reason}")?;
+        }
+        for goal in &self.goals {
+            writeln!(f, "{goal}")?;
+        }
+        Ok(())
+    }
+}

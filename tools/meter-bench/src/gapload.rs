@@ -1,0 +1,61 @@
+//! The workload tool, where its sources and Go are there: a generator independent of this one, with exact truth.
+
+use crate::BenchError;
+use crate::truth::Truth;
+use crate::workload::Workload;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The built tool.
+pub struct Gapload {
+    binary: PathBuf,
+    folder: PathBuf,
+}
+
+impl Gapload {
+    /// Builds the tool from `sources` into `folder`. The error says why it cannot be used here.
+    ///
+    /// # Errors
+    /// In words, what is missing.
+    pub fn build(sources: &Path, folder: &Path) -> Result<Gapload, String> {
+        if !sources.join("go.mod").is_file() {
+            return Err(format!("no workload tool at {}", sources.display()));
+        }
+        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let absolute =
+            |path: &Path| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+        let (folder, sources) = (absolute(folder)?, absolute(sources)?);
+        let binary = folder.join("gapload");
+        let build =
+            Command::new("go").args(["build", "-o"]).arg(&binary).arg(".").current_dir(&sources).output();
+        match build {
+            Err(error) => Err(format!("no go to build the workload tool with: {error}")),
+            Ok(output) if !output.status.success() => Err(format!(
+                "go build of the workload tool: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            )),
+            Ok(_) => Ok(Gapload { binary, folder }),
+        }
+    }
+
+    /// Generates a workload with these further arguments, unless the folder has it, and reads it.
+    ///
+    /// # Errors
+    /// The tool fails, or its files cannot be read.
+    pub fn generate(&self, name: &str, arguments: &[&str]) -> Result<(Workload, Truth), BenchError> {
+        let file = self.folder.join(format!("{name}.gapl"));
+        let truth = self.folder.join(format!("{name}.gapl.truth.json"));
+        // The truth is written last.
+        if !truth.is_file() {
+            let program = || format!("{} gen", self.binary.display());
+            let failed = |reason: String| BenchError::Program { program: program(), reason };
+            let mut command = Command::new(&self.binary);
+            let output = command.arg("gen").arg("-out").arg(&file).args(arguments).output();
+            let output = output.map_err(|error| failed(error.to_string()))?;
+            if !output.status.success() {
+                return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_string()));
+            }
+        }
+        Ok((Workload::read(&file)?, Truth::read(&truth)?))
+    }
+}

@@ -1,0 +1,148 @@
+//! What the meter must reach, beside what was found.
+
+use crate::cases::memory::Memory;
+use crate::cases::overload::Overload;
+use serde::Serialize;
+use std::fmt;
+
+/// CPU time per span over gRPC at most, in microseconds.
+pub const CPU_US_PER_SPAN: f64 = 1.0;
+/// CPU time over HTTP against gRPC at most.
+pub const HTTP_TO_GRPC: f64 = 1.2;
+/// Bytes per pending span at most, beyond [`FIXED_BYTES`].
+pub const BYTES_PER_PENDING_SPAN: u64 = 64;
+/// The part of the memory that does not depend on the spans.
+pub const FIXED_BYTES: u64 = 100 << 20;
+/// After an overload ends, an API request and a batch are answered within this.
+pub const RECOVERY_MS: f64 = 1000.0;
+
+/// How a figure stands against its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Reached.
+    Pass,
+    /// Not reached.
+    Short,
+}
+
+/// One goal.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    /// What is asked.
+    pub goal: &'static str,
+    /// What it must be.
+    pub wanted: String,
+    /// What it is.
+    pub found: String,
+    /// How that stands.
+    pub verdict: Verdict,
+}
+
+impl Goal {
+    fn new(goal: &'static str, wanted: String, found: String, reached: bool) -> Goal {
+        Goal { goal, wanted, found, verdict: if reached { Verdict::Pass } else { Verdict::Short } }
+    }
+
+    /// CPU time per span over gRPC, median in microseconds.
+    pub fn cpu(median_us: f64) -> Goal {
+        let found = format!("{median_us:.3} us, {:.2} M spans/s/core", 1.0 / median_us);
+        Goal::new(
+            "CPU per span, OTLP/gRPC",
+            format!("<= {CPU_US_PER_SPAN} us"),
+            found,
+            median_us <= CPU_US_PER_SPAN,
+        )
+    }
+
+    /// CPU time over HTTP against gRPC.
+    pub fn http(grpc_us: f64, http_us: f64) -> Goal {
+        let ratio = http_us / grpc_us;
+        Goal::new(
+            "OTLP/HTTP against gRPC",
+            format!("<= {HTTP_TO_GRPC}"),
+            format!("{ratio:.2}"),
+            ratio <= HTTP_TO_GRPC,
+        )
+    }
+
+    /// Memory of pending spans.
+    pub fn memory(memory: &Memory) -> Goal {
+        let limit = FIXED_BYTES + BYTES_PER_PENDING_SPAN * memory.pending;
+        let beyond = memory.resident_bytes.saturating_sub(FIXED_BYTES) as f64 / memory.pending as f64;
+        let found = format!(
+            "{} MiB; {:.1} B each with the fixed part, {beyond:.1} B beyond 100 MiB",
+            memory.resident_bytes >> 20,
+            memory.bytes_per_span()
+        );
+        let wanted = format!("<= {} MiB", limit >> 20);
+        Goal::new("memory of pending spans", wanted, found, memory.resident_bytes <= limit)
+    }
+
+    /// One comparison with the truth.
+    pub fn truth(goal: &'static str, differences: &[String]) -> Goal {
+        let found = match differences {
+            [] => "none".to_string(),
+            [first, ..] => format!("{}: {first}", differences.len()),
+        };
+        Goal::new(goal, "no difference".into(), found, differences.is_empty())
+    }
+
+    /// The three things asked of an overload.
+    pub fn overload(overload: &Overload) -> [Goal; 3] {
+        let bound = FIXED_BYTES + overload.pending_bytes_limit;
+        let peak = format!("peak {} MiB", overload.peak_bytes >> 20);
+        let accounted = format!(
+            "{} accepted, {} received, {} in classes; {} refused, {} counted",
+            overload.accepted_spans,
+            overload.received_spans,
+            overload.classified_spans,
+            overload.refused_requests,
+            overload.refused_counted
+        );
+        let batch = overload.batch_recovery_ms;
+        let recovery = format!(
+            "API after {:.1} ms, a batch {}",
+            overload.api_recovery_ms,
+            batch.map_or("refused".into(), |ms| format!("in {ms:.1} ms"))
+        );
+        let recovered = overload.api_recovery_ms <= RECOVERY_MS && batch.is_some_and(|ms| ms <= RECOVERY_MS);
+        [
+            Goal::new(
+                "overload: memory",
+                format!("<= {} MiB", bound >> 20),
+                peak,
+                overload.peak_bytes <= bound,
+            ),
+            Goal::new("overload: every span counted", "all equal".into(), accounted, overload.accounted()),
+            Goal::new("overload: recovery", format!("<= {RECOVERY_MS} ms"), recovery, recovered),
+        ]
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict {
+            Verdict::Pass => "PASS",
+            Verdict::Short => "SHORT",
+        };
+        write!(f, "{verdict:5}  {:32} {:16} {}", self.goal, self.wanted, self.found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_reached_at_its_bound_and_not_beyond() {
+        assert_eq!(Goal::cpu(1.0).verdict, Verdict::Pass);
+        assert_eq!(Goal::cpu(1.001).verdict, Verdict::Short);
+        assert_eq!(Goal::http(0.5, 0.6).verdict, Verdict::Pass);
+        assert_eq!(Goal::http(0.5, 0.61).verdict, Verdict::Short);
+        let memory = |resident_bytes| Memory { pending: 1000, start_bytes: 0, resident_bytes, peak_bytes: 0 };
+        assert_eq!(Goal::memory(&memory((100 << 20) + 64_000)).verdict, Verdict::Pass);
+        assert_eq!(Goal::memory(&memory((100 << 20) + 64_001)).verdict, Verdict::Short);
+        assert_eq!(Goal::truth("t", &["x".into()]).verdict, Verdict::Short);
+    }
+}

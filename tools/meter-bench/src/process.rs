@@ -1,0 +1,216 @@
+//! The meter as a process of its own: started on a core, asked for its figures, stopped.
+
+use crate::BenchError;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use rustix::process::{Pid, Signal};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::de::DeserializeOwned;
+use spangap_meter::report::{Coverage, PairsReport};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use tempfile::TempDir;
+
+/// A running meter. Dropping it ends it.
+pub struct MeterProcess {
+    child: Child,
+    /// Where it takes OTLP over gRPC.
+    pub otlp_grpc: SocketAddr,
+    /// Where it takes OTLP over HTTP.
+    pub otlp_http: SocketAddr,
+    /// Where its API is.
+    pub http: SocketAddr,
+    // Its history; removed with it.
+    _data: TempDir,
+}
+
+/// CPU time of the two sides of a process in microseconds. The kernel counts it in ticks of 10 ms.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuTime {
+    /// In the program.
+    pub user_us: u64,
+    /// In the kernel on its behalf.
+    pub system_us: u64,
+}
+
+impl CpuTime {
+    /// Both.
+    pub fn total_us(self) -> u64 {
+        self.user_us + self.system_us
+    }
+}
+
+/// Pins the calling thread, and what it starts from now on, to one core. Where that is not allowed it runs unpinned.
+pub fn pin_to(cpu: usize) -> bool {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).is_ok()
+}
+
+/// The cores this process may use.
+pub fn usable_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+impl MeterProcess {
+    /// Starts `binary meter` on free ports with further arguments, inheriting the caller's core, and waits until
+    /// it is ready.
+    ///
+    /// # Errors
+    /// It does not start, or ends before it is ready; its own words are on standard error.
+    pub fn start<S: AsRef<OsStr>>(binary: &Path, arguments: &[S]) -> Result<MeterProcess, BenchError> {
+        let program = || format!("{} meter", binary.display());
+        let failed = |reason: String| BenchError::Program { program: program(), reason };
+        let data = TempDir::new().map_err(BenchError::file(std::env::temp_dir()))?;
+        let mut command = Command::new(binary);
+        command.args([
+            "meter",
+            "--otlp-grpc",
+            "127.0.0.1:0",
+            "--otlp-http",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+        ]);
+        command.arg("--data").arg(data.path()).args(arguments);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(format!("does not start: {error}")))?;
+        let lines = child.stdout.take().map(BufReader::new);
+        let mut addresses = [None; 3];
+        match lines.map(|lines| read_ready(lines, &mut addresses)) {
+            Some(Some(rest)) => drain(rest),
+            _ => {
+                let _ = child.kill();
+                let status = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+                return Err(failed(format!("ended before it was ready: {status}")));
+            }
+        }
+        let [Some(otlp_grpc), Some(otlp_http), Some(http)] = addresses else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failed(format!("did not say where it listens: found {addresses:?}")));
+        };
+        Ok(MeterProcess { child, otlp_grpc, otlp_http, http, _data: data })
+    }
+
+    /// CPU time used so far.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn cpu_time(&self) -> Result<CpuTime, BenchError> {
+        let text = self.proc("stat")?;
+        let fields: Vec<u64> = text
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(|field| field.parse().unwrap_or(0))
+            .collect();
+        let tick_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
+        // Fields 14 and 15 of proc(5), counted from the third.
+        let at = |field: usize| fields.get(field - 3).copied().unwrap_or(0) * tick_us;
+        Ok(CpuTime { user_us: at(14), system_us: at(15) })
+    }
+
+    /// Resident memory now, and the most it ever was, in bytes.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn resident_bytes(&self) -> Result<(u64, u64), BenchError> {
+        let text = self.proc("status")?;
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+        };
+        Ok((value("VmRSS:"), value("VmHWM:")))
+    }
+
+    fn proc(&self, name: &str) -> Result<String, BenchError> {
+        let path = format!("/proc/{}/{name}", self.child.id());
+        std::fs::read_to_string(&path).map_err(BenchError::file(path))
+    }
+
+    /// `GET /api/v1/pairs`.
+    ///
+    /// # Errors
+    /// The meter does not answer, or not with that.
+    pub async fn pairs(&self) -> Result<PairsReport, BenchError> {
+        self.get("/api/v1/pairs").await
+    }
+
+    /// `GET /api/v1/coverage`.
+    ///
+    /// # Errors
+    /// The meter does not answer, or not with that.
+    pub async fn coverage(&self) -> Result<Coverage, BenchError> {
+        self.get("/api/v1/coverage").await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, BenchError> {
+        let peer = format!("http://{}{path}", self.http);
+        let body =
+            get(self.http, path).await.map_err(|reason| BenchError::Peer { peer: peer.clone(), reason })?;
+        serde_json::from_slice(&body).map_err(BenchError::peer(peer))
+    }
+}
+
+impl Drop for MeterProcess {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads until the line `ready`; `None` when the output ends before.
+fn read_ready(
+    mut lines: BufReader<ChildStdout>,
+    addresses: &mut [Option<SocketAddr>; 3],
+) -> Option<BufReader<ChildStdout>> {
+    const NAMES: [&str; 3] = ["otlp/grpc ", "otlp/http ", "page http://"];
+    let mut line = String::new();
+    while lines.read_line(&mut line).ok()? > 0 {
+        let text = line.trim();
+        for (name, address) in NAMES.iter().zip(addresses.iter_mut()) {
+            if let Some(rest) = text.strip_prefix(name) {
+                *address = rest.trim_end_matches('/').parse().ok();
+            }
+        }
+        if text == "ready" {
+            return Some(lines);
+        }
+        line.clear();
+    }
+    None
+}
+
+/// Keeps the pipe open and empty, so that the meter never waits for a reader.
+fn drain(mut rest: BufReader<ChildStdout>) {
+    std::thread::spawn(move || std::io::copy(&mut rest, &mut std::io::sink()));
+}
+
+async fn get(address: SocketAddr, path: &str) -> Result<Bytes, String> {
+    let text = |error: hyper::Error| error.to_string();
+    let stream = tokio::net::TcpStream::connect(address).await.map_err(|e| e.to_string())?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
+    tokio::spawn(connection);
+    let request = http::Request::get(path).header("host", address.to_string()).body(Empty::<Bytes>::new());
+    let response = sender.send_request(request.map_err(|e| e.to_string())?).await.map_err(text)?;
+    let status = response.status();
+    let body = response.into_body().collect().await.map_err(text)?.to_bytes();
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(format!("status {status}: {}", String::from_utf8_lossy(&body)))
+    }
+}
