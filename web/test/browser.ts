@@ -1,0 +1,66 @@
+// A real Chromium, and a page that notes everything it should not have done.
+
+import { existsSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { chromium, type BrowserContext, type Page } from "playwright-core";
+
+const PLACES = [process.env["CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+
+/** Where Chromium is, if it is. */
+export const CHROMIUM = PLACES.find((path): path is string => path !== undefined && existsSync(path));
+
+const FLAGS = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+export interface Watched {
+  page: Page;
+  /** Console errors, uncaught errors and requests to other hosts. */
+  complaints: string[];
+}
+
+export interface OpenBrowser {
+  open: (url: string) => Promise<Watched>;
+  close: () => Promise<void>;
+}
+
+/** Starts Chromium with a new profile. */
+export async function launch(executablePath: string, colorScheme: "light" | "dark" = "light"): Promise<OpenBrowser> {
+  const profile = await mkdtemp(join(tmpdir(), "spangap-chromium-"));
+  const context: BrowserContext = await chromium.launchPersistentContext(profile, {
+    executablePath,
+    args: FLAGS,
+    colorScheme,
+    viewport: { width: 1440, height: 1000 },
+    permissions: ["clipboard-read", "clipboard-write"],
+  });
+  return {
+    open: async (url) => {
+      const page = await context.newPage();
+      const complaints: string[] = [];
+      page.on("console", (message) => {
+        if (message.type() === "error" || message.type() === "warning") complaints.push(`console: ${message.text()}`);
+      });
+      page.on("pageerror", (error) => complaints.push(`uncaught: ${error.message}`));
+      page.on("request", (request) => {
+        const asked = new URL(request.url());
+        if (asked.protocol !== "data:" && asked.origin !== new URL(url).origin) complaints.push(`request to ${request.url()}`);
+      });
+      await page.goto(url);
+      return { page, complaints };
+    },
+    close: async () => {
+      await context.close();
+      await rm(profile, { recursive: true, force: true });
+    },
+  };
+}

@@ -1,0 +1,106 @@
+// A real meter for the tests: the built binary on free ports, and OTLP JSON sent to it over HTTP.
+
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, statSync } from "node:fs";
+import { createInterface } from "node:readline";
+
+/** The binary to test: SPANGAP_BIN, else the one built last. */
+export function binary(): string {
+  const given = process.env["SPANGAP_BIN"];
+  if (given) return given;
+  const built = ["../target/release/spangap", "../target/debug/spangap"]
+    .filter((path) => existsSync(path))
+    .sort((a, b) => statSync(b).mtimeMs - statSync(a).mtimeMs);
+  if (!built[0]) throw new Error("no spangap binary under target/: run make build, or name one in SPANGAP_BIN");
+  return built[0];
+}
+
+export interface RunningMeter {
+  otlpHttp: string;
+  /** Address of the page, with its last slash. */
+  page: string;
+  stop: () => Promise<void>;
+}
+
+/** Starts the meter and waits until it says that it is ready. */
+export async function startMeter(...options: string[]): Promise<RunningMeter> {
+  const free = "127.0.0.1:0";
+  const child: ChildProcess = spawn(binary(), ["meter", "--otlp-grpc", free, "--otlp-http", free, "--http", free, ...options], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const exited = once(child, "exit");
+  const said = new Map<string, string>();
+  for await (const line of createInterface({ input: child.stdout! })) {
+    const [word, rest] = line.trim().split(/\s+/, 2) as [string, string | undefined];
+    said.set(word, rest ?? "");
+    if (word === "ready") break;
+  }
+  // What it may say later must not fill the pipe.
+  child.stdout!.resume();
+  const [otlpHttp, page] = [said.get("otlp/http"), said.get("page")];
+  if (!said.has("ready") || !otlpHttp || !page) {
+    child.kill();
+    throw new Error(`the meter ended or said something unexpected: ${JSON.stringify([...said])}`);
+  }
+  const stop = async () => {
+    if (child.exitCode === null && child.signalCode === null) child.kill("SIGTERM");
+    await exited;
+  };
+  return { otlpHttp: `http://${otlpHttp}`, page, stop };
+}
+
+export interface TestSpan {
+  service: string;
+  host?: string;
+  kind: "CLIENT" | "SERVER";
+  traceId: string;
+  spanId: string;
+  parentSpanId?: string;
+  startNs: bigint;
+  durationNs: bigint;
+  name?: string;
+  attributes?: Record<string, string | number>;
+}
+
+const KINDS = { CLIENT: 3, SERVER: 2 };
+
+const keyValues = (pairs: Record<string, string | number>) =>
+  Object.entries(pairs).map(([key, value]) => ({ key, value: typeof value === "number" ? { intValue: String(value) } : { stringValue: value } }));
+
+/** Sends spans in one OTLP/HTTP request, each under a resource of its own. */
+export async function send(meter: RunningMeter, spans: TestSpan[]): Promise<void> {
+  const resourceSpans = spans.map((span) => ({
+    resource: { attributes: keyValues({ "service.name": span.service, ...(span.host ? { "host.name": span.host } : {}) }) },
+    scopeSpans: [
+      {
+        spans: [
+          {
+            traceId: span.traceId,
+            spanId: span.spanId,
+            ...(span.parentSpanId ? { parentSpanId: span.parentSpanId } : {}),
+            name: span.name ?? "call",
+            kind: KINDS[span.kind],
+            startTimeUnixNano: String(span.startNs),
+            endTimeUnixNano: String(span.startNs + span.durationNs),
+            attributes: keyValues(span.attributes ?? {}),
+          },
+        ],
+      },
+    ],
+  }));
+  const response = await fetch(`${meter.otlpHttp}/v1/traces`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ resourceSpans }),
+  });
+  if (!response.ok) throw new Error(`the meter answered ${response.status}: ${await response.text()}`);
+}
+
+/** JSON of the meter's API. */
+export async function api(meter: RunningMeter, path: string, query: Record<string, string> = {}): Promise<unknown> {
+  const response = await fetch(`${meter.page}api/v1/${path}?${new URLSearchParams(query)}`);
+  const text = await response.text();
+  if (!response.ok) throw new Error(`${path} answered ${response.status}: ${text}`);
+  return JSON.parse(text);
+}
