@@ -104,13 +104,13 @@ impl Call {
             gap_ns += random.log_normal(12e6, 0.7);
         }
         let mut trace_id = [0; 16];
-        trace_id[..8].copy_from_slice(&random.next().to_le_bytes());
-        trace_id[8..].copy_from_slice(&random.next().to_le_bytes());
+        trace_id[..8].copy_from_slice(&random.bits().to_le_bytes());
+        trace_id[8..].copy_from_slice(&random.bits().to_le_bytes());
         Call {
             trace_id,
-            client_id: random.next().to_le_bytes(),
-            server_id: random.next().to_le_bytes(),
-            entry_id: random.next().to_le_bytes(),
+            client_id: random.bits().to_le_bytes(),
+            server_id: random.bits().to_le_bytes(),
+            entry_id: random.bits().to_le_bytes(),
             server,
             start_ns,
             gap_ns,
@@ -230,7 +230,7 @@ pub struct Random(pub u64);
 
 impl Random {
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -240,11 +240,11 @@ impl Random {
 
     /// A whole number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.bits() % limit
     }
 
     fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     fn log_normal(&mut self, median: f64, sigma: f64) -> u64 {

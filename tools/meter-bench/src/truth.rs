@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn each_difference_is_named() {
         let (truth, report) = measured(&Shape { spans: 20_000, ..Shape::default() }, 1);
-        let changes: [(&str, fn(&mut PairsReport)); 7] = [
+        type Change = fn(&mut PairsReport);
+        let changes: [(&str, Change); 7] = [
             ("spans received", |r| r.spans.received += 1),
             ("duplicate spans", |r| r.spans.duplicate += 1),
             ("pairs", |r| drop(r.pairs.pop())),
