@@ -2,6 +2,7 @@
 
 pub mod engine;
 pub mod export;
+pub mod history;
 pub mod ingest;
 pub mod join;
 pub mod keep;
@@ -11,4 +12,5 @@ pub mod pending;
 mod prefetch;
 pub mod query;
 pub mod report;
+pub mod serve;
 pub mod window;

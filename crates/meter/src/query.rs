@@ -3,7 +3,11 @@
 use crate::engine::Overview;
 use crate::join::ServiceCounts;
 use crate::report::*;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
 use spangap_model::histogram::{SCALE, upper_bound_ns};
+use spangap_model::pair::WholeSpan;
 use spangap_model::{Histogram, PairKey, PairStats, WorstCall};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -195,4 +199,32 @@ pub fn coverage(overview: &Overview) -> Coverage {
         calls_without_legs: overview.calls_without_legs,
         ..Coverage::default()
     }
+}
+
+/// One call with both its spans.
+pub fn call_report(key: &PairKey, call: &WorstCall) -> CallReport {
+    CallReport {
+        call: worst_of_pair(key, call),
+        client_span: call.client.whole.as_ref().and_then(otlp_json_of),
+        server_span: call.server.whole.as_ref().and_then(otlp_json_of),
+    }
+}
+
+/// A worst call with its pair.
+pub fn worst_of_pair(key: &PairKey, call: &WorstCall) -> WorstOfPair {
+    WorstOfPair {
+        client: key.client.to_string(),
+        server: key.server.to_string(),
+        method: key.method.as_ref().map(|m| m.to_string()),
+        call: worst_row(call),
+    }
+}
+
+/// `{"resource": …, "span": …}` in OTLP JSON. `None` for bytes that the walk stepped over but that do not decode.
+fn otlp_json_of(whole: &WholeSpan) -> Option<serde_json::Value> {
+    let resource = Resource::decode(&whole.resource[..]).ok()?;
+    let span = Span::decode(&whole.span[..]).ok()?;
+    Some(
+        serde_json::json!({"resource": serde_json::to_value(resource).ok()?, "span": serde_json::to_value(span).ok()?}),
+    )
 }

@@ -37,8 +37,9 @@ enum Meaning {
 pub struct Interest {
     /// Whether methods are told apart.
     pub methods: bool,
-    /// Bit n is set when some name of interest has n bytes: most attributes are dismissed by their length.
-    lengths: u64,
+    /// By first byte modulo 32: bit n is set when some name of interest that starts so has n bytes. Most
+    /// attributes are dismissed by these two.
+    lengths: [u64; 32],
     names: Vec<(Box<[u8]>, Meaning)>,
 }
 
@@ -62,8 +63,11 @@ impl Interest {
                 ("http.method", Meaning::HttpMethod),
             ]);
         }
-        let lengths =
-            names.iter().filter(|(n, _)| n.len() < 64).fold(0, |bits, (n, _)| bits | 1u64 << n.len());
+        let mut lengths = [0; 32];
+        for name in names.iter().map(|(name, _)| name.as_bytes()).filter(|name| (1..64).contains(&name.len()))
+        {
+            lengths[name[0] as usize % 32] |= 1u64 << name.len();
+        }
         let names = names.into_iter().map(|(n, meaning)| (n.as_bytes().into(), meaning)).collect();
         Interest { methods, lengths, names }
     }
@@ -72,9 +76,9 @@ impl Interest {
     #[inline]
     pub fn attribute(&self, buf: &[u8], from: usize, seen: &mut Seen) -> Result<(), WalkError> {
         // Every encoder known writes the key first, with a one-byte length.
-        if let [0x0a, len, ..] = buf[from..]
+        if let [0x0a, len, first, ..] = buf[from..]
             && len < 64
-            && self.lengths >> len & 1 == 0
+            && self.lengths[first as usize % 32] >> len & 1 == 0
         {
             return Ok(());
         }
