@@ -74,8 +74,9 @@ impl<'a> Source<'a> {
             self.start = 0;
         }
         if self.window.len() - self.end < CHUNK {
-            let len = (self.window.len() * 2).max(self.end + CHUNK);
-            self.window.resize(len, 0);
+            let mut larger = vec![0; (self.window.len() * 2).max(self.end + CHUNK)];
+            larger[..self.end].copy_from_slice(&self.window[..self.end]);
+            self.window = larger;
         }
         let read = loop {
             match self.reader.read(&mut self.window[self.end..]) {

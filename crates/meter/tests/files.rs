@@ -1,0 +1,588 @@
+//! Files of spans: the same traces in every format give the same facts; what is damaged loses itself only.
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, TracesData};
+use proptest::prelude::*;
+use prost::Message;
+use spangap_meter::ingest::delivery::{FileReport, SKIPPED_KEPT};
+use spangap_meter::ingest::file::{Input, ReadError, read, read_from};
+use spangap_meter::ingest::otlp_json;
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// Trace id, span id, parent, kind, start, end, service.
+type Fact = (String, String, String, i32, u64, u64, String);
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/spans").join(name)
+}
+
+fn content(name: &str) -> Vec<u8> {
+    std::fs::read(fixture(name)).unwrap_or_else(|error| panic!("fixture {name}: {error}"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn service(spans: &ResourceSpans) -> String {
+    let attributes = spans.resource.iter().flat_map(|resource| &resource.attributes);
+    let name = attributes.filter(|a| a.key == "service.name").find_map(|a| a.value.clone()?.value);
+    match name {
+        Some(Value::StringValue(name)) => name,
+        _ => String::new(),
+    }
+}
+
+fn fact(span: &Span, service: &str) -> Fact {
+    (
+        hex(&span.trace_id),
+        hex(&span.span_id),
+        hex(&span.parent_span_id),
+        span.kind,
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        service.to_owned(),
+    )
+}
+
+fn facts(requests: &[TracesData]) -> BTreeSet<Fact> {
+    let all = requests.iter().flat_map(|request| &request.resource_spans);
+    let spans = all
+        .flat_map(|r| r.scope_spans.iter().flat_map(|s| &s.spans).map(move |span| fact(span, &service(r))));
+    spans.collect()
+}
+
+fn read_all<'a>(reader: Box<dyn Read + 'a>) -> (Vec<TracesData>, Result<FileReport, ReadError>) {
+    let mut requests = Vec::new();
+    let mut sink = |request: &[u8]| {
+        let request = TracesData::decode(request).expect("readers hand over well-formed requests");
+        let spans =
+            request.resource_spans.iter().flat_map(|r| &r.scope_spans).map(|s| s.spans.len() as u64).sum();
+        requests.push(request);
+        Ok(spans)
+    };
+    let report = read_from("input".into(), reader, None, &mut sink, &mut |_| ControlFlow::Continue(()));
+    (requests, report)
+}
+
+fn read_bytes(bytes: &[u8]) -> (Vec<TracesData>, Result<FileReport, ReadError>) {
+    read_all(Box::new(bytes))
+}
+
+/// Everything was read.
+fn read_well(bytes: &[u8]) -> (BTreeSet<Fact>, FileReport) {
+    let (requests, report) = read_bytes(bytes);
+    let report = report.expect("readable");
+    assert_eq!(report.skipped, []);
+    let facts = facts(&requests);
+    assert_eq!(report.spans, facts.len() as u64);
+    (facts, report)
+}
+
+fn with_length(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u32).to_be_bytes()[..], message].concat()
+}
+
+fn lines() -> Vec<Vec<u8>> {
+    let text = content("otlp.jsonl");
+    let lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.len() > 1);
+    lines.map(<[u8]>::to_vec).collect()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 0).expect("zstd in memory")
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).expect("gzip in memory");
+    encoder.finish().expect("gzip in memory")
+}
+
+/// The fixtures made from others, as they are made.
+fn derived() -> Vec<(&'static str, Vec<u8>)> {
+    let protobuf = |json: &[u8]| otlp_json::to_protobuf(json).expect("the fixture is well-formed");
+    let each =
+        |make: &dyn Fn(&[u8]) -> Vec<u8>| lines().iter().flat_map(|line| make(line)).collect::<Vec<u8>>();
+    vec![
+        ("otlp.pb", protobuf(&content("otlp.json"))),
+        ("otlp-lengths.pb", each(&|line| with_length(&protobuf(line)))),
+        ("otlp-lengths-zstd.pb", each(&|line| with_length(&zstd(&protobuf(line))))),
+        ("otlp-lengths-zstd-json", each(&|line| with_length(&zstd(line.trim_ascii())))),
+        ("otlp.jsonl.gz", each(&|line| gzip(line))),
+        ("otlp.jsonl.zst", each(&|line| zstd(line))),
+    ]
+}
+
+#[test]
+fn derived_fixtures_are_what_they_claim() {
+    for (name, made) in derived() {
+        if std::env::var_os("SPANGAP_WRITE_FIXTURES").is_some() {
+            std::fs::write(fixture(name), &made).expect("fixture is written");
+        }
+        // Compressors may change their output; what is inside must not change.
+        assert_eq!(read_well(&content(name)).0, read_well(&made).0, "{name}");
+    }
+}
+
+#[test]
+fn every_format_tells_the_same_facts() {
+    let (expected, report) = read_well(&content("otlp.json"));
+    assert_eq!((expected.len(), report.format.as_str()), (11, "OTLP JSON"));
+    let formats = [
+        ("otlp.jsonl", "OTLP JSON"),
+        ("otlp.pb", "OTLP protobuf"),
+        ("otlp-lengths.pb", "OTLP protobuf with lengths"),
+        ("otlp-lengths-zstd.pb", "OTLP protobuf with lengths"),
+        ("otlp-lengths-zstd-json", "OTLP protobuf with lengths"),
+        ("otlp.jsonl.gz", "OTLP JSON, gzip"),
+        ("otlp.jsonl.zst", "OTLP JSON, zstd"),
+        ("jaeger.json", "Jaeger JSON"),
+        ("zipkin.json", "Zipkin JSON v2"),
+    ];
+    for (name, format) in formats {
+        let (facts, report) = read_well(&content(name));
+        assert_eq!(facts, expected, "{name}");
+        assert_eq!(report.format, format, "{name}");
+    }
+}
+
+#[test]
+fn halves_that_share_an_id_become_two_spans() {
+    let (expected, _) = read_well(&content("zipkin.json"));
+    let (facts, _) = read_well(&content("zipkin-shared-ids.json"));
+    const SERVER: i32 = 2;
+    let ids =
+        |facts: &BTreeSet<Fact>| facts.iter().map(|f| (f.0.clone(), f.1.clone())).collect::<BTreeSet<_>>();
+    assert_eq!(ids(&facts).len(), 11, "all ids differ");
+    // Times, kinds and services are the same; what the join goes by is the SERVER span's parent.
+    let halves = |facts: &BTreeSet<Fact>| -> BTreeSet<Fact> {
+        let server = |f: &Fact| f.3 == SERVER && !f.2.is_empty();
+        let halves = facts.iter().filter(|f| f.3 == 3 || server(f)).cloned();
+        halves
+            .map(|f| {
+                if server(&f) {
+                    (f.0, "own".into(), f.2, f.3, f.4, f.5, f.6)
+                } else {
+                    (f.0, f.1, "".into(), f.3, f.4, f.5, f.6)
+                }
+            })
+            .collect()
+    };
+    assert_eq!(halves(&facts), halves(&expected));
+}
+
+#[test]
+fn whole_spans_are_kept_with_all_that_was_said_about_them() {
+    let (requests, _) = read_bytes(&content("jaeger.json"));
+    let spans: Vec<&Span> = requests
+        .iter()
+        .flat_map(|r| &r.resource_spans)
+        .flat_map(|r| &r.scope_spans)
+        .flat_map(|s| &s.spans)
+        .collect();
+    let cart = spans.iter().find(|s| hex(&s.span_id) == "1112131415161718").expect("a span of the fixture");
+    assert_eq!(cart.events[0].name, "message");
+    assert_eq!(cart.events[0].attributes[2].key, "message.uncompressed_size");
+    let price = spans.iter().find(|s| hex(&s.span_id) == "3132333435363738").expect("a span of the fixture");
+    assert_eq!(hex(&price.links[0].span_id), "4142434445464748");
+    let value =
+        |key: &str| price.attributes.iter().find(|a| a.key == key).and_then(|a| a.value.clone()?.value);
+    assert_eq!(value("discount"), Some(Value::DoubleValue(0.25)));
+    assert_eq!(value("gift"), Some(Value::BoolValue(true)));
+    let failed = spans.iter().find(|s| hex(&s.span_id) == "4142434445464748").expect("a span of the fixture");
+    assert_eq!(failed.status.as_ref().map(|s| (s.code, s.message.as_str())), Some((2, "failed")));
+}
+
+/// JSON without its blanks, and of a Jaeger document only the first traces: cutting it at every byte takes
+/// time with the square of its length.
+fn compact(name: &str) -> Vec<u8> {
+    let mut json: serde_json::Value = serde_json::from_slice(&content(name)).expect("the fixture is JSON");
+    if let Some(traces) = json.get_mut("data").and_then(|data| data.as_array_mut()) {
+        traces.truncate(2);
+    }
+    json.to_string().into_bytes()
+}
+
+#[test]
+fn a_cut_anywhere_keeps_what_came_before_and_is_reported() {
+    // What is cut, a key that every span has once, and how many spans the last byte of all may cost.
+    let text = [
+        (compact("otlp.json"), Some("\"parentSpanId\":"), 1),
+        (lines().concat(), Some("\"parentSpanId\":"), 1),
+        (compact("zipkin.json"), Some("\"traceId\":"), 1),
+        (compact("jaeger.json"), None, 4),
+    ];
+    for (whole, key, last) in text {
+        let expected = facts(&read_bytes(&whole).0);
+        let mut most = 0;
+        for cut in 1..whole.len() {
+            let part = &whole[..cut];
+            let (requests, report) = read_bytes(part);
+            let facts = facts(&requests);
+            assert!(facts.is_subset(&expected), "cut at {cut}: {facts:?}");
+            assert!(facts.len() >= most, "cut at {cut} keeps {} of {most} spans", facts.len());
+            most = facts.len();
+            // Every span but the one that is cut must be there.
+            let begun = key.map_or(0, |key| String::from_utf8_lossy(part).matches(key).count());
+            assert!(facts.len() + 1 >= begun, "cut at {cut} keeps {} of {begun} spans", facts.len());
+            // The end of a line is no cut that could be seen.
+            let whole_line = whole[cut] == b'\n' || part.ends_with(b"\n");
+            if let Ok(report) = report {
+                assert!(whole_line || report.skipped_places > 0, "cut at {cut} is not reported");
+            } else {
+                assert_eq!(most, 0);
+            }
+        }
+        assert!(most >= expected.len() - last, "{most}");
+    }
+}
+
+#[test]
+fn a_cut_of_binary_keeps_what_came_before_and_is_reported() {
+    for name in ["otlp.pb", "otlp-lengths.pb", "otlp-lengths-zstd.pb", "otlp.jsonl.gz", "otlp.jsonl.zst"] {
+        let whole = content(name);
+        let (expected, _) = read_well(&whole);
+        let mut most = 0;
+        for cut in 1..whole.len() {
+            let (requests, report) = read_bytes(&whole[..cut]);
+            let facts = facts(&requests);
+            assert!(facts.is_subset(&expected), "{name} cut at {cut}: {facts:?}");
+            assert!(facts.len() >= most, "{name} cut at {cut} keeps {} of {most} spans", facts.len());
+            most = facts.len();
+            let unseen = boundaries(name, &whole).contains(&cut);
+            match report {
+                Ok(report) => {
+                    assert_eq!(unseen, report.skipped_places == 0, "{name} cut at {cut}: {report:?}")
+                }
+                Err(_) => assert_eq!(most, 0),
+            }
+        }
+        // A compressor's block comes out whole or not at all.
+        let last = if name.contains("zst") { 2 } else { 1 };
+        assert!(most >= expected.len() - last, "{name}: {most}");
+    }
+}
+
+/// Where one message, frame or gzip member of a fixture ends.
+fn boundaries(name: &str, whole: &[u8]) -> Vec<usize> {
+    let pieces: Vec<usize> = match name {
+        "otlp.pb" => {
+            let request = TracesData::decode(whole).expect("the fixture is well-formed");
+            let each = request.resource_spans.into_iter();
+            each.map(|r| TracesData { resource_spans: vec![r] }.encoded_len()).collect()
+        }
+        "otlp-lengths.pb" | "otlp-lengths-zstd.pb" => {
+            let mut pieces = Vec::new();
+            let mut rest = whole;
+            while let Some((len, content)) = rest.split_first_chunk::<4>() {
+                let len = u32::from_be_bytes(*len) as usize;
+                pieces.push(4 + len);
+                rest = &content[len..];
+            }
+            pieces
+        }
+        "otlp.jsonl.gz" => lines().iter().map(|line| gzip(line).len()).collect(),
+        _ => lines().iter().map(|line| zstd(line).len()).collect(),
+    };
+    let mut at = 0;
+    pieces
+        .into_iter()
+        .map(|len| {
+            at += len;
+            at
+        })
+        .collect()
+}
+
+#[test]
+fn a_broken_line_loses_only_itself() {
+    let lines = lines();
+    let broken: [&[u8]; 5] = [
+        b"{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.na\n",
+        b"not JSON at all\n",
+        b"{\"resourceSpans\":[}]}\n",
+        b"{\"resourceSpans\":[]}}\n",
+        b"{\"resourceSpans\":\"none\"}\n",
+    ];
+    let expected = facts(&read_bytes(&[&lines[0][..], &lines[2]].concat()).0);
+    for broken in broken {
+        for (text, line) in [
+            ([&lines[0][..], broken, &lines[2]].concat(), 2),
+            ([broken, &lines[0][..], &lines[2]].concat(), 1),
+        ] {
+            // A file that does not start as JSON does is no JSON.
+            if line == 1 && broken[0] != b'{' {
+                continue;
+            }
+            let (requests, report) = read_bytes(&text);
+            let report = report.expect("readable");
+            assert_eq!(facts(&requests), expected, "{report:?}");
+            assert_eq!(report.skipped.len(), 1, "{report:?}");
+            assert!(report.skipped[0].place.starts_with(&format!("line {line}, offset ")), "{report:?}");
+            assert!(report.skipped[0].reason.contains("expected"), "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_line_keeps_its_complete_spans() {
+    let lines = lines();
+    let cut = lines[0].windows(6).rposition(|w| w == b"\"spanI").expect("a span id");
+    let text = [&lines[0][..cut], b"\n", &lines[2]].concat();
+    let (requests, report) = read_bytes(&text);
+    let report = report.expect("readable");
+    // Four of the first line's five spans, and both of the third line's.
+    assert_eq!((facts(&requests).len(), report.skipped.len()), (4 + 2, 1), "{report:?}");
+}
+
+#[test]
+fn a_bad_span_loses_only_itself_and_is_counted() {
+    let text = |name| String::from_utf8(content(name)).expect("text");
+    let cases = [
+        (text("otlp.json").replace("\"spanId\": \"1112131415161718\"", "\"spanId\": \"not hex\""), 1, "hex"),
+        (text("otlp.json").replace("\"kind\": 3", "\"kind\": \"CALLER\""), 5, "SPAN_KIND_CLIENT"),
+        (
+            text("otlp.jsonl").replacen("\"startTimeUnixNano\":\"", "\"startTimeUnixNano\":\"x", 1),
+            1,
+            "64-bit",
+        ),
+        (text("jaeger.json").replacen("\"spanID\": \"00f067", "\"spanID\": \"+0f067", 1), 1, "16 hex digits"),
+        (text("zipkin.json").replacen("\"id\": \"", "\"id\": \"11112222333344445", 1), 1, "16 hex digits"),
+        (text("zipkin.json").replacen("\"id\": \"00f067aa0ba902b7\", ", "", 1), 1, "missing field `id`"),
+    ];
+    for (text, lost, expected) in cases {
+        let (requests, report) = read_bytes(text.as_bytes());
+        let report = report.expect("readable");
+        assert!(
+            report.skipped.iter().all(|s| s.reason.contains(expected) && s.spans == Some(1)),
+            "{report:?}"
+        );
+        let all = facts(&requests).len() as u64;
+        assert_eq!((all, report.skipped_spans), (11 - lost, lost), "{report:?}");
+    }
+}
+
+#[test]
+fn the_place_of_a_mistake_is_exact() {
+    let text = String::from_utf8(content("otlp.json")).expect("text");
+    let at = text.find("\"3132333435363738\"").expect("a span id of the fixture");
+    let text = text.replacen("3132333435363738", "3132333435363x38", 1);
+    let line = text[..at].matches('\n').count() + 1;
+    let report = read_bytes(text.as_bytes()).1.expect("readable");
+    let place = &report.skipped[0].place;
+    let offset: usize = place.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("an offset");
+    assert!(place.starts_with(&format!("line {line}, ")), "{place}");
+    assert!((at..at + 20).contains(&offset), "{place} should be near {at}");
+}
+
+#[test]
+fn only_so_many_records_of_what_was_skipped_are_kept() {
+    let text = "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[7]}]}]}\n".repeat(SKIPPED_KEPT * 3);
+    let report = read_bytes(text.as_bytes()).1.expect("readable");
+    assert_eq!(report.skipped.len(), SKIPPED_KEPT);
+    assert_eq!(
+        (report.skipped_places, report.skipped_spans),
+        (3 * SKIPPED_KEPT as u64, 3 * SKIPPED_KEPT as u64)
+    );
+}
+
+#[test]
+fn what_is_no_file_of_spans_is_said_to_be_none() {
+    for (bytes, found) in [
+        (&b""[..], "empty"),
+        (b"  \n ", "  \\n "),
+        (b"time,trace,span\n", "time,trace,span"),
+        (b"\x7fELF\x02\x01", "7f 45 4c 46"),
+        (b"{\"hits\": [], \"took\": 3}", "an object with \"hits\", \"took\""),
+        (b"{}", "an empty object"),
+        (b"{\"a\": ", "expected a value, found the end of the input"),
+    ] {
+        let error = read_bytes(bytes).1.expect_err("no spans").to_string();
+        assert!(error.contains(found) && error.contains("expected OTLP JSON"), "{error}");
+    }
+    let mut sink = |_: &[u8]| Ok(0);
+    let missing = Input::Path("no/such/file".into());
+    let error =
+        read(&missing, &mut sink, &mut |_| ControlFlow::Continue(())).expect_err("missing").to_string();
+    assert!(error.starts_with("no/such/file: No such file"), "{error}");
+    let error = read(&Input::Path(fixture("")), &mut sink, &mut |_| ControlFlow::Continue(()))
+        .expect_err("a directory");
+    assert!(matches!(error, ReadError::Io { .. }), "{error}");
+}
+
+#[test]
+fn other_signals_in_the_same_file_are_no_mistake() {
+    let text =
+        [&b"{\"resourceLogs\":[{\"scopeLogs\":[]}]}\n"[..], &lines()[0], b"{\"resourceMetrics\":[]}\n"]
+            .concat();
+    assert_eq!(read_well(&text).1.spans, 5);
+}
+
+#[test]
+fn damaged_compression_keeps_what_was_decompressed() {
+    // Several blocks, so that something comes out before the damage.
+    let text = large_document(20_000, false);
+    for compressed in [gzip(&text), zstd(&text)] {
+        let half = &compressed[..compressed.len() / 2];
+        let report = read_bytes(half).1.expect("readable");
+        assert!(report.spans > 0, "{report:?}");
+        assert!(report.skipped.iter().any(|s| s.place.ends_with("(decompressed)")), "{report:?}");
+        let error = read_bytes(&compressed[..5]).1.expect_err("nothing comes out").to_string();
+        assert!(error.contains("cannot decompress"), "{error}");
+    }
+}
+
+#[test]
+fn zipkin_v1_is_told_apart() {
+    let text =
+        br#"[{"traceId":"1","id":"2","name":"x","annotations":[{"timestamp":1,"value":"cs","endpoint":{}}]},
+        {"traceId":"1","id":"2","kind":"CLIENT","timestamp":5,"duration":1}]"#;
+    let report = read_bytes(text).1.expect("readable");
+    assert_eq!(report.spans, 1);
+    assert!(
+        report.skipped[0].reason.contains("v1") && report.skipped[0].place.starts_with("line 1"),
+        "{report:?}"
+    );
+}
+
+/// One document with many spans, and `resource` before or after them.
+fn large_document(spans: usize, resource_last: bool) -> Vec<u8> {
+    let resource = r#""resource":{"attributes":[{"key":"service.name","value":{"stringValue":"big"}}]}"#;
+    let span = |i: usize| {
+        format!(
+            r#"{{"traceId":"{:032x}","spanId":"{:016x}","kind":3,"startTimeUnixNano":"{}","endTimeUnixNano":"{}"}}"#,
+            i + 1,
+            i + 1,
+            i + 1,
+            i + 2
+        )
+    };
+    let spans = (0..spans).map(span).collect::<Vec<_>>().join(",");
+    let spans = format!(r#""scopeSpans":[{{"scope":{{"name":"s"}},"spans":[{spans}]}}]"#);
+    let (first, last) = if resource_last { (&spans[..], resource) } else { (resource, &spans[..]) };
+    format!(r#"{{"resourceSpans":[{{{first},{last}}}]}}"#).into_bytes()
+}
+
+#[test]
+fn a_large_document_comes_in_pieces_with_its_resource() {
+    for resource_last in [false, true] {
+        let document = large_document(20_000, resource_last);
+        let (requests, report) = read_bytes(&document);
+        assert_eq!(report.expect("readable").spans, 20_000);
+        let services: BTreeSet<String> = facts(&requests).into_iter().map(|f| f.6).collect();
+        assert_eq!(services, BTreeSet::from(["big".to_owned()]));
+        assert!(resource_last || requests.iter().all(|r| r.encoded_len() < 2 << 20), "bounded requests");
+    }
+    let (requests, report) = read_bytes(&large_document(70_000, true));
+    let report = report.expect("readable");
+    assert_eq!(report.spans, 70_000);
+    assert!(report.skipped[0].reason.contains("no \"resource\" before"), "{report:?}");
+    assert_eq!(facts(&requests).iter().filter(|f| f.6.is_empty()).count(), 65_536);
+}
+
+/// Hands out bytes in pieces of changing length.
+struct Pieces<'a>(&'a [u8], usize);
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.1 = self.1 % 97 + 1;
+        let len = self.1.min(buf.len()).min(self.0.len());
+        buf[..len].copy_from_slice(&self.0[..len]);
+        self.0 = &self.0[len..];
+        Ok(len)
+    }
+}
+
+#[test]
+fn it_does_not_matter_how_the_bytes_arrive() {
+    for name in [
+        "otlp.json",
+        "otlp.jsonl",
+        "jaeger.json",
+        "zipkin.json",
+        "otlp.pb",
+        "otlp-lengths-zstd.pb",
+        "otlp.jsonl.gz",
+    ] {
+        let whole = content(name);
+        let (requests, report) = read_all(Box::new(Pieces(&whole, 0)));
+        assert_eq!(report.expect("readable"), read_well(&whole).1, "{name}");
+        assert_eq!(facts(&requests), read_well(&whole).0, "{name}");
+    }
+}
+
+#[test]
+fn reading_can_be_ended() {
+    let document = large_document(20_000, false);
+    let mut spans = 0;
+    let mut sink = |request: &[u8]| {
+        let request = TracesData::decode(request).expect("well-formed");
+        let count = request.resource_spans[0].scope_spans[0].spans.len() as u64;
+        spans += count;
+        Ok(count)
+    };
+    let mut reads = 0;
+    let mut stop = |_| {
+        reads += 1;
+        if reads < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let report =
+        read_from("input".into(), Box::new(&document[..]), None, &mut sink, &mut stop).expect("readable");
+    assert!(report.spans > 0 && report.spans < 20_000, "{report:?}");
+    assert!(report.skipped.iter().any(|s| s.reason.contains("interrupted")), "{report:?}");
+    assert_eq!(report.spans, spans);
+}
+
+const MUTATED: [&str; 8] = [
+    "otlp.json",
+    "otlp.jsonl",
+    "otlp.pb",
+    "otlp-lengths.pb",
+    "otlp-lengths-zstd.pb",
+    "jaeger.json",
+    "zipkin.json",
+    "zipkin-shared-ids.json",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    /// What the fuzz targets do at length: whatever the bytes, reading ends, and says what it did.
+    #[test]
+    fn damage_is_survived(
+        name in prop::sample::select(&MUTATED[..]),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8, 0..64usize), 1..6),
+    ) {
+        let mut bytes = content(name);
+        for (at, byte, edit, len) in edits {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = at.index(bytes.len());
+            let end = (at + len).min(bytes.len());
+            match edit {
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                2 => { bytes.drain(at..end); }
+                _ => { let piece = bytes[at..end].to_vec(); bytes.splice(at..at, piece); }
+            }
+        }
+        let mut spans = 0;
+        let mut sink = |request: &[u8]| {
+            // Damaged protobuf is for the walk to refuse; here prost stands in for it.
+            let request = TracesData::decode(request).map_err(|_| spangap_meter::ingest::wire::WalkError { offset: 0, expected: "OTLP" })?;
+            let count = request.resource_spans.iter().flat_map(|r| &r.scope_spans).map(|s| s.spans.len() as u64).sum();
+            spans += count;
+            Ok(count)
+        };
+        let report = read_from("input".into(), Box::new(&bytes[..]), None, &mut sink, &mut |_| ControlFlow::Continue(()));
+        if let Ok(report) = report {
+            prop_assert_eq!(report.spans, spans);
+            prop_assert!(report.skipped.len() as u64 <= report.skipped_places);
+        }
+    }
+}
