@@ -10,5 +10,5 @@ await p.goto(`http://127.0.0.1:${port}/#window=${window}`);
 await p.waitForFunction(() => Number(document.body.dataset.refreshed) > 0 || !document.getElementById("problem").hidden);
 if (pair && pair !== "-") { await p.click(`.pair-link >> nth=${pair}`); await p.waitForSelector(".timeseries canvas"); await p.waitForSelector("#pair .content:not([hidden])"); const c = await p.locator(".heatmap .plot canvas").boundingBox(); await p.mouse.move(c.x + c.width * .6, c.y + c.height * .7); }
 if (call && call !== "-") { await p.click(`.worst .id >> nth=${call}`); await p.waitForSelector("table.spans"); }
-await p.screenshot({ path: out, fullPage: true });
+await p.screenshot({ path: out, fullPage: process.env.FULL !== "0" });
 await b.close();

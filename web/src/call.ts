@@ -44,7 +44,6 @@ function facts(side: OtlpSide | null): Map<string, string> {
     ["span id", span.spanId ?? ""],
     ["start", moment(start)],
     ["end", moment(end)],
-    ["duration", duration(Number(end - start))],
     ["status", `${CODES[code] ?? code}${said ? `: ${said}` : ""}`],
   ]);
   (span.events ?? []).forEach((event, i) => {
@@ -56,7 +55,7 @@ function facts(side: OtlpSide | null): Map<string, string> {
 }
 
 /** Rows that always differ say nothing by it. */
-const EXPECTED_TO_DIFFER = new Set(["kind", "span id", "start", "end", "duration", "service.name"]);
+const EXPECTED_TO_DIFFER = new Set(["kind", "span id", "start", "end", "service.name"]);
 
 function group(title: string, rows: Compared[]): HTMLElement[] {
   if (rows.length === 0) return [];
@@ -124,7 +123,7 @@ export class CallView {
       { name: "host", client: call.client_host ?? "unknown", server: call.server_host ?? "unknown", differs: false },
       { name: "duration", client: duration(call.client_ns), server: duration(call.server_ns), differs: false },
     ];
-    const spanRows = compare(facts(client), facts(server)).filter((row) => row.name !== "duration" || missing === null);
+    const spanRows = compare(facts(client), facts(server));
     const order = [...new Set([...facts(client).keys(), ...facts(server).keys()])];
     spanRows.sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
     const heading = el("h3", { tabindex: "-1" }, "Call ", el("code", { class: "id" }, call.trace_id), " ", copyButton(call.trace_id));

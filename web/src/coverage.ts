@@ -127,8 +127,9 @@ function bar(spans: SpanCounts): SVGSVGElement {
   return svg("svg", { class: "shares", viewBox: "0 0 1000 6", preserveAspectRatio: "none", "aria-hidden": "true" }, ...parts);
 }
 
-function tile(key: string, label: string, value: string, hint: string, bad: boolean): HTMLElement {
-  return el("div", { class: bad ? "tile bad" : "tile", title: hint }, el("dt", {}, label), el("dd", { "data-count": key }, value));
+function tile(key: string, label: string, value: string, hint: string, bad: boolean, swatch = false): HTMLElement {
+  const mark = swatch && el("i", { class: `swatch class-${key}` });
+  return el("div", { class: bad ? "tile bad" : "tile", title: hint }, el("dt", {}, mark, label), el("dd", { "data-count": key }, value));
 }
 
 function servicesTable(services: ServiceCoverage[]): HTMLElement {
@@ -171,7 +172,7 @@ export class CoverageView {
       this.tiles,
       tile("received", "spans received", shortCount(spans.received), `${count(spans.received)} spans since the meter's start, ${span(c.uptime_s)} ago`, false),
       tile("match_ratio", "match ratio", percent(c.match_ratio), "share of settled CLIENT and SERVER spans that found their mate", c.match_ratio !== null && 1 - c.match_ratio >= UNMATCHED_SHARE),
-      ...CLASSES.map(({ key, label, hint, bad }) => tile(key, label, shortCount(spans[key]), `${count(spans[key])} spans: ${hint}`, bad === true && spans[key] > 0)),
+      ...CLASSES.map(({ key, label, hint, bad }) => tile(key, label, shortCount(spans[key]), `${count(spans[key])} spans: ${hint}`, bad === true && spans[key] > 0, true)),
       tile("refused_requests", "refused", shortCount(c.refused_requests), "requests refused because the meter was overloaded", c.refused_requests > 0),
       tile("invalid_requests", "undecodable", shortCount(c.invalid_requests), "requests that could not be decoded", c.invalid_requests > 0),
     );

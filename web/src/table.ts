@@ -146,7 +146,7 @@ export class PairsView {
   private fill(key: string, pair: PairRow, view: View, seconds: number, range: [number, number]): HTMLTableRowElement {
     let known = this.rows.get(key);
     if (!known) {
-      const link = el("a", { class: "pair-link" }, ...pairTitle(pair));
+      const link = el("a", { class: "pair-link", title: [pair.client, "→", pair.server, pair.method].filter(Boolean).join(" ") }, ...pairTitle(pair));
       known = { row: el("tr", {}, el("th", { scope: "row" }, link)), link };
       const { row } = known;
       row.addEventListener("click", (event) => {

@@ -57,3 +57,9 @@ test("JSON that is not of its shape is found", () => {
   assert.deepEqual(violations({ file: "-", place: "line 1", reason: "", spans: null }, "Skipped", shapes), []);
   assert.equal(violations({ error: 3 }, "ApiError", shapes).length, 1);
 });
+
+test("every key is documented", () => {
+  const guide = readFileSync("../docs/api.md", "utf8");
+  const missing = [...rustShapes(REPORT)].flatMap(([name, shape]) => [...shape.fields.keys()].filter((key) => !guide.includes(`\`${key}\``)).map((key) => `${name}.${key}`));
+  assert.deepEqual(missing, []);
+});
