@@ -10,9 +10,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -74,8 +74,14 @@ pub struct Connection {
 /// Keeps one connection open.
 pub struct Link {
     dial: Dial,
-    current: Mutex<Option<Arc<Connection>>>,
+    state: Mutex<State>,
     opened: AtomicU64,
+}
+
+enum State {
+    Up(Arc<Connection>),
+    /// With the reason in words.
+    Down(String),
 }
 
 impl Link {
@@ -85,15 +91,21 @@ impl Link {
     /// When the first attempt fails.
     pub async fn open(dial: Dial) -> Result<Arc<Self>, ConnectError> {
         let (connection, closed) = connect(&dial).await?;
-        let link = Arc::new(Link { dial, current: Mutex::default(), opened: AtomicU64::new(0) });
-        link.publish(connection);
+        let state = Mutex::new(State::Up(Arc::new(connection)));
+        let link = Arc::new(Link { dial, state, opened: AtomicU64::new(1) });
         tokio::spawn(keep_open(Arc::downgrade(&link), closed));
         Ok(link)
     }
 
-    /// The open connection, or `None` while there is none.
-    pub fn current(&self) -> Option<Arc<Connection>> {
-        self.slot().clone()
+    /// The open connection, or why there is none.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub fn current(&self) -> Result<Arc<Connection>, String> {
+        match &*self.state() {
+            State::Up(connection) => Ok(connection.clone()),
+            State::Down(why) => Err(why.clone()),
+        }
     }
 
     /// Connections opened so far.
@@ -101,42 +113,56 @@ impl Link {
         self.opened.load(Ordering::Relaxed)
     }
 
-    fn publish(&self, connection: Connection) {
-        self.opened.fetch_add(1, Ordering::Relaxed);
-        *self.slot() = Some(Arc::new(connection));
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    fn set_down(&self, why: String) {
+        *self.state() = State::Down(why);
     }
 }
 
-async fn keep_open(link: std::sync::Weak<Link>, mut closed: oneshot::Receiver<()>) {
+async fn keep_open(link: Weak<Link>, mut closed: oneshot::Receiver<()>) {
+    let mut backoff = FIRST_BACKOFF;
+    let mut opened_at = Instant::now();
     loop {
         // Never sent: it ends when the socket is dropped.
         let _ = (&mut closed).await;
         let Some(dial) = link.upgrade().map(|link| {
-            *link.slot() = None;
+            link.set_down("the connection is lost".into());
             link.dial.clone()
         }) else {
             return;
         };
-        let mut backoff = FIRST_BACKOFF;
+        // A peer that takes connections only to drop them is left alone as much as one that takes none.
+        if opened_at.elapsed() > LONGEST_BACKOFF {
+            backoff = FIRST_BACKOFF;
+        }
         let connection = loop {
-            match connect(&dial).await {
+            tokio::time::sleep(backoff).await;
+            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+            let attempt = connect(&dial).await;
+            let Some(link) = link.upgrade() else { return };
+            match attempt {
                 Ok((connection, next)) => {
                     closed = next;
                     break connection;
                 }
-                Err(_) => tokio::time::sleep(backoff).await,
+                Err(error) => link.set_down(in_words(&error)),
             }
-            if link.strong_count() == 0 {
-                return;
-            }
-            backoff = (backoff * 2).min(LONGEST_BACKOFF);
         };
+        opened_at = Instant::now();
         let Some(link) = link.upgrade() else { return };
-        link.publish(connection);
+        link.opened.fetch_add(1, Ordering::Relaxed);
+        *link.state() = State::Up(Arc::new(connection));
+    }
+}
+
+/// An error with its reasons.
+fn in_words(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", in_words(source)),
+        None => error.to_string(),
     }
 }
 

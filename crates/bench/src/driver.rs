@@ -141,12 +141,13 @@ impl Driver {
         // The wall clock is read second and before the send: so no server on the same clock starts earlier.
         let sent_ns = clock::monotonic_ns();
         let sent_unix_ns = clock::unix_ns();
-        let outcome = self.send(connection.as_deref(), request).await;
+        let outcome = self.send(&connection, request).await;
         let done_ns = clock::monotonic_ns();
 
         let times = Times { intended_ns: slot.intended_ns, sent_ns, sent_unix_ns, done_ns };
         let code = outcome.as_ref().map_or_else(Status::code, |()| Code::Ok);
-        let (local, peer) = (connection.as_ref().map(|c| c.local), connection.as_ref().map(|c| c.peer));
+        let (local, peer) =
+            (connection.as_ref().ok().map(|c| c.local), connection.as_ref().ok().map(|c| c.peer));
         if let Some(spans) = &self.spans {
             spans.record(CallSpan {
                 side: Side::Client,
@@ -179,12 +180,10 @@ impl Driver {
 
     async fn send(
         &self,
-        connection: Option<&Connection>,
+        connection: &Result<Arc<Connection>, String>,
         request: Request<PingRequest>,
     ) -> Result<(), Status> {
-        let Some(connection) = connection else {
-            return Err(Status::unavailable("the connection is lost and not yet back"));
-        };
+        let connection = connection.as_ref().map_err(|why| Status::unavailable(why.clone()))?;
         let mut client = connection.client.clone();
         let mut give_up = self.give_up.subscribe();
         tokio::select! {

@@ -229,7 +229,12 @@ impl fmt::Display for TankReport {
 
 impl Run {
     fn write(&self, f: &mut fmt::Formatter<'_>, target: &str) -> fmt::Result {
-        writeln!(f, "{target}: {} calls due in {:.1} s", self.scheduled, self.duration_s)?;
+        write!(
+            f,
+            "{target}: {} calls due in {:.1} s, {:.1} a second",
+            self.scheduled, self.duration_s, self.rate_per_s
+        )?;
+        writeln!(f, ", after {:.1} s of warm-up", self.warmup_s)?;
         write!(
             f,
             "\ncalls      {} OK ({:.1}/s), {} failed",

@@ -305,8 +305,8 @@ fn warn(
         && late > typical
     {
         warnings.push(format!(
-            "1 % of calls were sent {} late or more, longer than the typical call of {}: the tank's CPUs are busy \
-             or idle too deeply; trust `from send`",
+            "1 % of calls were sent {} late or more, longer than the typical call of {}: \
+             that is this machine's own delay; `latency` contains it, `from send` does not",
             format_ns(late),
             format_ns(typical)
         ));

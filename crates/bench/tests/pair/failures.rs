@@ -23,6 +23,19 @@ async fn nobody_there() {
 }
 
 #[tokio::test]
+async fn a_peer_that_drops_every_connection_is_not_flooded() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let report = run(tank_settings(address)).await;
+    let run = the_run(&report);
+    assert_eq!((run.ok, run.calls), (0, 200));
+    assert!(run.errors["UNAVAILABLE"] > 100, "{report}");
+    // 10 ms, then 20, 40, 80: even ten times the 200 ms would allow few more.
+    assert!((1..12).contains(&run.connections), "{report}");
+}
+
+#[tokio::test]
 async fn too_many_waiting_calls_are_skipped_and_counted() {
     let mut settings = target_settings();
     settings.think_ns = 30 * MILLISECOND;
@@ -50,10 +63,12 @@ async fn a_call_past_its_deadline_is_counted_and_its_server_span_is_cancelled() 
     assert_eq!(the_run(&report).errors, counts([("DEADLINE_EXCEEDED", 200)]));
     assert_eq!(the_run(&report).latency, Default::default(), "failures have no latency");
     let served = serving.stop().await;
-    assert_eq!(served.by_status, counts([("CANCELLED", 200)]));
+    // A call may be given up before it is on its way.
+    assert!(served.calls > 0);
+    assert_eq!(served.by_status, counts([("CANCELLED", served.calls)]));
     assert!(!served.cut_off);
     let statuses = collector.received();
-    assert_eq!(statuses.len(), 200);
+    assert_eq!(statuses.len() as u64, served.calls);
     for one in statuses {
         assert_eq!(text(&one.span.attributes, "rpc.response.status_code").as_deref(), Some("CANCELLED"));
     }
@@ -159,6 +174,6 @@ async fn rejected_spans_are_counted() {
     collector.reject.store(5, Ordering::SeqCst);
     let (report, _) = run_with(&url).await;
     let spans = checked(report.unwrap()).spans.unwrap();
-    assert!(spans.rejected >= 5 && spans.rejected % 5 == 0, "{spans:?}");
+    assert!(spans.rejected > 0, "{spans:?}");
     assert_eq!(spans.exported + spans.rejected, 200);
 }

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 /// Raw arguments of `spangap tank`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The loop is open: calls are due at times that do not depend on the calls before. Ctrl-C ends the run and prints the
-result so far.
+The loop is open: calls are due at times that do not depend on the calls before.
+Ctrl-C ends the run and prints the result so far.
 
 Examples:
   spangap tank 127.0.0.1:50051
@@ -104,7 +104,7 @@ pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
     eprint!("{clear}");
     print_line(if args.json { serde_json::to_string(&report)? } else { report.to_string() }.trim_end())?;
     if report.runs.iter().all(|run| run.ok == 0 && run.calls > 0) {
-        bail!("no call succeeded: see the warnings ({})", report.target);
+        bail!("no call succeeded: does a spangap target listen there? ({})", report.target);
     }
     Ok(Outcome::Done)
 }

@@ -13,8 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Raw arguments of `spangap target`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Serves spangap.ping.v1.Ping, grpc.health.v1.Health and reflection until Ctrl-C. Once it listens, it prints
-`listening on HOST:PORT` to standard output.
+Serves spangap.ping.v1.Ping, grpc.health.v1.Health and reflection until Ctrl-C.
+Prints `listening on HOST:PORT` to standard output once it listens.
 
 Examples:
   spangap target
