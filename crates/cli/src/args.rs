@@ -15,6 +15,8 @@ pub struct Cli {
 /// One verb, one file under `commands/`.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
+    /// Measure the client-server span gap of every call, always on
+    Meter(Box<commands::meter::MeterArgs>),
     /// Call a target at an even pace, and time it
     Tank(commands::tank::TankArgs),
     /// Serve the ping-pong calls of a tank
@@ -33,6 +35,18 @@ impl std::str::FromStr for Duration {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         spangap_model::duration::parse_ns(text).map(Duration)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Duration {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -66,7 +80,11 @@ impl std::str::FromStr for Size {
             "KB" | "kB" => 1e3,
             "MB" => 1e6,
             "GB" => 1e9,
-            _ => return Err(format!("{text:?} is no size: expected a number and a unit, such as 100KiB, 1GiB")),
+            _ => {
+                return Err(format!(
+                    "{text:?} is no size: expected a number and a unit, such as 100KiB, 1GiB"
+                ));
+            }
         };
         let number: f64 =
             number.parse().map_err(|_| format!("{text:?} is no size: expected a number, such as 100KiB"))?;

@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod web;
 
 use clap::Parser;
 use std::process::ExitCode;

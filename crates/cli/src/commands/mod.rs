@@ -2,6 +2,7 @@
 //! crate that does the work, and prints what came out.
 
 pub mod generate;
+pub mod meter;
 pub mod tank;
 pub mod target;
 
@@ -11,6 +12,7 @@ use crate::args::Verb;
 /// Runs one verb to its end.
 pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
+        Verb::Meter(args) => meter::run(*args),
         Verb::Tank(args) => tank::run(args),
         Verb::Target(args) => target::run(args),
         Verb::Completions(args) => generate::completions(args),

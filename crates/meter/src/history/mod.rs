@@ -6,6 +6,7 @@
 mod row;
 
 use crate::engine::PairMinute;
+use crate::export::snapshot::HistoryFigures;
 use crate::report::Hole;
 use row::{decode_stats, decode_worst, encode_stats, encode_worst};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
@@ -122,7 +123,7 @@ pub struct History {
     /// Rows dropped for age or size.
     pub pruned_rows: u64,
     /// Held for as long as the history is open.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 /// Which rows an answer is made of.
@@ -190,7 +191,7 @@ impl History {
         };
         let (run_id, last) = prepare().map_err(failed)?;
         let mut history =
-            History { connection, path: name, limits, run_id, damaged_rows: 0, pruned_rows: 0, _lock: lock };
+            History { connection, path: name, limits, run_id, damaged_rows: 0, pruned_rows: 0, lock };
         history.prune(now_unix_s)?;
         Ok((history, last))
     }
@@ -211,16 +212,10 @@ impl History {
         spans: &Accounting,
     ) -> Result<(), HistoryError> {
         let failed = self.failed();
-        self.write(now_unix_s, minutes, spans, false).map_err(failed)
+        self.write(now_unix_s, minutes, spans).map_err(failed)
     }
 
-    fn write(
-        &mut self,
-        now_unix_s: u64,
-        minutes: &[PairMinute],
-        spans: &Accounting,
-        closed: bool,
-    ) -> rusqlite::Result<()> {
+    fn write(&mut self, now_unix_s: u64, minutes: &[PairMinute], spans: &Accounting) -> rusqlite::Result<()> {
         let run_id = self.run_id;
         let transaction = self.connection.transaction()?;
         {
@@ -250,26 +245,28 @@ impl History {
                 ])?;
             }
             transaction.execute(
-                "UPDATE run SET checkpoint_unix_s = ?1, closed = ?2, spans = ?3 WHERE run_id = ?4",
-                params![now_unix_s as i64, closed, serde_json::json!(spans).to_string(), run_id],
+                "UPDATE run SET checkpoint_unix_s = ?1, spans = ?2 WHERE run_id = ?3",
+                params![now_unix_s as i64, serde_json::json!(spans).to_string(), run_id],
             )?;
         }
         transaction.commit()
     }
 
-    /// Writes the last minutes and marks the run as closed.
+    /// Marks the run as closed.
     ///
     /// # Errors
     /// As [`History::checkpoint`].
-    pub fn close(
-        mut self,
-        now_unix_s: u64,
-        minutes: &[PairMinute],
-        spans: &Accounting,
-    ) -> Result<(), HistoryError> {
-        let failed = self.failed();
-        self.write(now_unix_s, minutes, spans, true).map_err(&failed)?;
-        self.connection.close().map_err(|(_, source)| failed(source))
+    pub fn close(&mut self, now_unix_s: u64) -> Result<(), HistoryError> {
+        let done = self.connection.execute(
+            "UPDATE run SET checkpoint_unix_s = ?1, closed = 1 WHERE run_id = ?2",
+            params![now_unix_s as i64, self.run_id],
+        );
+        done.map(|_| ()).map_err(self.failed())
+    }
+
+    /// Whether it outlives the process.
+    pub fn is_stored(&self) -> bool {
+        self.lock.is_some()
     }
 
     /// The minutes from `from_s` to `to_s` (Unix seconds, both ends included), one entry per run, minute and pair.
@@ -404,6 +401,15 @@ impl History {
     fn bytes(&self) -> rusqlite::Result<u64> {
         let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         Ok(((pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?).max(0) as u64)
+    }
+
+    /// Size and losses of the history, for the metrics.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn figures(&self) -> Result<HistoryFigures, HistoryError> {
+        let bytes = self.bytes().map_err(self.failed())?;
+        Ok(HistoryFigures { bytes, pruned_rows: self.pruned_rows, damaged_rows: self.damaged_rows })
     }
 }
 

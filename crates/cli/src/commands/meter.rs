@@ -1,0 +1,258 @@
+//! `spangap meter`: the always-on service.
+
+use super::target::stop_signal;
+use crate::Outcome;
+use crate::args::{Duration, Size};
+use crate::web;
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use spangap_meter::engine::{Meter, Settings};
+use spangap_meter::history::{History, Limits};
+use spangap_meter::ingest::semconv::RESPONSE_SIZE_ATTRIBUTES;
+use spangap_meter::pairs::{Grouping, PairLimits};
+use spangap_meter::serve::clock::Clock;
+use spangap_meter::serve::{Addresses, ServeSettings, serve};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap meter
+      receive on 127.0.0.1:4317 (gRPC) and :4318 (HTTP), page at http://127.0.0.1:7070/
+  spangap meter --data /var/lib/spangap --otlp-grpc 0.0.0.0:4317
+      keep the history over restarts; receive from other machines
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 your-service
+      point an OpenTelemetry SDK at it
+
+Metrics for Prometheus are at /metrics, the API under /api/v1/, health at /healthz and /readyz.
+Every option can stand in the --config file under the same name, for example: join-ttl = \"30s\"";
+
+/// Settings of the meter; the same names on the command line and in the configuration file.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[command(after_help = EXAMPLES)]
+pub struct MeterArgs {
+    /// Read options from this TOML file; options given here win
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+    /// Address for OTLP over gRPC [default: 127.0.0.1:4317]
+    #[arg(long, value_name = "ADDR")]
+    otlp_grpc: Option<SocketAddr>,
+    /// Address for OTLP over HTTP, protobuf and JSON [default: 127.0.0.1:4318]
+    #[arg(long, value_name = "ADDR")]
+    otlp_http: Option<SocketAddr>,
+    /// Address for the page, the API and /metrics [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDR")]
+    http: Option<SocketAddr>,
+    /// Directory of the history; without it the history is in memory and ends with the process
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Keep the history this long [default: 14d]
+    #[arg(long, value_name = "DURATION")]
+    history_age: Option<Duration>,
+    /// Keep the history below this size [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    history_size: Option<Size>,
+    /// How long a span waits for its mate; exporters flush every 5 s [default: 15s]
+    #[arg(long, value_name = "DURATION")]
+    join_ttl: Option<Duration>,
+    /// Memory for spans that wait; when it is full the oldest go, counted [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    max_pending_bytes: Option<Size>,
+    /// Memory for whole spans, so that worst calls can be shown with both sides [default: 48MiB]
+    #[arg(long, value_name = "SIZE")]
+    keep_bytes: Option<Size>,
+    /// Pairs told apart in all; further ones are counted in the pair `other` [default: 10000]
+    #[arg(long, value_name = "N")]
+    max_pairs: Option<usize>,
+    /// Pairs told apart of one client service [default: 500]
+    #[arg(long, value_name = "N")]
+    max_pairs_per_client: Option<usize>,
+    /// Exclude and count calls with a larger response, or `none` [default: 100KiB]
+    #[arg(long, value_name = "SIZE")]
+    exclude_response_over: Option<SizeOrNone>,
+    /// Attribute that tells a response's size, besides the message events; may be repeated
+    /// [default: the http.response.* and rpc.*.size attributes]
+    #[arg(long, value_name = "NAME")]
+    response_size_attribute: Option<Vec<String>>,
+    /// What a row of the table is [default: pair]
+    #[arg(long, value_name = "WHAT")]
+    by: Option<By>,
+    /// Largest OTLP request, compressed or not [default: 16MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_request_bytes: Option<Size>,
+    /// Memory for requests in hand; beyond it senders are told to retry [default: 64MiB]
+    #[arg(long, value_name = "SIZE")]
+    request_budget: Option<Size>,
+}
+
+/// A size, or no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeOrNone(pub Option<Size>);
+
+impl std::str::FromStr for SizeOrNone {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(SizeOrNone(None)),
+            size => size.parse().map(|size| SizeOrNone(Some(size))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SizeOrNone {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What a row of the table stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// Client service and server service
+    Pair,
+    /// The same, and the method
+    Method,
+    /// Client service at its node, and server service
+    ClientNode,
+    /// Client service, and server service at its node
+    ServerNode,
+}
+
+impl From<By> for Grouping {
+    fn from(by: By) -> Grouping {
+        match by {
+            By::Pair => Grouping::Pair,
+            By::Method => Grouping::Method,
+            By::ClientNode => Grouping::ClientNode,
+            By::ServerNode => Grouping::ServerNode,
+        }
+    }
+}
+
+impl MeterArgs {
+    /// Options of the configuration file where the command line gives none.
+    fn with_file(self) -> anyhow::Result<MeterArgs> {
+        let Some(path) = &self.config else { return Ok(self) };
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let file: MeterArgs =
+            toml::from_str(&text).with_context(|| format!("{} is not valid", path.display()))?;
+        Ok(self.or(file))
+    }
+
+    fn or(self, file: MeterArgs) -> MeterArgs {
+        macro_rules! first_of {
+            ($($field:ident),*) => { MeterArgs { $($field: self.$field.or(file.$field)),* } };
+        }
+        first_of!(
+            config,
+            otlp_grpc,
+            otlp_http,
+            http,
+            data,
+            history_age,
+            history_size,
+            join_ttl,
+            max_pending_bytes,
+            keep_bytes,
+            max_pairs,
+            max_pairs_per_client,
+            exclude_response_over,
+            response_size_attribute,
+            by,
+            max_request_bytes,
+            request_budget
+        )
+    }
+
+    fn engine(&self, clock: Clock) -> anyhow::Result<Settings> {
+        let ttl = self.join_ttl.unwrap_or(Duration(15_000_000_000));
+        // Arrival times are kept modulo 2^32 ms.
+        let Ok(ttl_ms) = u32::try_from(ttl.ns() / 1_000_000) else {
+            bail!("--join-ttl is too long: expected at most 24h");
+        };
+        if !(1..=86_400_000).contains(&ttl_ms) {
+            bail!("--join-ttl is out of range: expected 1ms to 24h");
+        }
+        let bytes = |size: Option<Size>, default: u64| size.map_or(default, Size::bytes);
+        Ok(Settings {
+            join_ttl_ms: Some(ttl_ms),
+            max_pending_bytes: bytes(self.max_pending_bytes, 1 << 30),
+            keep_bytes: bytes(self.keep_bytes, 48 << 20),
+            pair_limits: PairLimits {
+                total: self.max_pairs.unwrap_or(10_000),
+                per_client: self.max_pairs_per_client.unwrap_or(500),
+            },
+            grouping: self.by.map_or(Grouping::Pair, Grouping::from),
+            exclude_response_over: match self.exclude_response_over {
+                None => Some(100 << 10),
+                Some(SizeOrNone(size)) => size.map(Size::bytes),
+            },
+            response_size_attributes: match &self.response_size_attribute {
+                None => RESPONSE_SIZE_ATTRIBUTES.map(String::from).into(),
+                Some(names) => names.clone(),
+            },
+            epoch_unix_ms: clock.epoch_unix_ms(),
+        })
+    }
+
+    fn serve(&self) -> ServeSettings {
+        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        ServeSettings {
+            otlp_grpc: self.otlp_grpc.unwrap_or(local(4317)),
+            otlp_http: self.otlp_http.unwrap_or(local(4318)),
+            http: self.http.unwrap_or(local(7070)),
+            max_request_bytes: self.max_request_bytes.map_or(16 << 20, Size::bytes),
+            request_budget_bytes: self.request_budget.map_or(64 << 20, Size::bytes),
+        }
+    }
+}
+
+/// Serves until Ctrl-C or SIGTERM.
+pub fn run(args: MeterArgs) -> anyhow::Result<Outcome> {
+    let args = args.with_file()?;
+    let clock = Clock::start();
+    let meter = Arc::new(Meter::new(args.engine(clock)?));
+    let limits = Limits {
+        max_age_s: args.history_age.map_or(14 * 86_400, |age| age.ns() / 1_000_000_000),
+        max_bytes: args.history_size.map_or(1 << 30, Size::bytes),
+    };
+    let file = args.data.as_deref().map(history_file).transpose()?;
+    let history = History::open(file.as_deref(), limits, clock.unix_s())?;
+    let stored = file.is_some();
+    eprintln!("spangap: history: {}", history.1);
+    if !stored {
+        eprintln!("spangap: history is in memory only and ends with this process; --data DIR keeps it");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = stop_signal()?;
+        serve(meter, clock, args.serve(), history, web::router(), announce, stop).await?;
+        anyhow::Ok(())
+    })?;
+    eprintln!("spangap: stopped{}", if stored { "; the history is closed" } else { "" });
+    Ok(Outcome::Done)
+}
+
+fn history_file(directory: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make the history's directory {}", directory.display()))?;
+    Ok(directory.join("history.sqlite"))
+}
+
+/// The readiness lines, on standard output: scripts wait for `ready`.
+fn announce(addresses: &Addresses) {
+    let mut out = std::io::stdout().lock();
+    // Nobody reading standard output is no reason to stop measuring.
+    let _ = writeln!(out, "otlp/grpc {}", addresses.otlp_grpc);
+    let _ = writeln!(out, "otlp/http {}", addresses.otlp_http);
+    let _ = writeln!(out, "page http://{}/", addresses.http);
+    let _ = writeln!(out, "ready");
+    let _ = out.flush();
+}

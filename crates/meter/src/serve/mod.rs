@@ -1,0 +1,131 @@
+//! The always-on service: OTLP in, API and metrics out. The only runtime code of this crate.
+
+pub mod api;
+pub mod body;
+pub mod clock;
+pub mod connections;
+pub mod otlp;
+pub mod recorder;
+
+use crate::engine::Meter;
+use crate::history::{History, HistoryError, LastRun};
+use clock::Clock;
+use otlp::Receiver;
+use recorder::Recorder;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// Where to listen, and how much to take.
+#[derive(Clone, Debug)]
+pub struct ServeSettings {
+    /// OTLP over gRPC (4317).
+    pub otlp_grpc: SocketAddr,
+    /// OTLP over HTTP (4318).
+    pub otlp_http: SocketAddr,
+    /// Page, API and metrics.
+    pub http: SocketAddr,
+    /// Largest request, compressed and not.
+    pub max_request_bytes: u64,
+    /// All requests in hand together.
+    pub request_budget_bytes: u64,
+}
+
+/// Where it really listens (ports 0 resolved).
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// OTLP over gRPC.
+    pub otlp_grpc: SocketAddr,
+    /// OTLP over HTTP.
+    pub otlp_http: SocketAddr,
+    /// Page, API and metrics.
+    pub http: SocketAddr,
+}
+
+/// Why the service could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} for {purpose}: {source}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What for.
+        purpose: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The history cannot be opened or written.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// The page's server failed.
+    #[error("page and API: {0}")]
+    Api(std::io::Error),
+}
+
+/// How often time passes for the engine.
+const TICK: Duration = Duration::from_millis(200);
+/// Serves until `stop` is done, then closes the history.
+///
+/// # Errors
+/// When an address is taken or the history cannot be written.
+pub async fn serve(
+    meter: Arc<Meter>,
+    clock: Clock,
+    settings: ServeSettings,
+    history: (History, LastRun),
+    page: axum::Router,
+    on_ready: impl FnOnce(&Addresses),
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let grpc = listen(settings.otlp_grpc, "OTLP/gRPC").await?;
+    let http = listen(settings.otlp_http, "OTLP/HTTP").await?;
+    let pages = listen(settings.http, "page and API").await?;
+    let addresses = Addresses {
+        otlp_grpc: grpc.local_addr().map_err(ServeError::Api)?,
+        otlp_http: http.local_addr().map_err(ServeError::Api)?,
+        http: pages.local_addr().map_err(ServeError::Api)?,
+    };
+
+    let receiver =
+        Receiver::new(meter.clone(), clock, settings.max_request_bytes, settings.request_budget_bytes);
+    let receiver = Arc::new(receiver);
+    let recorder = Recorder::start(meter.clone(), clock, history);
+    let api = api::Api::new(meter.clone(), clock, receiver.clone(), recorder.store());
+    let (stopping, stopped) = tokio::sync::watch::channel(());
+    let receivers = [grpc, http]
+        .map(|listener| tokio::spawn(connections::serve(listener, receiver.clone(), stopped.clone())));
+    let ticker = tokio::spawn(tick(meter.clone(), clock));
+    let mut until = stopped.clone();
+    let pages = tokio::spawn(async move {
+        let stopped = async move { drop(until.changed().await) };
+        axum::serve(pages, api::router(api).merge(page)).with_graceful_shutdown(stopped).await
+    });
+
+    on_ready(&addresses);
+    stop.await;
+
+    let _ = stopping.send(());
+    for receiver in receivers {
+        let _ = receiver.await;
+    }
+    pages.abort();
+    ticker.abort();
+    recorder.stop()?;
+    Ok(())
+}
+
+async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, purpose, source })
+}
+
+async fn tick(meter: Arc<Meter>, clock: Clock) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        interval.tick().await;
+        meter.tick(clock.now_ms());
+    }
+}

@@ -1,0 +1,346 @@
+//! The OTLP receiver: gRPC and HTTP (protobuf and JSON) over one handler, on either port.
+//!
+//! Written on hyper rather than on a gRPC framework because this is the hot path: the message is copied once,
+//! its length is charged to the byte budget before it is read, and the walk takes it from there.
+//! Status codes and retry rules: OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
+
+use super::body::{Admission, Body, Encoding, Refusal, read_grpc, read_http, with_plain};
+use super::clock::Clock;
+use crate::engine::{Ingested, Meter};
+use crate::ingest::otlp_json;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceResponse,
+};
+use prost::Message;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const EXPORT_METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+const HTTP_PATH: &str = "/v1/traces";
+const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// What a refused sender is asked to wait before it tries again.
+const RETRY_AFTER_S: i64 = 1;
+/// Larger bodies are worked on outside the threads that serve other connections.
+const LONG_WORK: usize = 1 << 20;
+
+/// The response type of every handler here.
+pub type Reply = Response<BoxBody<Bytes, Infallible>>;
+
+/// The receiver, shared by all connections.
+#[derive(Debug)]
+pub struct Receiver {
+    meter: Arc<Meter>,
+    clock: Clock,
+    admission: Arc<Admission>,
+    max_request_bytes: u64,
+    /// Requests refused because of overload.
+    pub refused: AtomicU64,
+    /// Requests that could not be read.
+    pub invalid: AtomicU64,
+}
+
+impl Receiver {
+    /// Feeds `meter`. One request may have `max_request_bytes`, all in hand together `budget_bytes`.
+    pub fn new(meter: Arc<Meter>, clock: Clock, max_request_bytes: u64, budget_bytes: u64) -> Receiver {
+        Receiver {
+            meter,
+            clock,
+            admission: Admission::new(budget_bytes),
+            max_request_bytes,
+            refused: AtomicU64::new(0),
+            invalid: AtomicU64::new(0),
+        }
+    }
+
+    /// Answers one request.
+    pub async fn handle(&self, request: Request<Incoming>) -> Reply {
+        match header(request.headers(), CONTENT_TYPE) {
+            Some(kind) if is_grpc(kind) => self.grpc(request).await,
+            _ => self.http(request).await,
+        }
+    }
+
+    fn ingest(&self, body: &Body, encoding: Encoding, json: bool) -> Result<Ingested, Refusal> {
+        let encoding = if body.compressed { encoding } else { Encoding::Identity };
+        let work = || {
+            with_plain(&body.bytes, encoding, self.max_request_bytes, |plain| {
+                let now_ms = self.clock.now_ms();
+                let done = match json {
+                    true => {
+                        let protobuf =
+                            otlp_json::to_protobuf(plain).map_err(|e| Refusal::Invalid(e.to_string()))?;
+                        self.meter.ingest(&protobuf, now_ms)
+                    }
+                    false => self.meter.ingest(plain, now_ms),
+                };
+                done.map_err(|e| Refusal::Invalid(e.to_string()))
+            })
+        };
+        if body.bytes.len() > LONG_WORK { tokio::task::block_in_place(work) } else { work() }
+    }
+
+    fn count(&self, refusal: &Refusal) {
+        match refusal {
+            Refusal::Overloaded { .. } => self.refused.fetch_add(1, Relaxed),
+            _ => self.invalid.fetch_add(1, Relaxed),
+        };
+    }
+
+    async fn grpc(&self, request: Request<Incoming>) -> Reply {
+        let path = request.uri().path();
+        if path != EXPORT_METHOD {
+            let message = format!("{path} is not served here: expected {EXPORT_METHOD}");
+            return grpc_error(12, &message, false);
+        }
+        let done = async {
+            let encoding = Encoding::from_name(header(request.headers(), "grpc-encoding"))?;
+            let body = read_grpc(request.into_body(), &self.admission, self.max_request_bytes).await?;
+            self.ingest(&body, encoding, false)
+        };
+        match done.await {
+            Ok(ingested) => grpc_ok(&response(&ingested)),
+            Err(refusal) => {
+                self.count(&refusal);
+                let (code, retry) = match &refusal {
+                    Refusal::Overloaded { .. } => (14, true),
+                    Refusal::TooLarge { .. } => (8, false),
+                    Refusal::Unsupported(_) => (12, false),
+                    Refusal::Invalid(_) => (3, false),
+                    Refusal::Lost(_) => (1, false),
+                };
+                grpc_error(code, &refusal.to_string(), retry)
+            }
+        }
+    }
+
+    async fn http(&self, request: Request<Incoming>) -> Reply {
+        let json =
+            header(request.headers(), CONTENT_TYPE).is_some_and(|kind| essence(kind) == "application/json");
+        if request.uri().path() != HTTP_PATH {
+            let message = format!("{} is not served here: expected {HTTP_PATH}", request.uri().path());
+            return http_error(StatusCode::NOT_FOUND, 5, &message, json);
+        }
+        if request.method() != Method::POST {
+            let mut reply = http_error(StatusCode::METHOD_NOT_ALLOWED, 12, "expected POST", json);
+            reply.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            return reply;
+        }
+        let done = async {
+            let kind = header(request.headers(), CONTENT_TYPE).map(essence);
+            if !matches!(kind, Some("application/x-protobuf" | "application/json")) {
+                let kind = kind.unwrap_or("none");
+                return Err(Refusal::Unsupported(format!(
+                    "content type {kind:?}: expected application/x-protobuf or application/json"
+                )));
+            }
+            let encoding = Encoding::from_name(header(request.headers(), CONTENT_ENCODING))?;
+            let declared = header(request.headers(), CONTENT_LENGTH).and_then(|n| n.parse().ok());
+            let compressed = encoding != Encoding::Identity;
+            let body = request.into_body();
+            let body = read_http(body, declared, compressed, &self.admission, self.max_request_bytes).await?;
+            self.ingest(&body, encoding, json)
+        };
+        match done.await {
+            Ok(ingested) => http_ok(&response(&ingested), json),
+            Err(refusal) => {
+                self.count(&refusal);
+                let (status, code) = match &refusal {
+                    Refusal::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, 14),
+                    Refusal::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, 8),
+                    Refusal::Unsupported(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 12),
+                    Refusal::Invalid(_) | Refusal::Lost(_) => (StatusCode::BAD_REQUEST, 3),
+                };
+                let mut reply = http_error(status, code, &refusal.to_string(), json);
+                if status == StatusCode::SERVICE_UNAVAILABLE {
+                    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+                }
+                reply
+            }
+        }
+    }
+}
+
+fn header(headers: &HeaderMap, name: impl http::header::AsHeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn is_grpc(content_type: &str) -> bool {
+    let kind = essence(content_type);
+    kind == "application/grpc" || kind == "application/grpc+proto"
+}
+
+/// A content type without its parameters.
+fn essence(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or("").trim()
+}
+
+/// Spans that cannot be used were rejected, and the sender is told how many and why.
+fn response(ingested: &Ingested) -> ExportTraceServiceResponse {
+    let m = &ingested.malformed;
+    let partial_success = (m.total() > 0).then(|| ExportTracePartialSuccess {
+        rejected_spans: m.total() as i64,
+        error_message: format!(
+            "{} of {} spans rejected: {} with an invalid trace or span id, {} without start or end time, \
+             {} ending before they start, {} longer than 78 hours",
+            m.total(),
+            ingested.spans,
+            m.bad_id,
+            m.no_time,
+            m.end_before_start,
+            m.too_long
+        ),
+    });
+    ExportTraceServiceResponse { partial_success }
+}
+
+fn reply(status: StatusCode, kind: HeaderValue, body: Bytes) -> Reply {
+    let mut reply = Response::new(Full::new(body).boxed());
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, kind);
+    reply
+}
+
+fn http_ok(message: &ExportTraceServiceResponse, json: bool) -> Reply {
+    if !json {
+        return reply(StatusCode::OK, PROTOBUF, message.encode_to_vec().into());
+    }
+    let body = match &message.partial_success {
+        // 64-bit integers are strings in protobuf's JSON mapping.
+        Some(partial) => serde_json::json!({"partialSuccess": {
+            "rejectedSpans": partial.rejected_spans.to_string(), "errorMessage": partial.error_message}}),
+        None => serde_json::json!({}),
+    };
+    reply(StatusCode::OK, JSON, body.to_string().into())
+}
+
+fn http_error(status: StatusCode, code: i32, message: &str, json: bool) -> Reply {
+    match json {
+        true => reply(status, JSON, serde_json::json!({"code": code, "message": message}).to_string().into()),
+        false => reply(status, PROTOBUF, Status::new(code, message, false).encode_to_vec().into()),
+    }
+}
+
+fn grpc_ok(message: &ExportTraceServiceResponse) -> Reply {
+    let size = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(5 + size);
+    frame.put_u8(0);
+    frame.put_u32(size as u32);
+    frame.extend_from_slice(&message.encode_to_vec());
+    let mut trailers = HeaderMap::new();
+    trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
+    let body = Full::new(frame.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
+    let mut reply = Response::new(body.boxed());
+    reply.headers_mut().insert(CONTENT_TYPE, GRPC);
+    reply
+}
+
+/// A trailers-only response.
+fn grpc_error(code: i32, message: &str, retry: bool) -> Reply {
+    let mut answer = reply(StatusCode::OK, GRPC, Bytes::new());
+    let headers = answer.headers_mut();
+    headers.insert(GRPC_STATUS, HeaderValue::from(code));
+    if let Ok(value) = HeaderValue::from_str(&percent_encoded(message)) {
+        headers.insert(GRPC_MESSAGE, value);
+    }
+    if code == 12 {
+        headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity,gzip,zstd"));
+    }
+    if retry
+        && let Ok(value) = HeaderValue::from_str(&base64(&Status::new(code, message, true).encode_to_vec()))
+    {
+        headers.insert("grpc-status-details-bin", value);
+    }
+    answer
+}
+
+/// `grpc-message` is percent-encoded (gRPC over HTTP/2, "Responses").
+fn percent_encoded(message: &str) -> String {
+    message
+        .bytes()
+        .map(|b| match b {
+            b' '..=b'~' if b != b'%' => (b as char).to_string(),
+            _ => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let encode = |chunk: &[u8]| {
+        let word = chunk.iter().fold(0u32, |w, b| w << 8 | *b as u32) << (8 * (3 - chunk.len()));
+        (0..=chunk.len()).map(|i| DIGITS[(word >> (18 - 6 * i) & 63) as usize] as char).collect::<String>()
+    };
+    // gRPC sends binary headers without padding.
+    bytes.chunks(3).map(encode).collect()
+}
+
+/// `google.rpc.Status`, as OTLP/HTTP errors and gRPC details carry it.
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.protobuf.Any`
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<RetryDelay>,
+}
+
+/// `google.protobuf.Duration`
+#[derive(Clone, PartialEq, Message)]
+struct RetryDelay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+}
+
+impl Status {
+    fn new(code: i32, message: &str, retry: bool) -> Status {
+        let info = RetryInfo { retry_delay: Some(RetryDelay { seconds: RETRY_AFTER_S }) };
+        let detail =
+            Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
+        Status { code, message: message.into(), details: if retry { vec![detail] } else { Vec::new() } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binary_headers_are_base64_without_padding() {
+        assert_eq!(base64(b"Man"), "TWFu");
+        assert_eq!(base64(b"Ma"), "TWE");
+        assert_eq!(base64(b"M"), "TQ");
+    }
+
+    #[test]
+    fn messages_are_percent_encoded() {
+        assert_eq!(percent_encoded("100 % wrong\n"), "100 %25 wrong%0A");
+    }
+}
