@@ -2,10 +2,10 @@
 
 import type { LegReport, PairOverTime, PairRow, Quantiles, WorstOfPair } from "./api";
 import { el, refill } from "./dom";
-import { count, duration, interval, percent, span } from "./format";
+import { count, duration, interval, percent } from "./format";
 import { HeatmapView } from "./heatmap";
 import { toHash, type View } from "./state";
-import { pairTitle } from "./table";
+import { lostShare, pairTitle } from "./table";
 import { minutesPerPoint, TimeSeriesView } from "./timeseries";
 import { WorstView } from "./worst";
 
@@ -96,13 +96,11 @@ function apartTable(total: PairRow): HTMLElement {
   );
 }
 
-function summary(total: PairRow, seconds: number, rangeLabel: string): string {
-  if (total.calls === 0) return `No calls of this pair in the last ${rangeLabel}.`;
-  const { gap } = total;
-  const share = total.client_duration.mean_ns > 0 ? ` That is ${percent(gap.mean_ns / total.client_duration.mean_ns)} of what the client waited.` : "";
+function summary(total: PairRow, rangeLabel: string): string {
+  if (total.calls === 0) return `No calls of this pair in the last ${rangeLabel} are in the distributions.`;
   return (
-    `${count(total.calls)} calls in the last ${rangeLabel} lost ${duration(total.lost_ns_total)} between client and server, ` +
-    `${duration(total.lost_ns_total / seconds)} each second.${share}`
+    `${count(total.calls)} calls in the last ${rangeLabel} lost ${duration(total.lost_ns_total)} between client and server: ` +
+    `${percent(lostShare(total))} of what the client waited.`
   );
 }
 
@@ -149,9 +147,7 @@ export class PairView {
     this.close.href = toHash({ ...view, pair: null, call: null });
     this.waiting.hidden = true;
     this.content.hidden = false;
-    this.said.textContent = summary(pair.total, Math.max(1, toS - fromS), view.range.label);
-    const holesS = toS - fromS - pair.points.length * 60;
-    this.said.title = holesS > 120 ? `${span(holesS)} of this time range are without calls` : "";
+    this.said.textContent = summary(pair.total, view.range.label);
     const minutes = minutesPerPoint(fromS, toS);
     this.step.textContent = minutes === 1 ? "a point is a minute" : `a point is the median of ${minutes} minutes' figures`;
     this.series.update(pair.points, fromS, toS);

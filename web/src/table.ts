@@ -21,7 +21,7 @@ const worseMatch = (row: PairRow) => Math.min(row.client_match_ratio ?? 2, row.s
 const COLUMNS: Column[] = [
   { sort: "pair", title: "Client → server", hint: "calling and called service", order: (r) => `${r.client}\u0000${r.server}\u0000${r.method ?? ""}` },
   { sort: "calls", title: "Calls", hint: "calls in the distributions", order: (r) => r.calls },
-  { sort: "lost", title: "Time lost", hint: "sum of all gaps: what a fix could win; beside it, per second of the time range", order: (r) => r.lost_ns_total },
+  { sort: "lost", title: "Time lost", hint: "sum of all gaps: what a fix could win; beside it, as a share of what the client waited", order: (r) => r.lost_ns_total },
   { sort: "gap_p50", title: "Gap p50", hint: "median of client duration minus server duration, with its 95 % interval", order: (r) => r.gap.p50_ns },
   { sort: "gap_p99", title: "Gap p99", hint: "99th percentile of the gap, with its 95 % interval", order: (r) => r.gap.p99_ns },
   { sort: "client_p99", title: "Client p99", hint: "99th percentile of the client spans' durations", order: (r) => r.client_p99_ns },
@@ -30,6 +30,12 @@ const COLUMNS: Column[] = [
   { sort: "attempts", title: "Attempts > 1", hint: "calls with more than one SERVER span under the CLIENT span, counted apart: retries and hedges", order: (r) => r.attempts_over_one },
   { sort: "match", title: "Match", hint: "share of the client service's CLIENT spans, and of the server service's SERVER spans, that found their mate since the meter's start", order: worseMatch },
 ];
+
+/** Which part of the time that the client waited lies between the two spans. */
+export function lostShare(row: PairRow): number | null {
+  const waited = row.client_duration.mean_ns * row.client_duration.count;
+  return waited > 0 ? Math.min(1, row.lost_ns_total / waited) : null;
+}
 
 /** The rows in the order the view asks for; equal ones by time lost. */
 export function sorted(rows: PairRow[], sort: Sort, descending: boolean): PairRow[] {
@@ -114,7 +120,6 @@ export class PairsView {
 
   update(report: PairsReport, view: View): void {
     const rows = sorted(report.pairs, view.sort, view.descending);
-    const seconds = Math.max(1, report.to_unix_s - report.from_unix_s);
     const range = plotRange(rows);
     for (const [sort, heading] of this.headings) {
       const direction = (sort === "pair") === view.descending ? "ascending" : "descending";
@@ -130,7 +135,7 @@ export class PairsView {
     const inOrder = rows.map((row) => {
       const key = pairKey(row);
       present.add(key);
-      return this.fill(key, row, view, seconds, range);
+      return this.fill(key, row, view, range);
     });
     for (const key of this.rows.keys()) if (!present.has(key)) this.rows.delete(key);
     // Moving a row that is in its place already would take the focus from its link.
@@ -143,7 +148,7 @@ export class PairsView {
     this.reveal(rows.find((row) => samePair(row, view.pair)) ?? null);
   }
 
-  private fill(key: string, pair: PairRow, view: View, seconds: number, range: [number, number]): HTMLTableRowElement {
+  private fill(key: string, pair: PairRow, view: View, range: [number, number]): HTMLTableRowElement {
     let known = this.rows.get(key);
     if (!known) {
       const link = el("a", { class: "pair-link", title: [pair.client, "→", pair.server, pair.method].filter(Boolean).join(" ") }, ...pairTitle(pair));
@@ -166,7 +171,7 @@ export class PairsView {
     while (row.cells.length > 1) row.deleteCell(1);
     row.append(
       el("td", { class: "number", title: `${count(pair.calls)} calls` }, shortCount(pair.calls)),
-      el("td", { class: "number lost" }, el("b", {}, duration(pair.lost_ns_total)), " ", el("span", { class: "interval" }, `${duration(pair.lost_ns_total / seconds)}/s`)),
+      el("td", { class: "number lost" }, el("b", {}, duration(pair.lost_ns_total)), " ", el("span", { class: "interval" }, percent(lostShare(pair)))),
       quantile(pair.gap.p50_ns, pair.gap.p50_ci95_ns, pair.gap.count),
       quantile(pair.gap.p99_ns, pair.gap.p99_ci95_ns, pair.gap.count),
       el("td", { class: "plotted" }, whisker(pair.gap, range)),
