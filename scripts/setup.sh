@@ -135,7 +135,7 @@ fi
 
 # The packages that bring a new enough Rust, or nothing.
 rust_packages() {
-  local series rustc
+  local series
   if at_least "$(candidate rustc)" "$RUST_MIN"; then
     echo cargo rustc
     return
@@ -150,10 +150,7 @@ rust_packages() {
     return
   fi
   # Debian keeps a newer compiler for its browsers.
-  rustc=$(candidate rustc-web)
-  if at_least "$rustc" "$RUST_MIN"; then
-    if [ -n "$(candidate rustfmt-web)" ]; then echo cargo-web rustc-web rustfmt-web; else echo cargo-web rustc-web; fi
-  fi
+  if at_least "$(candidate rustc-web)" "$RUST_MIN"; then echo cargo-web rustc-web; fi
 }
 
 if ! rust_ok && have rustup; then
@@ -178,16 +175,34 @@ if ! rust_ok; then
   say "get it with your distribution's package 'rustup', then: rustup default stable"
   exit 1
 fi
+# The package that brings rustfmt or clippy for the Rust that is installed.
+component_package() {
+  local owner series
+  owner=$(dpkg-query -S "$(readlink -f "$(command -v rustc)")" 2>/dev/null | cut -d: -f1)
+  series=${owner#rustc}
+  case $1 in
+    rustfmt) echo "rustfmt$series" ;;
+    clippy) echo "rust$series-clippy" ;;
+  esac
+}
+
 if [ "$stage" = lint ]; then
-  for component in fmt:rustfmt clippy:clippy; do
-    if ! cargo "${component%:*}" --version >/dev/null 2>&1; then
-      if have rustup; then
-        rustup component add "${component#*:}" </dev/null >&2
-      else
-        say "missing: cargo ${component%:*} for $(rustc --version)"
-        say "get it with: rustup component add ${component#*:}   (or your distribution's package of the same Rust)"
-        exit 1
-      fi
+  for component in rustfmt clippy; do
+    subcommand=${component#rust}
+    if cargo "$subcommand" --version >/dev/null 2>&1; then continue; fi
+    package=$(component_package $component)
+    if have rustup; then
+      rustup component add $component </dev/null >&2
+    elif can_apt && [ -n "$(candidate "$package")" ]; then
+      apt_install "$package"
+      for tool in "/usr/bin/cargo-$subcommand-"[0-9]* "/usr/bin/rustfmt-"[0-9]* /usr/bin/clippy-driver-[0-9]*; do
+        if [ -x "$tool" ]; then ln -sf "$tool" "$tools/bin/$(basename "${tool%-*}")"; fi
+      done
+    fi
+    if ! cargo "$subcommand" --version >/dev/null 2>&1; then
+      say "missing: cargo $subcommand for $(rustc --version)"
+      say "get it with: rustup component add $component   (or the package $package)"
+      exit 1
     fi
   done
 fi
