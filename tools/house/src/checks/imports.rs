@@ -49,7 +49,7 @@ mod tests {
                 "crates/meter/src/serve/mod.rs",
                 "use tokio::net::TcpListener;\nfn f() { std::time::Instant::now(); }",
             ),
-            ("crates/meter/src/history.rs", "use rusqlite::Connection;"),
+            ("crates/meter/src/history/mod.rs", "use rusqlite::Connection;"),
             (
                 "crates/meter/src/join.rs",
                 "// std::fs is not for us\n#[cfg(test)]\nmod tests { use std::fs; }",
@@ -72,10 +72,10 @@ mod tests {
             texts(check(&tree)),
             [
                 "crates/bench/src/tank.rs:1: uses the end of the process, `std::process::exit`, expected none under crates/",
-                "crates/meter/src/engine.rs:3: uses a clock, `Instant::now`, expected that only in serve/, history.rs, \
+                "crates/meter/src/engine.rs:3: uses a clock, `Instant::now`, expected that only in serve/, history/, \
                  ingest/file.rs, export/otlp.rs of crates/meter/src/",
                 "crates/meter/src/export/prometheus.rs:1: uses an async runtime, `tokio::spawn`, expected that only in \
-                 serve/, history.rs, ingest/file.rs, export/otlp.rs of crates/meter/src/",
+                 serve/, history/, ingest/file.rs, export/otlp.rs of crates/meter/src/",
                 "crates/model/src/pair.rs:3: uses a file or socket, `std::fs::File`, expected none under crates/model/src/",
             ]
         );
