@@ -147,7 +147,7 @@ async fn drive(
     mut each_second: impl FnMut(Progress),
 ) -> Result<Driven, TankError> {
     let start_ns = clock::monotonic_ns() + LEAD_NS;
-    let measured_from_ns = start_ns + settings.warmup_ns;
+    let measured_from_ns = start_ns.saturating_add(settings.warmup_ns);
     let stop_pacer = Arc::new(AtomicBool::new(false));
     let total_ns = settings.duration_ns.map(|duration_ns| settings.warmup_ns.saturating_add(duration_ns));
     let pacer = Pacer {
@@ -183,8 +183,9 @@ async fn drive(
         }
     };
 
-    let mut grace =
-        pin!(tokio::time::sleep(if stopped_ns.is_some() { STOP_GRACE } else { settings.timeout }));
+    // At the end of its time every call still has its own deadline; a stopped run does not wait that long.
+    let patience = if stopped_ns.is_some() { STOP_GRACE } else { settings.timeout + STOP_GRACE };
+    let mut grace = pin!(tokio::time::sleep(patience));
     while driver.in_flight.load(Ordering::Acquire) > 0 {
         tokio::select! {
             () = &mut grace, if !*driver.give_up.borrow() => { driver.give_up.send_replace(true); }

@@ -60,7 +60,7 @@ async fn a_call_past_its_deadline_is_counted_and_its_server_span_is_cancelled() 
     let mut settings = tank_settings(serving.address);
     settings.timeout = Duration::from_millis(100);
     let report = run(settings).await;
-    assert_eq!(the_run(&report).errors, counts([("DEADLINE_EXCEEDED", 200)]));
+    assert_eq!(the_run(&report).errors, counts([("DEADLINE_EXCEEDED", 200)]), "{report}");
     assert_eq!(the_run(&report).latency, Default::default(), "failures have no latency");
     let served = serving.stop().await;
     // A call may be given up before it is on its way.
