@@ -6,6 +6,7 @@ mod exemplar;
 mod family;
 pub mod messages;
 pub mod monotone;
+pub mod otlp;
 pub mod prometheus;
 mod protobuf;
 pub mod snapshot;

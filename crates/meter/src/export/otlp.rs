@@ -1,0 +1,226 @@
+//! Metric push by OTLP over gRPC. The figures are cumulative: what one push misses, the next one brings.
+
+mod convert;
+mod retry;
+
+use super::snapshot::Snapshot;
+pub use convert::{MAX_POINTS, requests};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use retry::{Retry, retry};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+/// How long one request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the last push may take when the meter stops.
+const LAST_PUSH: Duration = Duration::from_secs(2);
+
+/// Where to push, and how often.
+#[derive(Clone, Debug)]
+pub struct PushSettings {
+    receiver: Uri,
+    interval: Duration,
+}
+
+/// Why settings of the push are refused.
+#[derive(Debug, thiserror::Error)]
+pub enum PushSettingsError {
+    /// Not the address of an OTLP/gRPC receiver.
+    #[error("{0:?} is no address to push metrics to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
+    Url(String),
+    /// A timer cannot be that fast.
+    #[error("an interval of zero between pushes: expected at least 1ms")]
+    Interval,
+}
+
+impl PushSettings {
+    /// Pushes to `http://HOST:PORT`, once per `interval`.
+    ///
+    /// # Errors
+    /// When the address or the interval is none.
+    pub fn new(url: &str, interval: Duration) -> Result<PushSettings, PushSettingsError> {
+        let refused = || PushSettingsError::Url(url.to_owned());
+        let receiver: Uri = url.parse().map_err(|_| refused())?;
+        let plain = receiver.path() == "/" && receiver.query().is_none();
+        if receiver.scheme_str() != Some("http") || receiver.port().is_none() || !plain {
+            return Err(refused());
+        }
+        if interval.is_zero() {
+            return Err(PushSettingsError::Interval);
+        }
+        Ok(PushSettings { receiver, interval })
+    }
+}
+
+/// The task that pushes, until [`Push::stop`].
+#[derive(Debug)]
+pub struct Push {
+    stopping: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Push {
+    /// Starts pushing what `source` tells. `notice` hears in words when pushes begin to fail and when they work
+    /// again, once per streak. Needs to be called inside a tokio runtime.
+    pub fn start(
+        settings: PushSettings,
+        source: impl Fn() -> Snapshot + Send + Sync + 'static,
+        notice: impl Fn(String) + Send + Sync + 'static,
+    ) -> Push {
+        let (stopping, stopped) = watch::channel(false);
+        let url = format!("http://{}", settings.receiver.authority().map_or("", |a| a.as_str()));
+        let endpoint = Endpoint::from(settings.receiver).connect_timeout(REQUEST_TIMEOUT);
+        let client = MetricsServiceClient::new(endpoint.timeout(REQUEST_TIMEOUT).connect_lazy());
+        let interval = settings.interval;
+        let pusher = Pusher { client, source: Arc::new(source), notice, url, interval, failing: false };
+        Push { stopping, task: tokio::spawn(pusher.run(stopped)) }
+    }
+
+    /// Pushes the last figures, once and for two seconds at most, and ends.
+    pub async fn stop(self) {
+        self.stopping.send_replace(true);
+        // It ends by itself; had it panicked, there is nothing left to push.
+        let _ = self.task.await;
+    }
+}
+
+struct Pusher<S, N> {
+    client: MetricsServiceClient<Channel>,
+    source: Arc<S>,
+    notice: N,
+    url: String,
+    interval: Duration,
+    failing: bool,
+}
+
+impl<S: Fn() -> Snapshot + Send + Sync + 'static, N: Fn(String)> Pusher<S, N> {
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        let mut ticks = tokio::time::interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let stop = async move {
+            // An error is the sender gone, which means stop as well.
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = &mut stop => break,
+            }
+            let deadline = Instant::now() + self.interval;
+            tokio::select! {
+                () = self.push(deadline) => {}
+                () = &mut stop => break,
+            }
+        }
+        let _ = tokio::time::timeout(LAST_PUSH, self.push(Instant::now())).await;
+    }
+
+    /// Sends all figures of now; tries again until `deadline` what the receiver says may be tried again.
+    async fn push(&mut self, deadline: Instant) {
+        let source = self.source.clone();
+        // Copying the totals takes the engine's lock and time.
+        let made = tokio::task::spawn_blocking(move || requests(&source())).await;
+        let requests = match made {
+            Ok(requests) => requests,
+            Err(e) => return self.tell(Some(format!("the figures could not be put together: {e}"))),
+        };
+        let mut problem = None;
+        for request in requests {
+            match self.send(request, deadline).await {
+                Ok(None) => {}
+                Ok(Some(refused)) => problem = Some(refused),
+                // The next push brings the same figures and newer ones.
+                Err(status) => {
+                    problem = Some(status);
+                    break;
+                }
+            }
+        }
+        self.tell(problem);
+    }
+
+    /// `Ok` with what the receiver said when it took only a part.
+    async fn send(
+        &mut self,
+        request: ExportMetricsServiceRequest,
+        deadline: Instant,
+    ) -> Result<Option<String>, String> {
+        let mut backoff = FIRST_BACKOFF;
+        loop {
+            let status = match self.client.export(request.clone()).await {
+                Ok(answer) => {
+                    let partial = answer.into_inner().partial_success.unwrap_or_default();
+                    let said = partial.rejected_data_points > 0;
+                    let text = || {
+                        format!(
+                            "{} data points refused: {}",
+                            partial.rejected_data_points, partial.error_message
+                        )
+                    };
+                    return Ok(said.then(text));
+                }
+                Err(status) => status,
+            };
+            let delay = match retry(&status) {
+                Retry::No => return Err(in_words(&status)),
+                Retry::Yes => backoff,
+                Retry::After(delay) => delay,
+            };
+            if Instant::now() + delay >= deadline {
+                return Err(in_words(&status));
+            }
+            self.tell(Some(in_words(&status)));
+            tokio::time::sleep(delay).await;
+            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+        }
+    }
+
+    fn tell(&mut self, problem: Option<String>) {
+        match (problem, self.failing) {
+            (Some(problem), false) => {
+                self.failing = true;
+                (self.notice)(format!("cannot push metrics to {}: {problem}; trying on", self.url));
+            }
+            (None, true) => {
+                self.failing = false;
+                (self.notice)(format!("metrics are pushed to {} again", self.url));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn in_words(status: &Status) -> String {
+    match std::error::Error::source(status) {
+        Some(source) => format!("{:?}: {}: {source}", status.code(), status.message()),
+        None => format!("{:?}: {}", status.code(), status.message()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_grpc_addresses_are_taken() {
+        let new = |url| PushSettings::new(url, Duration::from_secs(10));
+        assert!(new("http://127.0.0.1:4317").is_ok());
+        assert!(new("http://collector:4317/").is_ok());
+        for url in
+            ["https://collector:4317", "collector:4317", "http://collector", "http://c:4317/v1/metrics", ""]
+        {
+            let error = new(url).unwrap_err().to_string();
+            assert!(error.contains("http://HOST:PORT") && error.contains(&format!("{url:?}")), "{error}");
+        }
+        assert!(PushSettings::new("http://c:1", Duration::ZERO).is_err());
+    }
+}
