@@ -2,11 +2,12 @@
 
 use crate::clock;
 use crate::connection::{Connection, Link};
-use crate::otlp::{CallSpan, Side, SpanSink, describe, status_name};
+use crate::otlp::{CallSpan, Side, SpanSink};
 use crate::pacer::Slot;
 use crate::ping::PingRequest;
 use crate::report::{Distribution, Progress};
 use crate::slow_log::{SlowCall, SlowLog};
+use crate::status::{describe, status_name};
 use crate::trace::{Ids, TRACEPARENT};
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -9,6 +9,7 @@ mod driver;
 mod pacer;
 mod server_span;
 mod slow_log;
+mod status;
 mod think;
 
 pub mod otlp;

@@ -1,14 +1,13 @@
 //! Spans of calls, sent by OTLP over gRPC from a thread and runtime of their own. The callers only push onto a
 //! bounded queue; what finds no room, or no collector, is counted.
 
+mod encode;
+
+use crate::status::describe;
 use crate::trace::TraceContext;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span, status};
 use serde::{Deserialize, Serialize};
-use spangap_model::CallStatus;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -31,11 +30,6 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 const FLUSH_DEADLINE: Duration = Duration::from_secs(3);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
-/// `flags` of a span with a W3C context: sampled, and whether the parent is remote is known.
-const FLAG_SAMPLED: u32 = 1;
-const FLAG_HAS_IS_REMOTE: u32 = 0x100;
-const FLAG_IS_REMOTE: u32 = 0x200;
-
 /// Address of an OTLP/gRPC receiver, `http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorUrl(http::Uri);
@@ -212,7 +206,7 @@ impl Exporter {
         let for_thread = shared.clone();
         std::thread::Builder::new().name("otlp".into()).spawn(move || {
             let sent = runtime.block_on(async {
-                let resource = resource(&settings.service_name);
+                let resource = encode::resource(&settings.service_name);
                 let client = TraceServiceClient::new(endpoint.connect_lazy());
                 let sender = Sender { shared: for_thread, client, resource, notice, url: settings.url };
                 sender.run().await
@@ -343,7 +337,7 @@ impl<F: Fn(String)> Sender<F> {
     }
 
     async fn send(&mut self, batch: &[CallSpan]) -> Sent {
-        let request = request(&self.resource, batch);
+        let request = encode::request(&self.resource, batch);
         let answer = tokio::time::timeout(EXPORT_TIMEOUT, self.client.export(request)).await;
         match answer {
             Ok(Ok(response)) => {
@@ -376,121 +370,6 @@ fn is_retryable(code: Code) -> bool {
     )
 }
 
-/// A status in words, with the innermost reason: the outer ones only say "transport error".
-pub(crate) fn describe(status: &tonic::Status) -> String {
-    let mut innermost: Option<&dyn std::error::Error> = std::error::Error::source(status);
-    while let Some(next) = innermost.and_then(|error| error.source()) {
-        innermost = Some(next);
-    }
-    let name = status_name(status.code());
-    match innermost {
-        Some(reason) => format!("{name}: {reason}"),
-        None if status.message().is_empty() => name.to_owned(),
-        None => format!("{name}: {}", status.message()),
-    }
-}
-
-/// gRPC's name of a code, such as `UNAVAILABLE`.
-pub(crate) fn status_name(code: Code) -> &'static str {
-    CallStatus::from_grpc(code as u64).name()
-}
-
-fn text(value: impl Into<String>) -> any_value::Value {
-    any_value::Value::StringValue(value.into())
-}
-
-fn attribute(key: &str, value: any_value::Value) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..Default::default() }
-}
-
-fn resource(service_name: &str) -> Resource {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let attributes = vec![
-        attribute("service.name", text(service_name)),
-        attribute("host.name", text(host)),
-        attribute("process.pid", any_value::Value::IntValue(std::process::id().into())),
-        attribute("telemetry.sdk.name", text("spangap")),
-        attribute("telemetry.sdk.language", text("rust")),
-        attribute("telemetry.sdk.version", text(env!("CARGO_PKG_VERSION"))),
-    ];
-    Resource { attributes, ..Default::default() }
-}
-
-fn request(resource: &Resource, batch: &[CallSpan]) -> ExportTraceServiceRequest {
-    let scope = InstrumentationScope {
-        name: env!("CARGO_PKG_NAME").into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        ..Default::default()
-    };
-    let scope_spans = vec![ScopeSpans {
-        scope: Some(scope),
-        spans: batch.iter().map(to_otlp).collect(),
-        ..Default::default()
-    }];
-    let spans = ResourceSpans { resource: Some(resource.clone()), scope_spans, ..Default::default() };
-    ExportTraceServiceRequest { resource_spans: vec![spans] }
-}
-
-/// Attribute names of the semantic conventions for gRPC since 1.39.
-fn to_otlp(call: &CallSpan) -> Span {
-    let mut attributes = vec![
-        attribute("rpc.system.name", text("grpc")),
-        attribute("rpc.method", text(crate::ping::METHOD)),
-        attribute("rpc.response.status_code", text(status_name(call.code))),
-    ];
-    let mut address = |address_key: &str, port_key: &str, address: SocketAddr| {
-        attributes.push(attribute(address_key, text(address.ip().to_string())));
-        attributes.push(attribute(port_key, any_value::Value::IntValue(address.port().into())));
-    };
-    if let Some(peer) = call.peer {
-        address("network.peer.address", "network.peer.port", peer);
-        if call.side == Side::Client {
-            address("server.address", "server.port", peer);
-        }
-    }
-    if let Some(local) = call.local {
-        address("network.local.address", "network.local.port", local);
-    }
-    let failed = is_failure(call.side, call.code);
-    if failed {
-        attributes.push(attribute("error.type", text(status_name(call.code))));
-    }
-    let has_parent = call.parent_span_id != [0; 8];
-    let remote = if call.side == Side::Server && has_parent { FLAG_IS_REMOTE } else { 0 };
-    Span {
-        trace_id: call.context.trace_id.to_vec(),
-        span_id: call.context.span_id.to_vec(),
-        parent_span_id: if has_parent { call.parent_span_id.to_vec() } else { Vec::new() },
-        flags: (if call.context.sampled { FLAG_SAMPLED } else { 0 }) | FLAG_HAS_IS_REMOTE | remote,
-        name: crate::ping::METHOD.into(),
-        kind: match call.side {
-            Side::Client => span::SpanKind::Client,
-            Side::Server => span::SpanKind::Server,
-        } as i32,
-        start_time_unix_nano: call.start_unix_ns,
-        end_time_unix_nano: call.end_unix_ns,
-        attributes,
-        status: failed.then(|| Status { code: status::StatusCode::Error as i32, ..Default::default() }),
-        ..Default::default()
-    }
-}
-
-/// A server is not at fault for what its client did wrong.
-fn is_failure(side: Side, code: Code) -> bool {
-    match side {
-        Side::Client => code != Code::Ok,
-        Side::Server => matches!(
-            code,
-            Code::Unknown
-                | Code::DeadlineExceeded
-                | Code::Unimplemented
-                | Code::Internal
-                | Code::Unavailable
-                | Code::DataLoss
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -507,12 +386,5 @@ mod tests {
         {
             assert!(matches!(url.parse::<CollectorUrl>(), Err(ExportError::Url(_))), "{url}");
         }
-    }
-
-    #[test]
-    fn a_client_fault_is_no_server_error() {
-        assert!(is_failure(Side::Client, Code::InvalidArgument));
-        assert!(!is_failure(Side::Server, Code::InvalidArgument));
-        assert!(is_failure(Side::Server, Code::Internal));
     }
 }
