@@ -17,6 +17,8 @@ pub struct Cli {
 pub enum Verb {
     /// Measure the client-server span gap of every call, always on
     Meter(Box<commands::meter::MeterArgs>),
+    /// Read files of spans, and tell where time is lost between client and server
+    Gaps(commands::gaps::GapsArgs),
     /// Call a target at an even pace, and time it
     Tank(commands::tank::TankArgs),
     /// Serve the ping-pong calls of a tank

@@ -1,6 +1,7 @@
 //! One verb, one file. Each has its raw arguments (`clap`), turns them into validated settings of the
 //! crate that does the work, and prints what came out.
 
+pub mod gaps;
 pub mod generate;
 pub mod meter;
 pub mod tank;
@@ -13,6 +14,7 @@ use crate::args::Verb;
 pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
         Verb::Meter(args) => meter::run(*args),
+        Verb::Gaps(args) => gaps::run(args),
         Verb::Tank(args) => tank::run(args),
         Verb::Target(args) => target::run(args),
         Verb::Completions(args) => generate::completions(args),

@@ -1,0 +1,244 @@
+//! `spangap gaps`: the meter's analysis over files.
+
+mod table;
+
+use super::meter::{By, SizeOrNone};
+use crate::Outcome;
+use crate::args::Size;
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use spangap_meter::engine::{Meter, Settings};
+use spangap_meter::ingest::delivery::FileReport;
+use spangap_meter::ingest::file::{Input, Progress, ReadError, read};
+use spangap_meter::query::pairs_report;
+use spangap_meter::report::{PairsReport, Skipped};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use tokio::signal::unix::{SignalKind, signal};
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap gaps traces.json
+      pairs of services by the time lost between client and server
+  kubectl exec deploy/collector -- cat /data/traces.jsonl | spangap gaps --by method -
+      from the Collector's file exporter, methods told apart
+  spangap gaps --json day/*.jsonl.zst | jq '.pairs[0].worst'
+      the worst calls, with trace ids, of the pair that lost most
+
+Formats, told by content: OTLP JSON (a document, or one a line), OTLP protobuf (bare, or with
+lengths as the Collector's file exporter writes it), Jaeger JSON as its UI exports it, Zipkin
+JSON v2; each also as .gz or .zst. Spans of one call may stand in different files.
+What cannot be read is skipped, named and counted.";
+
+/// Gap of a call: duration of its CLIENT span minus duration of its SERVER span
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct GapsArgs {
+    /// Files of spans; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// What a row stands for
+    #[arg(long, value_enum, default_value_t = By::Pair)]
+    by: By,
+    /// Rows shown, most time lost first [default: 20; with --json all]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Exclude and count calls with a larger response, or `none`
+    #[arg(long, value_name = "SIZE", default_value = "100KiB")]
+    exclude_response_over: SizeOrNone,
+    /// Memory for spans that wait for their mate; when it is full the oldest go, counted
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    max_pending_bytes: Size,
+}
+
+/// A file this large takes long enough to show how far it is.
+const PROGRESS_FROM_BYTES: u64 = 64 << 20;
+
+/// What the reading thread and the signal's thread tell.
+enum News {
+    Read(Input, Result<FileReport, ReadError>),
+    AllRead,
+    Interrupted,
+}
+
+/// What was read, and what was not.
+#[derive(Default)]
+pub struct Reading {
+    /// Formats of the files, in the order given.
+    pub formats: Vec<String>,
+    /// Files, standard input included, of which something was read.
+    pub files: usize,
+    /// What was skipped.
+    pub skipped: Vec<Skipped>,
+    /// Places that were skipped, those without a record too.
+    pub skipped_places: u64,
+    /// Spans known to be lost that way.
+    pub skipped_spans: u64,
+    /// Files of which nothing was read.
+    pub failed: Vec<ReadError>,
+    /// Ctrl-C came before the end.
+    pub interrupted: bool,
+}
+
+/// Reads all files, joins their spans, prints the table.
+pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
+    let inputs: Vec<Input> = args.files.into_iter().map(Input::from_argument).collect();
+    if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
+        bail!("standard input can be read once: \"-\" was given more than once");
+    }
+    let SizeOrNone(exclude_over) = args.exclude_response_over;
+    let meter = Arc::new(Meter::new(Settings {
+        // Mates may be anywhere in the files, so only room limits how long a span waits.
+        join_ttl_ms: None,
+        max_pending_bytes: args.max_pending_bytes.bytes(),
+        exclude_response_over: exclude_over.map(Size::bytes),
+        grouping: args.by.into(),
+        ..Settings::default()
+    }));
+
+    let (news, told) = channel();
+    tell_of_interrupt(news.clone())?;
+    let readers_meter = meter.clone();
+    thread::Builder::new()
+        .name("reader".into())
+        .spawn(move || read_all(&inputs, &readers_meter, &news))
+        .context("cannot start a thread")?;
+    let reading = follow(&told);
+    meter.finish();
+
+    let overview = meter.overview();
+    let totals = meter.totals();
+    let pairs = totals.iter().map(|(key, stats)| (key, stats));
+    let mut report = pairs_report(pairs, &overview, 0, 0);
+    let all_pairs = report.pairs.len();
+    report.pairs.truncate(args.top.unwrap_or(if args.json { usize::MAX } else { 20 }));
+    report.skipped = reading.skipped.clone();
+    if reading.files > 0 || reading.interrupted {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let printed = match args.json {
+            true => print_json(&mut out, &report),
+            false => table::print(&mut out, &report, all_pairs, &overview, &reading),
+        };
+        match printed.and_then(|()| out.flush()) {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            other => other.context("cannot write to standard output")?,
+        }
+    }
+    failure_of(reading)
+}
+
+/// The first file that could not be read fails the verb; the others are named before it.
+fn failure_of(reading: Reading) -> anyhow::Result<Outcome> {
+    let mut failed = reading.failed.into_iter();
+    let Some(first) = failed.next() else { return Ok(Outcome::Done) };
+    for error in failed {
+        eprintln!("spangap: {error}");
+    }
+    Err(anyhow!(first))
+}
+
+fn print_json(out: &mut impl Write, report: &PairsReport) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, report)?;
+    writeln!(out)
+}
+
+/// Sends [`News::Interrupted`] when Ctrl-C is pressed.
+fn tell_of_interrupt(news: Sender<News>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot wait for signals")?;
+    // Registered here and now: a Ctrl-C that comes before the thread runs counts too.
+    let entered = runtime.enter();
+    let mut interrupts = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    drop(entered);
+    let wait = move || {
+        if runtime.block_on(interrupts.recv()).is_some() {
+            // The receiver is gone when everything has been printed.
+            let _ = news.send(News::Interrupted);
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Reads the files one after the other; a file's errors do not keep the next from being read.
+fn read_all(inputs: &[Input], meter: &Meter, news: &Sender<News>) {
+    for input in inputs {
+        let bar = ProgressBar::hidden();
+        let mut sink = |request: &[u8]| meter.ingest(request, 0).map(|ingested| ingested.spans);
+        let report = read(input, &mut sink, &mut |progress| show(&bar, input, progress));
+        bar.finish_and_clear();
+        if news.send(News::Read(input.clone(), report)).is_err() {
+            return;
+        }
+    }
+    let _ = news.send(News::AllRead);
+}
+
+fn show(bar: &ProgressBar, input: &Input, progress: Progress) -> ControlFlow<()> {
+    let Some(total_bytes) = progress.total_bytes.filter(|total| *total >= PROGRESS_FROM_BYTES) else {
+        return ControlFlow::Continue(());
+    };
+    if bar.length().is_none() && io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(input.name());
+        bar.set_length(total_bytes);
+    }
+    bar.set_position(progress.bytes);
+    ControlFlow::Continue(())
+}
+
+/// Collects what the threads tell until everything is read or Ctrl-C comes.
+fn follow(told: &Receiver<News>) -> Reading {
+    let mut reading = Reading::default();
+    loop {
+        match told.recv() {
+            Ok(News::Read(_, Ok(report))) => reading.add(report),
+            Ok(News::Read(input, Err(error))) => {
+                let (file, reason) = (input.name(), error.to_string());
+                let reason = reason.strip_prefix(&format!("{file}: ")).unwrap_or(&reason).to_owned();
+                reading.skipped_places += 1;
+                reading.skipped.push(Skipped { file, place: "all of it".into(), reason, spans: None });
+                reading.failed.push(error);
+            }
+            Ok(News::Interrupted) => {
+                reading.interrupted = true;
+                return reading;
+            }
+            Ok(News::AllRead) | Err(_) => return reading,
+        }
+    }
+}
+
+impl Reading {
+    fn add(&mut self, report: FileReport) {
+        self.files += 1;
+        if !self.formats.contains(&report.format) {
+            self.formats.push(report.format);
+        }
+        let unrecorded = report.skipped_places - report.skipped.len() as u64;
+        let recorded_spans: u64 = report.skipped.iter().filter_map(|skipped| skipped.spans).sum();
+        let file = report.skipped.first().map(|skipped| skipped.file.clone());
+        self.skipped_places += report.skipped_places;
+        self.skipped_spans += report.skipped_spans;
+        self.skipped.extend(report.skipped);
+        if unrecorded > 0 {
+            self.skipped.push(Skipped {
+                file: file.unwrap_or_default(),
+                place: "further on".into(),
+                reason: format!("{unrecorded} more places were skipped and are only counted"),
+                spans: Some(report.skipped_spans - recorded_spans),
+            });
+        }
+    }
+}

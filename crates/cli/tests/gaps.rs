@@ -1,0 +1,246 @@
+//! `spangap gaps` as people run it: the same figures from every format, what was skipped, exit codes.
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const FORMATS: [&str; 11] = [
+    "otlp.json",
+    "otlp.jsonl",
+    "otlp.jsonl.gz",
+    "otlp.jsonl.zst",
+    "otlp.pb",
+    "otlp-lengths.pb",
+    "otlp-lengths-zstd.pb",
+    "otlp-lengths-zstd-json",
+    "jaeger.json",
+    "zipkin.json",
+    "zipkin-shared-ids.json",
+];
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/spans").join(name)
+}
+
+fn gaps() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+    command.arg("gaps").stdin(Stdio::null());
+    command
+}
+
+fn output(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("spangap runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().expect("no signal"), text(stdout), text(stderr))
+}
+
+fn json(command: &mut Command) -> Value {
+    let (code, stdout, stderr) = output(command.arg("--json"));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    serde_json::from_str(&stdout).expect("one JSON document")
+}
+
+fn with_stdin(command: &mut Command, bytes: &[u8]) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("spangap runs");
+    child.stdin.take().expect("piped").write_all(bytes).expect("spangap reads");
+    child.wait_with_output().expect("spangap ends")
+}
+
+#[test]
+fn the_figures_are_those_of_the_spans() {
+    let report = json(gaps().arg(fixture("otlp.json")));
+    let pairs = report["pairs"].as_array().expect("pairs");
+    let names: Vec<_> = pairs.iter().map(|p| (p["client"].as_str(), p["server"].as_str())).collect();
+    assert_eq!(names, [(Some("frontend"), Some("cart")), (Some("cart"), Some("payment"))]);
+    let first = &pairs[0];
+    // Of three calls one has a negative gap: its client gave up before the server ended.
+    assert_eq!((&first["calls"], &first["negative"]), (&2.into(), &1.into()));
+    assert_eq!(first["negative_by_status"]["DEADLINE_EXCEEDED"], 1);
+    assert_eq!(first["lost_ns_total"], 1_250_000 + 9_000_000);
+    assert_eq!(first["gap"]["max_ns"], 9_000_000);
+    assert_eq!(first["worst"][0]["trace_id"], "0000000000000000a1b2c3d4e5f60718");
+    assert_eq!(first["worst"][0]["client_span_id"], "4142434445464748");
+    assert_eq!(first["worst"][0]["status"], "UNAVAILABLE");
+    let spans = &report["spans"];
+    let count = |class: &str| spans[class].as_u64().expect("a count");
+    assert_eq!(count("received"), 11);
+    assert_eq!(
+        (count("joined"), count("expired_client_only"), count("root"), count("other_kind")),
+        (8, 1, 1, 1)
+    );
+    let classes = spans.as_object().expect("counts").iter().filter(|(class, _)| *class != "received");
+    assert_eq!(classes.filter_map(|(_, n)| n.as_u64()).sum::<u64>(), 11, "every span is in one class");
+}
+
+#[test]
+fn every_format_gives_the_same_report() {
+    for by in ["pair", "method", "client-node", "server-node"] {
+        let expected = json(gaps().args(["--by", by]).arg(fixture("otlp.json")));
+        for name in FORMATS {
+            assert_eq!(json(gaps().args(["--by", by]).arg(fixture(name))), expected, "{name} by {by}");
+        }
+    }
+    let expected = json(gaps().arg(fixture("otlp.json")));
+    for name in FORMATS {
+        let bytes = std::fs::read(fixture(name)).expect("fixture");
+        let output = with_stdin(gaps().args(["--json", "-"]), &bytes);
+        let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+        assert_eq!(report, expected, "{name} from standard input");
+    }
+}
+
+#[test]
+fn spans_of_one_call_may_stand_in_different_files() {
+    let text = std::fs::read_to_string(fixture("otlp.jsonl")).expect("fixture");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut files = Vec::new();
+    // One file for each service: every call crosses files.
+    for service in ["frontend", "cart", "payment"] {
+        let mut lines = String::new();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            let mut request: Value = serde_json::from_str(line).expect("a line is a document");
+            let of_service =
+                |spans: &Value| spans["resource"]["attributes"][0]["value"]["stringValue"] == service;
+            request["resourceSpans"].as_array_mut().expect("an array").retain(of_service);
+            lines += &format!("{request}\n");
+        }
+        files.push(directory.path().join(service));
+        std::fs::write(files.last().expect("just pushed"), lines).expect("written");
+    }
+    files.reverse();
+    assert_eq!(json(gaps().args(&files)), json(gaps().arg(fixture("otlp.json"))));
+    let twice = json(gaps().args(&files).arg(fixture("jaeger.json")));
+    assert_eq!(twice["spans"]["duplicate"], 8 + 1, "a span that comes twice counts once");
+}
+
+#[test]
+fn people_get_a_table_and_what_was_not_seen() {
+    let (code, table, stderr) = output(gaps().arg(fixture("otlp.json")));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("CLIENT    SERVER   CALLS"), "{table}");
+    assert!(lines[1].starts_with("frontend  cart         2"), "{table}");
+    for expected in [
+        "9.00 ms",
+        "11 spans received from 1 file (OTLP JSON).",
+        "8 joined (88.9 %), 1 client-only, 0 server-only, 0 duplicate",
+        "1 root SERVER",
+        "Worst calls of frontend -> cart:",
+        "0000000000000000a1b2c3d4e5f60718  4142434445464748  UNAVAILABLE",
+    ] {
+        assert!(table.contains(expected), "{expected:?} is not in\n{table}");
+    }
+    assert!(!table.contains("Skipped"), "{table}");
+    let (_, one, _) = output(gaps().args(["--top", "1"]).arg(fixture("otlp.json")));
+    assert!(one.contains("… and 1 more; --top 2 shows all") && !one.contains("payment"), "{one}");
+}
+
+#[test]
+fn bad_input_is_named_and_the_rest_counts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let broken = directory.path().join("broken.jsonl");
+    let text = std::fs::read_to_string(fixture("otlp.jsonl")).expect("fixture");
+    std::fs::write(&broken, text.replacen("\n\n", "\n{\"resourceSpans\":[{\"reso\n", 1)).expect("written");
+
+    let (code, table, stderr) = output(gaps().arg(&broken));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let place = format!("{}: line 2, offset ", broken.display());
+    assert!(table.contains("Skipped 1 place:") && table.contains(&place), "{table}");
+    let report = json(gaps().arg(&broken));
+    assert_eq!(
+        (&report["spans"]["received"], &report["skipped"][0]["file"]),
+        (&11.into(), &broken.display().to_string().into())
+    );
+    assert!(
+        report["skipped"][0]["reason"].as_str().is_some_and(|reason| reason.contains("expected")),
+        "{report}"
+    );
+
+    // What cannot be read at all fails the command, after the rest has been printed.
+    let missing = directory.path().join("missing");
+    let (code, table, stderr) = output(gaps().arg(&missing).arg(fixture("otlp.json")));
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with(&format!("spangap: {}: No such file", missing.display())), "{stderr}");
+    assert!(table.contains("11 spans received from 1 file"), "{table}");
+    let (code, table, stderr) = output(gaps().arg(directory.path().join("missing")));
+    assert_eq!((code, table.as_str()), (1, ""), "{stderr}");
+    let (code, _, stderr) = output(gaps().arg(fixture("README.md")));
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains("found text that starts with \"# Spans in every")
+            && stderr.contains("expected OTLP JSON"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    assert_eq!(output(&mut gaps()).0, 2);
+    assert_eq!(output(gaps().args(["--by", "moon"]).arg(fixture("otlp.json"))).0, 2);
+    assert_eq!(output(gaps().args(["--exclude-response-over", "much"]).arg(fixture("otlp.json"))).0, 2);
+}
+
+#[test]
+fn large_responses_are_excluded_unless_told_otherwise() {
+    let text = std::fs::read_to_string(fixture("otlp.json")).expect("fixture");
+    let mut request: Value = serde_json::from_str(&text).expect("the fixture is JSON");
+    let size = serde_json::json!({"key": "rpc.server.response.size", "value": {"intValue": "200000"}});
+    let cart = &mut request["resourceSpans"][1]["scopeSpans"][0]["spans"][0];
+    assert_eq!(cart["spanId"], "1112131415161718");
+    cart["attributes"].as_array_mut().expect("attributes").push(size);
+    let large = request.to_string();
+    let excluded = |arguments: &[&str]| {
+        let output = with_stdin(gaps().args(arguments).args(["--json", "-"]), large.as_bytes());
+        let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+        report["pairs"][0]["excluded_large"].as_u64()
+    };
+    assert_eq!(excluded(&[]), Some(1));
+    assert_eq!(excluded(&["--exclude-response-over", "1MiB"]), Some(0));
+    assert_eq!(excluded(&["--exclude-response-over", "none"]), Some(0));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let mut child = gaps()
+        .args(["--json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("spangap runs");
+    // Nobody reads the output before it is written.
+    drop(child.stdout.take());
+    let bytes = std::fs::read(fixture("otlp.json")).expect("fixture");
+    child.stdin.take().expect("piped").write_all(&bytes).expect("spangap reads");
+    let output = child.wait_with_output().expect("spangap ends");
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
+
+#[test]
+fn ctrl_c_prints_what_was_read_until_then() {
+    let mut child = gaps()
+        .arg(fixture("otlp.json"))
+        .arg("-")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("spangap runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    // More than a pipe holds: when it is written, most of it has been read, and the file before it too.
+    let blanks = format!("{{\"resourceSpans\": [{}", " ".repeat(1 << 20));
+    stdin.write_all(blanks.as_bytes()).expect("spangap reads");
+    let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(interrupt.success());
+    let output = child.wait_with_output().expect("spangap ends");
+    drop(stdin);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{table}");
+    assert!(table.contains("Interrupted") && table.contains("11 spans received"), "{table}");
+}
