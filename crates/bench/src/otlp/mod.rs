@@ -160,6 +160,17 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Completes the counts: what has no known fate was not delivered.
+    fn settle(&self, mut counts: SpanCounts) -> SpanCounts {
+        counts.recorded = self.recorded.load(Ordering::Relaxed);
+        counts.dropped_queue_full = self.dropped_queue_full.load(Ordering::Relaxed);
+        let settled = counts.exported + counts.rejected + counts.dropped_queue_full;
+        counts.dropped_unsent = counts.recorded - settled;
+        counts
+    }
+}
+
 impl SpanSink {
     /// Queues a span. The sending thread is woken once per batch, not per span.
     pub fn record(&self, span: CallSpan) {
@@ -225,7 +236,8 @@ impl Exporter {
     /// Sends what is queued, for a few seconds at most, and tells what became of every span.
     pub async fn finish(self) -> SpanCounts {
         self.shared.finishing.send_replace(true);
-        self.counts.await.unwrap_or_default()
+        // Without an answer the thread has died, and nothing is known to have arrived.
+        self.counts.await.unwrap_or_else(|_| self.shared.settle(SpanCounts::default()))
     }
 }
 
@@ -259,11 +271,7 @@ impl<F: Fn(String)> Sender<F> {
             () = self.send_all(&mut counts) => {}
             () = too_late => {}
         }
-        counts.recorded = self.shared.recorded.load(Ordering::Relaxed);
-        counts.dropped_queue_full = self.shared.dropped_queue_full.load(Ordering::Relaxed);
-        let settled = counts.exported + counts.rejected + counts.dropped_queue_full;
-        counts.dropped_unsent = counts.recorded - settled;
-        counts
+        self.shared.settle(counts)
     }
 
     /// Sends full batches as they fill and the rest once a second, until told to finish and nothing is left.
