@@ -158,13 +158,12 @@ impl Shared {
     fn queue(&self) -> MutexGuard<'_, VecDeque<CallSpan>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Shared {
     /// Completes the counts: what has no known fate was not delivered.
     fn settle(&self, mut counts: SpanCounts) -> SpanCounts {
+        // In this order: whatever is in the first figure is in the second too.
+        counts.dropped_queue_full = self.dropped_queue_full.load(Ordering::Acquire);
         counts.recorded = self.recorded.load(Ordering::Relaxed);
-        counts.dropped_queue_full = self.dropped_queue_full.load(Ordering::Relaxed);
         let settled = counts.exported + counts.rejected + counts.dropped_queue_full;
         counts.dropped_unsent = counts.recorded - settled;
         counts
@@ -177,7 +176,7 @@ impl SpanSink {
         self.0.recorded.fetch_add(1, Ordering::Relaxed);
         let mut queue = self.0.queue();
         if queue.len() >= CAPACITY {
-            self.0.dropped_queue_full.fetch_add(1, Ordering::Relaxed);
+            self.0.dropped_queue_full.fetch_add(1, Ordering::Release);
             return;
         }
         queue.push_back(span);
