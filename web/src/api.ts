@@ -177,17 +177,22 @@ export interface PairName {
 /** What the API could not do, in the words the user sees. */
 export class ApiProblem extends Error {}
 
+const ANSWER_WITHIN_MS = 20_000;
+
 async function get<T>(path: string, query: Record<string, string | undefined>, signal: AbortSignal): Promise<T> {
   const given = Object.entries(query).filter((entry): entry is [string, string] => entry[1] !== undefined);
   const url = given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
+  const late = AbortSignal.timeout(ANSWER_WITHIN_MS);
   let response: Response;
+  let text: string;
   try {
-    response = await fetch(url, { signal, cache: "no-store" });
+    response = await fetch(url, { signal: AbortSignal.any([signal, late]), cache: "no-store" });
+    text = await response.text();
   } catch (cause) {
     if (signal.aborted) throw cause;
+    if (late.aborted) throw new ApiProblem(`${path} was not answered within ${ANSWER_WITHIN_MS / 1000} s.`, { cause });
     throw new ApiProblem(`The meter does not answer (${path}). Is it still running?`, { cause });
   }
-  const text = await response.text();
   let body: unknown;
   try {
     body = JSON.parse(text);

@@ -85,7 +85,7 @@ function quantile(ns: number, ci95: [number, number], calls: number): HTMLTableC
 
 function matchText(row: PairRow): HTMLTableCellElement {
   const weak = worseMatch(row) < WEAK_MATCH;
-  return el("td", { class: weak ? "number bad" : "number" }, `${percent(row.client_match_ratio)} / ${percent(row.server_match_ratio)}`);
+  return el("td", { class: weak ? "number bad" : "number" }, percent(row.client_match_ratio), " ", el("span", { class: "of-server" }, `/ ${percent(row.server_match_ratio)}`));
 }
 
 /** How a pair is called where it stands alone. */

@@ -16,6 +16,8 @@ export function binary(): string {
   return built[0];
 }
 
+const STOP_WITHIN_MS = 20_000;
+
 export interface RunningMeter {
   otlpHttp: string;
   /** Address of the page, with its last slash. */
@@ -45,7 +47,10 @@ export async function startMeter(...options: string[]): Promise<RunningMeter> {
   }
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) child.kill("SIGTERM");
+    const stubborn = setTimeout(() => child.kill("SIGKILL"), STOP_WITHIN_MS);
     await exited;
+    clearTimeout(stubborn);
+    if (child.signalCode === "SIGKILL") throw new Error(`the meter did not end within ${STOP_WITHIN_MS} ms of SIGTERM`);
   };
   return { otlpHttp: `http://${otlpHttp}`, page, stop };
 }
@@ -99,7 +104,8 @@ export async function send(meter: RunningMeter, spans: TestSpan[]): Promise<void
 
 /** JSON of the meter's API. */
 export async function api(meter: RunningMeter, path: string, query: Record<string, string> = {}): Promise<unknown> {
-  const response = await fetch(`${meter.page}api/v1/${path}?${new URLSearchParams(query)}`);
+  const within = AbortSignal.timeout(20_000);
+  const response = await fetch(`${meter.page}api/v1/${path}?${new URLSearchParams(query)}`, { signal: within });
   const text = await response.text();
   if (!response.ok) throw new Error(`${path} answered ${response.status}: ${text}`);
   return JSON.parse(text);

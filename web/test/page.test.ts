@@ -214,6 +214,11 @@ test("every answer of the API is of its shape", { skip }, async () => {
   const wrong = await fetch(`${meter.page}api/v1/call?trace_id=zz&client_span_id=1`);
   assert.ok(wrong.status >= 400 && wrong.status < 500, `${wrong.status}`);
   assert.deepEqual(violations(await wrong.json(), "ApiError", shapes), []);
+  for (const query of ["from=yesterday", "window=15parsecs", "from=9&to=3"]) {
+    const refused = await fetch(`${meter.page}api/v1/pairs?${query}`);
+    assert.equal(refused.status, 400, query);
+    assert.deepEqual(violations(JSON.parse(await refused.text()), "ApiError", shapes), [], query);
+  }
 });
 
 test("nothing was complained about and no other host was asked", { skip }, () => {
