@@ -5,7 +5,7 @@ import { CallView } from "./call";
 import { CoverageView } from "./coverage";
 import { byId, el, refill } from "./dom";
 import { awaited, howToSend } from "./empty";
-import { PairView } from "./pair";
+import { chartStart, PairView } from "./pair";
 import { parseHash, RANGES, samePair, toHash, type Sort, type View } from "./state";
 import { PairsView } from "./table";
 
@@ -99,7 +99,11 @@ async function refresh(): Promise<void> {
     drawPairs();
   }
   if (over.status === "rejected") pairView.failed(inWords(over.reason));
-  else if (over.value && report) pairView.update(over.value[0], over.value[1].calls, view, report.from_unix_s, report.to_unix_s);
+  else if (over.value && report) {
+    const [shown, worst] = over.value;
+    const from = chartStart(shown.points, report.from_unix_s, report.to_unix_s, coverage?.uptime_s ?? Infinity);
+    pairView.update(shown, worst.calls, view, from, report.to_unix_s);
+  }
 
   const failed = [pairs, seen].find((answer) => answer.status === "rejected");
   if (failed) {

@@ -1,6 +1,6 @@
 // One pair: over time, as distributions, by leg, and what is not in the distributions.
 
-import type { LegReport, PairOverTime, PairRow, Quantiles, WorstOfPair } from "./api";
+import type { LegReport, PairOverTime, PairPoint, PairRow, Quantiles, WorstOfPair } from "./api";
 import { el, refill } from "./dom";
 import { count, duration, interval, percent } from "./format";
 import { HeatmapView } from "./heatmap";
@@ -8,6 +8,8 @@ import { toHash, type View } from "./state";
 import { lostShare, pairTitle } from "./table";
 import { minutesPerPoint, TimeSeriesView } from "./timeseries";
 import { WorstView } from "./worst";
+
+const LEAST_CHART_S = 300;
 
 interface Distribution {
   label: string;
@@ -48,7 +50,7 @@ function distributionsTable(total: PairRow): HTMLElement {
       if (q.count === 0) return el("td", { class: "number" }, "–");
       return el("td", { class: "number" }, duration(value(q)), ci95 && " ", ci95 && el("span", { class: "interval" }, `(${interval(value(q), ci95(q))})`));
     });
-    const off = bound
+    const off = bound && bound.bound_ns > 0
       ? el("td", { class: "number", title: `each figure is true to within this; on average to within ± ${duration(bound.bound_mean_ns)}` }, `± ${duration(bound.bound_ns)}`)
       : el("td", { class: "number quiet" }, label === "mate delay" ? "1 ms steps" : "exact");
     return el("tr", {}, el("th", { scope: "row", title: hint }, label), el("td", { class: "number" }, count(q.count)), ...figures, off);
@@ -102,6 +104,12 @@ function summary(total: PairRow, rangeLabel: string): string {
     `${count(total.calls)} calls in the last ${rangeLabel} lost ${duration(total.lost_ns_total)} between client and server: ` +
     `${percent(lostShare(total))} of what the client waited.`
   );
+}
+
+/** The charts leave out the time before the meter ran, unless its history has calls there. */
+export function chartStart(points: PairPoint[], fromS: number, toS: number, uptimeS: number): number {
+  const recorded = Math.min(toS - uptimeS, points[0]?.unix_s ?? toS);
+  return Math.max(fromS, Math.min(recorded, toS - LEAST_CHART_S));
 }
 
 export class PairView {

@@ -8,6 +8,7 @@ import { ramp } from "../src/colour";
 import { findings } from "../src/coverage";
 import { awaited } from "../src/empty";
 import { attributes, valueText } from "../src/otlp";
+import { chartStart } from "../src/pair";
 import { pairKey, parseHash, RANGES, START, toHash, type View } from "../src/state";
 import { sorted } from "../src/table";
 
@@ -172,4 +173,12 @@ test("the colour ramp reaches both ends and stays within", () => {
   assert.equal(ramp(stops, 0.5), "rgb(10 20 30)");
   assert.equal(ramp(stops, 1), "rgb(255 255 255)");
   assert.equal(ramp(stops, 7), "rgb(255 255 255)");
+});
+
+test("charts begin where something could be recorded", () => {
+  const at = (unixS: number) => [{ unix_s: unixS }] as Parameters<typeof chartStart>[0];
+  assert.equal(chartStart(at(99_000), 10_000, 100_000, 1_000), 99_000);
+  assert.equal(chartStart(at(50_000), 10_000, 100_000, 1_000), 50_000);
+  assert.equal(chartStart(at(99_990), 10_000, 100_000, 20), 99_700);
+  assert.equal(chartStart([], 10_000, 100_000, 900_000), 10_000);
 });
