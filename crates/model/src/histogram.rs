@@ -10,6 +10,8 @@ pub const SCALE: i32 = 4;
 const PER_OCTAVE: i32 = 1 << SCALE;
 /// `bucket(1 ns)`: the lowest index a whole number of nanoseconds can have.
 pub const MIN_INDEX: i32 = -479;
+/// `bucket(u64::MAX ns)`: the highest.
+pub const MAX_INDEX: i32 = 545;
 
 /// 2^(j/16) as the mantissa bits of an f64, for j in 0..=15.
 const MANTISSA_BOUNDS: [u64; 16] = mantissa_bounds();
@@ -322,7 +324,9 @@ impl Histogram {
         let max_ns = take_varint(input)?;
         let first = i32::try_from(take_varint(input)?).ok()?.checked_sub(1024)?;
         let len = take_varint(input)? as usize;
-        if len > 2048 || len > input.len() {
+        // Wider than durations can be, it would be damage, and the next merge would allocate for it.
+        let plausible = len == 0 || (first >= MIN_INDEX && len <= 2048 && first <= MAX_INDEX + 1 - len as i32);
+        if !plausible || len > input.len() || sum_ns > count as u128 * max_ns as u128 {
             return None;
         }
         let counts = (0..len).map(|_| take_varint(input)).collect::<Option<Vec<_>>>()?;
@@ -367,11 +371,14 @@ mod tests {
 
     #[test]
     fn powers_of_two_seconds_lie_on_upper_bounds() {
-        for (ns, upper_s) in [(500_000_000u64, 0.5), (1_000_000_000, 1.0), (2_000_000_000, 2.0), (250_000_000, 0.25)] {
+        for (ns, upper_s) in
+            [(500_000_000u64, 0.5), (1_000_000_000, 1.0), (2_000_000_000, 2.0), (250_000_000, 0.25)]
+        {
             assert_eq!(upper_bound_ns(bucket_index(ns)) / 1e9, upper_s);
             assert!(upper_bound_ns(bucket_index(ns + 1)) / 1e9 > upper_s);
         }
         assert_eq!(bucket_index(1), MIN_INDEX);
+        assert_eq!(bucket_index(u64::MAX), MAX_INDEX);
     }
 
     #[test]

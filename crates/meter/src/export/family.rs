@@ -373,6 +373,11 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
             "Rows of the history that could not be decoded and were left out.",
             history.damaged_rows,
         );
+        families.count(
+            "spangap_history_unwritten_rows",
+            "Rows of the history given up because the database refused them for too long.",
+            history.unwritten_rows,
+        );
     }
     let version = Point { labels: vec![("version", snapshot.version)], value: Value::Count(1) };
     families.add(

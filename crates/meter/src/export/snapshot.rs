@@ -45,4 +45,6 @@ pub struct HistoryFigures {
     pub pruned_rows: u64,
     /// Rows met since the start that could not be decoded and were left out.
     pub damaged_rows: u64,
+    /// Rows given up since the start because the database refused them for too long.
+    pub unwritten_rows: u64,
 }

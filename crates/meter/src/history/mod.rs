@@ -2,8 +2,10 @@
 //!
 //! Rows of minutes that are still open are written again at every checkpoint, so that a kill loses the seconds
 //! since the last one. The file is bounded in age and size, oldest minutes first; what was dropped is counted.
+//! A checkpoint that fails is kept in memory, up to a limit, and written with the next one.
 
 mod row;
+mod unwritten;
 
 use crate::engine::PairMinute;
 use crate::export::snapshot::HistoryFigures;
@@ -15,6 +17,7 @@ use std::fmt;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use unwritten::Unwritten;
 
 /// "spgn": tells the file from other SQLite files.
 const APPLICATION_ID: i32 = 0x7370_676e;
@@ -122,8 +125,10 @@ pub struct History {
     pub damaged_rows: u64,
     /// Rows dropped for age or size.
     pub pruned_rows: u64,
-    /// Held for as long as the history is open.
-    lock: Option<File>,
+    /// What the last checkpoints could not write.
+    unwritten: Unwritten,
+    /// Held for as long as the history is open, and so the last field.
+    lock: Option<Lock>,
 }
 
 /// Which rows an answer is made of.
@@ -151,7 +156,7 @@ impl History {
         now_unix_s: u64,
     ) -> Result<(History, LastRun), HistoryError> {
         let name = path.map_or("(in memory)".to_string(), |p| p.display().to_string());
-        let lock = path.map(lock).transpose()?;
+        let lock = path.map(Lock::new).transpose()?;
         let failed = |source| HistoryError::Database { path: name.clone(), source };
         let connection = match path {
             Some(path) => Connection::open_with_flags(path, OpenFlags::default()),
@@ -190,8 +195,16 @@ impl History {
             Ok((connection.last_insert_rowid(), last))
         };
         let (run_id, last) = prepare().map_err(failed)?;
-        let mut history =
-            History { connection, path: name, limits, run_id, damaged_rows: 0, pruned_rows: 0, lock };
+        let mut history = History {
+            connection,
+            path: name,
+            limits,
+            run_id,
+            damaged_rows: 0,
+            pruned_rows: 0,
+            unwritten: Unwritten::default(),
+            lock,
+        };
         history.prune(now_unix_s)?;
         Ok((history, last))
     }
@@ -201,10 +214,11 @@ impl History {
         move |source| HistoryError::Database { path: path.clone(), source }
     }
 
-    /// Writes minutes, in one transaction; a minute that is there already is replaced.
+    /// Writes minutes, in one transaction; a minute that is there already is replaced. Then prunes, if the history
+    /// has outgrown its limit.
     ///
     /// # Errors
-    /// When the database refuses; nothing of this checkpoint is then written.
+    /// When the database refuses; nothing of this checkpoint is then written, and the next one tries again.
     pub fn checkpoint(
         &mut self,
         now_unix_s: u64,
@@ -212,10 +226,24 @@ impl History {
         spans: &Accounting,
     ) -> Result<(), HistoryError> {
         let failed = self.failed();
-        self.write(now_unix_s, minutes, spans).map_err(failed)
+        let late = self.unwritten.take();
+        let written = self.write(now_unix_s, late.iter().chain(minutes), spans);
+        if let Err(source) = written {
+            self.unwritten.keep(late.into_iter().chain(minutes.iter().cloned()));
+            return Err(failed(source));
+        }
+        if self.used_bytes().map_err(failed)? > self.limits.max_bytes {
+            self.prune(now_unix_s)?;
+        }
+        Ok(())
     }
 
-    fn write(&mut self, now_unix_s: u64, minutes: &[PairMinute], spans: &Accounting) -> rusqlite::Result<()> {
+    fn write<'a>(
+        &mut self,
+        now_unix_s: u64,
+        minutes: impl Iterator<Item = &'a PairMinute>,
+        spans: &Accounting,
+    ) -> rusqlite::Result<()> {
         let run_id = self.run_id;
         let transaction = self.connection.transaction()?;
         {
@@ -282,7 +310,8 @@ impl History {
 
     fn select(&self, from_s: u64, to_s: u64, which: Which) -> rusqlite::Result<(Vec<PairMinute>, u64)> {
         let mut select = self.connection.prepare_cached(
-            "SELECT unix_s, client, server, method, stats, worst FROM minute JOIN pair USING (pair_id)
+            "SELECT unix_s, client, server, method, stats, CASE WHEN ?8 THEN worst END
+             FROM minute JOIN pair USING (pair_id)
              WHERE unix_s BETWEEN ?1 AND ?2 AND NOT (run_id = ?3 AND unix_s >= ?4)
                AND (?5 IS NULL OR (client = ?5 AND server = ?6 AND method = ?7))
              ORDER BY unix_s",
@@ -298,6 +327,7 @@ impl History {
                 pair.map(|p| &*p.client),
                 pair.map(|p| &*p.server),
                 pair.map(|p| p.method.as_deref().unwrap_or("")),
+                which.worst,
             ],
             |row| read_minute(row, which.worst),
         )?;
@@ -365,42 +395,56 @@ impl History {
     /// # Errors
     /// When the database refuses.
     pub fn prune(&mut self, now_unix_s: u64) -> Result<(), HistoryError> {
-        let oldest = now_unix_s.saturating_sub(self.limits.max_age_s) as i64;
-        let prune = || -> rusqlite::Result<u64> {
-            let mut dropped = self.connection.execute("DELETE FROM minute WHERE unix_s < ?1", [oldest])?;
-            while self.bytes()? > self.limits.max_bytes {
-                // A tenth of the stored stretch at a time; at least the oldest minute.
-                let some = self.connection.execute(
-                    "DELETE FROM minute WHERE unix_s <=
-                       (SELECT min(unix_s) + (max(unix_s) - min(unix_s)) / 10 FROM minute)",
-                    [],
-                )?;
-                if some == 0 {
-                    break;
-                }
-                dropped += some;
-            }
-            if dropped > 0 {
-                self.connection.execute(
-                    "DELETE FROM run WHERE run_id <> ?1 AND checkpoint_unix_s <
-                       (SELECT coalesce(min(unix_s), 0) FROM minute)",
-                    [self.run_id],
-                )?;
-                self.connection
-                    .execute("DELETE FROM pair WHERE pair_id NOT IN (SELECT pair_id FROM minute)", [])?;
-                self.connection
-                    .execute_batch("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE);")?;
-            }
-            Ok(dropped as u64)
-        };
-        self.pruned_rows += prune().map_err(self.failed())?;
+        let dropped = self.drop_minutes(now_unix_s).map_err(self.failed())?;
+        self.pruned_rows += dropped;
+        if dropped > 0 {
+            self.shrink().map_err(self.failed())?;
+        }
         Ok(())
     }
 
-    /// Bytes of the database in use, without free pages.
-    fn bytes(&self) -> rusqlite::Result<u64> {
-        let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-        Ok(((pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?).max(0) as u64)
+    /// How many rows were dropped.
+    fn drop_minutes(&self, now_unix_s: u64) -> rusqlite::Result<u64> {
+        let oldest = now_unix_s.saturating_sub(self.limits.max_age_s) as i64;
+        let mut dropped = self.connection.execute("DELETE FROM minute WHERE unix_s < ?1", [oldest])?;
+        while self.used_bytes()? > self.limits.max_bytes {
+            // A tenth of the stored stretch at a time; at least the oldest minute.
+            let some = self.connection.execute(
+                "DELETE FROM minute WHERE unix_s <=
+                   (SELECT min(unix_s) + (max(unix_s) - min(unix_s)) / 10 FROM minute)",
+                [],
+            )?;
+            if some == 0 {
+                break;
+            }
+            dropped += some;
+        }
+        Ok(dropped as u64)
+    }
+
+    /// Forgets the runs and pairs that have no minutes left, and gives free pages back to the file system.
+    fn shrink(&self) -> rusqlite::Result<()> {
+        self.connection.execute(
+            "DELETE FROM run WHERE run_id <> ?1 AND checkpoint_unix_s <
+               (SELECT coalesce(min(unix_s), 0) FROM minute)",
+            [self.run_id],
+        )?;
+        self.connection.execute("DELETE FROM pair WHERE pair_id NOT IN (SELECT pair_id FROM minute)", [])?;
+        // The pragma frees one page each time it is stepped.
+        let mut vacuum = self.connection.prepare("PRAGMA incremental_vacuum")?;
+        let mut pages = vacuum.query([])?;
+        while pages.next()?.is_some() {}
+        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+    }
+
+    fn pragma(&self, name: &str) -> rusqlite::Result<u64> {
+        let value: i64 = self.connection.pragma_query_value(None, name, |row| row.get(0))?;
+        Ok(value.max(0) as u64)
+    }
+
+    /// Bytes of the database in use, without free pages and without the write-ahead log.
+    fn used_bytes(&self) -> rusqlite::Result<u64> {
+        Ok((self.pragma("page_count")? - self.pragma("freelist_count")?) * self.pragma("page_size")?)
     }
 
     /// Size and losses of the history, for the metrics.
@@ -408,19 +452,42 @@ impl History {
     /// # Errors
     /// When the database refuses.
     pub fn figures(&self) -> Result<HistoryFigures, HistoryError> {
-        let bytes = self.bytes().map_err(self.failed())?;
-        Ok(HistoryFigures { bytes, pruned_rows: self.pruned_rows, damaged_rows: self.damaged_rows })
+        let size = |path: &str| std::fs::metadata(path).map_or(0, |file| file.len());
+        let bytes = match self.is_stored() {
+            true => size(&self.path) + size(&format!("{}-wal", self.path)),
+            false => self.used_bytes().map_err(self.failed())?,
+        };
+        Ok(HistoryFigures {
+            bytes,
+            pruned_rows: self.pruned_rows,
+            damaged_rows: self.damaged_rows,
+            unwritten_rows: self.unwritten.lost,
+        })
     }
 }
 
-fn lock(path: &Path) -> Result<File, HistoryError> {
-    let lock_path: PathBuf = path.with_extension("lock");
-    let path = lock_path.display().to_string();
-    let file = File::create(&lock_path).map_err(|source| HistoryError::Io { path: path.clone(), source })?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(HistoryError::InUse { path }),
-        Err(TryLockError::Error(source)) => Err(HistoryError::Io { path, source }),
+/// Keeps other meters out of the directory.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    fn new(path: &Path) -> Result<Lock, HistoryError> {
+        let lock_path: PathBuf = path.with_extension("lock");
+        let path = lock_path.display().to_string();
+        let file =
+            File::create(&lock_path).map_err(|source| HistoryError::Io { path: path.clone(), source })?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock(file)),
+            Err(TryLockError::WouldBlock) => Err(HistoryError::InUse { path }),
+            Err(TryLockError::Error(source)) => Err(HistoryError::Io { path, source }),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that is being started may hold a copy of the descriptor for a moment.
+        let _ = self.0.unlock();
     }
 }
 

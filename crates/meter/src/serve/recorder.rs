@@ -45,7 +45,7 @@ impl Store {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One checkpoint. Minutes that cannot be written stay with the engine's totals, but leave the history.
+    /// One checkpoint. Minutes that cannot be written are tried again with the next one.
     fn checkpoint(&self, meter: &Meter, clock: &Clock) -> Result<(), HistoryError> {
         let mut history = self.lock();
         let minutes = meter.take_minutes();
