@@ -81,10 +81,12 @@ function bars(call: CallReport): HTMLElement | null {
   const scale = 1000 / Math.max(1, Math.max(c[1], s[1]) - low);
   const rect = (className: string, [from, to]: [number, number], y: number) =>
     svg("rect", { class: className, x: (from - low) * scale, y, width: Math.max(1, (to - from) * scale), height: 12, rx: 2 });
-  const contradict = s[0] < c[0] || s[1] > c[1];
-  const remark = contradict
-    ? "By the two hosts' own clocks the server span lies partly outside the client span: the clocks differ."
-    : `By the two hosts' own clocks: ${duration(s[0] - c[0])} before the server's start, ${duration(c[1] - s[1])} after its end. The clocks may differ.`;
+  const oneClock = call.client_host !== undefined && call.client_host === call.server_host;
+  const whose = oneClock ? `By the clock of ${call.client_host}, where both ran` : "By the two hosts' own clocks, which may differ";
+  const outside = s[0] < c[0] || s[1] > c[1];
+  const remark = outside
+    ? `${whose}: the server span lies partly outside the client span.`
+    : `${whose}: ${duration(s[0] - c[0])} before the server's start, ${duration(c[1] - s[1])} after its end.`;
   return el(
     "div",
     { class: "bars" },
