@@ -64,6 +64,7 @@ fn the_figures_are_those_of_the_spans() {
     assert_eq!(first["negative_by_status"]["DEADLINE_EXCEEDED"], 1);
     assert_eq!(first["lost_ns_total"], 1_250_000 + 9_000_000);
     assert_eq!(first["gap"]["max_ns"], 9_000_000);
+    assert_eq!(first["mate_delay"]["count"], 0, "nothing arrives in a file");
     assert_eq!(first["worst"][0]["trace_id"], "0000000000000000a1b2c3d4e5f60718");
     assert_eq!(first["worst"][0]["client_span_id"], "4142434445464748");
     assert_eq!(first["worst"][0]["status"], "UNAVAILABLE");

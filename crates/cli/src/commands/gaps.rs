@@ -12,7 +12,7 @@ use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::ingest::delivery::FileReport;
 use spangap_meter::ingest::file::{Input, Progress, ReadError, read};
 use spangap_meter::query::pairs_report;
-use spangap_meter::report::{PairsReport, Skipped};
+use spangap_meter::report::{PairsReport, Quantiles, Skipped};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -33,7 +33,8 @@ Examples:
 Formats, told by content: OTLP JSON (a document, or one a line), OTLP protobuf (bare, or with
 lengths as the Collector's file exporter writes it), Jaeger JSON as its UI exports it, Zipkin
 JSON v2; each also as .gz or .zst. Spans of one call may stand in different files.
-What cannot be read is skipped, named and counted.";
+What cannot be read is skipped, named and counted.
+A node is k8s.node.name, else host.id, else host.name; the row then says service@node.";
 
 /// Gap of a call: duration of its CLIENT span minus duration of its SERVER span
 #[derive(Args, Debug)]
@@ -120,6 +121,10 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
     let mut report = pairs_report(pairs, &overview, 0, 0);
     let all_pairs = report.pairs.len();
     report.pairs.truncate(args.top.unwrap_or(if args.json { usize::MAX } else { 20 }));
+    for row in &mut report.pairs {
+        // Spans of a file do not arrive one after the other, so there is no time between mates to tell.
+        row.mate_delay = Quantiles::default();
+    }
     report.skipped = reading.skipped.clone();
     if reading.files > 0 || reading.interrupted {
         let mut out = BufWriter::new(io::stdout().lock());
