@@ -17,8 +17,11 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 const EXAMPLES: &str = "\
@@ -62,6 +65,8 @@ pub struct GapsArgs {
 
 /// A file this large takes long enough to show how far it is.
 const PROGRESS_FROM_BYTES: u64 = 64 << 20;
+/// How long the reader may take to notice an interrupt; a read that waits for input does not notice.
+const STOPS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the reading thread and the signal's thread tell.
 enum News {
@@ -107,12 +112,13 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
 
     let (news, told) = channel();
     tell_of_interrupt(news.clone())?;
-    let readers_meter = meter.clone();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (readers_meter, told_to_stop) = (meter.clone(), stop.clone());
     thread::Builder::new()
         .name("reader".into())
-        .spawn(move || read_all(&inputs, &readers_meter, &news))
+        .spawn(move || read_all(&inputs, &readers_meter, &told_to_stop, &news))
         .context("cannot start a thread")?;
-    let reading = follow(&told);
+    let reading = follow(&told, &stop);
     meter.finish();
 
     let overview = meter.overview();
@@ -175,57 +181,67 @@ fn tell_of_interrupt(news: Sender<News>) -> anyhow::Result<()> {
 }
 
 /// Reads the files one after the other; a file's errors do not keep the next from being read.
-fn read_all(inputs: &[Input], meter: &Meter, news: &Sender<News>) {
+fn read_all(inputs: &[Input], meter: &Meter, stop: &AtomicBool, news: &Sender<News>) {
     for input in inputs {
         let bar = ProgressBar::hidden();
         let mut sink = |request: &[u8]| meter.ingest(request, 0).map(|ingested| ingested.spans);
-        let report = read(input, &mut sink, &mut |progress| show(&bar, input, progress));
+        let report = read(input, &mut sink, &mut |progress| {
+            show(&bar, input, progress);
+            if stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
         bar.finish_and_clear();
-        if news.send(News::Read(input.clone(), report)).is_err() {
-            return;
+        // Nobody listens any more when an interrupt was followed by too long a read.
+        if news.send(News::Read(input.clone(), report)).is_err() || stop.load(Relaxed) {
+            break;
         }
     }
     let _ = news.send(News::AllRead);
 }
 
-fn show(bar: &ProgressBar, input: &Input, progress: Progress) -> ControlFlow<()> {
+fn show(bar: &ProgressBar, input: &Input, progress: Progress) {
     let Some(total_bytes) = progress.total_bytes.filter(|total| *total >= PROGRESS_FROM_BYTES) else {
-        return ControlFlow::Continue(());
+        return;
     };
     if bar.length().is_none() && io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(input.name());
         bar.set_length(total_bytes);
+        bar.set_draw_target(ProgressDrawTarget::stderr());
     }
     bar.set_position(progress.bytes);
-    ControlFlow::Continue(())
 }
 
-/// Collects what the threads tell until everything is read or Ctrl-C comes.
-fn follow(told: &Receiver<News>) -> Reading {
+/// Collects what the threads tell until everything is read. After Ctrl-C the reader is told to stop, and
+/// waited for unless its input gives nothing.
+fn follow(told: &Receiver<News>, stop: &AtomicBool) -> Reading {
     let mut reading = Reading::default();
     loop {
-        match told.recv() {
-            Ok(News::Read(_, Ok(report))) => reading.add(report),
-            Ok(News::Read(input, Err(error))) => {
-                let (file, reason) = (input.name(), error.to_string());
-                let reason = reason.strip_prefix(&format!("{file}: ")).unwrap_or(&reason).to_owned();
-                reading.skipped_places += 1;
-                reading.skipped.push(Skipped { file, place: "all of it".into(), reason, spans: None });
-                reading.failed.push(error);
-            }
-            Ok(News::Interrupted) => {
+        let news = match reading.interrupted {
+            false => told.recv().ok(),
+            true => told.recv_timeout(STOPS_WITHIN).ok(),
+        };
+        match news {
+            Some(News::Read(_, Ok(report))) => reading.add(report),
+            Some(News::Read(input, Err(error))) => reading.add_failed(&input, error),
+            Some(News::Interrupted) => {
                 reading.interrupted = true;
-                return reading;
+                stop.store(true, Relaxed);
             }
-            Ok(News::AllRead) | Err(_) => return reading,
+            Some(News::AllRead) | None => return reading,
         }
     }
 }
 
 impl Reading {
+    fn add_failed(&mut self, input: &Input, error: ReadError) {
+        let (file, reason) = (input.name(), error.to_string());
+        let reason = reason.strip_prefix(&format!("{file}: ")).unwrap_or(&reason).to_owned();
+        self.skipped_places += 1;
+        self.skipped.push(Skipped { file, place: "all of it".into(), reason, spans: None });
+        self.failed.push(error);
+    }
+
     fn add(&mut self, report: FileReport) {
         self.files += 1;
         if !self.formats.contains(&report.format) {
