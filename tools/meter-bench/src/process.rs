@@ -13,7 +13,13 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// An API request that takes longer is an error.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// A meter that takes longer to stop is killed, and that is said.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
 
 /// A running meter. Dropping it ends it.
 pub struct MeterProcess {
@@ -156,8 +162,9 @@ impl MeterProcess {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, BenchError> {
         let peer = format!("http://{}{path}", self.http);
-        let body =
-            get(self.http, path).await.map_err(|reason| BenchError::Peer { peer: peer.clone(), reason })?;
+        let answer = tokio::time::timeout(ANSWER_WITHIN, get(self.http, path)).await;
+        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WITHIN:?}")));
+        let body = answer.map_err(|reason| BenchError::Peer { peer: peer.clone(), reason })?;
         serde_json::from_slice(&body).map_err(BenchError::peer(peer))
     }
 }
@@ -167,6 +174,15 @@ impl Drop for MeterProcess {
         if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
+        let asked = Instant::now();
+        while asked.elapsed() < STOP_WITHIN {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                _ => return,
+            }
+        }
+        eprintln!("{} does not stop within {STOP_WITHIN:?} of SIGTERM: killed", self.child.id());
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }

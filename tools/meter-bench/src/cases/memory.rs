@@ -43,7 +43,7 @@ pub async fn run(bench: &Bench, pending: u64) -> Result<Memory, BenchError> {
     let exporter = Exporter::connect(&meter, Wire::GRPC, IN_FLIGHT).await?;
     let sent = exporter.send_all(payloads(&workload, 0..passes, Wire::GRPC), IN_FLIGHT).await?;
     let (resident_bytes, peak_bytes) = meter.resident_bytes()?;
-    let spans = meter.coverage().await?.spans;
+    let spans = meter.pairs().await?.spans;
     if spans.pending != sent.accepted_spans || sent.refused > 0 {
         let reason = format!(
             "holds {} of {} pending spans, evicted {}, refused {} requests",

@@ -43,7 +43,7 @@ pub async fn run(
     let sent = exporter.send_all(measured.into_iter(), IN_FLIGHT).await?;
     let after = meter.cpu_time()?;
 
-    let spans = meter.coverage().await?.spans;
+    let spans = meter.pairs().await?.spans;
     let accepted = warm.accepted_spans + sent.accepted_spans;
     if spans.received != accepted || sent.refused > 0 {
         let reason = format!(
