@@ -3,6 +3,8 @@
 use prost::Message;
 use spangap_model::pair::{KeptSide, WholeSpan};
 use spangap_model::{CallStatus, Histogram, PairStats, WorstCall};
+use std::cell::RefCell;
+use zstd::bulk::{Compressor, Decompressor};
 
 /// Worst calls stored per row; the engine keeps more, so that a retracted one leaves no hole.
 const WORST_STORED: usize = 5;
@@ -73,21 +75,37 @@ struct Side {
     span: Option<Vec<u8>>,
 }
 
+thread_local! {
+    // Making one costs as much as a row.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
 fn compressed(message: &impl Message) -> Vec<u8> {
-    let compress = || -> std::io::Result<Vec<u8>> {
-        let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
-        // So that a flipped bit is noticed and does not read as other figures.
-        compressor.include_checksum(true)?;
-        compressor.compress(&message.encode_to_vec())
+    let plain = message.encode_to_vec();
+    let compress = |compressor: &mut Option<Compressor<'static>>| -> std::io::Result<Vec<u8>> {
+        if compressor.is_none() {
+            let mut new = Compressor::new(ZSTD_LEVEL)?;
+            // So that a flipped bit is noticed and does not read as other figures.
+            new.include_checksum(true)?;
+            *compressor = Some(new);
+        }
+        compressor.as_mut().map_or(Ok(Vec::new()), |compressor| compressor.compress(&plain))
     };
     // Compression into memory does not fail; if it did, the row would read as damaged, and be counted.
-    compress().unwrap_or_default()
+    COMPRESSOR.with_borrow_mut(compress).unwrap_or_default()
 }
 
 fn plain<M: Message + Default>(bytes: &[u8]) -> Option<M> {
     let size = zstd::zstd_safe::get_frame_content_size(bytes).ok()??;
     let size = usize::try_from(size).ok().filter(|size| *size <= MAX_ROW_BYTES)?;
-    M::decode(&zstd::bulk::decompress(bytes, size).ok()?[..]).ok()
+    let plain = DECOMPRESSOR.with_borrow_mut(|decompressor| {
+        if decompressor.is_none() {
+            *decompressor = Decompressor::new().ok();
+        }
+        decompressor.as_mut()?.decompress(bytes, size).ok()
+    });
+    M::decode(&plain?[..]).ok()
 }
 
 /// Everything but the worst calls.
