@@ -147,7 +147,27 @@ fn every_format_tells_the_same_facts() {
         let (facts, report) = read_well(&content(name));
         assert_eq!(facts, expected, "{name}");
         assert_eq!(report.format, format, "{name}");
+        // Whatever it is, it may also be compressed as a whole.
+        if !format.contains(", ") {
+            for (compressed, how) in [(gzip(&content(name)), "gzip"), (zstd(&content(name)), "zstd")] {
+                let (facts, report) = read_well(&compressed);
+                assert_eq!((facts, report.format), (expected.clone(), format!("{format}, {how}")), "{name}");
+            }
+        }
     }
+}
+
+#[test]
+fn a_resource_that_cannot_be_read_does_not_cost_its_spans() {
+    let text = r#"{"resourceSpans":[{"resource":7,"scopeSpans":[{"scope":[],"spans":[{"traceId":"01","spanId":"02"}]}]}]}"#;
+    let (requests, report) = read_bytes(text.as_bytes());
+    let report = report.expect("readable");
+    assert_eq!(
+        (facts(&requests).len(), report.skipped_places, report.skipped_spans),
+        (1, 2, 0),
+        "{report:?}"
+    );
+    assert!(report.skipped[0].reason.contains("expected a Resource"), "{report:?}");
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl Open {
         while let Some(key) = scanner.key(&mut first)? {
             match &*key {
                 "resource" => {
-                    let resource = value::<Option<Json<Resource>>>(scanner.value()?, delivery, None);
+                    let resource = value::<Option<Json<Resource>>>(scanner.value()?, delivery, Some(0));
                     self.spans.resource = resource.flatten().map(|resource| resource.0);
                 }
                 "scopeSpans" | "scope_spans" | "instrumentationLibrarySpans" => {

@@ -118,7 +118,7 @@ pub fn read_from<'a>(
 ) -> Result<FileReport, ReadError> {
     let stored = Cell::new(0);
     let mut on_read = || on_progress(Progress { bytes: stored.get(), total_bytes });
-    let mut reader = BufReader::with_capacity(256 << 10, Counting { reader, count: &stored });
+    let mut reader = BufReader::with_capacity(64 << 10, Counting { reader, count: &stored });
     let start = first_bytes(&mut reader).map_err(|error| ReadError::Io { file: file.clone(), error })?;
     let compression = Compression::detect(&start);
     let reader = compression.open(Box::new(io::Cursor::new(start).chain(reader)));

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::ops::ControlFlow;
 
 /// How much is read at once.
-const CHUNK: usize = 256 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// A place in an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
