@@ -10,12 +10,14 @@ use crate::export::snapshot::{ProcessFigures, Snapshot};
 use crate::history::{HistoryError, Which, by_pair};
 use crate::query::{self, Matches};
 use crate::report::*;
-use axum::extract::{Query, State};
+use axum::extract::{FromRequestParts, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use spangap_model::{PairKey, PairStats, WorstCall};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,6 +50,20 @@ impl From<HistoryError> for Problem {
 }
 
 type Answer<T> = Result<Json<T>, Problem>;
+
+/// What the query string asks for; one that cannot be read is an error in the API's own shape.
+struct Ask<T>(T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Ask<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(asked)) => Ok(Ask(asked)),
+            Err(rejection) => Err(Problem(StatusCode::BAD_REQUEST, rejection.body_text())),
+        }
+    }
+}
 
 /// All routes but the page.
 pub fn router(api: Api) -> Router {
@@ -163,11 +179,13 @@ impl Api {
     }
 
     fn coverage(&self) -> Result<Coverage, HistoryError> {
+        // In a statement of its own: `notes` takes the same lock.
+        let holes = self.store.lock().holes()?;
         Ok(Coverage {
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
             uptime_s: self.clock.now_ms() / 1000,
-            holes: self.store.lock().holes()?,
+            holes,
             notes: self.store.notes(),
             ..query::coverage(&self.meter.overview())
         })
@@ -215,7 +233,7 @@ async fn off_thread<T: Send + 'static>(
     done.unwrap_or_else(|e| Err(Problem(StatusCode::INTERNAL_SERVER_ERROR, format!("the query failed: {e}"))))
 }
 
-async fn pairs(State(api): State<Api>, Query(stretch): Query<Stretch>) -> Answer<PairsReport> {
+async fn pairs(State(api): State<Api>, Ask(stretch): Ask<Stretch>) -> Answer<PairsReport> {
     off_thread(move || {
         let (from_s, to_s) = stretch.seconds(&api.clock)?;
         let pairs = by_pair(api.minutes((from_s, to_s), None, true)?.all);
@@ -226,8 +244,8 @@ async fn pairs(State(api): State<Api>, Query(stretch): Query<Stretch>) -> Answer
 
 async fn pair(
     State(api): State<Api>,
-    Query(stretch): Query<Stretch>,
-    Query(asked): Query<Asked>,
+    Ask(stretch): Ask<Stretch>,
+    Ask(asked): Ask<Asked>,
 ) -> Answer<PairOverTime> {
     off_thread(move || {
         let key = asked.key()?;
@@ -256,8 +274,8 @@ const DEFAULT_LIMIT: usize = 20;
 
 async fn worst(
     State(api): State<Api>,
-    Query(stretch): Query<Stretch>,
-    Query(asked): Query<Asked>,
+    Ask(stretch): Ask<Stretch>,
+    Ask(asked): Ask<Asked>,
 ) -> Answer<WorstReport> {
     off_thread(move || {
         let minutes = api.minutes(stretch.seconds(&api.clock)?, None, true)?.all;
@@ -275,7 +293,7 @@ async fn worst(
     .await
 }
 
-async fn call(State(api): State<Api>, Query(asked): Query<AskedCall>) -> Answer<CallReport> {
+async fn call(State(api): State<Api>, Ask(asked): Ask<AskedCall>) -> Answer<CallReport> {
     off_thread(move || {
         let wrong = |what: &str, digits| {
             Problem(StatusCode::BAD_REQUEST, format!("expected {what}={digits} hex digits"))

@@ -28,7 +28,10 @@ impl Store {
     /// What the reader of the figures should know of the history, in words.
     pub fn notes(&self) -> Vec<String> {
         let history = self.lock();
-        let mut notes = vec![format!("history: {}", self.last_run)];
+        let mut notes = Vec::new();
+        if self.last_run != LastRun::None {
+            notes.push(format!("history: {}", self.last_run));
+        }
         if !history.is_stored() {
             notes.push("history: in memory only, it ends with the process".into());
         }
