@@ -70,6 +70,7 @@ fn a_jaeger_parent_is_a_reference_or_the_old_field() {
     assert_eq!(parent(&references(&[follows.clone(), child.clone()])), (id(7), 1), "CHILD_OF wins");
     assert_eq!(parent(&references(&[elsewhere.clone(), follows])), (id(8), 1), "else FOLLOWS_FROM");
     assert_eq!(parent(&references(&[elsewhere])), (vec![], 1), "another trace has no parent for this one");
+    assert_eq!(parent(r#""references": [{"refType": "CHILD_OF", "spanID": "c"}]"#), (id(12), 0));
     assert_eq!(parent(r#""parentSpanID": "b", "references": null"#), (id(11), 0));
     assert_eq!(parent(r#""parentSpanID": "0""#), (vec![], 0), "zero is no parent");
 }
@@ -79,6 +80,9 @@ fn a_jaeger_process_may_be_embedded_or_missing() {
     let (service, _) = one(r#"{"data": [{"spans": [{"traceID": "1", "spanID": "2", "processID": "",
             "process": {"serviceName": "inside", "tags": []}}], "processes": null}]}"#);
     assert_eq!(service, "inside");
+    let (service, _) = one(r#"{"data": [{"spans": [{"traceID": "1", "spanID": "2", "processID": "p1",
+            "process": {"serviceName": "both"}}], "processes": {"p1": {"serviceName": "both"}}}]}"#);
+    assert_eq!(service, "both");
     let (spans, report) = read(
         r#"{"data": [{"spans": [{"traceID": "1", "spanID": "2", "processID": "p9"}], "processes": {}}]}"#,
     );

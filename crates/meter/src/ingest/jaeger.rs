@@ -54,8 +54,9 @@ struct JaegerSpan<'a> {
 struct Reference<'a> {
     #[serde(rename = "refType", default, borrow)]
     kind: Cow<'a, str>,
-    #[serde(rename = "traceID", alias = "traceId")]
-    trace_id: TraceId,
+    /// Left out by some for the span's own trace.
+    #[serde(rename = "traceID", alias = "traceId", default)]
+    trace_id: Option<TraceId>,
     #[serde(rename = "spanID", alias = "spanId")]
     span_id: SpanId,
 }
@@ -155,7 +156,7 @@ impl Trace {
                     let process = value::<Process<'_>>(scanner.value()?, delivery, Some(0));
                     processes.insert(id, process.map_or_else(Resource::default, resource));
                 }
-                self.processes = Some(processes);
+                self.processes.get_or_insert_default().extend(processes);
             }
             "spans" | "processes" => {}
             _ => scanner.skip()?,
@@ -239,7 +240,9 @@ fn resource(process: Process<'_>) -> Resource {
 fn translate(span: JaegerSpan<'_>) -> Span {
     let mut references = span.references.unwrap_or_default();
     let child_of = |kind: &str| {
-        let is_parent = |r: &Reference<'_>| r.kind == kind && r.trace_id == span.trace_id && r.span_id.0 != 0;
+        let is_parent = |r: &Reference<'_>| {
+            r.kind == kind && r.trace_id.is_none_or(|id| id == span.trace_id) && r.span_id.0 != 0
+        };
         references.iter().position(is_parent)
     };
     let parent = child_of("CHILD_OF").or_else(|| child_of("FOLLOWS_FROM"));
@@ -267,7 +270,7 @@ fn translate(span: JaegerSpan<'_>) -> Span {
         end_time_unix_nano,
         attributes,
         events: span.logs.unwrap_or_default().into_iter().map(event).collect(),
-        links: references.into_iter().map(link).collect(),
+        links: references.into_iter().map(|reference| link(reference, span.trace_id)).collect(),
         flags: span.flags.unwrap_or(0) & 0xff,
         status: status.status(),
         ..Span::default()
@@ -286,11 +289,11 @@ fn event(log: Log<'_>) -> Event {
     event
 }
 
-fn link(reference: Reference<'_>) -> Link {
+fn link(reference: Reference<'_>, own: TraceId) -> Link {
     let attributes: Vec<KeyValue> =
         vec![text_attribute("opentracing.ref_type", reference.kind.to_lowercase())];
     Link {
-        trace_id: reference.trace_id.0.to_be_bytes().into(),
+        trace_id: reference.trace_id.unwrap_or(own).0.to_be_bytes().into(),
         span_id: reference.span_id.0.to_be_bytes().into(),
         attributes,
         ..Link::default()
