@@ -1,5 +1,8 @@
 //! Metric push to a real OTLP/gRPC receiver.
 
+#[path = "otlp_push/collector.rs"]
+mod collector;
+
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -207,14 +210,14 @@ fn check_against(request: &ExportMetricsServiceRequest, snapshot: &Snapshot) {
 #[tokio::test]
 async fn a_receiver_gets_the_same_figures() {
     let (address, mut seen) = serve("127.0.0.1:0", Vec::new());
-    let push = Push::start(
-        settings(address, Duration::from_millis(50)),
-        || snapshot(2),
-        |problem| panic!("{problem}"),
-    );
+    let (notices, mut told) = mpsc::unbounded_channel();
+    let interval = Duration::from_millis(50);
+    let push =
+        Push::start(settings(address, interval), || snapshot(2), move |notice| drop(notices.send(notice)));
     check_against(&next(&mut seen).await.unwrap(), &snapshot(2));
     check_against(&next(&mut seen).await.unwrap(), &snapshot(2));
     push.stop().await;
+    assert_eq!(told.recv().await, None, "nothing to tell of");
 }
 
 #[tokio::test]

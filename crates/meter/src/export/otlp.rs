@@ -200,10 +200,10 @@ impl<S: Fn() -> Snapshot + Send + Sync + 'static, N: Fn(String)> Pusher<S, N> {
 }
 
 fn in_words(status: &Status) -> String {
-    match std::error::Error::source(status) {
-        Some(source) => format!("{:?}: {}: {source}", status.code(), status.message()),
-        None => format!("{:?}: {}", status.code(), status.message()),
-    }
+    let told = format!("{:?}: {}", status.code(), status.message());
+    // The layers between say only "transport error"; the last one says which.
+    let cause = std::iter::successors(std::error::Error::source(status), |error| error.source()).last();
+    cause.map_or(told.clone(), |cause| format!("{told}: {cause}"))
 }
 
 #[cfg(test)]

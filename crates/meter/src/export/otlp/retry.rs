@@ -1,6 +1,7 @@
 //! Which answers of a receiver mean "try again", by the OTLP specification.
 
 use prost::Message;
+use std::error::Error;
 use std::time::Duration;
 use tonic::{Code, Status};
 
@@ -47,28 +48,21 @@ pub enum Retry {
 
 /// Reads an answer.
 pub fn retry(status: &Status) -> Retry {
-    let asked = asked_delay(status.details());
-    match (status.code(), asked) {
-        (
-            Code::Cancelled
-            | Code::DeadlineExceeded
-            | Code::Aborted
-            | Code::OutOfRange
-            | Code::Unavailable
-            | Code::DataLoss,
-            None,
-        ) => Retry::Yes,
+    let passes = match status.code() {
+        Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unavailable
+        | Code::DataLoss => true,
+        // Not an answer: the connection broke.
+        Code::Unknown => status.source().is_some_and(|source| source.is::<tonic::transport::Error>()),
+        _ => false,
+    };
+    match asked_delay(status.details()) {
         // Exhaustion is only known to pass when the receiver says when.
-        (
-            Code::Cancelled
-            | Code::DeadlineExceeded
-            | Code::Aborted
-            | Code::OutOfRange
-            | Code::Unavailable
-            | Code::DataLoss
-            | Code::ResourceExhausted,
-            Some(delay),
-        ) => Retry::After(delay),
+        Some(delay) if passes || status.code() == Code::ResourceExhausted => Retry::After(delay),
+        None if passes => Retry::Yes,
         _ => Retry::No,
     }
 }
@@ -97,6 +91,7 @@ mod tests {
         assert_eq!(retry(&Status::invalid_argument("")), Retry::No);
         assert_eq!(retry(&Status::unauthenticated("")), Retry::No);
         assert_eq!(retry(&Status::resource_exhausted("")), Retry::No);
+        assert_eq!(retry(&Status::unknown("")), Retry::No);
         let half_past_one = Retry::After(Duration::from_millis(1500));
         assert_eq!(retry(&with_delay(Code::ResourceExhausted, 1, 500_000_000)), half_past_one);
         assert_eq!(retry(&with_delay(Code::Unavailable, 1, 500_000_000)), half_past_one);
