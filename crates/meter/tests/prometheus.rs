@@ -198,6 +198,15 @@ fn openmetrics_follows_its_rules() {
 }
 
 #[test]
+fn every_metric_is_documented() {
+    let documented = include_str!("../../../docs/metrics.md");
+    let text = String::from_utf8(encode(&two_pairs(), Format::Text)).unwrap();
+    let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let missing: Vec<&str> = names.filter(|name| !documented.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "not in docs/metrics.md: {missing:?}");
+}
+
+#[test]
 fn protobuf_carries_the_same_figures() {
     let snapshot = two_pairs();
     let bytes = encode(&snapshot, Format::Protobuf);
