@@ -15,6 +15,7 @@ pub struct Cli {
 /// One verb, one file under `commands/`.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
+    Demo(Box<commands::demo::DemoArgs>),
     /// Measure the client-server span gap of every call, always on
     Meter(Box<commands::meter::MeterArgs>),
     /// Read files of spans, and tell where time is lost between client and server

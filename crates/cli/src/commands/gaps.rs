@@ -1,6 +1,6 @@
 //! `spangap gaps`: the meter's analysis over files.
 
-mod table;
+pub mod table;
 
 use super::meter::{By, SizeOrNone};
 use crate::Outcome;

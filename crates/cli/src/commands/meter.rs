@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use spangap_meter::engine::{Meter, Settings};
-use spangap_meter::history::{History, Limits};
+use spangap_meter::export::otlp::PushSettings;
+use spangap_meter::history::{History, LastRun, Limits};
 use spangap_meter::ingest::semconv::RESPONSE_SIZE_ATTRIBUTES;
 use spangap_meter::pairs::{Grouping, PairLimits};
 use spangap_meter::serve::clock::Clock;
@@ -88,6 +89,12 @@ pub struct MeterArgs {
     /// Memory for requests in hand; beyond it senders are told to retry [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     request_budget: Option<Size>,
+    /// Push metrics to this OTLP/gRPC receiver, http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    push_otlp: Option<String>,
+    /// How often metrics are pushed [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    push_interval: Option<Duration>,
 }
 
 /// A size, or no limit.
@@ -167,7 +174,9 @@ impl MeterArgs {
             response_size_attribute,
             by,
             max_request_bytes,
-            request_budget
+            request_budget,
+            push_otlp,
+            push_interval
         )
     }
 
@@ -202,41 +211,78 @@ impl MeterArgs {
         })
     }
 
-    fn serve(&self) -> ServeSettings {
+    fn serve(&self) -> anyhow::Result<ServeSettings> {
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        ServeSettings {
+        let interval = self.push_interval.map_or(std::time::Duration::from_secs(30), Duration::std);
+        let push = self.push_otlp.as_deref().map(|url| PushSettings::new(url, interval)).transpose();
+        Ok(ServeSettings {
             otlp_grpc: self.otlp_grpc.unwrap_or(local(4317)),
             otlp_http: self.otlp_http.unwrap_or(local(4318)),
             http: self.http.unwrap_or(local(7070)),
             max_request_bytes: self.max_request_bytes.map_or(16 << 20, Size::bytes),
             request_budget_bytes: self.request_budget.map_or(64 << 20, Size::bytes),
+            push: push.context("--push-otlp")?,
+        })
+    }
+}
+
+/// A meter with its history open, not yet listening.
+pub struct Service {
+    /// The engine.
+    pub meter: Arc<Meter>,
+    clock: Clock,
+    settings: ServeSettings,
+    history: (History, LastRun),
+    stored: bool,
+}
+
+impl MeterArgs {
+    /// Validates the settings and opens the history.
+    pub fn start(self) -> anyhow::Result<Service> {
+        let args = self.with_file()?;
+        let clock = Clock::start();
+        let meter = Arc::new(Meter::new(args.engine(clock)?));
+        let limits = Limits {
+            max_age_s: args.history_age.map_or(14 * 86_400, |age| age.ns() / 1_000_000_000),
+            max_bytes: args.history_size.map_or(1 << 30, Size::bytes),
+        };
+        let file = args.data.as_deref().map(history_file).transpose()?;
+        let history = History::open(file.as_deref(), limits, clock.unix_s())?;
+        let stored = file.is_some();
+        match stored {
+            true => eprintln!("spangap: history: {}", history.1),
+            false => {
+                eprintln!("spangap: history: in memory only, ends with this process; --data DIR keeps it")
+            }
         }
+        Ok(Service { meter, clock, settings: args.serve()?, history, stored })
+    }
+}
+
+impl Service {
+    /// Serves until `stop` is done. `on_ready` hears the addresses once they are listened on.
+    pub fn run(
+        self,
+        on_ready: impl FnOnce(&Addresses),
+        stop: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let mut stopped = Ok(());
+        runtime.block_on(async {
+            let stop = async { stopped = stop.await };
+            serve(self.meter, self.clock, self.settings, self.history, web::router(), on_ready, stop).await
+        })?;
+        eprintln!("spangap: stopped{}", if self.stored { "; the history is closed" } else { "" });
+        stopped
     }
 }
 
 /// Serves until Ctrl-C or SIGTERM.
 pub fn run(args: MeterArgs) -> anyhow::Result<Outcome> {
-    let args = args.with_file()?;
-    let clock = Clock::start();
-    let meter = Arc::new(Meter::new(args.engine(clock)?));
-    let limits = Limits {
-        max_age_s: args.history_age.map_or(14 * 86_400, |age| age.ns() / 1_000_000_000),
-        max_bytes: args.history_size.map_or(1 << 30, Size::bytes),
-    };
-    let file = args.data.as_deref().map(history_file).transpose()?;
-    let history = History::open(file.as_deref(), limits, clock.unix_s())?;
-    let stored = file.is_some();
-    eprintln!("spangap: history: {}", history.1);
-    if !stored {
-        eprintln!("spangap: history is in memory only and ends with this process; --data DIR keeps it");
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let stop = stop_signal()?;
-        serve(meter, clock, args.serve(), history, web::router(), announce, stop).await?;
-        anyhow::Ok(())
+    args.start()?.run(announce, async {
+        stop_signal()?.await;
+        Ok(())
     })?;
-    eprintln!("spangap: stopped{}", if stored { "; the history is closed" } else { "" });
     Ok(Outcome::Done)
 }
 
@@ -247,7 +293,7 @@ fn history_file(directory: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The readiness lines, on standard output: scripts wait for `ready`.
-fn announce(addresses: &Addresses) {
+pub fn announce(addresses: &Addresses) {
     let mut out = std::io::stdout().lock();
     // Nobody reading standard output is no reason to stop measuring.
     let _ = writeln!(out, "otlp/grpc {}", addresses.otlp_grpc);

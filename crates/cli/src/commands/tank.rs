@@ -1,6 +1,6 @@
 //! `spangap tank`: the ping-pong client.
 
-use super::target::{export_settings, host_port, payload_size, print_line, stop_signal};
+use super::target::{end_with_parent, export_settings, host_port, payload_size, print_line, stop_signal};
 use crate::Outcome;
 use crate::args::{Duration, Size};
 use anyhow::{Context, bail};
@@ -64,6 +64,9 @@ pub struct TankArgs {
     /// Print the result as one JSON document
     #[arg(long)]
     json: bool,
+    /// End with the process that started this one
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,6 +77,7 @@ enum Switch {
 
 /// Calls until the time is over or the user has seen enough.
 pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
+    end_with_parent(args.with_parent)?;
     // One thread makes all calls: between two, a call would wait for the other to wake.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the thread that makes the calls")?;

@@ -45,10 +45,14 @@ pub struct TargetArgs {
     /// Print JSON Lines: {"listening":"HOST:PORT"}, and at the end what was served
     #[arg(long)]
     json: bool,
+    /// End with the process that started this one
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 /// Serves until told to stop.
 pub fn run(args: TargetArgs) -> anyhow::Result<Outcome> {
+    end_with_parent(args.with_parent)?;
     let runtime = match args.threads {
         1 => runtime::Builder::new_current_thread().enable_all().build(),
         threads => runtime::Builder::new_multi_thread().worker_threads(threads.into()).enable_all().build(),
@@ -68,12 +72,38 @@ pub fn run(args: TargetArgs) -> anyhow::Result<Outcome> {
         let address = target.address();
         match json {
             true => print_line(&serde_json::json!({ "listening": address }).to_string())?,
-            false => print_line(&format!("listening on {address}"))?,
+            false => print_line(&Readiness::line(&address))?,
         }
         anyhow::Ok(target.serve(stop, |notice| eprintln!("spangap: {notice}")).await?)
     })?;
     print_line(&if json { serde_json::to_string(&report)? } else { in_words(&report) })?;
     Ok(Outcome::Done)
+}
+
+/// The line that tells where the target listens.
+pub struct Readiness;
+
+impl Readiness {
+    const WORDS: &str = "listening on ";
+
+    fn line(address: &impl std::fmt::Display) -> String {
+        format!("{}{address}", Self::WORDS)
+    }
+
+    /// The address in that line; `None` when it is another line.
+    pub fn address(line: &str) -> Option<String> {
+        line.trim_end().strip_prefix(Self::WORDS).map(String::from)
+    }
+}
+
+/// Has the system end this process when its parent ends, however that happens.
+pub fn end_with_parent(wanted: bool) -> anyhow::Result<()> {
+    if wanted {
+        let signal = Some(rustix::process::Signal::TERM);
+        rustix::process::set_parent_process_death_signal(signal)
+            .context("cannot tie the process to its parent")?;
+    }
+    Ok(())
 }
 
 fn in_words(report: &TargetReport) -> String {

@@ -8,6 +8,7 @@ pub mod otlp;
 pub mod recorder;
 
 use crate::engine::Meter;
+use crate::export::otlp::{Push, PushSettings};
 use crate::history::{History, HistoryError, LastRun};
 use clock::Clock;
 use otlp::Receiver;
@@ -31,6 +32,8 @@ pub struct ServeSettings {
     pub max_request_bytes: u64,
     /// All requests in hand together.
     pub request_budget_bytes: u64,
+    /// Metric push, if wanted.
+    pub push: Option<PushSettings>,
 }
 
 /// Where it really listens (ports 0 resolved).
@@ -94,6 +97,10 @@ pub async fn serve(
     let receiver = Arc::new(receiver);
     let recorder = Recorder::start(meter.clone(), clock, history);
     let api = api::Api::new(meter.clone(), clock, receiver.clone(), recorder.store());
+    let push = settings.push.map(|push| {
+        let source = api.clone();
+        Push::start(push, move || source.snapshot(), |notice| eprintln!("spangap: {notice}"))
+    });
     let (stopping, stopped) = tokio::sync::watch::channel(());
     let receivers = [grpc, http]
         .map(|listener| tokio::spawn(connections::serve(listener, receiver.clone(), stopped.clone())));
@@ -112,6 +119,9 @@ pub async fn serve(
         let _ = receiver.await;
     }
     pages.abort();
+    if let Some(push) = push {
+        push.stop().await;
+    }
     ticker.abort();
     recorder.stop()?;
     Ok(())

@@ -38,7 +38,8 @@ pub fn print(
     print_skipped(out, reading)
 }
 
-fn print_pairs(out: &mut impl Write, pairs: &[PairRow]) -> io::Result<()> {
+/// One row a pair, most time lost first as they come.
+pub fn print_pairs(out: &mut impl Write, pairs: &[PairRow]) -> io::Result<()> {
     let methods = pairs.iter().any(|pair| pair.method.is_some());
     let mut header = vec!["CLIENT", "SERVER"];
     if methods {
