@@ -234,7 +234,7 @@ impl Meter {
         }
         if now_ms >= state.last_sweep_ms + 60_000 {
             state.last_sweep_ms = now_ms;
-            state.offsets.sweep(now_ms);
+            state.offsets.sweep(self.settings.epoch_unix_ms + now_ms);
             drop(state);
             // Nothing refers to an origin longer than the time to live after it was last seen.
             self.origins.sweep(2 * ttl_ms as u64 + 60_000);
@@ -334,8 +334,7 @@ impl State {
         let mut bound_ns = 0;
         if gap_ns.is_some() {
             let known = client.host != NO_NAME && server.host != NO_NAME;
-            let legs =
-                known.then(|| legs(&mut self.offsets, (client.host, server.host), &call, now_ms)).flatten();
+            let legs = known.then(|| legs(&mut self.offsets, (client.host, server.host), &call)).flatten();
             match legs {
                 Some(legs) => {
                     figures.request_leg_ns = Some(legs.request_ns);
@@ -415,10 +414,10 @@ fn client_span_id(span: &SpanFacts) -> [u8; 8] {
     if span.kind == Kind::Client { span.span.to_ne_bytes() } else { span.parent.to_ne_bytes() }
 }
 
-fn legs(offsets: &mut Offsets, hosts: (u32, u32), call: &Joined, now_ms: u64) -> Option<crate::offset::Legs> {
+fn legs(offsets: &mut Offsets, hosts: (u32, u32), call: &Joined) -> Option<crate::offset::Legs> {
     let end = |half: &Half| i64::try_from(half.start_ns.checked_add(half.duration_ns)?).ok();
     let start = |half: &Half| i64::try_from(half.start_ns).ok();
     let d1 = start(&call.server)?.checked_sub(start(&call.client)?)?;
     let d2 = end(&call.client)?.checked_sub(end(&call.server)?)?;
-    offsets.split(hosts, d1, d2, now_ms)
+    offsets.split(hosts, d1, d2, call.client.start_ns / 1_000_000)
 }

@@ -14,6 +14,8 @@ const SLOT_MS: u64 = 15_000;
 const SLOTS: usize = 4;
 /// Below this many calls in the window the interval says more about the calls than about the clocks.
 const MIN_CALLS: u64 = 10;
+/// A host pair without a call for this long, by the clients' clocks, makes room for others.
+const IDLE_MS: u64 = 3_600_000;
 /// Host pairs watched at once.
 const MAX_HOST_PAIRS: usize = 100_000;
 
@@ -56,8 +58,9 @@ pub struct Offsets {
 impl Offsets {
     /// Takes a call between two hosts into account and splits its gap. `None` while too few calls are known,
     /// when they contradict each other (a clock was stepped), or past the limit of host pairs. On one host there
-    /// is one clock, and the legs are exact.
-    pub fn split(&mut self, hosts: (u32, u32), d1: i64, d2: i64, now_ms: u64) -> Option<Legs> {
+    /// is one clock, and the legs are exact. `at_ms` is when the call started by the client's clock, so that
+    /// recorded spans are judged like live ones.
+    pub fn split(&mut self, hosts: (u32, u32), d1: i64, d2: i64, at_ms: u64) -> Option<Legs> {
         let gap = u64::try_from(d1.checked_add(d2)?).ok()?;
         if hosts.0 == hosts.1 {
             let (request_ns, response_ns) = (u64::try_from(d1).ok()?, u64::try_from(d2).ok()?);
@@ -68,14 +71,17 @@ impl Offsets {
         }
         let slots = self.by_hosts.entry(hosts).or_insert([EMPTY; SLOTS]);
         // Epochs start at 1, so that an unused slot is never a recent one.
-        let epoch = now_ms / SLOT_MS + 1;
+        let epoch = at_ms / SLOT_MS + 1;
         let slot = &mut slots[epoch as usize % SLOTS];
-        if slot.epoch != epoch {
+        if slot.epoch < epoch {
             *slot = Slot { epoch, ..EMPTY };
         }
-        slot.calls += 1;
-        slot.min_d1 = slot.min_d1.min(d1);
-        slot.min_d2 = slot.min_d2.min(d2);
+        // A call from before the window, told of late, does not narrow what is known now.
+        if slot.epoch == epoch {
+            slot.calls += 1;
+            slot.min_d1 = slot.min_d1.min(d1);
+            slot.min_d2 = slot.min_d2.min(d2);
+        }
         let (calls, interval) = interval(slots, epoch);
         if calls < MIN_CALLS || interval.high_ns < interval.low_ns {
             return None;
@@ -88,15 +94,15 @@ impl Offsets {
         Some(Legs { request_ns, response_ns, bound_ns: (width - width / 2) as u64 })
     }
 
-    /// Forgets host pairs without a call in the window.
-    pub fn sweep(&mut self, now_ms: u64) {
-        let epoch = now_ms / SLOT_MS + 1;
-        self.by_hosts.retain(|_, slots| slots.iter().any(|s| s.epoch + SLOTS as u64 > epoch));
+    /// Forgets host pairs that have been idle.
+    pub fn sweep(&mut self, now_unix_ms: u64) {
+        let oldest = now_unix_ms.saturating_sub(IDLE_MS) / SLOT_MS + 1;
+        self.by_hosts.retain(|_, slots| slots.iter().any(|s| s.epoch >= oldest));
     }
 }
 
 fn interval(slots: &[Slot; SLOTS], epoch: u64) -> (u64, Interval) {
-    let recent = slots.iter().filter(|s| s.epoch + SLOTS as u64 > epoch && s.calls > 0);
+    let recent = slots.iter().filter(|s| (s.epoch..s.epoch + SLOTS as u64).contains(&epoch) && s.calls > 0);
     let (calls, d1, d2) = recent.fold((0, i64::MAX, i64::MAX), |(calls, d1, d2), s| {
         (calls + s.calls, d1.min(s.min_d1), d2.min(s.min_d2))
     });
@@ -138,6 +144,15 @@ mod tests {
             call(1_000_000, later + 21),
             Some(Legs { request_ns: 1000, response_ns: 1000, bound_ns: 1000 })
         );
+    }
+
+    #[test]
+    fn a_call_told_of_late_changes_nothing() {
+        let mut offsets = Offsets::default();
+        let later = SLOT_MS * SLOTS as u64 * 10;
+        (0..20).for_each(|i| _ = offsets.split((1, 2), 1000, 1000, later + i));
+        assert_eq!(offsets.split((1, 2), 10, 10, 5), None, "nothing is known of its own time");
+        assert_eq!(offsets.split((1, 2), 1000, 1000, later).unwrap().bound_ns, 1000);
     }
 
     #[test]
