@@ -21,7 +21,11 @@ pub fn parse_ns(text: &str) -> Result<u64, String> {
         "m" | "min" => 60e9,
         "h" => 3600e9,
         "d" => 86400e9,
-        _ => return Err(format!("{text:?} is no duration: expected a number and a unit, such as 250us, 10ms, 1m")),
+        _ => {
+            return Err(format!(
+                "{text:?} is no duration: expected a number and a unit, such as 250us, 10ms, 1m"
+            ));
+        }
     };
     let number: f64 =
         number.parse().map_err(|_| format!("{text:?} is no duration: expected a number before {unit:?}"))?;

@@ -325,7 +325,8 @@ impl Histogram {
         let first = i32::try_from(take_varint(input)?).ok()?.checked_sub(1024)?;
         let len = take_varint(input)? as usize;
         // Wider than durations can be, it would be damage, and the next merge would allocate for it.
-        let plausible = len == 0 || (first >= MIN_INDEX && len <= 2048 && first <= MAX_INDEX + 1 - len as i32);
+        let plausible =
+            len == 0 || (first >= MIN_INDEX && len <= 2048 && first <= MAX_INDEX + 1 - len as i32);
         if !plausible || len > input.len() || sum_ns > count as u128 * max_ns as u128 {
             return None;
         }

@@ -30,7 +30,7 @@ const RUNTIME: &[&str] =
 const FILES_AND_SOCKETS: &[&str] =
     &["std::fs", "std::net", "std::os::unix::net", "std::process::Command", "rusqlite", "io::stdin"];
 const CLOCK: &[&str] = &["Instant::now", "SystemTime::now", "thread::sleep"];
-const METER_IO: &[&str] = &["serve/", "history/", "ingest/file.rs", "export/otlp.rs"];
+const METER_IO: &[&str] = &["serve/", "history/", "ingest/file.rs", "export/otlp.rs", "export/otlp/"];
 
 /// Where files, sockets, clocks and the async runtime may be.
 pub const CONFINED: &[Confined] = &[
