@@ -165,7 +165,7 @@ impl Pending {
 
     #[inline]
     fn home(&self, tag: u32) -> usize {
-        (tag as u64 * self.slots.len() as u64 >> 32) as usize
+        ((tag as u64 * self.slots.len() as u64) >> 32) as usize
     }
 
     /// Starts loading the index slot of `key`.
