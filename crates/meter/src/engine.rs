@@ -23,7 +23,7 @@ const ENTRY_AHEAD: usize = 8;
 const EXPIRE_AT_ONCE: usize = 16_384;
 /// After a minute's end plus the time to live nothing of it can change; this much more for late ticks.
 const CLOSE_GRACE_MS: u64 = 2_000;
-/// Closed minutes kept for a collector that is late; beyond this the oldest are dropped.
+/// Closed minutes kept for a recorder that is late; beyond this the oldest are dropped, and counted.
 const CLOSED_KEPT: usize = 8;
 
 /// Validated settings of the engine.
@@ -96,6 +96,8 @@ pub struct Overview {
     pub names_in_other: u64,
     /// Calls of the main distributions whose legs are unknown.
     pub calls_without_legs: u64,
+    /// Minutes that nobody took in time; the totals have them, a history does not.
+    pub minutes_dropped: u64,
 }
 
 /// Statistics of one pair in one minute.
@@ -127,6 +129,7 @@ struct State {
     closed: VecDeque<Minute>,
     calls_in_other: u64,
     calls_without_legs: u64,
+    minutes_dropped: u64,
     /// Bytes of the ring written by certain times, to tell its age.
     ring_marks: VecDeque<(u64, u64)>,
     last_sweep_ms: u64,
@@ -147,6 +150,7 @@ impl Meter {
             closed: VecDeque::new(),
             calls_in_other: 0,
             calls_without_legs: 0,
+            minutes_dropped: 0,
             ring_marks: VecDeque::new(),
             last_sweep_ms: 0,
         };
@@ -229,6 +233,7 @@ impl Meter {
         while let Some(closed) = state.windows.close_before(safe_minute) {
             if state.closed.len() >= CLOSED_KEPT {
                 state.closed.pop_front();
+                state.minutes_dropped += 1;
             }
             state.closed.push_back(closed);
         }
@@ -272,10 +277,6 @@ impl Meter {
     pub fn overview(&self) -> Overview {
         let interned = self.origins.read();
         let state = self.state();
-        let mut mate_delay = Histogram::new();
-        for stats in state.windows.totals() {
-            mate_delay.merge(&stats.mate_delay);
-        }
         let services =
             state.join.services.iter().enumerate().filter(|(_, c)| **c != ServiceCounts::default());
         let services = services.filter_map(|(i, c)| Some((interned.name(i as u32)?.clone(), *c))).collect();
@@ -284,7 +285,7 @@ impl Meter {
             accounting: state.join.accounting,
             malformed: state.join.malformed,
             services,
-            mate_delay,
+            mate_delay: state.windows.mate_delay(),
             pending_bytes: state.join.pending().bytes() as u64,
             pending_bytes_limit: state.join.pending().max_bytes() as u64,
             whole_bytes: state.join.keep().bytes() as u64,
@@ -294,6 +295,7 @@ impl Meter {
             calls_in_other: state.calls_in_other,
             names_in_other: interned.overflowed,
             calls_without_legs: state.calls_without_legs,
+            minutes_dropped: state.minutes_dropped,
         }
     }
 }

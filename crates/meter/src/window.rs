@@ -2,7 +2,7 @@
 //! what is retracted later is taken from where it was put. A minute closes when nothing of it can change
 //! any more; it then goes to the pair's totals and to whoever collects closed minutes.
 
-use spangap_model::{CallStatus, PairStats};
+use spangap_model::{CallStatus, Histogram, PairStats};
 use std::collections::VecDeque;
 
 /// A joined call, as far as statistics go.
@@ -151,6 +151,14 @@ impl Windows {
     /// The open minutes, oldest first.
     pub fn open(&self) -> impl Iterator<Item = &Minute> {
         self.open.iter()
+    }
+
+    /// Arrival distance of mates since the start, all pairs.
+    pub fn mate_delay(&self) -> Histogram {
+        let mut all = Histogram::new();
+        let open = self.open.iter().flat_map(|minute| &minute.pairs);
+        self.totals.iter().chain(open).for_each(|stats| all.merge(&stats.mate_delay));
+        all
     }
 
     /// Everything since the start, of each pair by number.

@@ -1,6 +1,7 @@
 //! The meter's figures for other systems. One [`snapshot::Snapshot`] becomes the metric families of
-//! [`family`], and these become Prometheus text, OpenMetrics, Prometheus protobuf or OTLP.
+//! [`catalog`], and these become Prometheus text, OpenMetrics, Prometheus protobuf or OTLP.
 
+mod catalog;
 mod classic;
 mod exemplar;
 mod family;

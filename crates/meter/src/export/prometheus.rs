@@ -1,6 +1,6 @@
 //! `/metrics`: which format the scraper asked for, and its bytes.
 
-use super::family::families;
+use super::catalog::families;
 use super::snapshot::Snapshot;
 use super::text::Dialect;
 use super::{protobuf, text};

@@ -4,36 +4,21 @@
 //! since the last one. The file is bounded in age and size, oldest minutes first; what was dropped is counted.
 //! A checkpoint that fails is kept in memory, up to a limit, and written with the next one.
 
+mod file;
+mod prune;
 mod row;
 mod unwritten;
 
 use crate::engine::PairMinute;
-use crate::export::snapshot::HistoryFigures;
 use crate::report::Hole;
+use file::{Lock, SCHEMA_VERSION, check_format};
 use row::{decode_stats, decode_worst, encode_stats, encode_worst};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use spangap_model::{Accounting, PairKey, PairStats, WorstCall};
 use std::fmt;
-use std::fs::{File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use unwritten::Unwritten;
-
-/// "spgn": tells the file from other SQLite files.
-const APPLICATION_ID: i32 = 0x7370_676e;
-const SCHEMA_VERSION: i32 = 1;
-const SCHEMA: &str = "
-CREATE TABLE run (
-  run_id INTEGER PRIMARY KEY, started_unix_s INTEGER NOT NULL, checkpoint_unix_s INTEGER NOT NULL,
-  closed INTEGER NOT NULL, spans TEXT NOT NULL);
-CREATE TABLE pair (
-  pair_id INTEGER PRIMARY KEY, client TEXT NOT NULL, server TEXT NOT NULL, method TEXT NOT NULL,
-  UNIQUE (client, server, method));
-CREATE TABLE minute (
-  unix_s INTEGER NOT NULL, pair_id INTEGER NOT NULL, run_id INTEGER NOT NULL,
-  calls INTEGER NOT NULL, stats BLOB NOT NULL, trace_ids BLOB NOT NULL, worst BLOB NOT NULL,
-  PRIMARY KEY (unix_s, pair_id, run_id)) WITHOUT ROWID;
-";
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
@@ -165,16 +150,7 @@ impl History {
         let connection = connection.map_err(failed)?;
         check_format(&connection, &name)?;
         let prepare = || -> rusqlite::Result<(i64, LastRun)> {
-            connection.pragma_update(None, "journal_mode", "WAL")?;
-            connection.pragma_update(None, "synchronous", "NORMAL")?;
-            connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
-            if connection.pragma_query_value(None, "user_version", |r| r.get::<_, i32>(0))? == 0 {
-                connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-                connection.execute_batch("VACUUM")?;
-                connection.execute_batch(SCHEMA)?;
-                connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-                connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-            }
+            file::prepare(&connection)?;
             let last = connection
                 .query_row(
                     "SELECT closed, strftime('%Y-%m-%dT%H:%M:%SZ', checkpoint_unix_s, 'unixepoch') FROM run
@@ -388,122 +364,6 @@ impl History {
             holes.collect()
         };
         find().map_err(self.failed())
-    }
-
-    /// Drops what is too old, then the oldest minutes until the file is below its limit.
-    ///
-    /// # Errors
-    /// When the database refuses.
-    pub fn prune(&mut self, now_unix_s: u64) -> Result<(), HistoryError> {
-        let dropped = self.drop_minutes(now_unix_s).map_err(self.failed())?;
-        self.pruned_rows += dropped;
-        if dropped > 0 {
-            self.shrink().map_err(self.failed())?;
-        }
-        Ok(())
-    }
-
-    /// How many rows were dropped.
-    fn drop_minutes(&self, now_unix_s: u64) -> rusqlite::Result<u64> {
-        let oldest = now_unix_s.saturating_sub(self.limits.max_age_s) as i64;
-        let mut dropped = self.connection.execute("DELETE FROM minute WHERE unix_s < ?1", [oldest])?;
-        while self.used_bytes()? > self.limits.max_bytes {
-            // A tenth of the stored stretch at a time; at least the oldest minute.
-            let some = self.connection.execute(
-                "DELETE FROM minute WHERE unix_s <=
-                   (SELECT min(unix_s) + (max(unix_s) - min(unix_s)) / 10 FROM minute)",
-                [],
-            )?;
-            if some == 0 {
-                break;
-            }
-            dropped += some;
-        }
-        Ok(dropped as u64)
-    }
-
-    /// Forgets the runs and pairs that have no minutes left, and gives free pages back to the file system.
-    fn shrink(&self) -> rusqlite::Result<()> {
-        self.connection.execute(
-            "DELETE FROM run WHERE run_id <> ?1 AND checkpoint_unix_s <
-               (SELECT coalesce(min(unix_s), 0) FROM minute)",
-            [self.run_id],
-        )?;
-        self.connection.execute("DELETE FROM pair WHERE pair_id NOT IN (SELECT pair_id FROM minute)", [])?;
-        // The pragma frees one page each time it is stepped.
-        let mut vacuum = self.connection.prepare("PRAGMA incremental_vacuum")?;
-        let mut pages = vacuum.query([])?;
-        while pages.next()?.is_some() {}
-        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-    }
-
-    fn pragma(&self, name: &str) -> rusqlite::Result<u64> {
-        let value: i64 = self.connection.pragma_query_value(None, name, |row| row.get(0))?;
-        Ok(value.max(0) as u64)
-    }
-
-    /// Bytes of the database in use, without free pages and without the write-ahead log.
-    fn used_bytes(&self) -> rusqlite::Result<u64> {
-        Ok((self.pragma("page_count")? - self.pragma("freelist_count")?) * self.pragma("page_size")?)
-    }
-
-    /// Size and losses of the history, for the metrics.
-    ///
-    /// # Errors
-    /// When the database refuses.
-    pub fn figures(&self) -> Result<HistoryFigures, HistoryError> {
-        let size = |path: &str| std::fs::metadata(path).map_or(0, |file| file.len());
-        let bytes = match self.is_stored() {
-            true => size(&self.path) + size(&format!("{}-wal", self.path)),
-            false => self.used_bytes().map_err(self.failed())?,
-        };
-        Ok(HistoryFigures {
-            bytes,
-            pruned_rows: self.pruned_rows,
-            damaged_rows: self.damaged_rows,
-            unwritten_rows: self.unwritten.lost,
-        })
-    }
-}
-
-/// Keeps other meters out of the directory.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Lock {
-    fn new(path: &Path) -> Result<Lock, HistoryError> {
-        let lock_path: PathBuf = path.with_extension("lock");
-        let path = lock_path.display().to_string();
-        let file =
-            File::create(&lock_path).map_err(|source| HistoryError::Io { path: path.clone(), source })?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lock(file)),
-            Err(TryLockError::WouldBlock) => Err(HistoryError::InUse { path }),
-            Err(TryLockError::Error(source)) => Err(HistoryError::Io { path, source }),
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing is not enough: a process that is being started may hold a copy of the descriptor for a moment.
-        let _ = self.0.unlock();
-    }
-}
-
-fn check_format(connection: &Connection, path: &str) -> Result<(), HistoryError> {
-    let failed = |source| HistoryError::Database { path: path.to_string(), source };
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(failed);
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
-    let foreign = |found| Err(HistoryError::Foreign { path: path.to_string(), found });
-    match (tables, number("application_id")?, number("user_version")?) {
-        (0, _, _) => Ok(()),
-        (_, APPLICATION_ID, version) if version <= SCHEMA_VERSION => Ok(()),
-        (_, APPLICATION_ID, version) => {
-            foreign(format!("written by a newer spangap, schema version {version}"))
-        }
-        _ => foreign("an SQLite file of another program".into()),
     }
 }
 

@@ -181,13 +181,21 @@ impl Api {
     fn coverage(&self) -> Result<Coverage, HistoryError> {
         // In a statement of its own: `notes` takes the same lock.
         let holes = self.store.lock().holes()?;
+        let overview = self.meter.overview();
+        let mut notes = self.store.notes();
+        if overview.minutes_dropped > 0 {
+            notes.push(format!(
+                "history: {} minutes were not written in time and are missing",
+                overview.minutes_dropped
+            ));
+        }
         Ok(Coverage {
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
             uptime_s: self.clock.now_ms() / 1000,
             holes,
-            notes: self.store.notes(),
-            ..query::coverage(&self.meter.overview())
+            notes,
+            ..query::coverage(&overview)
         })
     }
 

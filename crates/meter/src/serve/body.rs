@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Why a request is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -161,8 +162,12 @@ pub async fn read_http(
     Ok(Body { bytes: bytes.freeze(), compressed, _permit: permit })
 }
 
+/// How long the next piece of a body may take: a sender that stalls would hold its share of the budget.
+const STALL: Duration = Duration::from_secs(20);
+
 async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Refusal> {
-    while let Some(frame) = body.frame().await {
+    let stalled = |_| Refusal::Lost(format!("no data for {} s", STALL.as_secs()));
+    while let Some(frame) = tokio::time::timeout(STALL, body.frame()).await.map_err(stalled)? {
         match frame.map_err(|e| Refusal::Lost(e.to_string()))?.into_data() {
             Ok(data) => return Ok(Some(data)),
             Err(_trailers) => continue,

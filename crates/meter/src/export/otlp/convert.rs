@@ -1,7 +1,8 @@
 //! A snapshot as OTLP metrics: cumulative sums, gauges, and exponential histograms of the meter's own buckets.
 
+use crate::export::catalog::families;
 use crate::export::exemplar::Exemplar;
-use crate::export::family::{Family, Kind, Point, Unit, Value, families, seconds};
+use crate::export::family::{Family, Kind, Point, Unit, Value, seconds};
 use crate::export::snapshot::Snapshot;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
