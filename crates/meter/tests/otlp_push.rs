@@ -32,6 +32,9 @@ use tonic::{Request, Response, Status};
 /// Far more than any condition here needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// One distribution of a pair.
+type Part = fn(&PairStats) -> &Histogram;
+
 fn stats(calls: u64) -> PairStats {
     let mut stats = PairStats::default();
     for i in 0..calls {
@@ -169,7 +172,7 @@ fn check_against(request: &ExportMetricsServiceRequest, snapshot: &Snapshot) {
     let metric =
         |name: &str| metrics(request).find(|m| m.name == name).unwrap_or_else(|| panic!("no {name}"));
 
-    let of: [(&str, fn(&PairStats) -> &Histogram); 4] = [
+    let of: [(&str, Part); 4] = [
         ("spangap_gap_seconds", |s| &s.gap),
         ("spangap_client_duration_seconds", |s| &s.client),
         ("spangap_server_duration_seconds", |s| &s.server),

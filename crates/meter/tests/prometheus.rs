@@ -27,6 +27,9 @@ use std::sync::Arc;
 
 const NASTY: &str = "we\"ird\\n\n ünï{}=,#";
 
+/// One distribution of a pair.
+type Part = fn(&PairStats) -> &Histogram;
+
 fn key(client: &str, server: &str, method: Option<&str>) -> PairKey {
     PairKey { client: client.into(), server: server.into(), method: method.map(Into::into) }
 }
@@ -219,7 +222,7 @@ fn protobuf_carries_the_same_figures() {
     }
     let family =
         |name: &str| families.iter().find(|f| f.name() == name).unwrap_or_else(|| panic!("no {name}"));
-    let of: [(&str, fn(&PairStats) -> &Histogram); 6] = [
+    let of: [(&str, Part); 6] = [
         ("spangap_gap_seconds", |s| &s.gap),
         ("spangap_client_duration_seconds", |s| &s.client),
         ("spangap_server_duration_seconds", |s| &s.server),

@@ -1,9 +1,9 @@
 //! The push as the OpenTelemetry Collector's own code reads it.
 
-use super::{settings, snapshot};
+use super::{Part, settings, snapshot};
 use serde_json::Value;
 use spangap_meter::export::otlp::Push;
-use spangap_model::{Histogram, PairStats};
+use spangap_model::Histogram;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -69,7 +69,7 @@ async fn the_collectors_own_code_reads_the_same_figures() {
     assert_eq!(told.recv().await, None, "nothing to tell of");
 
     let expected = snapshot(2);
-    let of: [(&str, fn(&PairStats) -> &Histogram); 4] = [
+    let of: [(&str, Part); 4] = [
         ("spangap_gap_seconds", |s| &s.gap),
         ("spangap_client_duration_seconds", |s| &s.client),
         ("spangap_server_duration_seconds", |s| &s.server),

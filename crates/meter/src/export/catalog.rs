@@ -1,0 +1,350 @@
+//! Every metric of the meter: names, units, labels and values. `docs/metrics.md` lists them for users.
+
+use super::exemplar::{Exemplar, ExemplarCall, calls};
+use super::family::{Family, Kind, Labels, Point, Unit, Value, seconds};
+use super::snapshot::Snapshot;
+use spangap_model::{Histogram, PairKey, PairStats};
+use std::rc::Rc;
+
+/// Collects the families, leaving out those without a point.
+struct Families<'a>(Vec<Family<'a>>);
+
+impl<'a> Families<'a> {
+    fn add(
+        &mut self,
+        kind: Kind,
+        unit: Unit,
+        name: &'static str,
+        help: &'static str,
+        points: Vec<Point<'a>>,
+    ) {
+        if !points.is_empty() {
+            self.0.push(Family { name, help, kind, unit, points });
+        }
+    }
+
+    fn one(&mut self, kind: Kind, unit: Unit, name: &'static str, help: &'static str, value: Value<'a>) {
+        self.add(kind, unit, name, help, vec![Point { labels: Vec::new(), value }]);
+    }
+
+    fn count(&mut self, name: &'static str, help: &'static str, value: u64) {
+        self.one(Kind::Counter, Unit::None, name, help, Value::Count(value));
+    }
+
+    fn bytes(&mut self, name: &'static str, help: &'static str, value: u64) {
+        self.one(Kind::Gauge, Unit::Bytes, name, help, Value::Count(value));
+    }
+
+    fn seconds(&mut self, name: &'static str, help: &'static str, value: f64) {
+        self.one(Kind::Gauge, Unit::Seconds, name, help, Value::Real(value));
+    }
+}
+
+/// Every metric of a snapshot.
+pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
+    let mut families = Families(Vec::new());
+    of_pairs(snapshot, &mut families);
+    of_spans(snapshot, &mut families);
+    of_process(snapshot, &mut families);
+    families.0
+}
+
+/// A pair with what its points share.
+struct Pair<'a> {
+    labels: Labels<'a>,
+    stats: &'a PairStats,
+    calls: Vec<Rc<ExemplarCall<'a>>>,
+}
+
+impl<'a> Pair<'a> {
+    fn new((key, stats): &'a (PairKey, PairStats)) -> Self {
+        let mut labels: Labels = vec![("client", &key.client), ("server", &key.server)];
+        labels.extend(key.method.as_deref().map(|method| ("method", method)));
+        Pair { labels, stats, calls: calls(&stats.worst) }
+    }
+
+    fn point(&self, value: Value<'a>) -> Point<'a> {
+        Point { labels: self.labels.clone(), value }
+    }
+
+    fn distribution(
+        &self,
+        histogram: &'a Histogram,
+        exemplar_ns: Option<fn(&ExemplarCall) -> u64>,
+    ) -> Point<'a> {
+        let exemplar = |value_ns: fn(&ExemplarCall) -> u64| {
+            let of =
+                move |call: &Rc<ExemplarCall<'a>>| Exemplar { value_ns: value_ns(call), call: call.clone() };
+            self.calls.iter().map(of).collect()
+        };
+        let exemplars = exemplar_ns.map(exemplar).unwrap_or_default();
+        self.point(Value::Distribution { histogram, exemplars })
+    }
+}
+
+fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
+    let pairs: Vec<Pair> = snapshot.pairs.iter().map(Pair::new).collect();
+    let mut distribution = |name, help, of: fn(&PairStats) -> &Histogram, exemplar_ns, always: bool| {
+        let shown = pairs.iter().filter(|pair| always || of(pair.stats).count() > 0);
+        let points = shown.map(|pair| pair.distribution(of(pair.stats), exemplar_ns)).collect();
+        families.add(Kind::Histogram, Unit::Seconds, name, help, points);
+    };
+    distribution(
+        "spangap_gap_seconds",
+        "Client span duration minus server span duration of each call.",
+        |stats| &stats.gap,
+        Some(|call| call.call.gap_ns),
+        true,
+    );
+    distribution(
+        "spangap_client_duration_seconds",
+        "Client span duration of the calls in spangap_gap_seconds.",
+        |stats| &stats.client,
+        Some(|call| call.call.client.duration_ns),
+        true,
+    );
+    distribution(
+        "spangap_server_duration_seconds",
+        "Server span duration of the calls in spangap_gap_seconds.",
+        |stats| &stats.server,
+        Some(|call| call.call.server.duration_ns),
+        true,
+    );
+    distribution(
+        "spangap_request_leg_seconds",
+        "Client span start to server span start, by the midpoint of the clock offset interval.",
+        |stats| &stats.request_leg,
+        None,
+        false,
+    );
+    distribution(
+        "spangap_response_leg_seconds",
+        "Server span end to client span end, by the midpoint of the clock offset interval.",
+        |stats| &stats.response_leg,
+        None,
+        false,
+    );
+    distribution(
+        "spangap_mate_delay_seconds",
+        "Time between the arrivals of a call's two spans at the meter.",
+        |stats| &stats.mate_delay,
+        None,
+        true,
+    );
+
+    let with_legs = || pairs.iter().filter(|pair| pair.stats.request_leg.count() > 0);
+    let bound = |pair: &Pair<'a>| pair.point(Value::Real(seconds(pair.stats.leg_bound_max_ns as u128)));
+    families.add(
+        Kind::Gauge,
+        Unit::Seconds,
+        "spangap_leg_bound_seconds",
+        "Each leg since the start is true to within this, because clocks differ.",
+        with_legs().map(bound).collect(),
+    );
+    let mean = |pair: &Pair<'a>| {
+        let sum_s = seconds(pair.stats.leg_bound_sum_ns);
+        pair.point(Value::Real(sum_s / pair.stats.request_leg.count() as f64))
+    };
+    families.add(
+        Kind::Gauge,
+        Unit::Seconds,
+        "spangap_leg_bound_mean_seconds",
+        "Mean over the calls of what their legs are true to within.",
+        with_legs().map(mean).collect(),
+    );
+
+    let negative = pairs.iter().flat_map(|pair| {
+        pair.stats.negative.iter().map(|(status, n)| {
+            let mut point = pair.point(Value::Count(*n));
+            point.labels.push(("status", status.name()));
+            point
+        })
+    });
+    families.add(
+        Kind::Counter,
+        Unit::None,
+        "spangap_negative_calls",
+        "Calls whose server span was the longer one, by client status; in no distribution.",
+        negative.collect(),
+    );
+    let mut calls = |name, help, of: fn(&PairStats) -> u64| {
+        let points = pairs.iter().map(|pair| pair.point(Value::Count(of(pair.stats)))).collect();
+        families.add(Kind::Counter, Unit::None, name, help, points);
+    };
+    calls(
+        "spangap_attempts_over_one_calls",
+        "Calls with more than one server span under the client span: retries and hedges; in no distribution.",
+        |stats| stats.attempts_over_one,
+    );
+    calls(
+        "spangap_excluded_large_calls",
+        "Calls excluded because their response was over the size limit; in no distribution.",
+        |stats| stats.excluded_large,
+    );
+}
+
+fn labelled<'a, const N: usize>(name: &'static str, counts: [(&'static str, u64); N]) -> Vec<Point<'a>> {
+    let point = |(value, n)| Point { labels: vec![(name, value)], value: Value::Count(n) };
+    counts.into_iter().map(point).collect()
+}
+
+fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
+    let overview = &snapshot.overview;
+    let spans = &overview.accounting;
+    families.count("spangap_spans_received", "Spans accepted from exporters.", spans.received);
+    let classes = [
+        ("joined", spans.joined),
+        ("expired_client_only", spans.expired_client_only),
+        ("expired_server_only", spans.expired_server_only),
+        ("evicted", spans.evicted),
+        ("duplicate", spans.duplicate),
+        ("extra_attempts", spans.extra_attempts),
+        ("root", spans.root),
+        ("other_kind", spans.other_kind),
+        ("malformed", spans.malformed),
+    ];
+    families.add(
+        Kind::Counter,
+        Unit::None,
+        "spangap_spans",
+        "Spans by what became of them; with spangap_spans_pending they sum to spangap_spans_received_total.",
+        labelled("class", classes),
+    );
+    families.one(
+        Kind::Gauge,
+        Unit::None,
+        "spangap_spans_pending",
+        "Spans still waiting for their mate.",
+        Value::Count(spans.pending),
+    );
+    let malformed = &overview.malformed;
+    let reasons = [
+        ("bad_id", malformed.bad_id),
+        ("end_before_start", malformed.end_before_start),
+        ("no_time", malformed.no_time),
+        ("too_long", malformed.too_long),
+    ];
+    families.add(
+        Kind::Counter,
+        Unit::None,
+        "spangap_malformed_spans",
+        "Spans that cannot be used, by reason.",
+        labelled("reason", reasons),
+    );
+    let services = overview.services.iter().flat_map(|(service, counts)| {
+        let point = move |(role, outcome, n): (&'static str, &'static str, u64)| Point {
+            labels: vec![("service", &**service), ("role", role), ("outcome", outcome)],
+            value: Value::Count(n),
+        };
+        [
+            ("client", "joined", counts.client_joined),
+            ("client", "unmatched", counts.client_unmatched),
+            ("server", "joined", counts.server_joined),
+            ("server", "unmatched", counts.server_unmatched),
+        ]
+        .map(point)
+    });
+    families.add(
+        Kind::Counter,
+        Unit::None,
+        "spangap_service_spans",
+        "CLIENT and SERVER spans of a service that found their mate, and that did not in time.",
+        services.collect(),
+    );
+    families.count(
+        "spangap_calls_in_other",
+        "Calls of pairs past the series limit, counted in the pair other.",
+        overview.calls_in_other,
+    );
+    families.count(
+        "spangap_names_in_other",
+        "Resources, methods and service names that found no room and count as other.",
+        overview.names_in_other,
+    );
+    families.count(
+        "spangap_calls_without_legs",
+        "Calls whose legs are unknown: no host name, too few calls, or clocks that contradict.",
+        overview.calls_without_legs,
+    );
+    families.bytes("spangap_pending_bytes", "Memory of the store of pending spans.", overview.pending_bytes);
+    families.bytes(
+        "spangap_pending_bytes_limit",
+        "Limit of spangap_pending_bytes; beyond it the oldest are evicted.",
+        overview.pending_bytes_limit,
+    );
+    families.bytes(
+        "spangap_whole_bytes",
+        "Memory of the whole spans held for the worst calls.",
+        overview.whole_bytes,
+    );
+    if let Some(horizon_ms) = overview.whole_span_horizon_ms {
+        families.seconds(
+            "spangap_whole_span_horizon_seconds",
+            "Age of the oldest whole span held; a mate that comes later finds no attributes.",
+            horizon_ms as f64 / 1e3,
+        );
+    }
+}
+
+fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
+    families.count(
+        "spangap_refused_requests",
+        "Requests refused because the meter was overloaded; the sender was told to retry.",
+        snapshot.refused_requests,
+    );
+    families.count(
+        "spangap_invalid_requests",
+        "Requests that could not be decoded.",
+        snapshot.invalid_requests,
+    );
+    if let Some(history) = snapshot.history {
+        families.bytes("spangap_history_bytes", "Size of the stored history on disk.", history.bytes);
+        families.count(
+            "spangap_history_pruned_rows",
+            "Rows removed from the history for age or size.",
+            history.pruned_rows,
+        );
+        families.count(
+            "spangap_history_damaged_rows",
+            "Rows of the history that could not be decoded and were left out.",
+            history.damaged_rows,
+        );
+        families.count(
+            "spangap_history_unwritten_rows",
+            "Rows of the history given up because the database refused them for too long.",
+            history.unwritten_rows,
+        );
+    }
+    let version = Point { labels: vec![("version", snapshot.version)], value: Value::Count(1) };
+    families.add(
+        Kind::Gauge,
+        Unit::None,
+        "spangap_build_info",
+        "Always 1; the version is the label.",
+        vec![version],
+    );
+    families.seconds(
+        "spangap_uptime_seconds",
+        "Time since the counts began.",
+        seconds(snapshot.now_unix_ns.saturating_sub(snapshot.started_unix_ns) as u128),
+    );
+    families.seconds(
+        "process_start_time_seconds",
+        "Unix time at which the counts began.",
+        seconds(snapshot.started_unix_ns as u128),
+    );
+    if let Some(process) = snapshot.process {
+        families.one(
+            Kind::Counter,
+            Unit::Seconds,
+            "process_cpu_seconds",
+            "User and system CPU time of the process.",
+            Value::Real(process.cpu_s),
+        );
+        families.bytes(
+            "process_resident_memory_bytes",
+            "Resident memory of the process.",
+            process.resident_bytes,
+        );
+    }
+}
