@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use spangap_meter_bench::cases::memory::Memory;
-use spangap_meter_bench::cases::overload::Overload;
+use spangap_meter_bench::cases::overload::{OPEN_REQUESTS, Overload};
 use spangap_meter_bench::cases::throughput::Run;
 use spangap_meter_bench::goals::Goal;
 use std::fmt;
@@ -146,9 +146,12 @@ impl fmt::Display for Figures {
         if let Some(o) = &self.overload {
             writeln!(
                 f,
-                "\noverload: offered {:.0} spans/s of {:.0}, accepted {:.0}; {} evicted, {} requests refused",
-                o.offered_spans_per_s,
+                "\noverload: {:.0} spans/s due, twice the {:.0} it takes; {:.0} sent, the rest held back by the sender's \
+                 {} open requests; {:.0} accepted; {} evicted, {} requests refused",
                 o.target_spans_per_s,
+                o.capacity_spans_per_s,
+                o.offered_spans_per_s,
+                OPEN_REQUESTS,
                 o.accepted_spans_per_s,
                 o.evicted_spans,
                 o.refused_requests

@@ -34,6 +34,37 @@ pub struct MeterProcess {
     _data: TempDir,
 }
 
+/// Busy processes; they end when this is dropped.
+pub struct Neighbours(Vec<Child>);
+
+impl Neighbours {
+    /// Starts `count` of them, inheriting the caller's core.
+    ///
+    /// # Errors
+    /// There is no shell.
+    pub fn start(count: usize) -> Result<Neighbours, BenchError> {
+        let mut neighbours = Neighbours(Vec::new());
+        for _ in 0..count {
+            let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+            let failed = |error| BenchError::Program {
+                program: "sh".into(),
+                reason: format!("does not start: {error}"),
+            };
+            neighbours.0.push(child.map_err(failed)?);
+        }
+        Ok(neighbours)
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// CPU time of the two sides of a process in microseconds. The kernel counts it in ticks of 10 ms.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTime {
