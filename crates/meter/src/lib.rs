@@ -12,5 +12,6 @@ pub mod pending;
 mod prefetch;
 pub mod query;
 pub mod report;
+pub mod rpc_status;
 pub mod serve;
 pub mod window;

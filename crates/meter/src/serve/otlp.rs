@@ -8,6 +8,7 @@ use super::body::{Admission, Body, Encoding, Refusal, read_grpc, read_http, with
 use super::clock::Clock;
 use crate::engine::{Ingested, Meter};
 use crate::ingest::otlp_json;
+use crate::rpc_status::RpcStatus;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -21,6 +22,7 @@ use prost::Message;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 const EXPORT_METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 const HTTP_PATH: &str = "/v1/traces";
@@ -30,7 +32,7 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// What a refused sender is asked to wait before it tries again.
-const RETRY_AFTER_S: i64 = 1;
+const RETRY_AFTER_TIME: Duration = Duration::from_secs(1);
 /// Larger bodies are worked on outside the threads that serve other connections.
 const LONG_WORK: usize = 1 << 20;
 
@@ -163,7 +165,7 @@ impl Receiver {
                 };
                 let mut reply = http_error(status, code, &refusal.to_string(), json);
                 if status == StatusCode::SERVICE_UNAVAILABLE {
-                    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+                    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_TIME.as_secs()));
                 }
                 reply
             }
@@ -227,7 +229,7 @@ fn http_ok(message: &ExportTraceServiceResponse, json: bool) -> Reply {
 fn http_error(status: StatusCode, code: i32, message: &str, json: bool) -> Reply {
     match json {
         true => reply(status, JSON, serde_json::json!({"code": code, "message": message}).to_string().into()),
-        false => reply(status, PROTOBUF, Status::new(code, message, false).encode_to_vec().into()),
+        false => reply(status, PROTOBUF, RpcStatus::new(code, message, None).encode_to_vec().into()),
     }
 }
 
@@ -257,7 +259,9 @@ fn grpc_error(code: i32, message: &str, retry: bool) -> Reply {
         headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity,gzip,zstd"));
     }
     if retry
-        && let Ok(value) = HeaderValue::from_str(&base64(&Status::new(code, message, true).encode_to_vec()))
+        && let Ok(value) = HeaderValue::from_str(&base64(
+            &RpcStatus::new(code, message, Some(RETRY_AFTER_TIME)).encode_to_vec(),
+        ))
     {
         headers.insert("grpc-status-details-bin", value);
     }
@@ -283,49 +287,6 @@ fn base64(bytes: &[u8]) -> String {
     };
     // gRPC sends binary headers without padding.
     bytes.chunks(3).map(encode).collect()
-}
-
-/// `google.rpc.Status`, as OTLP/HTTP errors and gRPC details carry it.
-#[derive(Clone, PartialEq, Message)]
-struct Status {
-    #[prost(int32, tag = "1")]
-    code: i32,
-    #[prost(string, tag = "2")]
-    message: String,
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-/// `google.protobuf.Any`
-#[derive(Clone, PartialEq, Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-/// `google.rpc.RetryInfo`
-#[derive(Clone, PartialEq, Message)]
-struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    retry_delay: Option<RetryDelay>,
-}
-
-/// `google.protobuf.Duration`
-#[derive(Clone, PartialEq, Message)]
-struct RetryDelay {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-}
-
-impl Status {
-    fn new(code: i32, message: &str, retry: bool) -> Status {
-        let info = RetryInfo { retry_delay: Some(RetryDelay { seconds: RETRY_AFTER_S }) };
-        let detail =
-            Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
-        Status { code, message: message.into(), details: if retry { vec![detail] } else { Vec::new() } }
-    }
 }
 
 #[cfg(test)]
