@@ -48,6 +48,12 @@ function unmatched(services: ServiceCoverage[]): Finding[] {
       kind === "CLIENT"
         ? `are the services that ${service} calls instrumented, and do they export here?`
         : `are the callers of ${service} instrumented, do they pass the trace context on, and do they export here?`;
+    if (kind === "CLIENT" && joined === 0) {
+      // Calls of databases and caches look like this: they have no spans of their own, and nothing is wrong.
+      const text = `No CLIENT span of ${service} has found its SERVER span (${count(lost)} of ${count(all)}). Of databases and caches none is to be expected; of services: ${ask}`;
+      lacking.push({ lost, finding: { level: "note", text } });
+      return;
+    }
     const share = joined === 0 ? `No ${kind} span of ${service} has found its` : `${percent(lost / all)} of the ${kind} spans of ${service} never found their`;
     lacking.push({ lost, finding: { level: "wrong", text: `${share} ${mate} span (${count(lost)} of ${count(all)}): ${ask}` } });
   };
@@ -171,7 +177,7 @@ export class CoverageView {
     refill(
       this.tiles,
       tile("received", "spans received", shortCount(spans.received), `${count(spans.received)} spans since the meter's start, ${span(c.uptime_s)} ago`, false),
-      tile("match_ratio", "match ratio", percent(c.match_ratio), "share of settled CLIENT and SERVER spans that found their mate", c.match_ratio !== null && 1 - c.match_ratio >= UNMATCHED_SHARE),
+      tile("match_ratio", "match ratio", percent(c.match_ratio), "share of settled CLIENT and SERVER spans that found their mate", unmatched(c.services).some((finding) => finding.level === "wrong")),
       ...CLASSES.map(({ key, label, hint, bad }) => tile(key, label, shortCount(spans[key]), `${count(spans[key])} spans: ${hint}`, bad === true && spans[key] > 0, true)),
       tile("refused_requests", "refused", shortCount(c.refused_requests), "requests refused because the meter was overloaded", c.refused_requests > 0),
       tile("invalid_requests", "undecodable", shortCount(c.invalid_requests), "requests that could not be decoded", c.invalid_requests > 0),

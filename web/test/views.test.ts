@@ -76,6 +76,10 @@ test("what is wrong is said in words", () => {
   const none = coverage({ spans: { received: 40, expired_server_only: 40 }, services: [{ ...service, client_joined: 0, client_unmatched: 0, server_joined: 0, server_unmatched: 40 }] });
   assert.match(said(none), /No SERVER span of cart has found its CLIENT span \(40 of 40\)/);
 
+  const databases = { ...service, client_joined: 0, client_unmatched: 40, server_joined: 0, server_unmatched: 0 };
+  const note = findings(coverage({ spans: { received: 40, expired_client_only: 40 }, services: [databases] }));
+  assert.deepEqual(note.map((finding) => finding.level), ["note"], "calls of databases have no SERVER spans");
+
   assert.match(said(coverage({ spans: { received: 5, evicted: 5 } })), /5 spans were evicted .* --max-pending-bytes/);
   assert.match(said(coverage({ refused_requests: 3 })), /3 requests were refused/);
   assert.match(said(coverage({ invalid_requests: 1 })), /could not be decoded/);

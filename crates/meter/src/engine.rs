@@ -86,7 +86,7 @@ pub struct Overview {
     pub pending_bytes: u64,
     /// Its limit.
     pub pending_bytes_limit: u64,
-    /// Size of the ring of whole spans.
+    /// Bytes of whole spans held in the ring.
     pub whole_bytes: u64,
     /// How long ago the oldest span still in the ring arrived; `None` while the ring has never been full.
     pub whole_span_horizon_ms: Option<u64>,
@@ -288,7 +288,7 @@ impl Meter {
             mate_delay: state.windows.mate_delay(),
             pending_bytes: state.join.pending().bytes() as u64,
             pending_bytes_limit: state.join.pending().max_bytes() as u64,
-            whole_bytes: state.join.keep().bytes() as u64,
+            whole_bytes: state.join.keep().written_bytes().min(state.join.keep().bytes() as u64),
             whole_span_horizon_ms: horizon
                 .filter(|(_, last)| last.0 > state.join.keep().bytes() as u64)
                 .map(|(first, last)| last.1 - first.1),
