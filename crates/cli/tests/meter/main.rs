@@ -1,0 +1,15 @@
+//! `spangap meter` and `spangap demo` as their users meet them: the real binary, real sockets, real senders.
+
+mod api;
+mod client;
+mod demo;
+mod exposition;
+mod grpc;
+mod history;
+mod http;
+mod overload;
+mod process;
+#[path = "../../../meter/tests/prometheus/server.rs"]
+mod prometheus;
+mod sdk;
+mod spans;

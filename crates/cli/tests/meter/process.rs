@@ -1,0 +1,152 @@
+//! The binary as a process: its lines, its addresses, its end.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long any one condition may take; far more than it needs on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks again until there is an answer.
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Lines of a pipe as they come; threads may share it.
+type Lines = Mutex<Receiver<String>>;
+
+/// A running process; killed when the test ends before it.
+pub struct Program {
+    child: Child,
+    out: Lines,
+    err: Lines,
+}
+
+/// What a process that has ended left behind.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// The lines of standard output that were not yet taken.
+    pub out: Vec<String>,
+    /// The same of standard error.
+    pub err: Vec<String>,
+}
+
+impl Program {
+    /// Starts `spangap` with these arguments.
+    pub fn start(arguments: &[&str]) -> Program {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_spangap"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let out = lines_of(child.stdout.take().expect("it is piped"));
+        let err = lines_of(child.stderr.take().expect("it is piped"));
+        Program { child, out, err }
+    }
+
+    /// The next line of standard output; `None` at its end.
+    pub fn line(&self) -> Option<String> {
+        next(&self.out)
+    }
+
+    /// The next line of standard error; `None` at its end.
+    pub fn error_line(&self) -> Option<String> {
+        next(&self.err)
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill is there").success());
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> Ended {
+        let out = std::iter::from_fn(|| self.line()).collect();
+        let err = std::iter::from_fn(|| self.error_line()).collect();
+        Ended { code: self.child.wait().expect("it can be waited for").code(), out, err }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Both fail when it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Lines {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        let read = std::io::BufRead::lines(std::io::BufReader::new(pipe));
+        read.map_while(Result::ok).for_each(|line| drop(sender.send(line)));
+    });
+    Mutex::new(lines)
+}
+
+fn next(lines: &Lines) -> Option<String> {
+    match lines.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE) {
+        Ok(line) => Some(line),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => panic!("neither a line nor the end within {PATIENCE:?}"),
+    }
+}
+
+/// Addresses that leave the ports to the system.
+pub const FREE_PORTS: [&str; 6] =
+    ["--otlp-grpc", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+
+/// A meter that is ready.
+pub struct Meter {
+    pub program: Program,
+    pub otlp_grpc: SocketAddr,
+    pub otlp_http: SocketAddr,
+    pub http: SocketAddr,
+}
+
+impl Meter {
+    /// `spangap meter` on free ports.
+    pub fn start(arguments: &[&str]) -> Meter {
+        Meter::ready(Program::start(&[&["meter"], &FREE_PORTS[..], arguments].concat()))
+    }
+
+    /// Waits for the readiness lines of a program that has been started.
+    pub fn ready(program: Program) -> Meter {
+        let mut lines = Vec::new();
+        loop {
+            match program.line() {
+                Some(line) if line == "ready" => break,
+                Some(line) => lines.push(line),
+                None => panic!("ended before it was ready: {:#?}", (lines, program.wait())),
+            }
+        }
+        let address = |name: &str| {
+            let line = lines.iter().find_map(|line| line.strip_prefix(name));
+            let address = line.and_then(|rest| rest.trim_end_matches('/').parse().ok());
+            address.unwrap_or_else(|| panic!("no address after {name:?} in {lines:?}"))
+        };
+        let (otlp_grpc, otlp_http) = (address("otlp/grpc "), address("otlp/http "));
+        let http = address("page http://");
+        Meter { program, otlp_grpc, otlp_http, http }
+    }
+
+    /// Asks it to stop, and waits for that.
+    pub fn stop(self) -> Ended {
+        self.program.signal("TERM");
+        self.program.wait()
+    }
+}
