@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// Runs the meter, and a ping-pong pair that sends it spans, until Ctrl-C
+/// Run the meter with a ping-pong pair that sends it spans, until Ctrl-C
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
