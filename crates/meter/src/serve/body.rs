@@ -138,7 +138,7 @@ pub async fn read_grpc(mut body: Incoming, admission: &Arc<Admission>, limit: u6
 
 /// Reads a plain HTTP body. `declared` is its Content-Length, if there is one.
 pub async fn read_http(
-    mut body: Incoming,
+    body: &mut Incoming,
     declared: Option<u64>,
     compressed: bool,
     admission: &Arc<Admission>,
@@ -151,7 +151,7 @@ pub async fn read_http(
     }
     permit.grow(declared)?;
     let mut bytes = BytesMut::with_capacity(declared as usize);
-    while let Some(data) = next_data(&mut body).await? {
+    while let Some(data) = next_data(body).await? {
         let size = (bytes.len() + data.len()) as u64;
         if size > limit {
             return Err(Refusal::TooLarge { size, limit });
@@ -174,6 +174,24 @@ async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Refusal> {
         }
     }
     Ok(None)
+}
+
+/// Most that is read of a body only to be forgotten.
+const DISCARD: usize = 64 << 20;
+
+/// Reads and forgets what a refused sender is still writing, up to a limit in bytes and in time: a connection that
+/// is closed on unread data is reset, and the reset can overtake the answer that says why.
+pub async fn discard(body: &mut Incoming) {
+    let rest = async {
+        let mut read = 0;
+        while let Ok(Some(data)) = next_data(body).await {
+            read += data.len();
+            if read > DISCARD {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(STALL, rest).await;
 }
 
 /// How a body may be compressed.

@@ -4,14 +4,15 @@
 //! its length is charged to the byte budget before it is read, and the walk takes it from there.
 //! Status codes and retry rules: OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
 
-use super::body::{Admission, Body, Encoding, Refusal, read_grpc, read_http, with_plain};
+use super::body::{Admission, Body, Encoding, Refusal, discard, read_grpc, read_http, with_plain};
 use super::clock::Clock;
 use crate::engine::{Ingested, Meter};
 use crate::ingest::otlp_json;
 use crate::rpc_status::RpcStatus;
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -127,29 +128,39 @@ impl Receiver {
     }
 
     async fn http(&self, request: Request<Incoming>) -> Reply {
+        let (head, mut body) = request.into_parts();
+        let reply = self.http_reply(&head, &mut body).await;
+        // HTTP/2 ends the one stream; and who waits to be told to go on has not sent anything yet.
+        let still_writing = head.version < Version::HTTP_2 && !head.headers.contains_key(EXPECT);
+        if reply.status() != StatusCode::OK && still_writing {
+            discard(&mut body).await;
+        }
+        reply
+    }
+
+    async fn http_reply(&self, request: &Parts, body: &mut Incoming) -> Reply {
         let json =
-            header(request.headers(), CONTENT_TYPE).is_some_and(|kind| essence(kind) == "application/json");
-        if request.uri().path() != HTTP_PATH {
-            let message = format!("{} is not served here: expected {HTTP_PATH}", request.uri().path());
+            header(&request.headers, CONTENT_TYPE).is_some_and(|kind| essence(kind) == "application/json");
+        if request.uri.path() != HTTP_PATH {
+            let message = format!("{} is not served here: expected {HTTP_PATH}", request.uri.path());
             return http_error(StatusCode::NOT_FOUND, 5, &message, json);
         }
-        if request.method() != Method::POST {
+        if request.method != Method::POST {
             let mut reply = http_error(StatusCode::METHOD_NOT_ALLOWED, 12, "expected POST", json);
             reply.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
             return reply;
         }
         let done = async {
-            let kind = header(request.headers(), CONTENT_TYPE).map(essence);
+            let kind = header(&request.headers, CONTENT_TYPE).map(essence);
             if !matches!(kind, Some("application/x-protobuf" | "application/json")) {
                 let kind = kind.unwrap_or("none");
                 return Err(Refusal::Unsupported(format!(
                     "content type {kind:?}: expected application/x-protobuf or application/json"
                 )));
             }
-            let encoding = Encoding::from_name(header(request.headers(), CONTENT_ENCODING))?;
-            let declared = header(request.headers(), CONTENT_LENGTH).and_then(|n| n.parse().ok());
+            let encoding = Encoding::from_name(header(&request.headers, CONTENT_ENCODING))?;
+            let declared = header(&request.headers, CONTENT_LENGTH).and_then(|n| n.parse().ok());
             let compressed = encoding != Encoding::Identity;
-            let body = request.into_body();
             let body = read_http(body, declared, compressed, &self.admission, self.max_request_bytes).await?;
             self.ingest(&body, encoding, json)
         };
