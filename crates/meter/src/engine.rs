@@ -52,7 +52,7 @@ impl Default for Settings {
         Settings {
             join_ttl_ms: Some(15_000),
             max_pending_bytes: 1 << 30,
-            keep_bytes: 32 << 20,
+            keep_bytes: 24 << 20,
             pair_limits: PairLimits { total: 10_000, per_client: 500 },
             grouping: Grouping::Pair,
             exclude_response_over: Some(100 << 10),

@@ -64,7 +64,7 @@ pub struct MeterArgs {
     /// Memory for spans that wait; when it is full the oldest go, counted [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     max_pending_bytes: Option<Size>,
-    /// Memory for whole spans, so that worst calls can be shown with both sides [default: 32MiB]
+    /// Memory for whole spans, so that worst calls can be shown with both sides [default: 24MiB]
     #[arg(long, value_name = "SIZE")]
     keep_bytes: Option<Size>,
     /// Pairs told apart in all; further ones are counted in the pair `other` [default: 10000]
@@ -86,7 +86,7 @@ pub struct MeterArgs {
     /// Largest OTLP request, compressed or not [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     max_request_bytes: Option<Size>,
-    /// Memory for requests in hand; beyond it senders are told to retry [default: 32MiB]
+    /// Memory for requests in hand; beyond it senders are told to retry [default: 48MiB]
     #[arg(long, value_name = "SIZE")]
     request_budget: Option<Size>,
     /// Push metrics to this OTLP/gRPC receiver, http://HOST:PORT
@@ -193,7 +193,7 @@ impl MeterArgs {
         Ok(Settings {
             join_ttl_ms: Some(ttl_ms),
             max_pending_bytes: bytes(self.max_pending_bytes, 1 << 30),
-            keep_bytes: bytes(self.keep_bytes, 32 << 20),
+            keep_bytes: bytes(self.keep_bytes, 24 << 20),
             pair_limits: PairLimits {
                 total: self.max_pairs.unwrap_or(10_000),
                 per_client: self.max_pairs_per_client.unwrap_or(500),
@@ -220,7 +220,7 @@ impl MeterArgs {
             otlp_http: self.otlp_http.unwrap_or(local(4318)),
             http: self.http.unwrap_or(local(7070)),
             max_request_bytes: self.max_request_bytes.map_or(16 << 20, Size::bytes),
-            request_budget_bytes: self.request_budget.map_or(32 << 20, Size::bytes),
+            request_budget_bytes: self.request_budget.map_or(48 << 20, Size::bytes),
             push: push.context("--push-otlp")?,
         })
     }

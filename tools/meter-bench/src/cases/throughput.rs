@@ -8,6 +8,9 @@ use crate::workload::Workload;
 use serde::Serialize;
 use std::sync::Arc;
 
+/// Sixteen requests of an agent, 4 MB each, are more than the default.
+const REQUEST_BUDGET: &str = "--request-budget=128MiB";
+
 /// One run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Run {
@@ -36,7 +39,7 @@ pub async fn run(
     let measured: Vec<Payload> = payloads(workload, 1..1 + passes, wire).collect();
     let bytes: usize = measured.iter().map(|payload| payload.body.len()).sum();
 
-    let meter = bench.start(&[""; 0])?;
+    let meter = bench.start(&[REQUEST_BUDGET])?;
     let exporter = Exporter::connect(&meter, wire, IN_FLIGHT).await?;
     let warm = exporter.send_all(warm_up.into_iter(), IN_FLIGHT).await?;
     let before = meter.cpu_time()?;
