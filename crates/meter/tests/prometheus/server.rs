@@ -72,20 +72,24 @@ impl Prometheus {
             stderr.lines().map_while(Result::ok).for_each(|line| drop(lines.send(line)))
         });
 
-        let mut address = None;
+        let mut address: Option<SocketAddr> = None;
+        let mut ready = false;
         let mut seen = Vec::new();
-        loop {
+        // The two lines are written by two threads, in either order.
+        let address = loop {
+            if let (Some(address), true) = (address, ready) {
+                break address;
+            }
             let line =
                 log.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("prometheus not ready: {e}\n{seen:#?}"));
             let entry: Value = serde_json::from_str(&line).unwrap_or_default();
             match entry["msg"].as_str() {
                 Some("Listening on") => address = entry["address"].as_str().and_then(|a| a.parse().ok()),
-                Some("Server is ready to receive web requests.") => break,
+                Some("Server is ready to receive web requests.") => ready = true,
                 _ => {}
             }
             seen.push(line);
-        }
-        let address = address.unwrap_or_else(|| panic!("no address in the log of prometheus: {seen:#?}"));
+        };
         Prometheus { child, address, _data: data }
     }
 
