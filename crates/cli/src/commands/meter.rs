@@ -86,7 +86,7 @@ pub struct MeterArgs {
     /// Largest OTLP request, compressed or not [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     max_request_bytes: Option<Size>,
-    /// Memory for requests in hand; beyond it senders are told to retry [default: 48MiB]
+    /// Memory for requests in hand; beyond it senders are told to retry [default: 40MiB]
     #[arg(long, value_name = "SIZE")]
     request_budget: Option<Size>,
     /// Push metrics to this OTLP/gRPC receiver, http://HOST:PORT
@@ -220,7 +220,7 @@ impl MeterArgs {
             otlp_http: self.otlp_http.unwrap_or(local(4318)),
             http: self.http.unwrap_or(local(7070)),
             max_request_bytes: self.max_request_bytes.map_or(16 << 20, Size::bytes),
-            request_budget_bytes: self.request_budget.map_or(48 << 20, Size::bytes),
+            request_budget_bytes: self.request_budget.map_or(40 << 20, Size::bytes),
             push: push.context("--push-otlp")?,
         })
     }
