@@ -198,6 +198,36 @@ pub struct SpanCounts {
     pub malformed: u64,
 }
 
+impl SpanCounts {
+    /// The sum of all classes; equal to `received` at any moment.
+    pub fn classified(&self) -> u64 {
+        // Taken apart in full, so that a class added to the shape cannot be forgotten here.
+        let SpanCounts {
+            received: _,
+            joined,
+            pending,
+            expired_client_only,
+            expired_server_only,
+            evicted,
+            duplicate,
+            extra_attempts,
+            root,
+            other_kind,
+            malformed,
+        } = self;
+        joined
+            + pending
+            + expired_client_only
+            + expired_server_only
+            + evicted
+            + duplicate
+            + extra_attempts
+            + root
+            + other_kind
+            + malformed
+    }
+}
+
 impl From<&Accounting> for SpanCounts {
     fn from(a: &Accounting) -> Self {
         SpanCounts {

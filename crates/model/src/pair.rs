@@ -148,7 +148,7 @@ pub struct PairStats {
     pub response_leg: Histogram,
     /// Largest half-width of the clock offset interval among those calls: each leg is true to within this.
     pub leg_bound_max_ns: u64,
-    /// Sum of the half-widths, for their mean over the calls that have legs.
+    /// Sum of the half-widths, for their mean over the calls that have legs; calls retracted since stay in it.
     pub leg_bound_sum_ns: u128,
     /// Time between the arrivals of the two spans, for every joined call; 1 ms resolution.
     pub mate_delay: Histogram,

@@ -110,15 +110,5 @@ impl Meter {
 }
 
 pub fn assert_identity(spans: &SpanCounts) {
-    let classes = spans.joined
-        + spans.pending
-        + spans.expired_client_only
-        + spans.expired_server_only
-        + spans.evicted
-        + spans.duplicate
-        + spans.extra_attempts
-        + spans.root
-        + spans.other_kind
-        + spans.malformed;
-    assert_eq!(classes, spans.received, "{spans:?}");
+    assert_eq!(spans.classified(), spans.received, "{spans:?}");
 }

@@ -3,7 +3,8 @@
 //! A full decode costs several times the join that follows, so only what the join needs is read and every
 //! other field is stepped over. The differential oracle is prost with opentelemetry-proto: whatever prost
 //! accepts, the walk accepts with the same facts; it does not look inside fields it steps over, so it accepts
-//! some messages that prost refuses (such as invalid UTF-8 in an attribute).
+//! some messages that prost refuses (such as invalid UTF-8 in an attribute). One liberty is taken: an attribute is
+//! judged by its first key field, and no known encoder writes two.
 //!
 //! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and `common/v1/common.proto`.
 
@@ -63,7 +64,7 @@ pub enum Kind {
     Server,
 }
 
-/// Spans of one request, and whatever of its attributes the walk was asked for.
+/// The spans of one request.
 #[derive(Default, Debug)]
 pub struct Batch {
     /// In the order of the request.

@@ -1,4 +1,5 @@
-//! The always-on service: OTLP in, API and metrics out. The only runtime code of this crate.
+//! The always-on service: OTLP in, API and metrics out. With the metric push the only code of
+//! this crate that knows an async runtime.
 
 pub mod api;
 pub mod body;

@@ -107,16 +107,7 @@ pub async fn run(
         refused_counted: coverage.refused_requests,
         accepted_spans: all.iter().map(|sent| sent.accepted_spans).sum(),
         received_spans: spans.received,
-        classified_spans: spans.joined
-            + spans.pending
-            + spans.expired_client_only
-            + spans.expired_server_only
-            + spans.evicted
-            + spans.duplicate
-            + spans.extra_attempts
-            + spans.root
-            + spans.other_kind
-            + spans.malformed,
+        classified_spans: spans.classified(),
         evicted_spans: spans.evicted,
         peak_bytes,
         pending_bytes_limit: coverage.pending_bytes_limit,
