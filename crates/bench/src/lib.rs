@@ -3,19 +3,19 @@
 //!
 //! [`schedule`] says when, `pacer` keeps those times, `driver` makes one call, [`report`] says what came of it.
 
-mod clock;
-mod connection;
-mod driver;
-mod pacer;
+pub mod clock;
+pub mod connection;
+pub mod distribution;
+pub mod pacer;
 mod server_span;
-mod slow_log;
+pub mod slow_log;
 mod status;
 mod think;
 
+pub mod contract;
 pub mod otlp;
 pub mod report;
 pub mod schedule;
-pub mod tank;
 pub mod target;
 pub mod trace;
 

@@ -25,6 +25,28 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
+    /// `calls` calls in every `per_ns` nanoseconds.
+    ///
+    /// # Errors
+    /// When either is 0.
+    pub fn new(calls: u64, per_ns: u64) -> Result<Self, ScheduleError> {
+        match (calls, per_ns) {
+            (0, _) => Err(ScheduleError::NoRate),
+            (_, 0) => Err(ScheduleError::NoInterval),
+            (calls, per_ns) => Ok(Schedule { calls, per_ns }),
+        }
+    }
+
+    /// Calls in every [`per_ns`](Self::per_ns).
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Time in nanoseconds for so many calls.
+    pub fn per_ns(&self) -> u64 {
+        self.per_ns
+    }
+
     /// One call every `interval_ns`.
     ///
     /// # Errors

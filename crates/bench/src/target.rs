@@ -2,7 +2,7 @@
 
 use crate::otlp::{ExportError, ExportSettings, Exporter, SpanCounts};
 use crate::ping::ping_server::{Ping, PingServer};
-use crate::ping::{self, PingRequest, PingResponse};
+use crate::ping::{self, PingRequest, PingResponse, UsageRequest, UsageResponse};
 use crate::server_span::{CallCounts, Traced, Tracing};
 use crate::think::Alarm;
 use crate::trace::Ids;
@@ -11,12 +11,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 /// How long the end waits for calls under way.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -186,16 +188,17 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 }
 
 /// The handler.
+#[derive(Clone)]
 struct Answer {
     payload: Bytes,
     think_ns: u64,
-    alarm: Alarm,
+    alarm: Arc<Alarm>,
 }
 
 impl Answer {
     fn new(settings: &TargetSettings) -> io::Result<Self> {
         let payload = vec![0; settings.response_bytes as usize].into();
-        Ok(Answer { payload, think_ns: settings.think_ns, alarm: Alarm::start()? })
+        Ok(Answer { payload, think_ns: settings.think_ns, alarm: Arc::new(Alarm::start()?) })
     }
 
     fn payload(&self, bytes: Option<u64>) -> Result<Bytes, Status> {
@@ -210,10 +213,8 @@ impl Answer {
     }
 }
 
-#[tonic::async_trait]
-impl Ping for Answer {
-    async fn ping(&self, request: Request<PingRequest>) -> Result<Response<PingResponse>, Status> {
-        let request = request.into_inner();
+impl Answer {
+    async fn answer(&self, request: PingRequest) -> Result<PingResponse, Status> {
         let think_ns = request.think_ns.unwrap_or(self.think_ns);
         if think_ns > ping::MAX_THINK_NS {
             let limit = ping::MAX_THINK_NS;
@@ -223,6 +224,31 @@ impl Ping for Answer {
         }
         let payload = self.payload(request.response_bytes)?;
         self.alarm.wait(think_ns).await;
-        Ok(Response::new(PingResponse { payload }))
+        Ok(PingResponse { payload })
+    }
+}
+
+#[tonic::async_trait]
+impl Ping for Answer {
+    type PingStreamStream = Pin<Box<dyn Stream<Item = Result<PingResponse, Status>> + Send>>;
+
+    async fn ping(&self, request: Request<PingRequest>) -> Result<Response<PingResponse>, Status> {
+        self.answer(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn ping_stream(
+        &self,
+        requests: Request<Streaming<PingRequest>>,
+    ) -> Result<Response<Self::PingStreamStream>, Status> {
+        let answer = self.clone();
+        let pongs = requests.into_inner().then(move |request| {
+            let answer = answer.clone();
+            async move { answer.answer(request?).await }
+        });
+        Ok(Response::new(Box::pin(pongs)))
+    }
+
+    async fn usage(&self, _: Request<UsageRequest>) -> Result<Response<UsageResponse>, Status> {
+        Err(Status::unimplemented("usage"))
     }
 }

@@ -20,8 +20,6 @@ pub enum Verb {
     Meter(Box<commands::meter::MeterArgs>),
     /// Read files of spans, and tell where time is lost between client and server
     Gaps(commands::gaps::GapsArgs),
-    /// Call a target at an even pace, and time it
-    Tank(commands::tank::TankArgs),
     /// Serve the ping-pong calls of a tank
     Target(commands::target::TargetArgs),
     /// Print shell completions

@@ -1,0 +1,400 @@
+//! What a client or target program is told, as flags and as values.
+
+use super::flags::{FlagError, Flags};
+use crate::schedule::Schedule;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// An enum whose values have one spelling each: on the command line, in flags, in JSON.
+macro_rules! named {
+    ($(#[$meta:meta])* $name:ident, $what:literal { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$doc])* #[serde(rename = $text)] $variant),+ }
+
+        impl $name {
+            /// All of them, in the order in which they are listed.
+            pub const ALL: &[$name] = &[$($name::$variant),+];
+
+            /// Its one spelling.
+            pub fn name(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                let all = [$($text),+];
+                Self::ALL.iter().copied().find(|value| value.name() == text).ok_or_else(|| {
+                    format!(concat!("{:?} is no ", $what, ": expected {}"), text, all.join(", "))
+                })
+            }
+        }
+    };
+}
+
+named!(
+    /// What makes the calls.
+    Stack, "stack" {
+    /// Length-prefixed frames over TCP: the floor.
+    Raw = "raw",
+    /// tonic.
+    Rust = "rust",
+    /// gRPC C++, a thread per call under way.
+    CppSync = "cpp-sync",
+    /// gRPC C++, completion queues.
+    CppAsync = "cpp-async",
+    /// gRPC C++, callbacks.
+    CppCallback = "cpp-callback",
+    /// grpc-go.
+    Go = "go",
+});
+
+named!(
+    /// What answers them.
+    TargetStack, "target stack" {
+    /// tonic.
+    Rust = "rust",
+    /// Length-prefixed frames over TCP.
+    Raw = "raw",
+    /// gRPC C++.
+    Cpp = "cpp",
+    /// grpc-go.
+    Go = "go",
+});
+
+named!(
+    /// Kind of call.
+    Call, "kind of call" {
+    /// A request and a response.
+    Unary = "unary",
+    /// A ping and a pong inside a bidirectional stream.
+    Stream = "stream",
+});
+
+named!(
+    /// What to do with `TCP_NODELAY`.
+    Nodelay, "setting" {
+    /// Set it: no waiting for acknowledgements.
+    On = "on",
+    /// Clear it: Nagle's algorithm.
+    Off = "off",
+    /// Leave what the library does.
+    Stack = "stack",
+});
+
+named!(
+    /// Calls whose records are written.
+    Records, "choice of records" {
+    /// No call's.
+    None = "none",
+    /// Measured calls over the slow threshold.
+    Slow = "slow",
+    /// Every call's.
+    All = "all",
+});
+
+/// How workers share channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Channels {
+    /// One for all.
+    Shared,
+    /// One each, made with equal arguments.
+    PerWorker,
+    /// One each, made with different arguments.
+    Distinct,
+    /// One each, with a subchannel pool of its own.
+    LocalPool,
+    /// This many, dealt out in turn.
+    Pool(u32),
+}
+
+impl fmt::Display for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Channels::Shared => f.pad("shared"),
+            Channels::PerWorker => f.pad("per-worker"),
+            Channels::Distinct => f.pad("distinct"),
+            Channels::LocalPool => f.pad("local-pool"),
+            Channels::Pool(n) => f.pad(&format!("pool:{n}")),
+        }
+    }
+}
+
+impl FromStr for Channels {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || {
+            format!(
+                "{text:?} is no way to share channels: expected shared, per-worker, distinct, local-pool, pool:N"
+            )
+        };
+        match text {
+            "shared" => Ok(Channels::Shared),
+            "per-worker" => Ok(Channels::PerWorker),
+            "distinct" => Ok(Channels::Distinct),
+            "local-pool" => Ok(Channels::LocalPool),
+            _ => match text.strip_prefix("pool:").map(str::parse) {
+                Some(Ok(n @ 1..=1024)) => Ok(Channels::Pool(n)),
+                Some(_) => Err(format!("{text:?}: expected pool:N with N from 1 to 1024")),
+                None => Err(refused()),
+            },
+        }
+    }
+}
+
+impl Serialize for Channels {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Channels {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Channels {
+    /// How many are made for this many workers.
+    pub fn count(self, workers: u32) -> u32 {
+        match self {
+            Channels::Shared => 1,
+            Channels::PerWorker | Channels::Distinct | Channels::LocalPool => workers,
+            Channels::Pool(n) => n,
+        }
+    }
+}
+
+/// What decides when a call is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// The end of the call before.
+    Closed,
+    /// A schedule, whatever became of the calls before.
+    Open(Schedule),
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pace::Closed => f.write_str("closed"),
+            Pace::Open(schedule) => write!(f, "{}/{}", schedule.calls(), schedule.per_ns()),
+        }
+    }
+}
+
+impl FromStr for Pace {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<u64>().ok();
+        match (text, text.split_once('/').map(|(calls, ns)| (number(calls), number(ns)))) {
+            ("closed", _) => Ok(Pace::Closed),
+            (_, Some((Some(calls), Some(ns)))) => {
+                Schedule::new(calls, ns).map(Pace::Open).map_err(|error| error.to_string())
+            }
+            _ => Err("expected closed, or CALLS/NANOSECONDS".into()),
+        }
+    }
+}
+
+/// What a client program is told. See `clients/CONTRACT.md` for the exact meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ClientSettings {
+    pub stack: Stack,
+    pub target: String,
+    pub call: Call,
+    pub channels: Channels,
+    pub pace: Pace,
+    pub in_flight: u32,
+    pub threads: u32,
+    pub request_bytes: u64,
+    pub response_bytes: Option<u64>,
+    pub think_ns: Option<u64>,
+    pub nodelay: Nodelay,
+    pub split_writes: bool,
+    pub timeout: Duration,
+    pub warmup_ns: u64,
+    /// 0: until stopped.
+    pub duration_ns: u64,
+    /// 0: no limit.
+    pub calls: u64,
+    pub trace: bool,
+    pub records: Records,
+    pub slow_ns: u64,
+    pub record_file: PathBuf,
+}
+
+fn switch(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+fn or_target(value: Option<u64>) -> String {
+    value.map_or_else(|| "target".into(), |value| value.to_string())
+}
+
+impl ClientSettings {
+    /// As the arguments of a program.
+    pub fn to_flags(&self) -> Vec<String> {
+        vec![
+            format!("--stack={}", self.stack),
+            format!("--target={}", self.target),
+            format!("--call={}", self.call),
+            format!("--channels={}", self.channels),
+            format!("--schedule={}", self.pace),
+            format!("--in-flight={}", self.in_flight),
+            format!("--threads={}", self.threads),
+            format!("--request-bytes={}", self.request_bytes),
+            format!("--response-bytes={}", or_target(self.response_bytes)),
+            format!("--think-ns={}", or_target(self.think_ns)),
+            format!("--nodelay={}", self.nodelay),
+            format!("--split-writes={}", switch(self.split_writes)),
+            format!("--timeout-ns={}", self.timeout.as_nanos()),
+            format!("--warmup-ns={}", self.warmup_ns),
+            format!("--duration-ns={}", self.duration_ns),
+            format!("--calls={}", self.calls),
+            format!("--trace={}", switch(self.trace)),
+            format!("--records={}", self.records),
+            format!("--slow-ns={}", self.slow_ns),
+            format!("--record-file={}", self.record_file.display()),
+        ]
+    }
+
+    /// From the arguments of a program.
+    ///
+    /// # Errors
+    /// When a flag is missing, unknown, given twice or cannot be read.
+    pub fn from_flags(arguments: &[String]) -> Result<Self, FlagError> {
+        let mut flags = Flags::parse(arguments)?;
+        let settings = ClientSettings {
+            stack: flags.take("stack")?,
+            target: flags.text("target")?,
+            call: flags.take("call")?,
+            channels: flags.take("channels")?,
+            pace: flags.take("schedule")?,
+            in_flight: flags.take::<std::num::NonZeroU32>("in-flight")?.get(),
+            threads: flags.take::<std::num::NonZeroU32>("threads")?.get(),
+            request_bytes: flags.take("request-bytes")?,
+            response_bytes: flags.number_or_target("response-bytes")?,
+            think_ns: flags.number_or_target("think-ns")?,
+            nodelay: flags.take("nodelay")?,
+            split_writes: flags.switch("split-writes")?,
+            timeout: Duration::from_nanos(flags.take("timeout-ns")?),
+            warmup_ns: flags.take("warmup-ns")?,
+            duration_ns: flags.take("duration-ns")?,
+            calls: flags.take("calls")?,
+            trace: flags.switch("trace")?,
+            records: flags.take("records")?,
+            slow_ns: flags.take("slow-ns")?,
+            record_file: flags.text("record-file")?.into(),
+        };
+        flags.finish()?;
+        Ok(settings)
+    }
+}
+
+/// What a target program is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ServeSettings {
+    pub stack: TargetStack,
+    pub listen: String,
+    pub response_bytes: u64,
+    pub think_ns: u64,
+    /// 0: the library's own.
+    pub max_streams: u32,
+    pub threads: u32,
+    pub nodelay: Nodelay,
+    /// `None` or `All`.
+    pub records: Records,
+    pub record_file: PathBuf,
+}
+
+impl ServeSettings {
+    /// As the arguments of a program.
+    pub fn to_flags(&self) -> Vec<String> {
+        vec![
+            format!("--stack={}", self.stack),
+            format!("--listen={}", self.listen),
+            format!("--response-bytes={}", self.response_bytes),
+            format!("--think-ns={}", self.think_ns),
+            format!("--max-streams={}", self.max_streams),
+            format!("--threads={}", self.threads),
+            format!("--nodelay={}", self.nodelay),
+            format!("--records={}", self.records),
+            format!("--record-file={}", self.record_file.display()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn one_of<T: Copy + fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
+        proptest::sample::select(all)
+    }
+
+    prop_compose! {
+        fn any_settings()(
+            stack in one_of(Stack::ALL), call in one_of(Call::ALL), nodelay in one_of(Nodelay::ALL),
+            records in one_of(Records::ALL), pool in 1u32..=1024, way in 0usize..5,
+            schedule in prop::option::of((1u64..1 << 32, 1u64..1 << 40)),
+            in_flight in 1u32.., threads in 1u32.., sizes in any::<[Option<u64>; 2]>(), numbers in any::<[u64; 6]>(),
+            switches in any::<[bool; 2]>(), target in "[a-z0-9.:=-]{1,20}", file in "[a-z/=. -]{0,20}",
+        ) -> ClientSettings {
+            let ways = [Channels::Shared, Channels::PerWorker, Channels::Distinct, Channels::LocalPool, Channels::Pool(pool)];
+            ClientSettings {
+                stack, target, call, channels: ways[way],
+                pace: schedule.map_or(Pace::Closed, |(calls, ns)| Pace::Open(Schedule::new(calls, ns).unwrap())),
+                in_flight, threads, request_bytes: numbers[0], response_bytes: sizes[0], think_ns: sizes[1], nodelay,
+                split_writes: switches[0], timeout: Duration::from_nanos(numbers[1]), warmup_ns: numbers[2],
+                duration_ns: numbers[3], calls: numbers[4], trace: switches[1], records, slow_ns: numbers[5],
+                record_file: file.into(),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn flags_say_all(settings in any_settings()) {
+            prop_assert_eq!(ClientSettings::from_flags(&settings.to_flags()), Ok(settings));
+        }
+
+        #[test]
+        fn every_flag_is_needed_and_none_more(settings in any_settings(), at in 0usize..20) {
+            let mut flags = settings.to_flags();
+            let doubled = [flags.clone(), vec![flags[at].clone()]].concat();
+            prop_assert!(matches!(ClientSettings::from_flags(&doubled), Err(FlagError::Twice(_))));
+            let more = [flags.clone(), vec!["--colour=red".into()]].concat();
+            prop_assert_eq!(ClientSettings::from_flags(&more), Err(FlagError::Unknown("colour".into())));
+            flags.remove(at);
+            prop_assert!(matches!(ClientSettings::from_flags(&flags), Err(FlagError::Missing(_))));
+        }
+    }
+
+    #[test]
+    fn wrong_values_say_what_was_expected() {
+        for (text, expected) in [("pool:0", "1 to 1024"), ("pool:x", "1 to 1024"), ("own", "per-worker")] {
+            assert!(text.parse::<Channels>().unwrap_err().contains(expected), "{text}");
+        }
+        assert!("tonic".parse::<Stack>().unwrap_err().contains("cpp-async"));
+        assert!(
+            "0/5".parse::<Pace>().is_err()
+                && "5/0".parse::<Pace>().is_err()
+                && "often".parse::<Pace>().is_err()
+        );
+    }
+}
