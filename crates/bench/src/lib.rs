@@ -14,6 +14,7 @@ mod think;
 
 pub mod contract;
 pub mod otlp;
+pub mod programs;
 pub mod report;
 pub mod schedule;
 pub mod target;

@@ -1,0 +1,242 @@
+//! Client and target programs: where they are, and how one is started and ended.
+
+use crate::contract::{Stack, TargetStack};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Variable that names the folder of the programs.
+pub const FOLDER_VARIABLE: &str = "SPANGAP_CLIENTS";
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    spangap: PathBuf,
+    folders: Vec<PathBuf>,
+}
+
+/// A stack whose program is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Stack.
+    pub stack: String,
+    /// Program.
+    pub program: &'static str,
+    /// Where it was looked for.
+    pub folders: Vec<PathBuf>,
+}
+
+impl std::error::Error for Missing {}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folders: Vec<_> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
+        let Missing { stack, program, .. } = self;
+        write!(f, "stack {stack} is not available: no program {program} in {}", folders.join(", "))?;
+        write!(
+            f,
+            " (`make clients` builds it and says what it needs; {FOLDER_VARIABLE} names another folder)"
+        )
+    }
+}
+
+impl Programs {
+    /// Those that belong to the running binary: in the folder that `SPANGAP_CLIENTS` names, else beside the binary.
+    ///
+    /// # Errors
+    /// When the system does not tell where the binary is.
+    pub fn of_this_binary() -> io::Result<Self> {
+        let spangap = std::env::current_exe()?;
+        let folders = match std::env::var_os(FOLDER_VARIABLE) {
+            Some(folder) => vec![folder.into()],
+            None => {
+                let beside = spangap.parent().unwrap_or(Path::new("."));
+                ["clients", "../clients", "../libexec/spangap"].map(|folder| beside.join(folder)).into()
+            }
+        };
+        Ok(Programs { spangap, folders })
+    }
+
+    /// The program that calls with `stack`.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn client(&self, stack: Stack) -> Result<PathBuf, Missing> {
+        match stack {
+            Stack::Raw | Stack::Rust => Ok(self.spangap.clone()),
+            Stack::CppSync | Stack::CppAsync | Stack::CppCallback => self.find(stack.name(), "spangap-cpp"),
+            Stack::Go => self.find(stack.name(), "spangap-go"),
+        }
+    }
+
+    /// The program that serves with `stack`; `rust` and `raw` are served by this binary itself.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn target(&self, stack: TargetStack) -> Result<PathBuf, Missing> {
+        match stack {
+            TargetStack::Raw | TargetStack::Rust => Ok(self.spangap.clone()),
+            TargetStack::Cpp => self.find(stack.name(), "spangap-cpp"),
+            TargetStack::Go => self.find(stack.name(), "spangap-go"),
+        }
+    }
+
+    fn find(&self, stack: &str, program: &'static str) -> Result<PathBuf, Missing> {
+        let found = self.folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file());
+        found.ok_or_else(|| Missing { stack: stack.into(), program, folders: self.folders.clone() })
+    }
+}
+
+/// A program that runs. Dropped, it is killed; nothing stays behind.
+pub struct Running {
+    child: Child,
+    life_line: Option<ChildStdin>,
+    lines: Receiver<io::Result<String>>,
+}
+
+/// What a running program did while it was listened to.
+#[derive(Debug)]
+pub enum Heard {
+    /// A line of its standard output.
+    Line(String),
+    /// Its standard output ended, for the reason given if it did not end well.
+    End(Option<io::Error>),
+    /// Nothing.
+    Silence,
+}
+
+impl Running {
+    /// Starts `program verb flags...` in a process group of its own, so that Ctrl-C reaches only this process. It
+    /// inherits the calling thread's CPU affinity.
+    ///
+    /// # Errors
+    /// When the kernel starts no process or no thread.
+    pub fn start(program: &Path, verb: &str, flags: &[String]) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.arg(verb).args(flags).process_group(0);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let life_line = child.stdin.take();
+        let stdout = child.stdout.take();
+        let (said, lines) = channel();
+        let mut running = Running { child, life_line, lines };
+        let thread = std::thread::Builder::new().name("listener".into()).spawn(move || {
+            let Some(stdout) = stdout else { return };
+            for line in BufReader::new(stdout).lines() {
+                let over = line.is_err();
+                if said.send(line).is_err() || over {
+                    return;
+                }
+            }
+        });
+        match thread {
+            Ok(_) => Ok(running),
+            Err(error) => {
+                running.end_now();
+                Err(error)
+            }
+        }
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the next line, for `patience` at most.
+    pub fn listen(&self, patience: Duration) -> Heard {
+        match self.lines.recv_timeout(patience) {
+            Ok(Ok(line)) => Heard::Line(line),
+            Ok(Err(error)) => Heard::End(Some(error)),
+            Err(RecvTimeoutError::Disconnected) => Heard::End(None),
+            Err(RecvTimeoutError::Timeout) => Heard::Silence,
+        }
+    }
+
+    /// Writes a line to its standard input.
+    ///
+    /// # Errors
+    /// When it does not read any more.
+    pub fn say(&mut self, line: &str) -> io::Result<()> {
+        match &mut self.life_line {
+            Some(life_line) => writeln!(life_line, "{line}"),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    /// Ends its standard input: it is to stop, report and exit.
+    pub fn let_go(&mut self) {
+        self.life_line = None;
+    }
+
+    /// Waits for the end of the process.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.let_go();
+        self.child.wait()
+    }
+
+    /// Kills it if it still runs.
+    pub fn end_now(&mut self) {
+        // Both fail when it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Running {
+        Running::start(Path::new("/bin/sh"), "-c", &[script.into()]).unwrap()
+    }
+
+    fn line(running: &Running) -> String {
+        match running.listen(Duration::from_secs(60)) {
+            Heard::Line(line) => line,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_is_heard_and_told() {
+        let mut running = shell("echo ready; read word; echo \"got $word\"; cat; exit 3");
+        assert_eq!(line(&running), "ready");
+        running.say("go").unwrap();
+        assert_eq!(line(&running), "got go");
+        assert_eq!(running.wait().unwrap().code(), Some(3));
+        assert!(matches!(running.listen(Duration::from_secs(60)), Heard::End(None)));
+    }
+
+    #[test]
+    fn a_program_does_not_outlive_its_owner() {
+        let running = shell("echo $$; exec sleep 1000");
+        let process = format!("/proc/{}", line(&running));
+        drop(running);
+        assert!(!Path::new(&process).exists());
+    }
+
+    #[test]
+    fn a_missing_program_is_told_with_what_to_do() {
+        let folders = vec![PathBuf::from("/nowhere")];
+        let programs = Programs { spangap: "/bin/spangap".into(), folders };
+        assert_eq!(programs.client(Stack::Raw), Ok("/bin/spangap".into()));
+        let missing = programs.client(Stack::CppSync).unwrap_err().to_string();
+        for part in ["cpp-sync", "spangap-cpp", "/nowhere", "make clients"] {
+            assert!(missing.contains(part), "{missing}");
+        }
+        assert!(programs.target(TargetStack::Go).is_err());
+    }
+}
