@@ -2,6 +2,14 @@
 //!
 //! What could not be seen is null, never 0.
 
+pub mod fields;
+#[cfg(test)]
+pub(crate) mod samples;
+mod single;
+pub mod spectrum;
+pub mod sweep;
+pub(crate) mod table;
+
 use crate::contract::{Call, Channels, Nodelay, Stack};
 pub use crate::distribution::{Distribution, Quantiles};
 use crate::otlp::SpanCounts;

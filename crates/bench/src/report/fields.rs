@@ -1,0 +1,141 @@
+//! What a run was asked to do, field by field: what is equal for all runs is said once, what varies heads a group.
+
+use super::{Asked, Run};
+use spangap_model::duration::format_ns;
+
+/// A field of [`Asked`] that is not the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Field {
+    Target,
+    Stack,
+    Call,
+    Channels,
+    Nodelay,
+    SplitWrites,
+    Threads,
+    Cpus,
+    RequestBytes,
+    ResponseBytes,
+    Think,
+    Trace,
+}
+
+impl Field {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Field; 12] = [
+        Field::Target,
+        Field::Stack,
+        Field::Call,
+        Field::Channels,
+        Field::Nodelay,
+        Field::SplitWrites,
+        Field::Threads,
+        Field::Cpus,
+        Field::RequestBytes,
+        Field::ResponseBytes,
+        Field::Think,
+        Field::Trace,
+    ];
+
+    /// As tank's flag is named.
+    pub fn name(self) -> &'static str {
+        match self {
+            Field::Target => "target",
+            Field::Stack => "stack",
+            Field::Call => "call",
+            Field::Channels => "channels",
+            Field::Nodelay => "nodelay",
+            Field::SplitWrites => "split-writes",
+            Field::Threads => "threads",
+            Field::Cpus => "cpus",
+            Field::RequestBytes => "request-bytes",
+            Field::ResponseBytes => "response-bytes",
+            Field::Think => "think",
+            Field::Trace => "trace",
+        }
+    }
+
+    /// Its value as text; equal texts are equal values.
+    pub fn of(self, asked: &Asked) -> String {
+        let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+        let the_targets = || "the target's".to_owned();
+        match self {
+            Field::Target => asked.target.clone(),
+            Field::Stack => asked.stack.to_string(),
+            Field::Call => asked.call.to_string(),
+            Field::Channels => asked.channels.to_string(),
+            Field::Nodelay => asked.nodelay.to_string(),
+            Field::SplitWrites => switch(asked.split_writes),
+            Field::Threads => asked.threads.to_string(),
+            Field::Cpus => asked.cpus.clone().unwrap_or_else(|| "all".into()),
+            Field::RequestBytes => asked.request_bytes.to_string(),
+            Field::ResponseBytes => asked.response_bytes.map_or_else(the_targets, |bytes| bytes.to_string()),
+            Field::Think => asked.think_ns.map_or_else(the_targets, exact_ns),
+            Field::Trace => switch(asked.trace),
+        }
+    }
+
+    /// Fields in which these runs differ.
+    pub fn varying<'a>(runs: impl IntoIterator<Item = &'a Run> + Clone) -> Vec<Field> {
+        let differs = |field: &Field| {
+            let mut values = runs.clone().into_iter().map(|run| field.of(&run.asked));
+            let first = values.next();
+            values.any(|value| Some(value) != first)
+        };
+        Field::ALL.into_iter().filter(differs).collect()
+    }
+}
+
+/// Three digits as elsewhere, unless that would make different values equal.
+fn exact_ns(ns: u64) -> String {
+    let short = format_ns(ns);
+    if spangap_model::duration::parse_ns(&short) == Ok(ns) { short } else { format!("{ns} ns") }
+}
+
+/// The load of a run: the one thing that sweeps vary.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Load {
+    /// Closed loop: calls under way at any time.
+    InFlight(u32),
+    /// Open loop: calls due per second.
+    RatePerS(f64),
+    /// The report does not say.
+    Unknown,
+}
+
+impl Load {
+    /// The load of a run.
+    pub fn of(asked: &Asked) -> Load {
+        match (asked.rate_per_s, asked.inflight) {
+            (Some(rate), _) => Load::RatePerS(rate),
+            (None, Some(n)) => Load::InFlight(n),
+            (None, None) => Load::Unknown,
+        }
+    }
+
+    /// As a number, to be ordered by.
+    pub fn value(self) -> f64 {
+        match self {
+            Load::InFlight(n) => f64::from(n),
+            Load::RatePerS(rate) => rate,
+            Load::Unknown => f64::NAN,
+        }
+    }
+}
+
+impl std::fmt::Display for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Load::InFlight(n) => f.pad(&format!("{n} in flight")),
+            Load::RatePerS(rate) => f.pad(&format!("{}/s", rounded(*rate))),
+            Load::Unknown => f.pad("unknown load"),
+        }
+    }
+}
+
+/// A rate without needless digits: `1000`, `0.5`, `33.33`.
+pub(crate) fn rounded(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

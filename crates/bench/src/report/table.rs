@@ -1,0 +1,534 @@
+//! The report as people read it: one run in full, several as a table.
+
+use super::fields::{Field, Load};
+use super::sweep::{Configuration, Direction, Point, configurations};
+use super::{Noise, Progress, Quantiles, Run, TankReport, single};
+use spangap_model::duration::format_ns;
+use std::fmt::{self, Display, Formatter};
+
+/// Columns of a terminal that the output keeps to.
+const WIDTH: usize = 120;
+
+/// A duration, or `n/a`.
+pub(super) fn time(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "n/a".to_owned(), format_ns)
+}
+
+pub(super) fn or_unknown(count: Option<u64>) -> String {
+    count.map_or_else(|| "an unknown number".to_owned(), |count| count.to_string())
+}
+
+pub(super) fn plural(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+pub(super) fn per_call(total: f64, calls: u64) -> Option<f64> {
+    (calls > 0).then(|| total / calls as f64)
+}
+
+impl Run {
+    /// Latency p50 of the run over that of its raw floor; `None` without a floor or with too few calls.
+    pub fn floor_ratio(&self) -> Option<f64> {
+        let floor = self.floor.as_ref()?.latency.p50_ns.filter(|ns| *ns > 0)?;
+        Some(self.latency.p50_ns? as f64 / floor as f64)
+    }
+}
+
+impl Display for Progress {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let phase = if self.warming_up { " (warm-up)" } else { "" };
+        write!(f, "{:.0} s{phase}: {} OK, {} errors", self.elapsed_s, self.ok, self.errors)?;
+        write!(f, ", p50 {}, max {}", time(self.latency.p50_ns), time(self.latency.max_ns))?;
+        write!(f, ", {} in flight", self.in_flight)
+    }
+}
+
+impl Display for TankReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.runs.as_slice() {
+            [] => writeln!(f, "No run was made.")?,
+            [run] => single::write(f, run)?,
+            runs => write_runs(f, runs)?,
+        }
+        write_noise(f, &self.noise)?;
+        for claim in &self.noise.cannot_claim {
+            write_text(f, "cannot claim", claim)?;
+        }
+        if let Some(spans) = &self.spans {
+            write_text(f, "spans", &spans.to_string())?;
+        }
+        if let Some(log) = &self.slow_log {
+            write!(f, "slow log   {} in {}", plural(log.written, "line"), log.path)?;
+            match log.dropped {
+                0 => writeln!(f)?,
+                dropped => writeln!(f, ", {dropped} lost")?,
+            }
+        }
+        for missing in &self.not_run {
+            write_text(f, "not run", &format!("{}: {}", missing.what, missing.why))?;
+        }
+        for warning in &self.warnings {
+            write_text(f, "warning", warning)?;
+        }
+        write_run_warnings(f, &self.runs)
+    }
+}
+
+/// What varies, and then each configuration's rows.
+fn write_runs(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
+    let varying = Field::varying(runs);
+    let equal = Field::ALL.into_iter().filter(|field| !varying.contains(field));
+    let equal: Vec<String> =
+        equal.map(|field| format!("{} {}", field.name(), field.of(&runs[0].asked))).collect();
+    write_list(f, "all runs", &equal)?;
+    let lengths = |pick: fn(&Run) -> f64| {
+        let (low, high) = min_max(runs.iter().map(pick));
+        if format!("{low:.1}") == format!("{high:.1}") {
+            format!("{low:.1} s")
+        } else {
+            format!("{low:.1} to {high:.1} s")
+        }
+    };
+    writeln!(
+        f,
+        "           {} of {}, after {} of warm-up each",
+        plural(runs.len() as u64, "run"),
+        lengths(|run| run.duration_s),
+        lengths(|run| run.warmup_s)
+    )?;
+    let all = configurations(runs, &varying);
+    for configuration in &all {
+        writeln!(f)?;
+        if !varying.is_empty() {
+            let mut libraries: Vec<&str> = configuration
+                .points
+                .iter()
+                .flat_map(|point| &point.runs)
+                .map(|run| run.library.as_str())
+                .collect();
+            libraries.dedup();
+            let named = varying.iter().zip(&configuration.values);
+            let mut named: Vec<String> =
+                named.map(|(field, value)| format!("{} {value}", field.name())).collect();
+            named.push(format!("({})", libraries.join(", ")));
+            writeln!(f, "{}", named.join("  "))?;
+        }
+        write_configuration(f, configuration)?;
+    }
+    writeln!(
+        f,
+        "\nconn/chan: TCP connections by the kernel's count at the end / channels made; CPU: us per call, client and target;"
+    )?;
+    writeln!(
+        f,
+        "csw: client's context switches per call; floor: p50 over the p50 of raw ping-pong under the same load\n"
+    )
+}
+
+/// A cell's figure of one run; `None` prints as `n/a`.
+type Cell = fn(&Run) -> Option<f64>;
+type Show = fn(f64) -> String;
+
+struct Column {
+    name: &'static str,
+    width: usize,
+    cell: Cell,
+    show: Show,
+}
+
+fn latency(run: &Run, pick: fn(&Quantiles) -> Option<u64>) -> Option<f64> {
+    pick(&run.latency).map(|ns| ns as f64)
+}
+
+const COLUMNS: [Column; 15] = [
+    Column { name: "calls", width: 9, cell: |run| Some(run.calls as f64), show: whole },
+    Column { name: "ok/s", width: 8, cell: |run| Some(run.throughput_per_s), show: short },
+    Column { name: "p50", width: 7, cell: |run| latency(run, |q| q.p50_ns), show: tight },
+    Column { name: "p90", width: 7, cell: |run| latency(run, |q| q.p90_ns), show: tight },
+    Column { name: "p99", width: 7, cell: |run| latency(run, |q| q.p99_ns), show: tight },
+    Column { name: "p99.9", width: 7, cell: |run| latency(run, |q| q.p999_ns), show: tight },
+    Column { name: "p99.99", width: 7, cell: |run| latency(run, |q| q.p9999_ns), show: tight },
+    Column { name: "max", width: 7, cell: |run| latency(run, |q| q.max_ns), show: tight },
+    Column {
+        name: "errors",
+        width: 7,
+        cell: |run| Some(run.calls.saturating_sub(run.ok) as f64),
+        show: whole,
+    },
+    Column { name: "skipped", width: 8, cell: |run| Some(run.skipped_overload as f64), show: whole },
+    Column { name: "conn", width: 5, cell: |run| run.connections.map(|n| n as f64), show: whole },
+    Column { name: "/chan", width: 5, cell: |run| Some(f64::from(run.channels_made)), show: slashed },
+    Column {
+        name: "CPU cl.",
+        width: 8,
+        cell: |run| per_call(run.cpu_client_s * 1e6, run.calls),
+        show: short,
+    },
+    Column {
+        name: "targ",
+        width: 6,
+        cell: |run| run.cpu_target_s.and_then(|s| per_call(s * 1e6, run.calls)),
+        show: short,
+    },
+    Column {
+        name: "csw",
+        width: 5,
+        cell: |run| per_call(run.context_switches as f64, run.calls),
+        show: short,
+    },
+];
+const FLOOR: Column = Column { name: "floor", width: 6, cell: Run::floor_ratio, show: times };
+
+fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn slashed(value: f64) -> String {
+    format!("/{value:.0}")
+}
+
+fn short(value: f64) -> String {
+    match value {
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+fn times(value: f64) -> String {
+    format!("{}x", if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") })
+}
+
+fn tight(ns: f64) -> String {
+    format_ns(ns.round() as u64).replace(' ', "")
+}
+
+fn min_max(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// The middle one; of an even number the mean of the middle two.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+fn write_configuration(f: &mut Formatter<'_>, configuration: &Configuration) -> fmt::Result {
+    let runs = || configuration.points.iter().flat_map(|point| point.runs.iter().copied());
+    let open = runs().any(|run| run.asked.rate_per_s.is_some());
+    let floor = runs().any(|run| run.floor.is_some()).then_some(&FLOOR);
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .chain(floor)
+        // A closed loop skips nothing.
+        .filter(|column| column.name != "skipped" || open)
+        .collect();
+    let labels: Vec<String> = configuration.points.iter().map(|point| label(point)).collect();
+    let first = labels.iter().map(String::len).max().unwrap_or(0).max(9);
+    write!(f, "{:<first$}", if open { "rate/s" } else { "in flight" })?;
+    columns.iter().try_for_each(|column| write!(f, " {:>1$}", column.name, column.width - 1))?;
+    writeln!(f)?;
+    for (point, label) in configuration.points.iter().zip(&labels) {
+        write_rows(f, point, label, first, &columns)?;
+    }
+    write_lateness(f, configuration)?;
+    for run in runs().filter(|run| run.calls > run.ok) {
+        writeln!(f, "errors     {}, run {}:", Load::of(&run.asked), run.repeat + 1)?;
+        single::write_errors(f, run)?;
+    }
+    Ok(())
+}
+
+fn label(point: &Point) -> String {
+    let load = match point.load {
+        Load::InFlight(n) => n.to_string(),
+        Load::RatePerS(rate) => super::fields::rounded(rate),
+        Load::Unknown => "unknown".into(),
+    };
+    match point.direction {
+        Some(Direction::Up) => format!("{load} up"),
+        Some(Direction::Down) => format!("{load} down"),
+        None => load,
+    }
+}
+
+/// One row for one run; for several the median, and below it the smallest and the largest of each figure.
+fn write_rows(
+    f: &mut Formatter<'_>,
+    point: &Point,
+    label: &str,
+    first: usize,
+    columns: &[&Column],
+) -> fmt::Result {
+    let values: Vec<Vec<f64>> = columns
+        .iter()
+        .map(|column| point.runs.iter().filter_map(|run| (column.cell)(run)).collect())
+        .collect();
+    let row = |f: &mut Formatter<'_>, name: &str, pick: &dyn Fn(&[f64]) -> Option<f64>| {
+        write!(f, "{name:<first$}")?;
+        for (column, values) in columns.iter().zip(&values) {
+            // A figure that some of the runs do not have has no median of all.
+            let all = values.len() == point.runs.len();
+            let text = pick(values).filter(|_| all).map_or_else(|| "n/a".to_owned(), column.show);
+            write!(f, " {text:>0$}", column.width - 1)?;
+        }
+        writeln!(f)
+    };
+    row(f, label, &median)?;
+    if point.runs.len() > 1 {
+        row(f, &format!(" min of {}", point.runs.len()), &|values| values.iter().copied().reduce(f64::min))?;
+        row(f, " max", &|values| values.iter().copied().reduce(f64::max))?;
+    }
+    Ok(())
+}
+
+/// How late calls were sent; a line per load, of repetitions the worst.
+fn write_lateness(f: &mut Formatter<'_>, configuration: &Configuration) -> fmt::Result {
+    let mut name = "lateness";
+    for point in &configuration.points {
+        let late: Vec<&Quantiles> = point.runs.iter().filter_map(|run| run.lateness.as_ref()).collect();
+        if late.is_empty() {
+            continue;
+        }
+        let worst = |pick: fn(&Quantiles) -> Option<u64>| {
+            let values: Option<Vec<u64>> = late.iter().map(|quantiles| pick(quantiles)).collect();
+            time(values.and_then(|values| values.into_iter().max()))
+        };
+        let of = if late.len() > 1 { format!(", worst of {} runs", late.len()) } else { String::new() };
+        writeln!(
+            f,
+            "{name:<10} {:<14} p50 {}, p99 {}, p99.9 {}, max {} after the due time{of}",
+            label(point) + ":",
+            worst(|q| q.p50_ns),
+            worst(|q| q.p99_ns),
+            worst(|q| q.p999_ns),
+            worst(|q| q.max_ns)
+        )?;
+        name = "";
+    }
+    Ok(())
+}
+
+fn write_noise(f: &mut Formatter<'_>, noise: &Noise) -> fmt::Result {
+    let timer = &noise.timer_lateness;
+    if timer.max_ns.is_some() {
+        write!(f, "noise      a sleep of 1 ms ends {} late at p50", time(timer.p50_ns))?;
+        write!(f, ", {} at p99, {} at most", time(timer.p99_ns), time(timer.max_ns))?;
+        match noise.timer_slack_ns {
+            Some(slack) => writeln!(f, " (timer slack {})", format_ns(slack))?,
+            None => writeln!(f, " (timer slack unknown)")?,
+        }
+    } else {
+        writeln!(f, "noise      the lateness of timers was not measured")?;
+    }
+    if noise.watched_ns > 0 {
+        write!(
+            f,
+            "           a thread that never sleeps was not running for {}",
+            format_ns(noise.longest_pause_ns)
+        )?;
+        writeln!(f, " at the longest, in {}", format_ns(noise.watched_ns))?;
+    }
+    write!(f, "           reading the clock takes {}", format_ns(noise.clock_read_ns))?;
+    writeln!(
+        f,
+        ", its step is {}; {} for the client",
+        format_ns(noise.clock_step_ns),
+        plural(u64::from(noise.cpus), "CPU")
+    )
+}
+
+/// Warnings of runs; one that several runs share is said once, with all of them.
+fn write_run_warnings(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
+    let varying = Field::varying(runs);
+    let mut told: Vec<(&str, Vec<String>)> = Vec::new();
+    for run in runs {
+        let name = name_of(run, &varying, runs.len() > 1);
+        for warning in run.warnings.iter().chain(&run.client_error) {
+            match told.iter_mut().find(|(known, _)| known == warning) {
+                Some((_, names)) => names.push(name.clone()),
+                None => told.push((warning, vec![name.clone()])),
+            }
+        }
+    }
+    for (warning, names) in told {
+        match names.iter().all(String::is_empty) {
+            true => write_text(f, "warning", warning)?,
+            false if names.len() == runs.len() => {
+                write_text(f, "warning", &format!("{warning} (every run)"))?
+            }
+            false => write_text(f, "warning", &format!("{warning} ({})", names.join("; ")))?,
+        }
+    }
+    Ok(())
+}
+
+/// Tells one run of several from the others.
+pub(crate) fn name_of(run: &Run, varying: &[Field], several: bool) -> String {
+    if !several {
+        return String::new();
+    }
+    let mut parts: Vec<String> = varying.iter().map(|field| field.of(&run.asked)).collect();
+    parts.push(Load::of(&run.asked).to_string());
+    if run.repeat > 0 {
+        parts.push(format!("run {}", run.repeat + 1));
+    }
+    parts.join(", ")
+}
+
+/// `name` in its column, then the text broken at spaces to the width.
+fn write_text(f: &mut Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+    let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    write_words(f, name, &words, " ")
+}
+
+/// The same of parts that are not broken.
+pub(super) fn write_list(f: &mut Formatter<'_>, name: &str, parts: &[String]) -> fmt::Result {
+    write_words(f, name, parts, ", ")
+}
+
+fn write_words(f: &mut Formatter<'_>, name: &str, words: &[String], between: &str) -> fmt::Result {
+    let indent = name.len().max(10) + 1;
+    write!(f, "{name:<0$}", indent)?;
+    let mut at = indent;
+    for (i, word) in words.iter().enumerate() {
+        let length = word.chars().count() + between.len();
+        if i > 0 && at + length > WIDTH {
+            write!(f, "{}\n{:indent$}", between.trim_end(), "")?;
+            at = indent;
+        } else if i > 0 {
+            f.write_str(between)?;
+        }
+        f.write_str(word)?;
+        at += length;
+    }
+    writeln!(f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{open, report, run};
+    use super::*;
+    use crate::contract::{Channels, Stack};
+
+    fn latencies(count: u64, ns: u64) -> Vec<u64> {
+        (0..count).map(|i| ns + i).collect()
+    }
+
+    fn text(runs: Vec<Run>) -> String {
+        let text = report(runs).to_string();
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(longest <= Some(WIDTH), "{longest:?} columns:\n{text}");
+        text
+    }
+
+    /// Words of the first line that starts with these.
+    fn line<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
+        let found = text.lines().find(|line| line.starts_with(start));
+        found.unwrap_or_else(|| panic!("no line starts with {start:?}:\n{text}")).split_whitespace().collect()
+    }
+
+    #[test]
+    fn one_run_in_full() {
+        let mut one = open(run(Stack::CppAsync, Channels::Shared, 4, 0, &latencies(500, 40_000)), 50.0);
+        one.errors.insert("UNAVAILABLE".into(), 3);
+        one.error_reasons.insert("UNAVAILABLE".into(), "connection reset".into());
+        one.calls += 3;
+        one.skipped_overload = 9;
+        one.cpu_target_s = None;
+        one.warnings.push("a warning".into());
+        let text = text(vec![one]);
+        assert_eq!(line(&text, "p99 "), ["p99", "40.5", "us", "40.5", "us", "40.5", "us"]);
+        assert!(line(&text, "p99.9 ").join(" ").ends_with("n/a n/a n/a n/a: needs 1000 calls"), "{text}");
+        for part in [
+            "500 OK (50/s), 3 failed, 9 not made",
+            "UNAVAILABLE 3, the last: connection reset",
+            "CPU n/a",
+            "1 connection at the end by the kernel's count, of 1 channel made",
+            "warning    a warning\n",
+            "cannot claim latency differences",
+            "not run    stack go: no spangap-go",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn several_runs_are_a_table_of_what_varies() {
+        let mut runs = Vec::new();
+        for channels in [Channels::Shared, Channels::Distinct] {
+            for inflight in [1, 64] {
+                runs.push(run(
+                    Stack::CppAsync,
+                    channels,
+                    inflight,
+                    0,
+                    &latencies(20_000, 40_000 * u64::from(inflight)),
+                ));
+            }
+        }
+        runs[3].connections = None;
+        runs[3].warnings.push("nobody looked".into());
+        let text = text(runs);
+        assert!(text.contains("\nchannels shared") && text.contains("\nchannels distinct"), "{text}");
+        assert!(line(&text, "all runs").join(" ").contains("stack cpp-async"), "{text}");
+        let last = text.lines().filter(|line| line.starts_with("64 ")).next_back().unwrap();
+        assert!(last.contains("n/a  /64"), "{last}");
+        assert!(text.contains("warning    nobody looked (distinct, 64 in flight)"), "{text}");
+    }
+
+    #[test]
+    fn repetitions_show_their_median_and_how_far_they_lie_apart() {
+        let runs: Vec<Run> = [3u64, 1, 2]
+            .iter()
+            .zip(0..)
+            .map(|(n, i)| run(Stack::Raw, Channels::Shared, 8, i, &latencies(n * 1_000, 1_000)))
+            .collect();
+        let text = text(runs);
+        assert_eq!(line(&text, "8 ")[1..3], ["2000", "200"]);
+        assert_eq!(line(&text, " min of 3")[3..5], ["1000", "100"]);
+        assert_eq!(line(&text, " max")[1..3], ["3000", "300"]);
+        assert!(!text.contains("n/ax"), "{text}");
+    }
+
+    #[test]
+    fn the_widest_figures_fit() {
+        let mut runs = Vec::new();
+        for (rate, direction) in [(1.0, 0), (123_456.0, 0), (2.0, 0), (1.0, 1)] {
+            let mut one = open(
+                run(
+                    Stack::CppCallback,
+                    Channels::Pool(1024),
+                    64,
+                    direction,
+                    &latencies(20_000, 1_234_567_890),
+                ),
+                rate,
+            );
+            one.calls = 123_456_789;
+            one.ok = one.calls;
+            one.skipped_overload = 1_234_567;
+            one.throughput_per_s = 1_234_567.8;
+            one.floor = Some(super::super::Floor {
+                calls: 1,
+                throughput_per_s: 1.0,
+                latency: one.latency,
+                lateness: None,
+            });
+            runs.push(one);
+        }
+        let text = text(runs);
+        assert!(text.contains("1 up") && text.contains("1 down") && text.contains("1.0x"), "{text}");
+    }
+
+    #[test]
+    fn an_empty_report_says_so() {
+        assert!(text(vec![]).starts_with("No run was made.\n"));
+    }
+}
