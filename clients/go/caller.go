@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"spangap/clients/go/ping"
+)
+
+// load is what all workers of a run have in common. None of it changes while they call.
+type load struct {
+	settings *clientSettings
+	times    timetable
+	calls    context.Context // cancelled when the calls under way have to end
+	channels []*channel
+	payload  []byte
+	recorder *recorder // nil: no records
+}
+
+// caller makes the calls of one worker, one after the other.
+type caller struct {
+	load    *load
+	channel *channel
+	tally   *tally
+	request ping.PingRequest
+	answer  ping.PingResponse
+	options []grpc.CallOption
+	ids     *ids
+	stream  *stream // of PingStream; nil: to be opened
+}
+
+func newCaller(l *load, worker int, t *tally) *caller {
+	c := &caller{
+		load:    l,
+		channel: l.channels[worker%len(l.channels)],
+		tally:   t,
+		options: []grpc.CallOption{grpc.StaticMethod()},
+		ids:     newIDs(),
+	}
+	c.request.Payload = l.payload
+	c.request.ResponseBytes = l.settings.responseBytes
+	c.request.ThinkNs = l.settings.thinkNs
+	return c
+}
+
+// call makes one call and counts it. due is nanoseconds after the start, or negative in a closed loop, where the
+// call is sent at once; sent is a clock reading from just before.
+func (c *caller) call(o *outcome, sent time.Time) {
+	s := c.load.settings
+	var traced record
+	if s.trace {
+		traced.traceID, traced.spanID = c.ids.trace(), c.ids.span()
+	}
+	before := c.channel.current.Load()
+	var err error
+	if s.stream {
+		err = c.exchange(&traced)
+	} else {
+		err = c.unary(&traced)
+	}
+	o.fromSend = time.Since(sent)
+	o.code, o.reason, o.unkept = codes.OK, "", false
+	if err != nil {
+		failure := status.Convert(err)
+		o.code, o.reason = knownCode(failure.Code()), failure.Message()
+	}
+	o.slow = o.fromSend > s.slow
+	if s.records == recordAll || (s.records == recordSlow && o.slow && o.phase == measured) {
+		traced.at, traced.duration, traced.lateness = sent, o.fromSend, o.lateness
+		traced.code = uint8(o.code)
+		if o.phase == measured {
+			traced.flags |= flagMeasured
+		}
+		if o.slow {
+			traced.flags |= flagSlow
+		}
+		traced.connection = unknownConnection
+		// A call during which the connection changed may have gone over either.
+		if c.channel.current.Load() == before {
+			traced.connection = uint16(before)
+		}
+		o.unkept = !c.load.recorder.keep(&traced)
+	}
+	c.tally.add(o)
+}
+
+func (c *caller) unary(traced *record) error {
+	ctx, cancel := context.WithTimeout(c.load.calls, c.load.settings.timeout)
+	if c.load.settings.trace {
+		ctx = metadata.AppendToOutgoingContext(ctx, traceparentHeader, traceparent(traced.traceID, traced.spanID))
+	}
+	err := c.channel.Invoke(ctx, ping.Ping_Ping_FullMethodName, &c.request, &c.answer, c.options...)
+	cancel()
+	return err
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// stopGrace is how long calls under way may go on after the life line ended.
+const stopGrace = time.Second
+
+// loop is a way to begin calls.
+type loop interface {
+	// run begins calls until the measured phase is over or stop is called, and returns when all have ended.
+	run()
+	stop()
+}
+
+// runClient is the life of a client, from its connections to its exit code.
+func runClient(s *clientSettings, life *life, messages *messages) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-life.over:
+			// Connections still being made are of no more use; calls get their grace in the session.
+			select {
+			case <-life.begin:
+			default:
+				cancel()
+			}
+		case <-ctx.Done():
+		}
+	}()
+	stoppedEarly := func() int {
+		messages.send(clientEndMessage{"end", "stopped"})
+		return exitDone
+	}
+
+	var recorder *recorder
+	var err error
+	if s.records != recordNone {
+		recorder, err = openRecorder(s.recordFile, life.over)
+	}
+	var channels []*channel
+	if err == nil {
+		channels, err = openChannels(ctx, s, messages)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return stoppedEarly()
+		}
+		messages.failed(err.Error())
+		return exitFailed
+	}
+	messages.send(readyMessage{"ready", "go", library, len(channels)})
+
+	select {
+	case <-life.begin:
+	case <-life.over:
+		select {
+		case <-life.begin:
+		default:
+			return stoppedEarly()
+		}
+	}
+	start := time.Now()
+	session := newSession(s, &load{
+		settings: s,
+		times:    newTimetable(start, s),
+		calls:    ctx,
+		channels: channels,
+		payload:  make([]byte, s.requestBytes),
+		recorder: recorder,
+	}, messages)
+	reason := session.run(life, cancel)
+	messages.send(clientEndMessage{"end", reason})
+	for _, channel := range channels {
+		_ = channel.Close()
+	}
+	return exitDone
+}
+
+// tallyCount keeps two workers that run at the same time mostly apart, while the counts of many stay few.
+func tallyCount(workers int) int {
+	return min(workers, 4*runtime.GOMAXPROCS(0))
+}
