@@ -15,6 +15,7 @@ mod think;
 pub mod contract;
 pub mod otlp;
 pub mod programs;
+pub mod raw;
 pub mod report;
 pub mod schedule;
 pub mod target;

@@ -1,0 +1,353 @@
+//! Frames as `clients/CONTRACT.md` lays them out: an 8-byte header, what its flags announce, the payload.
+//!
+//! A frame is read in two steps: its [`Head`] is checked as a whole, and says how many bytes of payload follow.
+//! So nobody needs room for a payload that is only to be skipped: [`Skipping`] reads frames that way.
+
+use crate::ping::MAX_PAYLOAD_BYTES;
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 8;
+/// Most bytes before the payload.
+pub const MAX_HEAD_BYTES: usize = HEADER_BYTES + CONTEXT_BYTES + PARAMETER_BYTES;
+
+const CONTEXT_BYTES: usize = 24;
+const PARAMETER_BYTES: usize = 16;
+const HAS_CONTEXT: u8 = 1;
+const HAS_PARAMETERS: u8 = 2;
+/// Highest gRPC status code.
+const MAX_STATUS: u16 = 16;
+/// On the wire: the target's own setting.
+const OWN: u64 = u64::MAX;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A call.
+    Ping = 0,
+    /// Its answer.
+    Pong = 1,
+    /// Asks what the target has used.
+    UsageRequest = 2,
+    /// Its answer: an encoded `UsageResponse`.
+    UsageResponse = 3,
+}
+
+/// The span that a ping belongs to. Ids of zeros are no context, but are carried as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// Trace.
+    pub trace_id: [u8; 16],
+    /// The caller's span.
+    pub span_id: [u8; 8],
+}
+
+/// What a ping asks for; `None` stands for the target's own setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Payload of the response.
+    pub response_bytes: Option<u64>,
+    /// Nanoseconds before it is sent.
+    pub think_ns: Option<u64>,
+}
+
+/// A frame without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// What it is.
+    pub kind: Kind,
+    /// gRPC status of a pong; 0 for every other kind.
+    pub status: u8,
+    /// Of a ping.
+    pub context: Option<Context>,
+    /// Of a ping.
+    pub parameters: Option<Parameters>,
+    /// Bytes that follow, at most [`MAX_PAYLOAD_BYTES`].
+    pub payload_bytes: u32,
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// A kind that is not ours.
+    #[error("frame of kind {0}: expected 0 to 3")]
+    Kind(u8),
+    /// Flags that this kind does not have.
+    #[error("flags {flags:#04x} on a {kind:?}: expected only bits 0 and 1, and those only on a Ping")]
+    Flags {
+        /// What has them.
+        kind: Kind,
+        /// As found.
+        flags: u8,
+    },
+    /// A status that is none.
+    #[error("status {status} on a {kind:?}: expected 0, or up to 16 on a Pong")]
+    Status {
+        /// What has it.
+        kind: Kind,
+        /// As found.
+        status: u16,
+    },
+    /// A length that cannot be.
+    #[error("length {found}: expected {least} to {max}", max = u64::from(*least) + MAX_PAYLOAD_BYTES)]
+    Length {
+        /// As found.
+        found: u32,
+        /// What the flags need.
+        least: u32,
+    },
+    /// A kind that this end does not take.
+    #[error("a {0:?}: expected none at this end")]
+    Unexpected(Kind),
+}
+
+impl Head {
+    /// A ping with nothing but its payload.
+    pub fn ping(payload_bytes: u32) -> Self {
+        Head { kind: Kind::Ping, status: 0, context: None, parameters: None, payload_bytes }
+    }
+
+    /// An answer to a ping.
+    pub fn pong(status: u8, payload_bytes: u32) -> Self {
+        Head { kind: Kind::Pong, status, context: None, parameters: None, payload_bytes }
+    }
+
+    /// Reads the head that `bytes` begin with, and the number of bytes it takes; `None` as long as it is not
+    /// complete.
+    ///
+    /// # Errors
+    /// As soon as the bytes that are there cannot be the beginning of a frame.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
+        let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let [l0, l1, l2, l3, kind, flags, s0, s1] = *header;
+        let kind = match kind {
+            0 => Kind::Ping,
+            1 => Kind::Pong,
+            2 => Kind::UsageRequest,
+            3 => Kind::UsageResponse,
+            other => return Err(FrameError::Kind(other)),
+        };
+        let known = if kind == Kind::Ping { HAS_CONTEXT | HAS_PARAMETERS } else { 0 };
+        if flags & !known != 0 {
+            return Err(FrameError::Flags { kind, flags });
+        }
+        let status = u16::from_le_bytes([s0, s1]);
+        if status > if kind == Kind::Pong { MAX_STATUS } else { 0 } {
+            return Err(FrameError::Status { kind, status });
+        }
+        let context_bytes = if flags & HAS_CONTEXT != 0 { CONTEXT_BYTES } else { 0 };
+        let parameter_bytes = if flags & HAS_PARAMETERS != 0 { PARAMETER_BYTES } else { 0 };
+        let least = (context_bytes + parameter_bytes) as u32;
+        let found = u32::from_le_bytes([l0, l1, l2, l3]);
+        let payload_bytes = match found.checked_sub(least) {
+            Some(bytes) if u64::from(bytes) <= MAX_PAYLOAD_BYTES => bytes,
+            _ => return Err(FrameError::Length { found, least }),
+        };
+        if rest.len() < context_bytes + parameter_bytes {
+            return Ok(None);
+        }
+        let (context, rest) = rest.split_at(context_bytes);
+        let head = Head {
+            kind,
+            status: status as u8,
+            context: Context::read(context),
+            parameters: Parameters::read(&rest[..parameter_bytes]),
+            payload_bytes,
+        };
+        Ok(Some((head, HEADER_BYTES + context_bytes + parameter_bytes)))
+    }
+
+    /// Appends what [`parse`](Self::parse) reads. The payload is to follow.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut flags = 0;
+        let mut length = self.payload_bytes;
+        if self.context.is_some() {
+            flags |= HAS_CONTEXT;
+            length += CONTEXT_BYTES as u32;
+        }
+        if self.parameters.is_some() {
+            flags |= HAS_PARAMETERS;
+            length += PARAMETER_BYTES as u32;
+        }
+        let [l0, l1, l2, l3] = length.to_le_bytes();
+        out.extend_from_slice(&[l0, l1, l2, l3, self.kind as u8, flags, self.status, 0]);
+        if let Some(context) = &self.context {
+            out.extend_from_slice(&context.trace_id);
+            out.extend_from_slice(&context.span_id);
+        }
+        if let Some(parameters) = &self.parameters {
+            out.extend_from_slice(&parameters.response_bytes.unwrap_or(OWN).to_le_bytes());
+            out.extend_from_slice(&parameters.think_ns.unwrap_or(OWN).to_le_bytes());
+        }
+    }
+}
+
+impl Context {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (trace_id, rest) = bytes.split_first_chunk()?;
+        let (span_id, _) = rest.split_first_chunk()?;
+        Some(Context { trace_id: *trace_id, span_id: *span_id })
+    }
+
+    /// Whether neither id is zero.
+    pub fn is_valid(&self) -> bool {
+        self.trace_id != [0; 16] && self.span_id != [0; 8]
+    }
+}
+
+impl Parameters {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (response, rest) = bytes.split_first_chunk()?;
+        let (think, _) = rest.split_first_chunk()?;
+        let setting = |bytes: &[u8; 8]| Some(u64::from_le_bytes(*bytes)).filter(|value| *value != OWN);
+        Some(Parameters { response_bytes: setting(response), think_ns: setting(think) })
+    }
+}
+
+/// Reads frames and forgets their payloads, whatever pieces they come in.
+#[derive(Default)]
+pub struct Skipping {
+    /// The frame whose payload is not all there, and what is missing.
+    open: Option<(Head, u32)>,
+}
+
+impl Skipping {
+    /// Takes the next frame off `bytes`, once all of it has been there. Left behind is at most the beginning of a
+    /// head, to be shown again with more behind it.
+    ///
+    /// # Errors
+    /// When the bytes are no frame.
+    #[inline]
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Head>, FrameError> {
+        let (head, missing) = match self.open.take() {
+            Some(open) => open,
+            None => match Head::parse(bytes)? {
+                Some((head, head_bytes)) => {
+                    *bytes = &bytes[head_bytes..];
+                    (head, head.payload_bytes)
+                }
+                None => return Ok(None),
+            },
+        };
+        let here = bytes.len().min(missing as usize);
+        *bytes = &bytes[here..];
+        if here < missing as usize {
+            self.open = Some((head, missing - here as u32));
+            return Ok(None);
+        }
+        Ok(Some(head))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    prop_compose! {
+        fn any_head()(
+            kind in 0u8..4, status in 0u8..=16, context in any::<Option<([u8; 16], [u8; 8])>>(),
+            parameters in any::<Option<(Option<u64>, Option<u64>)>>(), payload_bytes in 0..=MAX_PAYLOAD_BYTES as u32,
+        ) -> Head {
+            let setting = |value: Option<u64>| value.filter(|value| *value != OWN);
+            let context = context.map(|(trace_id, span_id)| Context { trace_id, span_id });
+            let parameters = parameters.map(|(response, think)| {
+                Parameters { response_bytes: setting(response), think_ns: setting(think) }
+            });
+            match kind {
+                0 => Head { context, parameters, ..Head::ping(payload_bytes) },
+                1 => Head::pong(status, payload_bytes),
+                2 => Head { kind: Kind::UsageRequest, ..Head::ping(payload_bytes) },
+                _ => Head { kind: Kind::UsageResponse, ..Head::ping(payload_bytes) },
+            }
+        }
+    }
+
+    fn encoded(head: &Head) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn the_layout_of_the_contract() {
+        let context = Context { trace_id: [7; 16], span_id: [9; 8] };
+        let parameters = Parameters { response_bytes: Some(3), think_ns: None };
+        let bytes = encoded(&Head { context: Some(context), parameters: Some(parameters), ..Head::ping(5) });
+        let parts: [&[u8]; 6] =
+            [&[45, 0, 0, 0, 0, 3, 0, 0], &[7; 16], &[9; 8], &[3, 0, 0, 0, 0, 0, 0, 0], &[255; 8], &[]];
+        assert_eq!(bytes, parts.concat());
+        assert_eq!(encoded(&Head::pong(14, 258)), [2, 1, 0, 0, 1, 0, 14, 0]);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_told() {
+        let refused = |bytes: &[u8]| Head::parse(bytes).unwrap_err();
+        assert_eq!(refused(&[0, 0, 0, 0, 4, 0, 0, 0]), FrameError::Kind(4));
+        assert_eq!(refused(&[0, 0, 0, 0, 0, 4, 0, 0]), FrameError::Flags { kind: Kind::Ping, flags: 4 });
+        assert_eq!(refused(&[24, 0, 0, 0, 1, 1, 0, 0]), FrameError::Flags { kind: Kind::Pong, flags: 1 });
+        assert_eq!(refused(&[0, 0, 0, 0, 1, 0, 17, 0]), FrameError::Status { kind: Kind::Pong, status: 17 });
+        assert_eq!(refused(&[0, 0, 0, 0, 0, 0, 1, 0]), FrameError::Status { kind: Kind::Ping, status: 1 });
+        assert_eq!(refused(&[39, 0, 0, 0, 0, 3, 0, 0]), FrameError::Length { found: 39, least: 40 });
+        // "GET / HTTP/1.1", as somebody with a browser may try.
+        assert_eq!(refused(b"GET / HTTP/1.1"), FrameError::Kind(b'/'));
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(head in any_head(), payload in prop::collection::vec(any::<u8>(), 0..9)) {
+            let bytes = encoded(&head);
+            prop_assert!(bytes.len() <= MAX_HEAD_BYTES);
+            let more = [bytes.clone(), payload].concat();
+            prop_assert_eq!(Head::parse(&more), Ok(Some((head, bytes.len()))));
+        }
+
+        #[test]
+        fn a_beginning_is_never_refused(head in any_head(), cut in 0usize..MAX_HEAD_BYTES) {
+            let bytes = encoded(&head);
+            prop_assume!(cut < bytes.len());
+            prop_assert_eq!(Head::parse(&bytes[..cut]), Ok(None));
+        }
+
+        #[test]
+        fn what_is_accepted_is_written_the_same(bytes in prop::collection::vec(any::<u8>(), 8..64), kind in 0u8..5) {
+            let mut bytes = bytes;
+            bytes[3] &= 3;
+            bytes[4] = kind;
+            bytes[5] &= 3;
+            bytes[7] = 0;
+            if let Ok(Some((head, length))) = Head::parse(&bytes) {
+                prop_assert_eq!(encoded(&head), &bytes[..length]);
+            }
+        }
+
+        #[test]
+        fn pieces_make_the_same_frames(
+            frames in prop::collection::vec((any_head(), 0u32..100), 0..20), cuts in prop::collection::vec(1usize..90, 1..20),
+        ) {
+            let frames: Vec<Head> =
+                frames.into_iter().map(|(head, payload_bytes)| Head { payload_bytes, ..head }).collect();
+            let stream: Vec<u8> = frames
+                .iter()
+                .flat_map(|head| [encoded(head), vec![0xff; head.payload_bytes as usize]].concat())
+                .collect();
+            let mut skipping = Skipping::default();
+            let (mut seen, mut at, mut left) = (Vec::new(), 0, 0);
+            for cut in cuts.iter().cycle() {
+                let end = (at + cut).min(stream.len());
+                let mut bytes = &stream[at - left..end];
+                while let Some(head) = skipping.next(&mut bytes).unwrap() {
+                    seen.push(head);
+                }
+                prop_assert!(bytes.len() < MAX_HEAD_BYTES);
+                left = bytes.len();
+                at = end;
+                if end == stream.len() {
+                    break;
+                }
+            }
+            prop_assert_eq!((seen, left), (frames, 0));
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The target's end of one connection without its socket: pings in, answers out, in order and when due.
+
+use super::frame::{FrameError, Head, Kind, Parameters, Skipping};
+use crate::contract::CallRecord;
+use crate::ping::{MAX_PAYLOAD_BYTES, MAX_THINK_NS};
+use crate::trace::Ids;
+use std::collections::VecDeque;
+use tonic::Code;
+
+/// Answers that may wait. With so many nothing is read until one has left: TCP then holds the caller back.
+const MAX_WAITING: usize = 65_536;
+/// A batch is sent when it has this many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// When something arrived, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    pub unix_ns: u64,
+    pub monotonic_ns: u64,
+}
+
+/// What a ping gets that does not ask for something else.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    pub response_bytes: u64,
+    pub think_ns: u64,
+}
+
+/// Pings that wait for their answers.
+pub struct Pipeline {
+    own: Own,
+    /// Ids of the spans of pings that carry a trace context, where they are recorded.
+    ids: Option<Ids>,
+    connection: u16,
+    frames: Skipping,
+    waiting: VecDeque<Answer>,
+    pings_waiting: u64,
+    /// Payload that an answer still owes after its head.
+    owed_bytes: u32,
+    pub malformed_contexts: u64,
+}
+
+/// One answer, or several that are alike.
+#[derive(Debug)]
+struct Answer {
+    due_ns: u64,
+    kind: Kind,
+    code: u8,
+    payload_bytes: u32,
+    times: u32,
+    /// Of one that is recorded; it stands alone.
+    record: Option<(Box<CallRecord>, u64)>,
+}
+
+/// Answers on their way to the socket.
+#[derive(Default)]
+pub struct Batch {
+    pub bytes: Vec<u8>,
+    /// Pings whose answers end in here, by status code.
+    pub by_code: [u64; 17],
+    pub records: Vec<CallRecord>,
+}
+
+impl Batch {
+    pub fn pings(&self) -> u64 {
+        self.by_code.iter().sum()
+    }
+
+    /// The answers never left: the calls end as `CANCELLED`.
+    pub fn cancel(&mut self) {
+        let pings = self.pings();
+        self.by_code = [0; 17];
+        self.by_code[Code::Cancelled as usize] = pings;
+        self.records.iter_mut().for_each(|record| record.status = Code::Cancelled as u8);
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.by_code = [0; 17];
+        self.records.clear();
+    }
+}
+
+impl Pipeline {
+    /// With `ids`, calls that carry a trace context are recorded.
+    pub fn new(own: Own, ids: Option<Ids>, connection: u16) -> Self {
+        let frames = Skipping::default();
+        let waiting = VecDeque::new();
+        Pipeline {
+            own,
+            ids,
+            connection,
+            frames,
+            waiting,
+            pings_waiting: 0,
+            owed_bytes: 0,
+            malformed_contexts: 0,
+        }
+    }
+
+    /// Whether there is room for more.
+    pub fn takes_more(&self) -> bool {
+        self.waiting.len() < MAX_WAITING
+    }
+
+    /// When the next answer is due, on the monotonic clock.
+    pub fn next_due_ns(&self) -> Option<u64> {
+        self.waiting.front().map(|answer| answer.due_ns)
+    }
+
+    /// Pings read whose answers have not been taken.
+    pub fn pings_waiting(&self) -> u64 {
+        self.pings_waiting
+    }
+
+    /// Takes every frame off `bytes` that is complete; what is left is to be shown again with more behind it.
+    ///
+    /// # Errors
+    /// When the caller does not speak the protocol.
+    pub fn feed(&mut self, bytes: &mut &[u8], arrival: Arrival) -> Result<(), FrameError> {
+        while let Some(head) = self.frames.next(bytes)? {
+            match head.kind {
+                Kind::Ping => self.ping(&head, arrival),
+                Kind::UsageRequest => self.waiting.push_back(Answer {
+                    due_ns: arrival.monotonic_ns,
+                    kind: Kind::UsageResponse,
+                    code: 0,
+                    payload_bytes: 0,
+                    times: 1,
+                    record: None,
+                }),
+                kind => return Err(FrameError::Unexpected(kind)),
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn ping(&mut self, head: &Head, arrival: Arrival) {
+        self.pings_waiting += 1;
+        let asked = head.parameters.unwrap_or(Parameters { response_bytes: None, think_ns: None });
+        let response_bytes = asked.response_bytes.unwrap_or(self.own.response_bytes);
+        let think_ns = asked.think_ns.unwrap_or(self.own.think_ns);
+        let possible = response_bytes <= MAX_PAYLOAD_BYTES && think_ns <= MAX_THINK_NS;
+        let (code, payload_bytes, think_ns) = match possible {
+            true => (Code::Ok, response_bytes as u32, think_ns),
+            false => (Code::InvalidArgument, 0, 0),
+        };
+        let due_ns = arrival.monotonic_ns + think_ns;
+        let record = head.context.and_then(|context| {
+            if !context.is_valid() {
+                self.malformed_contexts += 1;
+                return None;
+            }
+            let record = CallRecord {
+                trace_id: context.trace_id,
+                span_id: self.ids.as_mut()?.span_id(),
+                parent_span_id: context.span_id,
+                start_unix_ns: arrival.unix_ns,
+                duration_ns: 0,
+                lateness_ns: 0,
+                status: code as u8,
+                measured: false,
+                slow: false,
+                connection: self.connection,
+            };
+            Some((Box::new(record), arrival.monotonic_ns))
+        });
+        let code = code as u8;
+        if let (Some(last), None) = (self.waiting.back_mut(), &record)
+            && (last.due_ns, last.kind, last.code, last.payload_bytes, last.times < u32::MAX)
+                == (due_ns, Kind::Pong, code, payload_bytes, true)
+            && last.record.is_none()
+        {
+            last.times += 1;
+            return;
+        }
+        self.waiting.push_back(Answer { due_ns, kind: Kind::Pong, code, payload_bytes, times: 1, record });
+    }
+
+    /// Moves what is due at `now_ns` into the batch, until that is full. `usage` makes the payload of a usage response.
+    /// Returns whether more is due.
+    pub fn fill(&mut self, batch: &mut Batch, now_ns: u64, usage: &dyn Fn() -> Vec<u8>) -> bool {
+        while let Some(answer) = self.waiting.front_mut() {
+            if answer.due_ns > now_ns {
+                return false;
+            }
+            if batch.bytes.len() >= BATCH_BYTES {
+                return true;
+            }
+            if self.owed_bytes > 0 {
+                let part = (self.owed_bytes as usize).min(BATCH_BYTES - batch.bytes.len());
+                batch.bytes.resize(batch.bytes.len() + part, 0);
+                self.owed_bytes -= part as u32;
+            } else if answer.kind == Kind::UsageResponse {
+                let payload = usage();
+                let payload_bytes = payload.len() as u32;
+                Head { kind: Kind::UsageResponse, ..Head::ping(payload_bytes) }.encode(&mut batch.bytes);
+                batch.bytes.extend_from_slice(&payload);
+            } else {
+                Head::pong(answer.code, answer.payload_bytes).encode(&mut batch.bytes);
+                let room = BATCH_BYTES.saturating_sub(batch.bytes.len());
+                let part = (answer.payload_bytes as usize).min(room);
+                batch.bytes.resize(batch.bytes.len() + part, 0);
+                self.owed_bytes = answer.payload_bytes - part as u32;
+            }
+            if self.owed_bytes > 0 {
+                continue;
+            }
+            if answer.kind == Kind::Pong {
+                batch.by_code[usize::from(answer.code)] += 1;
+                self.pings_waiting -= 1;
+            }
+            if let Some((record, start_ns)) = &answer.record {
+                batch.records.push(CallRecord { duration_ns: now_ns - start_ns, ..**record });
+            }
+            answer.times -= 1;
+            if answer.times == 0 {
+                self.waiting.pop_front();
+            }
+        }
+        false
+    }
+
+    /// The caller is gone: everything that waits ends as `CANCELLED`.
+    pub fn cancel(&mut self, batch: &mut Batch, now_ns: u64) {
+        for answer in self.waiting.drain(..).filter(|answer| answer.kind == Kind::Pong) {
+            batch.by_code[Code::Cancelled as usize] += u64::from(answer.times);
+            if let Some((record, start_ns)) = answer.record {
+                let duration_ns = now_ns.saturating_sub(start_ns);
+                batch.records.push(CallRecord { duration_ns, status: Code::Cancelled as u8, ..*record });
+            }
+        }
+        self.pings_waiting = 0;
+        self.owed_bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Context;
+    use super::*;
+    use proptest::prelude::*;
+
+    const OWN: Own = Own { response_bytes: 3, think_ns: 0 };
+
+    fn at(ns: u64) -> Arrival {
+        Arrival { unix_ns: ns + 1_000_000, monotonic_ns: ns }
+    }
+
+    fn feed(pipeline: &mut Pipeline, head: &Head, ns: u64) {
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        bytes.resize(bytes.len() + head.payload_bytes as usize, 1);
+        let mut left = &bytes[..];
+        pipeline.feed(&mut left, at(ns)).unwrap();
+        assert!(left.is_empty());
+    }
+
+    /// All that is due at `now_ns`, as frames.
+    fn answers(pipeline: &mut Pipeline, now_ns: u64) -> (Vec<Head>, Vec<CallRecord>) {
+        let (mut heads, mut records, mut frames) = (Vec::new(), Vec::new(), Skipping::default());
+        loop {
+            let mut batch = Batch::default();
+            let more = pipeline.fill(&mut batch, now_ns, &|| vec![7; 5]);
+            assert!(batch.bytes.len() < BATCH_BYTES + 100);
+            let mut bytes = &batch.bytes[..];
+            while let Some(head) = frames.next(&mut bytes).unwrap() {
+                heads.push(head);
+            }
+            records.extend(batch.records);
+            if !more {
+                return (heads, records);
+            }
+        }
+    }
+
+    fn asking(response_bytes: u64, think_ns: u64) -> Head {
+        let (response_bytes, think_ns) = (Some(response_bytes), Some(think_ns));
+        Head { parameters: Some(Parameters { response_bytes, think_ns }), ..Head::ping(2) }
+    }
+
+    #[test]
+    fn think_times_overlap_and_answers_stay_in_order() {
+        let mut pipeline = Pipeline::new(OWN, None, 0);
+        feed(&mut pipeline, &asking(1, 100), 1000);
+        feed(&mut pipeline, &asking(2, 10), 1001);
+        feed(&mut pipeline, &Head { kind: Kind::UsageRequest, ..Head::ping(0) }, 1002);
+        feed(&mut pipeline, &asking(4, 100), 1003);
+        assert_eq!((pipeline.next_due_ns(), pipeline.pings_waiting()), (Some(1100), 3));
+        assert_eq!(answers(&mut pipeline, 1099).0, []);
+        let usage = Head { kind: Kind::UsageResponse, ..Head::ping(5) };
+        assert_eq!(answers(&mut pipeline, 1100).0, [Head::pong(0, 1), Head::pong(0, 2), usage]);
+        assert_eq!((answers(&mut pipeline, 1103).0, pipeline.pings_waiting()), (vec![Head::pong(0, 4)], 0));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_an_invalid_argument() {
+        let mut pipeline = Pipeline::new(OWN, None, 0);
+        feed(&mut pipeline, &asking(MAX_PAYLOAD_BYTES + 1, 0), 0);
+        feed(&mut pipeline, &asking(0, MAX_THINK_NS + 1), 0);
+        feed(&mut pipeline, &Head::ping(0), 0);
+        assert_eq!(answers(&mut pipeline, 0).0, [Head::pong(3, 0), Head::pong(3, 0), Head::pong(0, 3)]);
+        let pong = [0, 0, 0, 0, 1, 0, 0, 0];
+        let refused = pipeline.feed(&mut &pong[..], at(0));
+        assert_eq!(refused, Err(FrameError::Unexpected(Kind::Pong)));
+    }
+
+    #[test]
+    fn calls_with_a_context_are_recorded_one_by_one() {
+        let mut pipeline = Pipeline::new(OWN, Some(Ids::new()), 9);
+        let context = |trace| Some(Context { trace_id: [trace; 16], span_id: [5; 8] });
+        feed(&mut pipeline, &Head { context: context(1), ..asking(0, 50) }, 10);
+        feed(&mut pipeline, &Head { context: context(0), ..asking(0, 50) }, 10);
+        feed(&mut pipeline, &Head { context: context(2), ..asking(0, 50) }, 10);
+        let (heads, records) = answers(&mut pipeline, 70);
+        assert_eq!((heads.len(), records.len(), pipeline.malformed_contexts), (3, 2, 1));
+        assert_eq!(records[1].trace_id, [2; 16]);
+        assert_eq!((records[0].parent_span_id, records[0].connection), ([5; 8], 9));
+        assert_eq!((records[0].start_unix_ns, records[0].duration_ns), (1_000_010, 60));
+        assert_ne!(records[0].span_id, records[1].span_id);
+
+        feed(&mut pipeline, &Head { context: context(3), ..asking(0, 50) }, 100);
+        let mut batch = Batch::default();
+        pipeline.cancel(&mut batch, 120);
+        let record = batch.records[0];
+        assert_eq!((batch.pings(), record.status, record.duration_ns), (1, Code::Cancelled as u8, 20));
+    }
+
+    proptest! {
+        #[test]
+        fn every_ping_gets_its_answer_whatever_the_sizes(
+            sizes in prop::collection::vec(prop_oneof![0u64..10, 200_000u64..800_000], 0..30),
+        ) {
+            let mut pipeline = Pipeline::new(OWN, None, 0);
+            sizes.iter().for_each(|&size| feed(&mut pipeline, &asking(size, 0), 5));
+            let expected: Vec<Head> = sizes.iter().map(|&size| Head::pong(0, size as u32)).collect();
+            prop_assert_eq!(answers(&mut pipeline, 5).0, expected);
+        }
+    }
+}

@@ -1,0 +1,636 @@
+//! The target of the raw stack: a thread for each connection, blocking sockets. Whatever has arrived is answered
+//! with one write.
+
+use super::frame::MAX_HEAD_BYTES;
+use super::pipeline::{Arrival, Batch, Own, Pipeline};
+use crate::clock;
+use crate::contract::message::Connection;
+use crate::contract::record::NO_CONNECTION;
+use crate::contract::{CallRecord, Nodelay};
+use crate::ping::{MAX_PAYLOAD_BYTES, MAX_THINK_NS, UsageResponse};
+use crate::trace::Ids;
+use nix::sys::resource::{UsageWho, getrusage};
+use prost::Message;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use spangap_model::CallStatus;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the end waits for calls under way.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+/// Connections served at a time; more are closed and counted.
+const MAX_CONNECTIONS: usize = 8_192;
+/// Room for what one read brings.
+const READ_BYTES: usize = 256 << 10;
+/// Pause after a connection could not be taken, for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct RawSettings {
+    /// `HOST:PORT`; port 0 takes any free one.
+    pub listen: String,
+    /// Payload of a response, unless the ping asks for another.
+    pub response_bytes: u64,
+    /// Nanoseconds before a response, unless the ping asks for others.
+    pub think_ns: u64,
+    /// `TCP_NODELAY` of connections; `Stack` leaves the kernel's default, which is off.
+    pub nodelay: Nodelay,
+}
+
+/// Why there is no raw target.
+#[derive(Debug, thiserror::Error)]
+pub enum RawTargetError {
+    /// The address cannot be used.
+    #[error("cannot listen on {listen}")]
+    Listen {
+        /// As given.
+        listen: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A size over the limit.
+    #[error("a response of {0} bytes is too large: expected at most {MAX_PAYLOAD_BYTES}")]
+    Payload(u64),
+    /// A think time over the limit.
+    #[error("a think time of {0} ns is too long: expected at most {MAX_THINK_NS} ns")]
+    Think(u64),
+    /// The kernel gives no thread.
+    #[error("cannot start the thread that takes connections")]
+    Thread(#[source] io::Error),
+}
+
+/// Told of connections and calls by the threads that serve them, which wait for it to return.
+pub trait Observer: Send + Sync {
+    /// Whether calls that carry a trace context are recorded.
+    fn records(&self) -> bool;
+    /// A connection was taken.
+    fn connected(&self, connection: &Connection);
+    /// A call that carried a trace context has ended.
+    fn served(&self, call: &CallRecord, connection: &Connection);
+}
+
+/// Nobody.
+impl Observer for () {
+    fn records(&self) -> bool {
+        false
+    }
+    fn connected(&self, _: &Connection) {}
+    fn served(&self, _: &CallRecord, _: &Connection) {}
+}
+
+/// What the target did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawReport {
+    /// Pings, whatever became of them.
+    pub calls: u64,
+    /// The same by gRPC status name. `CANCELLED`: the caller was gone before its answer.
+    pub by_status: BTreeMap<String, u64>,
+    /// Pings whose trace context had an id of zeros.
+    pub malformed_traceparent: u64,
+    /// Connections closed because what came was no frame, and why the last one was.
+    pub malformed_connections: u64,
+    /// What was wrong with the last of them.
+    pub last_malformed: Option<String>,
+    /// Connections closed at once because there were too many.
+    pub refused_connections: u64,
+    /// Whether calls were cut off because they took longer than the end waits.
+    pub cut_off: bool,
+}
+
+/// A target that listens and does not serve yet.
+pub struct RawTarget {
+    settings: RawSettings,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl RawTarget {
+    /// Checks the settings and opens the listening socket.
+    ///
+    /// # Errors
+    /// When a setting is out of range or the address cannot be used.
+    pub fn bind(settings: RawSettings) -> Result<Self, RawTargetError> {
+        if settings.response_bytes > MAX_PAYLOAD_BYTES {
+            return Err(RawTargetError::Payload(settings.response_bytes));
+        }
+        if settings.think_ns > MAX_THINK_NS {
+            return Err(RawTargetError::Think(settings.think_ns));
+        }
+        let listen_error = |source| RawTargetError::Listen { listen: settings.listen.clone(), source };
+        let listener = TcpListener::bind(&settings.listen).map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        Ok(RawTarget { settings, listener, address })
+    }
+
+    /// Where it listens, with the port the kernel chose.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// When the kernel gives no thread or no descriptor.
+    pub fn start(self, observer: Arc<dyn Observer>) -> Result<RawServer, RawTargetError> {
+        let RawTarget { settings, listener, .. } = self;
+        let to_wake = listener.try_clone().map_err(RawTargetError::Thread)?;
+        let shared = Arc::new(Shared {
+            settings,
+            observer,
+            stopping: AtomicBool::new(false),
+            counts: Counts::default(),
+            open: Mutex::default(),
+            closed: Condvar::new(),
+        });
+        let for_thread = shared.clone();
+        let accepting = std::thread::Builder::new()
+            .name("raw-accept".into())
+            .spawn(move || for_thread.accept(&listener))
+            .map_err(RawTargetError::Thread)?;
+        Ok(RawServer { shared, listener: to_wake, accepting: Some(accepting) })
+    }
+}
+
+/// A target that serves. Dropped, it ends without waiting for calls under way.
+pub struct RawServer {
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl RawServer {
+    /// Takes no more calls, waits up to 2 s for those under way, and tells what was done.
+    pub fn stop(mut self) -> RawReport {
+        self.end_accepting();
+        let shared = &self.shared;
+        shared.shut_down(Shutdown::Read);
+        let cut_off = !shared.wait_until_closed(Some(STOP_GRACE));
+        if cut_off {
+            shared.shut_down(Shutdown::Both);
+            shared.wait_until_closed(None);
+        }
+        RawReport { cut_off, ..shared.counts.report() }
+    }
+
+    fn end_accepting(&mut self) {
+        self.shared.stopping.store(true, Relaxed);
+        let Some(accepting) = self.accepting.take() else { return };
+        // The kernel then lets go of the thread that waits in accept.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        let _ = accepting.join();
+    }
+}
+
+impl Drop for RawServer {
+    fn drop(&mut self) {
+        self.end_accepting();
+        self.shared.shut_down(Shutdown::Both);
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    by_code: [AtomicU64; 17],
+    malformed_traceparent: AtomicU64,
+    malformed_connections: AtomicU64,
+    last_malformed: Mutex<Option<String>>,
+    refused_connections: AtomicU64,
+    in_progress: AtomicU64,
+    peak_in_progress: AtomicU64,
+}
+
+impl Counts {
+    fn report(&self) -> RawReport {
+        let counts = self.by_code.iter().map(|count| count.load(Relaxed)).enumerate();
+        let by_status: BTreeMap<String, u64> = counts
+            .filter(|(_, count)| *count > 0)
+            .map(|(code, count)| (CallStatus::from_grpc(code as u64).name().to_owned(), count))
+            .collect();
+        RawReport {
+            calls: by_status.values().sum(),
+            by_status,
+            malformed_traceparent: self.malformed_traceparent.load(Relaxed),
+            malformed_connections: self.malformed_connections.load(Relaxed),
+            last_malformed: self.last_malformed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            refused_connections: self.refused_connections.load(Relaxed),
+            cut_off: false,
+        }
+    }
+
+    fn begun(&self, pings: u64) {
+        if pings > 0 {
+            let now = self.in_progress.fetch_add(pings, Relaxed) + pings;
+            self.peak_in_progress.fetch_max(now, Relaxed);
+        }
+    }
+
+    fn ended(&self, batch: &Batch) {
+        self.in_progress.fetch_sub(batch.pings(), Relaxed);
+        for (count, pings) in self.by_code.iter().zip(batch.by_code).filter(|(_, pings)| *pings > 0) {
+            count.fetch_add(pings, Relaxed);
+        }
+    }
+
+    fn usage(&self) -> UsageResponse {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
+        let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64;
+        let cpu = |usage: &nix::sys::resource::Usage| micros(usage.user_time()) + micros(usage.system_time());
+        let switches = |usage: &nix::sys::resource::Usage| {
+            (usage.voluntary_context_switches() + usage.involuntary_context_switches()) as u64
+        };
+        let in_progress = self.in_progress.load(Relaxed);
+        UsageResponse {
+            stack: "raw".into(),
+            library: super::LIBRARY.into(),
+            cpu_ns: usage.as_ref().map_or(0, |usage| cpu(usage) * 1_000),
+            context_switches: usage.as_ref().map_or(0, switches),
+            calls: self.by_code.iter().map(|count| count.load(Relaxed)).sum(),
+            peak_in_progress: self.peak_in_progress.swap(in_progress, Relaxed).max(in_progress),
+            max_streams: 0,
+            pid: std::process::id(),
+        }
+    }
+}
+
+struct Shared {
+    settings: RawSettings,
+    observer: Arc<dyn Observer>,
+    stopping: AtomicBool,
+    counts: Counts,
+    open: Mutex<HashMap<u64, Arc<TcpStream>>>,
+    closed: Condvar,
+}
+
+impl Shared {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, Arc<TcpStream>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shut_down(&self, how: Shutdown) {
+        // Fails for those that the caller has already closed.
+        self.open().values().for_each(|stream| drop(stream.shutdown(how)));
+    }
+
+    /// Whether all connections closed in time.
+    fn wait_until_closed(&self, patience: Option<Duration>) -> bool {
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        let mut open = self.open();
+        while !open.is_empty() {
+            let left = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return false,
+                Some(left) => left,
+                None => STOP_GRACE,
+            };
+            open = self.closed.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        let mut number = 0;
+        while !self.stopping.load(Relaxed) {
+            let Ok((stream, peer)) = listener.accept() else {
+                if !self.stopping.load(Relaxed) {
+                    std::thread::sleep(ACCEPT_PAUSE);
+                }
+                continue;
+            };
+            if !self.take(stream, peer, number) {
+                self.counts.refused_connections.fetch_add(1, Relaxed);
+            }
+            number += 1;
+        }
+    }
+
+    fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, number: u64) -> bool {
+        let nodelay = match self.settings.nodelay {
+            Nodelay::On => stream.set_nodelay(true),
+            Nodelay::Off => stream.set_nodelay(false),
+            Nodelay::Stack => Ok(()),
+        };
+        let (Ok(()), Ok(local)) = (nodelay, stream.local_addr()) else { return false };
+        let id = u16::try_from(number).unwrap_or(NO_CONNECTION);
+        let connection = Connection { id, channel: None, local, peer };
+        let stream = Arc::new(stream);
+        let mut open = self.open();
+        // Whoever stops has set this before it shuts down those that are open.
+        if open.len() >= MAX_CONNECTIONS || self.stopping.load(Relaxed) {
+            return false;
+        }
+        open.insert(number, stream.clone());
+        drop(open);
+        self.observer.connected(&connection);
+        let shared = self.clone();
+        let thread = std::thread::Builder::new().name(format!("raw-{number}")).spawn(move || {
+            Session::new(&shared, &stream, connection).run();
+            shared.close(number);
+        });
+        if thread.is_err() {
+            self.close(number);
+        }
+        thread.is_ok()
+    }
+
+    fn close(&self, number: u64) {
+        self.open().remove(&number);
+        self.closed.notify_all();
+    }
+}
+
+/// One connection being served.
+struct Session<'a> {
+    shared: &'a Shared,
+    stream: &'a TcpStream,
+    connection: Connection,
+    pipeline: Pipeline,
+    batch: Batch,
+}
+
+/// Why a wait ended.
+enum Woken {
+    /// Something may be read.
+    Readable,
+    /// An answer is due.
+    Due,
+    /// The connection is of no more use.
+    Over,
+}
+
+impl<'a> Session<'a> {
+    fn new(shared: &'a Shared, stream: &'a TcpStream, connection: Connection) -> Self {
+        let RawSettings { response_bytes, think_ns, .. } = shared.settings;
+        let ids = shared.observer.records().then(Ids::new);
+        let pipeline = Pipeline::new(Own { response_bytes, think_ns }, ids, connection.id);
+        Session { shared, stream, connection, pipeline, batch: Batch::default() }
+    }
+
+    fn run(mut self) {
+        clock::cut_timer_slack();
+        let mut buffer = vec![0; READ_BYTES];
+        let mut kept = 0;
+        let mut reading = true;
+        loop {
+            match self.wait(reading) {
+                Woken::Over => break,
+                Woken::Due => {}
+                Woken::Readable => match self.stream.read(&mut buffer[kept..]) {
+                    Ok(0) | Err(_) if !self.shared.stopping.load(Relaxed) => break,
+                    Ok(0) | Err(_) => reading = false,
+                    Ok(read) => match self.feed(&buffer[..kept + read]) {
+                        Some(left) => {
+                            buffer.copy_within(kept + read - left..kept + read, 0);
+                            kept = left;
+                        }
+                        None => break,
+                    },
+                },
+            }
+            if !self.send_due() {
+                break;
+            }
+        }
+        self.batch.clear();
+        self.pipeline.cancel(&mut self.batch, clock::monotonic_ns());
+        self.account();
+        // Whoever is still there is told at once, and not when the last clone is dropped.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Waits for something to read, if `reading`, or to send. Without anything to send a plain read waits itself.
+    fn wait(&self, reading: bool) -> Woken {
+        let Some(due_ns) = self.pipeline.next_due_ns() else {
+            return if reading { Woken::Readable } else { Woken::Over };
+        };
+        let flags = if reading && self.pipeline.takes_more() { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = [PollFd::new(self.stream, flags)];
+        let ahead_ns = due_ns.saturating_sub(clock::monotonic_ns());
+        let timeout =
+            Timespec { tv_sec: (ahead_ns / 1_000_000_000) as i64, tv_nsec: (ahead_ns % 1_000_000_000) as _ };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) => Woken::Over,
+            Ok(_) if fds[0].revents().contains(PollFlags::IN) => Woken::Readable,
+            Ok(_) | Err(rustix::io::Errno::INTR) => Woken::Due,
+            Err(_) => Woken::Over,
+        }
+    }
+
+    /// Bytes left over, or `None` when the caller does not speak the protocol.
+    fn feed(&mut self, bytes: &[u8]) -> Option<usize> {
+        let unix_ns = clock::unix_ns();
+        let arrival = Arrival { unix_ns, monotonic_ns: clock::monotonic_ns() };
+        let counts = &self.shared.counts;
+        let before = self.pipeline.pings_waiting();
+        let mut left = bytes;
+        let fed = self.pipeline.feed(&mut left, arrival);
+        counts.begun(self.pipeline.pings_waiting() - before);
+        let malformed = std::mem::take(&mut self.pipeline.malformed_contexts);
+        if malformed > 0 {
+            counts.malformed_traceparent.fetch_add(malformed, Relaxed);
+        }
+        if let Err(error) = fed {
+            counts.malformed_connections.fetch_add(1, Relaxed);
+            let what = format!("{}: {error}", self.connection.peer);
+            *counts.last_malformed.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+            return None;
+        }
+        debug_assert!(left.len() < MAX_HEAD_BYTES);
+        Some(left.len())
+    }
+
+    /// Whether the connection can go on.
+    fn send_due(&mut self) -> bool {
+        loop {
+            self.batch.clear();
+            let now_ns = clock::monotonic_ns();
+            let counts = &self.shared.counts;
+            let more = self.pipeline.fill(&mut self.batch, now_ns, &|| counts.usage().encode_to_vec());
+            let sent = self.batch.bytes.is_empty() || self.stream.write_all(&self.batch.bytes).is_ok();
+            if !sent {
+                self.batch.cancel();
+            }
+            self.account();
+            if !sent || !more {
+                return sent;
+            }
+        }
+    }
+
+    fn account(&self) {
+        self.shared.counts.ended(&self.batch);
+        for record in &self.batch.records {
+            self.shared.observer.served(record, &self.connection);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::{Context, Head, Kind, Parameters, Skipping};
+    use super::*;
+
+    fn settings(think_ns: u64) -> RawSettings {
+        RawSettings { listen: "127.0.0.1:0".into(), response_bytes: 0, think_ns, nodelay: Nodelay::On }
+    }
+
+    struct Caller {
+        stream: TcpStream,
+        frames: Skipping,
+        buffer: Vec<u8>,
+    }
+
+    impl Caller {
+        fn connect(address: SocketAddr) -> Self {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            Caller { stream, frames: Skipping::default(), buffer: Vec::new() }
+        }
+
+        fn send(&mut self, heads: &[Head]) {
+            let mut bytes = Vec::new();
+            for head in heads {
+                head.encode(&mut bytes);
+                bytes.resize(bytes.len() + head.payload_bytes as usize, 0);
+            }
+            self.stream.write_all(&bytes).unwrap();
+        }
+
+        /// The next frame, or `None` when the connection has ended.
+        fn receive(&mut self) -> Option<Head> {
+            loop {
+                let mut bytes = &self.buffer[..];
+                let head = self.frames.next(&mut bytes).unwrap();
+                self.buffer = bytes.to_vec();
+                if head.is_some() {
+                    return head;
+                }
+                let mut piece = [0; 100_000];
+                match self.stream.read(&mut piece) {
+                    Ok(0) | Err(_) => return None,
+                    Ok(read) => self.buffer.extend_from_slice(&piece[..read]),
+                }
+            }
+        }
+    }
+
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<(CallRecord, SocketAddr)>>);
+
+    impl Observer for Seen {
+        fn records(&self) -> bool {
+            true
+        }
+        fn connected(&self, _: &Connection) {}
+        fn served(&self, call: &CallRecord, connection: &Connection) {
+            self.0.lock().unwrap().push((*call, connection.peer));
+        }
+    }
+
+    fn start(think_ns: u64) -> (SocketAddr, RawServer, Arc<Seen>) {
+        let target = RawTarget::bind(settings(think_ns)).unwrap();
+        let (address, seen) = (target.address(), Arc::new(Seen::default()));
+        (address, target.start(seen.clone()).unwrap(), seen)
+    }
+
+    fn asking(response_bytes: u64, think_ns: u64) -> Head {
+        let parameters = Parameters { response_bytes: Some(response_bytes), think_ns: Some(think_ns) };
+        Head { parameters: Some(parameters), ..Head::ping(100) }
+    }
+
+    #[test]
+    fn pings_of_every_size_are_answered_in_order_and_counted() {
+        let (address, server, _) = start(0);
+        let mut caller = Caller::connect(address);
+        let sizes = [0, 1, 300_000, 5, MAX_PAYLOAD_BYTES, 0];
+        caller.send(&sizes.map(|size| asking(size, 1_000)));
+        caller.send(&[asking(MAX_PAYLOAD_BYTES + 1, 0)]);
+        for size in sizes {
+            assert_eq!(caller.receive(), Some(Head::pong(0, size as u32)));
+        }
+        assert_eq!(caller.receive(), Some(Head::pong(3, 0)));
+        let report = server.stop();
+        assert_eq!(caller.receive(), None);
+        let by_status = [("OK".into(), 6), ("INVALID_ARGUMENT".into(), 1)].into();
+        assert_eq!(report, RawReport { calls: 7, by_status, ..RawReport::default() });
+    }
+
+    #[test]
+    fn think_times_of_one_connection_overlap() {
+        let (address, server, _) = start(0);
+        let mut caller = Caller::connect(address);
+        let begun = clock::monotonic_ns();
+        caller.send(&[asking(0, 300_000_000); 200]);
+        caller.send(&[Head { kind: Kind::UsageRequest, ..Head::ping(0) }]);
+        for _ in 0..200 {
+            assert_eq!(caller.receive(), Some(Head::pong(0, 0)));
+        }
+        assert!(clock::monotonic_ns() - begun >= 300_000_000);
+        drop(caller);
+        let usage = crate::raw::usage(&address.to_string(), Duration::from_secs(60)).unwrap();
+        assert_eq!((usage.stack.as_str(), usage.calls, usage.peak_in_progress), ("raw", 200, 200));
+        assert!(usage.cpu_ns > 0 && usage.pid == std::process::id());
+        let usage = crate::raw::usage(&address.to_string(), Duration::from_secs(60)).unwrap();
+        assert_eq!(usage.peak_in_progress, 0, "since the last time it was asked");
+        assert_eq!(server.stop().calls, 200);
+    }
+
+    #[test]
+    fn what_is_no_frame_closes_the_connection_and_is_counted() {
+        let (address, server, _) = start(0);
+        let mut caller = Caller::connect(address);
+        caller.stream.write_all(b"PRI * HTTP/2.0\r\n\r\n").unwrap();
+        assert_eq!(caller.receive(), None);
+        let mut other = Caller::connect(address);
+        other.send(&[Head::ping(3)]);
+        assert_eq!(other.receive(), Some(Head::pong(0, 0)));
+        let report = server.stop();
+        assert_eq!((report.malformed_connections, report.calls), (1, 1));
+        assert!(report.last_malformed.unwrap().ends_with("frame of kind 42: expected 0 to 3"));
+    }
+
+    #[test]
+    fn a_caller_that_leaves_cancels_its_calls() {
+        let (address, server, seen) = start(MAX_THINK_NS);
+        let mut caller = Caller::connect(address);
+        let context = Some(Context { trace_id: [1; 16], span_id: [2; 8] });
+        caller.send(&[Head { context, ..Head::ping(0) }]);
+        let local = caller.stream.local_addr().unwrap();
+        caller.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(caller.receive(), None);
+        let report = server.stop();
+        assert_eq!(report.by_status, [("CANCELLED".into(), 1)].into());
+        let seen = seen.0.lock().unwrap();
+        let (record, peer) = &seen[0];
+        assert_eq!((record.trace_id, record.parent_span_id, record.status), ([1; 16], [2; 8], 1));
+        assert_eq!((seen.len(), *peer), (1, local));
+    }
+
+    #[test]
+    fn the_end_waits_for_calls_under_way_but_not_for_ever() {
+        for (think_ns, cut_off) in [(300_000_000, false), (MAX_THINK_NS, true)] {
+            let (address, server, _) = start(0);
+            let mut caller = Caller::connect(address);
+            caller.send(&[asking(0, 0), asking(0, think_ns)]);
+            assert_eq!(caller.receive(), Some(Head::pong(0, 0)));
+            let report = server.stop();
+            assert_eq!(caller.receive(), (!cut_off).then_some(Head::pong(0, 0)));
+            let second = if cut_off { "CANCELLED" } else { "OK" };
+            assert_eq!((report.cut_off, report.calls), (cut_off, 2));
+            assert!(report.by_status.contains_key(second), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_in_use_is_told() {
+        let (address, _server, _) = start(0);
+        let error =
+            RawTarget::bind(RawSettings { listen: address.to_string(), ..settings(0) }).err().unwrap();
+        assert_eq!(error.to_string(), format!("cannot listen on {address}"));
+        assert!(RawTarget::bind(settings(MAX_THINK_NS + 1)).is_err());
+    }
+}
