@@ -3,6 +3,7 @@
 //!
 //! [`schedule`] says when, `pacer` keeps those times, `driver` makes one call, [`report`] says what came of it.
 
+pub mod client;
 pub mod clock;
 pub mod connection;
 pub mod distribution;

@@ -1,0 +1,330 @@
+//! What every client program does besides calling: the life line, the phases, the messages.
+//!
+//! ```no_run
+//! # use spangap_bench::{clock, client::{session::Session, tally::Ended}, contract::{ClientSettings, Pace}};
+//! # fn call() -> Result<(), (tonic::Code, String)> { Ok(()) }
+//! # fn run(settings: &ClientSettings) -> std::io::Result<()> {
+//! let session = Session::open(settings, std::io::stdin().lock(), std::io::stdout())?;
+//! let tally = session.tally(); // one for each thread
+//! // ... connect, or: return session.failed("cannot connect to ...");
+//! session.ready("library 1.0", 1);
+//! if session.wait_for_go().is_some() {
+//!     // A closed loop: the time of the send decides. An open one asks with the time at which a call is due.
+//!     loop {
+//!         let sent_ns = clock::monotonic_ns();
+//!         let Some(phase) = session.admit(sent_ns) else { break };
+//!         tally.lock().sent(phase, None);
+//!         let outcome = call();
+//!         let done_ns = clock::monotonic_ns();
+//!         let failure = outcome.as_ref().err().map(|(code, reason)| (*code, reason.as_str()));
+//!         let ended = Ended { phase, due_ns: None, sent_ns, done_ns, failure };
+//!         // One lock will do for many calls that end together.
+//!         let slow = tally.lock().ended(&ended);
+//!         // session.record(&ended, slow, &Sent { .. }) if session.records()
+//!     }
+//! }
+//! session.finish(); // when every thread has ended
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Calls under way when [`Session::give_up_ns`] has come end as `CANCELLED`.
+
+use super::plan::Plan;
+use super::records::Records;
+use super::reporter::Reporter;
+use super::tally::{Ended, Tally};
+use crate::clock;
+use crate::contract::record::{CallRecord, NO_CONNECTION};
+use crate::contract::{ClientMessage, ClientSettings, Phase, Records as Choice, message};
+use std::io::{self, BufRead, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the calls under way may go on after a stop.
+pub const STOP_GRACE_NS: u64 = 1_000_000_000;
+
+/// The part of a client program that all stacks share.
+pub struct Session {
+    stack: &'static str,
+    calls: u64,
+    warmup_ns: u64,
+    duration_ns: u64,
+    choice: Choice,
+    slow_ns: u64,
+    pub(super) plan: Plan,
+    /// Measured calls admitted, where their number is limited.
+    admitted: AtomicU64,
+    give_up_ns: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+    pub(super) tallies: Mutex<Vec<Arc<Tally>>>,
+    output: Mutex<Box<dyn Write + Send>>,
+    pub(super) records: Option<Records>,
+    connections: AtomicU32,
+}
+
+/// Where the run is.
+#[derive(Default)]
+pub(super) struct State {
+    started: bool,
+    /// The life line has ended.
+    stopped: bool,
+    /// No call is under way any more, since this monotonic time.
+    pub drained_ns: Option<u64>,
+    reporter: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What a record says about a call besides its times and its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Trace it belongs to; zero for none.
+    pub trace_id: [u8; 16],
+    /// Its span; zero for none.
+    pub span_id: [u8; 8],
+    /// Wall clock just before the send.
+    pub sent_unix_ns: u64,
+    /// Id of its connection, or [`NO_CONNECTION`].
+    pub connection: u16,
+}
+
+impl Session {
+    /// Opens the record file and listens to the life line, on a thread of its own.
+    ///
+    /// # Errors
+    /// When the record file cannot be opened or there is no thread.
+    pub fn open(
+        settings: &ClientSettings,
+        life_line: impl io::Read + Send + 'static,
+        output: impl Write + Send + 'static,
+    ) -> io::Result<Arc<Self>> {
+        let records = match settings.records {
+            Choice::None => None,
+            Choice::Slow | Choice::All => Some(Records::create(&settings.record_file).map_err(|error| {
+                let path = settings.record_file.display();
+                io::Error::new(error.kind(), format!("cannot write records to {path}: {error}"))
+            })?),
+        };
+        let session = Arc::new(Session {
+            stack: settings.stack.name(),
+            calls: settings.calls,
+            warmup_ns: settings.warmup_ns,
+            duration_ns: settings.duration_ns,
+            choice: settings.records,
+            slow_ns: settings.slow_ns,
+            plan: Plan::default(),
+            admitted: AtomicU64::new(0),
+            give_up_ns: AtomicU64::new(u64::MAX),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            tallies: Mutex::default(),
+            output: Mutex::new(Box::new(output)),
+            records,
+            connections: AtomicU32::new(0),
+        });
+        let listening = session.clone();
+        let thread = std::thread::Builder::new().name("life line".into());
+        thread.spawn(move || listening.listen(io::BufReader::new(life_line)))?;
+        Ok(session)
+    }
+
+    /// A tally for one thread; its counts go into the intervals.
+    pub fn tally(&self) -> Arc<Tally> {
+        let tally = Arc::new(Tally::new(self.slow_ns));
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).push(tally.clone());
+        tally
+    }
+
+    /// Says that there will be no run.
+    pub fn failed(&self, error: impl std::fmt::Display) {
+        self.say(&ClientMessage::Failed { error: error.to_string() });
+    }
+
+    /// Tells of a new connection of a channel, and gives it an id. Ids end at 65,534: those after it are not known.
+    pub fn connection(&self, channel: u32, local: SocketAddr, peer: SocketAddr) -> u16 {
+        let id = self.connections.fetch_add(1, Ordering::Relaxed);
+        match u16::try_from(id).unwrap_or(NO_CONNECTION) {
+            NO_CONNECTION => NO_CONNECTION,
+            id => {
+                let channel = Some(channel);
+                self.say(&ClientMessage::Connection(message::Connection { id, channel, local, peer }));
+                id
+            }
+        }
+    }
+
+    /// Says that calls can begin.
+    pub fn ready(&self, library: &str, channels: u32) {
+        self.say(&ClientMessage::Ready { stack: self.stack.into(), library: library.into(), channels });
+    }
+
+    /// Waits for `go`, then starts the reporter. Returns the monotonic time of the start, or `None` when the life
+    /// line ended before.
+    ///
+    /// # Errors
+    /// When the kernel gives no thread for the reporter.
+    pub fn wait_for_go(self: &Arc<Self>) -> io::Result<Option<u64>> {
+        let mut state = self.lock();
+        while !state.started && !state.stopped {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if !state.started {
+            return Ok(None);
+        }
+        let reporter = Reporter::new(self.clone());
+        let thread = std::thread::Builder::new().name("reporter".into());
+        state.reporter = Some(thread.spawn(move || reporter.run())?);
+        Ok(Some(self.plan.start_ns()))
+    }
+
+    /// Whether a call may begin that is sent (closed loop) or due (open loop) at `at_ns`, and the phase it belongs
+    /// to. Each call is asked for once, in the order of their times; the answer counts it. After the first `None`
+    /// there is nothing but `None`.
+    pub fn admit(&self, at_ns: u64) -> Option<Phase> {
+        let phase = self.plan.phase_at(at_ns)?;
+        if self.calls > 0 && phase == Phase::Measured {
+            let before = self.admitted.fetch_add(1, Ordering::Relaxed);
+            if before >= self.calls {
+                return None;
+            }
+            if before + 1 == self.calls {
+                self.end_calls(at_ns + 1);
+            }
+        }
+        Some(phase)
+    }
+
+    /// When no call begins any more; `u64::MAX` while nobody knows. It may come closer at any time.
+    pub fn end_ns(&self) -> u64 {
+        self.plan.end_ns()
+    }
+
+    /// When the calls under way have to end as `CANCELLED`: monotonic time, `u64::MAX` until the life line ends. Look
+    /// at it at least every 100 ms.
+    pub fn give_up_ns(&self) -> u64 {
+        self.give_up_ns.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the calls under way have to be given up (`true`), or all have ended (`false`).
+    pub fn wait_to_give_up(&self) -> bool {
+        let mut state = self.lock();
+        while state.drained_ns.is_none() {
+            let left_ns = self.give_up_ns().saturating_sub(clock::monotonic_ns());
+            if left_ns == 0 {
+                return true;
+            }
+            state = self.wait(state, left_ns);
+        }
+        false
+    }
+
+    /// Whether records are written, of some calls at least: then the wall clock has to be read before each send.
+    pub fn records(&self) -> bool {
+        self.records.is_some()
+    }
+
+    /// Writes the record of a call that has ended, if records of such calls are wanted.
+    pub fn record(&self, call: &Ended<'_>, slow: bool, sent: &Sent) {
+        let Some(records) = &self.records else { return };
+        let measured = call.phase == Phase::Measured;
+        if self.choice == Choice::All || (slow && measured) {
+            records.push(&CallRecord {
+                trace_id: sent.trace_id,
+                span_id: sent.span_id,
+                parent_span_id: [0; 8],
+                start_unix_ns: sent.sent_unix_ns,
+                duration_ns: call.from_send_ns(),
+                lateness_ns: call.lateness_ns(),
+                status: call.failure.map_or(0, |(code, _)| code as u8),
+                measured,
+                slow,
+                connection: sent.connection,
+            });
+        }
+    }
+
+    /// Reports what is left, when no call is under way any more. The last thing to do.
+    pub fn finish(&self) {
+        if let Some(records) = &self.records {
+            let mut give_up_ns = u64::MAX;
+            let failed = records.finish(|| {
+                if self.lock().stopped {
+                    give_up_ns = give_up_ns.min(clock::monotonic_ns() + STOP_GRACE_NS);
+                }
+                clock::monotonic_ns() < give_up_ns
+            });
+            if let Some(why) = failed {
+                eprintln!("spangap: {why}");
+            }
+        }
+        let mut state = self.lock();
+        let now_ns = clock::monotonic_ns();
+        self.plan.end_by(now_ns);
+        state.drained_ns = Some(now_ns);
+        let stopped = state.stopped;
+        let reporter = state.reporter.take();
+        drop(state);
+        self.changed.notify_all();
+        if reporter.is_some_and(|reporter| reporter.join().is_err()) {
+            eprintln!("spangap: the reporter panicked: figures are missing");
+        }
+        self.say(&ClientMessage::End { reason: if stopped { "stopped" } else { "done" }.into() });
+    }
+
+    /// Follows the life line to its end.
+    fn listen(&self, mut life_line: impl BufRead) {
+        let mut line = String::new();
+        // A life line that cannot be read is one that has ended.
+        while matches!(life_line.read_line(&mut line), Ok(1..)) {
+            if line.trim_end() == "go" {
+                let mut state = self.lock();
+                if !state.started {
+                    state.started = true;
+                    self.plan.start(clock::monotonic_ns(), self.warmup_ns, self.duration_ns);
+                    self.changed.notify_all();
+                }
+            }
+            line.clear();
+        }
+        let mut state = self.lock();
+        if state.drained_ns.is_none() {
+            state.stopped = true;
+            let now_ns = clock::monotonic_ns();
+            self.plan.end_by(now_ns);
+            self.give_up_ns.store(now_ns + STOP_GRACE_NS, Ordering::Relaxed);
+            self.changed.notify_all();
+        }
+    }
+
+    /// No call begins after now, nor at or after `at_ns` if that is later.
+    fn end_calls(&self, at_ns: u64) {
+        // The lock keeps the end from falling behind what the reporter has told.
+        let _state = self.lock();
+        self.plan.end_by(clock::monotonic_ns().max(at_ns));
+        self.changed.notify_all();
+    }
+
+    pub(super) fn say(&self, message: &ClientMessage) {
+        let mut line = serde_json::to_vec(message).expect("a message is plain data with names as keys");
+        line.push(b'\n');
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever does not listen any more has no use for the news; the life line ends then, too.
+        let _ = output.write_all(&line).and_then(|()| output.flush());
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, but for no longer than `ns`.
+    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, ns: u64) -> MutexGuard<'a, State> {
+        // Longer waits than the kernel's clock can express are cut into shorter ones.
+        let patience = Duration::from_nanos(ns.min(1 << 60));
+        self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+#[cfg(test)]
+mod tests;
