@@ -168,7 +168,7 @@ mod tests {
             duration_ns: 2,
             lateness_ns: 3,
             status: 0,
-            measured: n % 3 == 0,
+            measured: n.is_multiple_of(3),
             slow: false,
             connection: 4,
         }
