@@ -24,6 +24,10 @@ fn main() -> ExitCode {
     match commands::run(cli.verb) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(3),
+        Err(error) if error.is::<clap::Error>() => {
+            eprint!("{error}");
+            ExitCode::from(2)
+        }
         Err(error) => {
             eprintln!("spangap: {error:#}");
             ExitCode::FAILURE

@@ -238,6 +238,12 @@ impl Exporter {
         // Without an answer the thread has died, and nothing is known to have arrived.
         self.counts.await.unwrap_or_else(|_| self.shared.settle(SpanCounts::default()))
     }
+
+    /// The same for a thread that runs no async runtime.
+    pub fn finish_blocking(self) -> SpanCounts {
+        self.shared.finishing.send_replace(true);
+        self.counts.blocking_recv().unwrap_or_else(|_| self.shared.settle(SpanCounts::default()))
+    }
 }
 
 struct Sender<F> {

@@ -5,6 +5,7 @@ pub mod demo;
 pub mod gaps;
 pub mod generate;
 pub mod meter;
+pub mod tank;
 pub mod target;
 
 use crate::Outcome;
@@ -16,6 +17,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Demo(args) => demo::run(*args),
         Verb::Meter(args) => meter::run(*args),
         Verb::Gaps(args) => gaps::run(args),
+        Verb::Tank(args) => tank::run(*args),
         Verb::Target(args) => target::run(args),
         Verb::Completions(args) => generate::completions(args),
         Verb::Man(args) => generate::man(args),

@@ -166,7 +166,8 @@ pub fn payload_size(text: &str) -> Result<Size, String> {
     }
 }
 
-fn think_time(text: &str) -> Result<Duration, String> {
+/// A time that a target may think.
+pub fn think_time(text: &str) -> Result<Duration, String> {
     let time: Duration = text.parse()?;
     match time.ns() {
         0..=spangap_bench::ping::MAX_THINK_NS => Ok(time),

@@ -1,0 +1,282 @@
+//! The conductor of the runs. It makes no call itself: for each run it starts a client program
+//! (`clients/CONTRACT.md`), listens to it, looks at its sockets, and reports.
+//!
+//! [`sweep`] reads lists of loads, [`plan`] says which runs are made in which order, `run` makes one of them, `tally`
+//! adds up what its client tells, `records` carries calls to the slow log and the spans, `seen` looks from outside,
+//! `floor` and `noise` measure the machine, `claims` and `warnings` say what that means.
+
+mod claims;
+pub mod cpus;
+mod floor;
+mod noise;
+pub mod plan;
+mod records;
+mod run;
+mod seen;
+pub mod sweep;
+mod tally;
+mod warnings;
+
+use crate::otlp::{Exporter, SpanCounts};
+use crate::programs::Programs;
+use crate::report::{NotRun, Progress, Run, SlowLogReport, TankReport};
+use crate::slow_log::SlowLog;
+use cpus::CpusError;
+use floor::Floors;
+use records::Sinks;
+use run::{Job, Outcome};
+use seen::Sight;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub use crate::otlp::ExportError;
+pub use crate::slow_log::SlowCall;
+pub use plan::{Load, Planned, TankSettings};
+
+/// Asks for the end: once to finish early, twice to kill the client. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<AtomicU32>);
+
+impl Stop {
+    /// Asks once more.
+    pub fn ask(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was asked for.
+    pub fn asked(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Is told how it goes.
+pub trait Watch {
+    /// The machine is measured, for this reason.
+    fn calibrates(&mut self, what: &str);
+    /// Run `number` of `of`, from 1, begins.
+    fn begins(&mut self, number: usize, of: usize, planned: &Planned);
+    /// An interval of the run is over: a second, or less at the end of a phase.
+    fn second(&mut self, progress: &Progress);
+}
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+pub enum TankError {
+    /// No target is there.
+    #[error("cannot connect to {target}")]
+    Unreachable {
+        /// As given.
+        target: String,
+        /// What the kernel or the resolver said.
+        source: io::Error,
+    },
+    /// Not one of the runs could be made.
+    #[error("{}", not_one(.0))]
+    NothingRan(Vec<NotRun>),
+    /// The client cannot be held on these CPUs.
+    #[error(transparent)]
+    Cpus(#[from] CpusError),
+    /// Spans cannot be sent.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// The log of slow calls cannot be written.
+    #[error("cannot write the slow log {}", path.display())]
+    SlowLog {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The way for the records of calls cannot be made.
+    #[error("cannot make a FIFO for the records of calls")]
+    Records(#[source] io::Error),
+    /// The machine's timing cannot be measured.
+    #[error("cannot measure this machine's timing")]
+    Noise(#[source] io::Error),
+}
+
+fn not_one(not_run: &[NotRun]) -> String {
+    match not_run {
+        [] => "there was nothing to run".into(),
+        [only] => only.why.clone(),
+        [first, ..] => format!(
+            "not one of {} runs could be made; the first: {} ({})",
+            not_run.len(),
+            first.why,
+            first.what
+        ),
+    }
+}
+
+/// Makes all runs, or those before `stop`. `notice` is told what the user should hear at once.
+///
+/// # Errors
+/// When there is no result at all. Runs that fail are part of the report.
+pub fn run(
+    settings: &TankSettings,
+    programs: &Programs,
+    stop: &Stop,
+    watch: &mut dyn Watch,
+    notice: impl Fn(String) + Send + 'static,
+) -> Result<TankReport, TankError> {
+    if let Some(cpus) = &settings.cpus {
+        cpus.run(|| ())?;
+    }
+    reach(&settings.targets, settings.timeout)?;
+    let slow_log = match &settings.slow_log {
+        Some(path) => {
+            let created = SlowLog::create(path);
+            Some(Arc::new(created.map_err(|source| TankError::SlowLog { path: path.clone(), source })?))
+        }
+        None => None,
+    };
+    let exporter = settings.export.clone().map(|export| Exporter::start(export, notice)).transpose()?;
+    let sinks = Sinks { slow_log, spans: exporter.as_ref().map(Exporter::sink) };
+
+    watch.calibrates("timers");
+    let for_noise = stop.clone();
+    let measure = || noise::measure(move || for_noise.asked() > 0);
+    let noise = match &settings.cpus {
+        Some(cpus) => cpus.run(measure)?,
+        None => measure(),
+    };
+    let mut noise = noise.map_err(TankError::Noise)?.unwrap_or_default();
+
+    let mut tank = Tank { settings, programs, stop, sinks, floors: Floors::default(), done: Done::default() };
+    let plan = settings.plan();
+    for (at, planned) in plan.iter().enumerate() {
+        tank.one(at + 1, plan.len(), planned, watch)?;
+    }
+
+    let Tank { sinks, floors, done, .. } = tank;
+    let spans = exporter.map(|exporter| done.with_dropped(exporter.finish_blocking()));
+    let mut warnings: Vec<String> =
+        floors.missing().into_iter().map(|why| format!("no raw ping-pong to compare with: {why}")).collect();
+    let slow_log = sinks.slow_log.and_then(Arc::into_inner).map(|log| done.slow_log(log, &mut warnings));
+    if let Some(spans) = spans.filter(|spans| spans.lost() > 0) {
+        warnings.push(format!("{} of {} spans did not reach the collector", spans.lost(), spans.recorded));
+    }
+    if done.runs.is_empty() && stop.asked() == 0 {
+        return Err(TankError::NothingRan(done.not_run));
+    }
+    noise.cannot_claim = claims::cannot_claim(&noise, &done.runs);
+    Ok(TankReport { runs: done.runs, noise, spans, slow_log, not_run: done.not_run, warnings })
+}
+
+/// Connects to every target once; one that is there will do.
+fn reach(targets: &[String], timeout: Duration) -> Result<(), TankError> {
+    let mut first = None;
+    for target in targets {
+        let connected = addresses(target).and_then(|addresses| connect(&addresses, timeout));
+        match connected {
+            Ok(()) => return Ok(()),
+            Err(source) => _ = first.get_or_insert(TankError::Unreachable { target: target.clone(), source }),
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
+fn addresses(target: &str) -> io::Result<Vec<SocketAddr>> {
+    target.to_socket_addrs().map(Iterator::collect)
+}
+
+fn connect(addresses: &[SocketAddr], timeout: Duration) -> io::Result<()> {
+    let mut result = Err(io::Error::other("the name has no address"));
+    for address in addresses {
+        result = TcpStream::connect_timeout(address, timeout).map(drop);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+struct Tank<'a> {
+    settings: &'a TankSettings,
+    programs: &'a Programs,
+    stop: &'a Stop,
+    sinks: Sinks,
+    floors: Floors,
+    done: Done,
+}
+
+/// What is done so far.
+#[derive(Default)]
+struct Done {
+    runs: Vec<Run>,
+    not_run: Vec<NotRun>,
+    /// Lines of the slow log that never left a client.
+    slow_lost: u64,
+}
+
+impl Tank<'_> {
+    fn one(
+        &mut self,
+        number: usize,
+        of: usize,
+        planned: &Planned,
+        watch: &mut dyn Watch,
+    ) -> Result<(), TankError> {
+        let not_run = |why: String| NotRun { what: planned.to_string(), why };
+        if self.stop.asked() > 0 {
+            self.done.not_run.push(not_run("stopped".into()));
+            return Ok(());
+        }
+        let program = match (planned.impossible(), self.programs.client(planned.asked.stack)) {
+            (None, Ok(program)) => program,
+            (Some(why), _) => {
+                self.done.not_run.push(not_run(why));
+                return Ok(());
+            }
+            (None, Err(missing)) => {
+                self.done.not_run.push(not_run(missing.to_string()));
+                return Ok(());
+            }
+        };
+        watch.calibrates("raw ping-pong");
+        let floor = self.floors.of(self.settings, planned, self.programs, self.stop)?;
+        watch.begins(number, of, planned);
+        let job = Job {
+            settings: self.settings,
+            planned,
+            program: &program,
+            stop: self.stop,
+            sinks: &self.sinks,
+            sight: Sight::none(),
+            floor,
+        };
+        match run::make(job, &mut |progress| watch.second(progress))? {
+            Outcome::NotRun(why) => self.done.not_run.push(not_run(why)),
+            Outcome::Ran(run, read) => {
+                self.done.slow_lost += run.slow.saturating_sub(read.slow);
+                self.done.runs.push(*run);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Done {
+    /// Spans that never left a client are lost ones too.
+    fn with_dropped(&self, mut spans: SpanCounts) -> SpanCounts {
+        let dropped: u64 = self.runs.iter().map(|run| run.records_dropped).sum();
+        spans.recorded += dropped;
+        spans.dropped_queue_full += dropped;
+        spans
+    }
+
+    fn slow_log(&self, log: SlowLog, warnings: &mut Vec<String>) -> SlowLogReport {
+        let path = log.path().display().to_string();
+        let end = log.finish();
+        let dropped = end.dropped + self.slow_lost;
+        let error = end.error.map(|error| format!(": {error}")).unwrap_or_default();
+        if dropped > 0 || !error.is_empty() {
+            warnings.push(format!("{dropped} lines of the slow log are lost{error} ({path})"));
+        }
+        SlowLogReport { path, written: end.written, dropped }
+    }
+}

@@ -1,0 +1,281 @@
+//! One run: one client process, from its start to the last record.
+
+use crate::contract::{ClientMessage, Pace, Phase, Records};
+use crate::programs::{Heard, Running};
+use crate::report::spectrum::spectrum;
+use crate::report::{Floor, Progress, Run};
+use crate::tank::plan::{Planned, TankSettings};
+use crate::tank::records::{Connections, Reader, RecordsRead, Sinks};
+use crate::tank::seen::Sight;
+use crate::tank::tally::Tally;
+use crate::tank::{Stop, TankError, warnings};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How soon Ctrl-C is noticed.
+const POLL: Duration = Duration::from_millis(50);
+/// How long a client may say nothing, beyond the timeout of its calls.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Letters of a line that are shown when it is no message.
+const SHOWN: usize = 200;
+
+/// What is to be run.
+pub struct Job<'a> {
+    /// What holds for all runs.
+    pub settings: &'a TankSettings,
+    /// What holds for this one.
+    pub planned: &'a Planned,
+    /// The client.
+    pub program: &'a Path,
+    /// Asked for by the user.
+    pub stop: &'a Stop,
+    /// Where records go.
+    pub sinks: &'a Sinks,
+    /// What is looked at from outside the client.
+    pub sight: Sight,
+    /// Raw ping-pong under the same load.
+    pub floor: Option<Floor>,
+}
+
+/// What became of it.
+pub enum Outcome {
+    /// The client called.
+    Ran(Box<Run>, RecordsRead),
+    /// It did not, for this reason.
+    NotRun(String),
+}
+
+/// A client and what it has told.
+struct Client<'a> {
+    running: Running,
+    stop: &'a Stop,
+    patience: Duration,
+    heard: Instant,
+    connections: Arc<Connections>,
+    /// What went wrong with the program itself.
+    trouble: Option<String>,
+    killed: bool,
+}
+
+enum Next {
+    Message(ClientMessage),
+    Nothing,
+    End,
+}
+
+impl Client<'_> {
+    /// The next thing to do; passes on what the user asks for.
+    fn next(&mut self) -> Next {
+        match self.stop.asked() {
+            0 => {}
+            1 => self.running.let_go(),
+            _ => self.kill("killed by the second request to stop"),
+        }
+        match self.running.listen(POLL) {
+            Heard::Line(line) => {
+                self.heard = Instant::now();
+                match serde_json::from_str(&line) {
+                    Ok(message) => return Next::Message(message),
+                    Err(error) => {
+                        let line: String = line.chars().take(SHOWN).collect();
+                        self.kill(&format!("it said something that is no message: {error} in {line:?}"));
+                    }
+                }
+            }
+            Heard::Silence if self.heard.elapsed() > self.patience => {
+                self.kill(&format!("it said nothing for {:?} and was killed", self.patience));
+            }
+            Heard::Silence => {}
+            Heard::End(error) => {
+                self.trouble = self.trouble.take().or(error.map(|error| error.to_string()));
+                return Next::End;
+            }
+        }
+        Next::Nothing
+    }
+
+    fn kill(&mut self, why: &str) {
+        if !self.killed {
+            self.killed = true;
+            self.trouble.get_or_insert_with(|| why.to_owned());
+            self.running.end_now();
+        }
+    }
+
+    /// Library and number of channels once it is connected, or why it is not.
+    fn ready(&mut self) -> Result<(String, u32), String> {
+        loop {
+            match self.next() {
+                Next::Message(ClientMessage::Ready { library, channels, .. }) => {
+                    return Ok((library, channels));
+                }
+                Next::Message(ClientMessage::Failed { error }) => return Err(error),
+                Next::Message(ClientMessage::Connection(connection)) => self.connections.tell(connection),
+                Next::Message(_) | Next::Nothing => {}
+                Next::End if self.stop.asked() > 0 => return Err("stopped".into()),
+                Next::End => return Err(self.early_end()),
+            }
+        }
+    }
+
+    fn early_end(&mut self) -> String {
+        match (self.trouble.take(), self.running.wait()) {
+            (Some(trouble), _) => trouble,
+            (None, Ok(status)) if status.code() == Some(2) => {
+                "the client refused these settings: see its message on standard error".into()
+            }
+            (None, Ok(status)) => format!("the client ended before it was ready ({status})"),
+            (None, Err(error)) => {
+                format!("the client ended before it was ready, and it is not known how: {error}")
+            }
+        }
+    }
+
+    /// Listens to its calls until it ends.
+    fn call(
+        &mut self,
+        warmup: bool,
+        tally: &mut Tally,
+        sight: &mut Sight,
+        each_second: &mut dyn FnMut(&Progress),
+    ) {
+        sight.look();
+        if !warmup {
+            sight.measured_begins();
+        }
+        // When it does not read any more, its end will be heard.
+        let _ = self.running.say("go");
+        let mut told_its_end = false;
+        loop {
+            match self.next() {
+                Next::Message(ClientMessage::Phase { phase, unix_ns }) => {
+                    tally.phase(phase, unix_ns);
+                    match phase {
+                        Phase::Measured if warmup => sight.measured_begins(),
+                        Phase::Drain => sight.measured_ends(),
+                        _ => {}
+                    }
+                }
+                Next::Message(ClientMessage::Interval(interval)) => {
+                    each_second(&tally.add(&interval));
+                    sight.look();
+                }
+                Next::Message(ClientMessage::Connection(connection)) => self.connections.tell(connection),
+                Next::Message(ClientMessage::End { .. }) => told_its_end = true,
+                Next::Message(ClientMessage::Failed { error }) => self.trouble = Some(error),
+                Next::Message(ClientMessage::Ready { .. }) | Next::Nothing => {}
+                Next::End => break,
+            }
+        }
+        sight.measured_ends();
+        let status = self.running.wait();
+        let ended = match status {
+            Ok(status) if status.success() && told_its_end => None,
+            Ok(status) if status.success() => Some("it ended without saying so".to_owned()),
+            Ok(status) => Some(format!("it ended with {status}")),
+            Err(error) => Some(format!("it is not known how it ended: {error}")),
+        };
+        self.trouble = self.trouble.take().or(ended);
+    }
+}
+
+/// Makes one run.
+///
+/// # Errors
+/// When this process cannot do its own part.
+pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outcome, TankError> {
+    let connections = Arc::new(Connections::default());
+    let records = job.settings.records();
+    let reader = match records {
+        Records::None => None,
+        _ => Some(Reader::start(job.sinks.clone(), connections.clone()).map_err(TankError::Records)?),
+    };
+    let record_file = reader.as_ref().map_or(Path::new(""), Reader::path);
+    let flags = job.settings.of_client(job.planned, record_file).to_flags();
+    let start = || Running::start(job.program, "client", &flags);
+    let started = match &job.settings.cpus {
+        Some(cpus) => cpus.run(start)?,
+        None => start(),
+    };
+    let running = match started {
+        Ok(running) => running,
+        Err(error) => {
+            reader.map(Reader::finish);
+            return Ok(Outcome::NotRun(format!("cannot start {}: {error}", job.program.display())));
+        }
+    };
+    job.sight.of_process(running.pid());
+    let mut client = Client {
+        running,
+        stop: job.stop,
+        patience: job.settings.timeout + PATIENCE,
+        heard: Instant::now(),
+        connections,
+        trouble: None,
+        killed: false,
+    };
+    let (library, channels_made) = match client.ready() {
+        Ok(ready) => ready,
+        Err(why) => {
+            client.running.end_now();
+            reader.map(Reader::finish);
+            return Ok(Outcome::NotRun(why));
+        }
+    };
+    let mut tally = Tally::new(matches!(job.planned.pace, Pace::Open(_)));
+    let warmup = job.settings.warmup_ns > 0;
+    client.call(warmup, &mut tally, &mut job.sight, each_second);
+    let read = reader.map(Reader::finish).unwrap_or_default();
+    let told = client.connections.count();
+    let mut run = report(&job, library, channels_made, &tally);
+    run.client_error = client.trouble.take();
+    run.warnings =
+        warnings::of(&run, &tally, &warnings::Beside { records, read: &read, told, sight: &job.sight });
+    Ok(Outcome::Ran(Box::new(run), read))
+}
+
+fn report(job: &Job, library: String, channels_made: u32, tally: &Tally) -> Run {
+    let measured = &tally.measured;
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let open = matches!(job.planned.pace, Pace::Open(_));
+    let connections = job.sight.connections();
+    Run {
+        asked: job.planned.asked.clone(),
+        repeat: job.planned.repeat,
+        library,
+        start_unix_ns: tally.measured_from_unix_ns,
+        duration_s: seconds(measured.duration_ns),
+        warmup_s: seconds(tally.warmup.duration_ns),
+        scheduled: measured.due,
+        calls: measured.calls(),
+        ok: measured.ok,
+        errors: measured.errors.iter().map(|(name, (count, _))| (name.clone(), *count)).collect(),
+        error_reasons: measured.errors.iter().map(|(name, (_, last))| (name.clone(), last.clone())).collect(),
+        skipped_overload: measured.skipped,
+        warmup_errors: tally.warmup.failed(),
+        throughput_per_s: match measured.duration_ns {
+            0 => 0.0,
+            ns => measured.ok as f64 / seconds(ns),
+        },
+        latency: tally.latency().quantiles(),
+        latency_from_send: measured.from_send.quantiles(),
+        lateness: open.then(|| measured.lateness.quantiles()),
+        spectrum: spectrum(tally.latency()),
+        seconds: tally.seconds.clone(),
+        channels_made,
+        connections,
+        sockets: job.sight.sockets(),
+        streams: job.sight.streams(job.planned.asked.inflight),
+        slow_over_ns: job.settings.slow_ns,
+        slow: measured.slow,
+        cpu_client_s: seconds(measured.cpu_ns),
+        cpu_target_s: job.sight.cpu_target_ns().map(seconds),
+        context_switches: measured.context_switches,
+        context_switches_target: job.sight.context_switches_target(),
+        floor: job.floor.clone(),
+        records_dropped: tally.records_dropped(),
+        client_error: None,
+        warnings: Vec::new(),
+    }
+}

@@ -1,0 +1,167 @@
+//! What makes a run's figures less than they seem. Pure.
+
+use crate::contract::{Channels, Records, Stack};
+use crate::report::Run;
+use crate::tank::records::RecordsRead;
+use crate::tank::seen::Sight;
+use crate::tank::tally::Tally;
+use spangap_model::duration::format_ns;
+
+/// Share of its CPUs above which the client may be what limits.
+const BUSY: f64 = 0.8;
+/// OK calls without which there is no p99.
+const FEW: u64 = 100;
+
+/// What is known beside the calls.
+pub struct Beside<'a> {
+    /// Records that were asked for.
+    pub records: Records,
+    /// Records that came.
+    pub read: &'a RecordsRead,
+    /// Connections that the client told.
+    pub told: u64,
+    /// The view from outside.
+    pub sight: &'a Sight,
+}
+
+/// The warnings of one run.
+pub fn of(run: &Run, tally: &Tally, beside: &Beside) -> Vec<String> {
+    let mut warnings = Vec::new();
+    calls(run, tally, &mut warnings);
+    timing(run, &mut warnings);
+    connections(run, beside, &mut warnings);
+    records(run, tally, beside, &mut warnings);
+    warnings.extend(beside.sight.warnings().iter().cloned());
+    warnings
+}
+
+fn calls(run: &Run, tally: &Tally, warnings: &mut Vec<String>) {
+    if let Some(error) = &run.client_error {
+        warnings.push(format!("the client did not end well: {error}; these are the results so far"));
+    }
+    if run.scheduled == 0 {
+        warnings.push("no call was due in the measured time: stopped before the end of the warm-up?".into());
+    }
+    for (name, count) in &run.errors {
+        let why = run.error_reasons.get(name).map_or("", String::as_str);
+        warnings.push(format!("{count} calls ended with {name}; the last: {why}{}", hint(run, name)));
+    }
+    if run.warmup_errors > 0 {
+        let last = tally.warmup.errors.iter().next_back();
+        let why = last.map_or_else(String::new, |(name, (_, why))| format!("{name}: {why}"));
+        warnings.push(format!(
+            "{} calls of the warm-up failed too, not counted above; the last: {why}",
+            run.warmup_errors
+        ));
+    }
+    if run.skipped_overload > 0 {
+        warnings.push(format!(
+            "{} calls were not made because as many as allowed were waiting: latency would be worse than shown",
+            run.skipped_overload
+        ));
+    }
+    for (phase, sums) in [("", &tally.measured), (" of the warm-up", &tally.warmup)] {
+        let (due, known) = (sums.due, sums.skipped + sums.calls());
+        if due > known {
+            warnings.push(format!("of {} calls{phase} it is not known how they ended", due - known));
+        } else if known > due {
+            warnings.push(format!(
+                "the client's counts{phase} contradict each other: {due} calls due, {known} accounted for"
+            ));
+        }
+    }
+    if (1..FEW).contains(&run.ok) {
+        warnings.push(format!("{} OK calls are too few for a p99, which needs {FEW}", run.ok));
+    }
+}
+
+/// What an error often means.
+fn hint(run: &Run, name: &str) -> &'static str {
+    match (name, run.asked.stack) {
+        ("UNIMPLEMENTED", _) => " (is that a spangap target? it does not serve spangap.ping.v1.Ping)",
+        ("UNAVAILABLE", Stack::Raw) if run.ok == 0 => " (stack raw needs a target of stack raw)",
+        _ => "",
+    }
+}
+
+fn timing(run: &Run, warnings: &mut Vec<String>) {
+    if let (Some(late), Some(typical)) =
+        (run.lateness.and_then(|lateness| lateness.p99_ns), run.latency_from_send.p50_ns)
+        && late > typical
+    {
+        warnings.push(format!(
+            "1 % of calls were sent {} late or more, longer than the typical call of {}: \
+             that is this machine's own delay; `latency` contains it, `from send` does not",
+            format_ns(late),
+            format_ns(typical)
+        ));
+    }
+    let threads = match run.asked.stack {
+        Stack::CppSync => run.asked.inflight.unwrap_or(u32::MAX),
+        _ => run.asked.threads,
+    };
+    let cpus = f64::from(threads.min(available_cpus(run)));
+    if run.duration_s > 0.0 && run.cpu_client_s > BUSY * run.duration_s * cpus {
+        let used = run.cpu_client_s / run.duration_s;
+        warnings
+            .push(format!("the client used {used:.2} of the {cpus} CPUs that it can: it may be what limits"));
+    }
+}
+
+/// CPUs that the client could use.
+fn available_cpus(run: &Run) -> u32 {
+    let of_process = || std::thread::available_parallelism().map_or(u32::MAX, |cpus| cpus.get() as u32);
+    let listed = run.asked.cpus.as_ref().and_then(|cpus| cpus.parse::<super::cpus::Cpus>().ok());
+    listed.map_or_else(of_process, |cpus| cpus.count())
+}
+
+fn connections(run: &Run, beside: &Beside, warnings: &mut Vec<String>) {
+    let made = u64::from(run.channels_made);
+    if let Some(connections) = run.connections.filter(|&connections| connections > 0 && connections < made) {
+        let why = match run.asked.channels {
+            Channels::PerWorker => {
+                ": gRPC gives channels with equal arguments the same connection; see --channels distinct, local-pool"
+            }
+            _ => "",
+        };
+        warnings.push(format!("{made} channels share {connections} connection{}{why}", plural(connections)));
+    }
+    let again = run.sockets.as_ref().map_or(0, |sockets| sockets.seen.saturating_sub(sockets.most_at_once));
+    let opened = (made + again).max(beside.told);
+    if again > 0 || beside.told > made {
+        warnings.push(format!("a connection was lost and opened again, {opened} in all"));
+    }
+    if let Some(queued @ 1..) = run.streams.as_ref().and_then(|streams| streams.queued_by_limit) {
+        let limit = run.streams.as_ref().and_then(|streams| streams.limit_per_connection).unwrap_or(0);
+        warnings.push(format!(
+            "{queued} calls wait for a stream at any time: the target allows {limit} on a connection; \
+             latency contains that wait"
+        ));
+    }
+}
+
+fn records(run: &Run, tally: &Tally, beside: &Beside, warnings: &mut Vec<String>) {
+    let read = beside.read;
+    if let Some(error) = &read.error {
+        warnings.push(format!("cannot read the client's records of calls: {error}"));
+    }
+    if run.records_dropped > 0 {
+        warnings.push(format!("{} records of calls found no room in the client", run.records_dropped));
+    }
+    let expected = match beside.records {
+        Records::None => return,
+        Records::Slow => run.slow,
+        Records::All => tally.warmup.calls() + tally.measured.calls(),
+    };
+    let accounted = read.records + run.records_dropped;
+    if accounted != expected || read.left_over > 0 {
+        warnings.push(format!(
+            "{expected} records of calls were expected; {} came, {} were dropped, {} bytes are left over",
+            read.records, run.records_dropped, read.left_over
+        ));
+    }
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

@@ -1,0 +1,303 @@
+//! `spangap tank`: the ping-pong client.
+
+use super::target::{end_with_parent, export_settings, host_port, payload_size, print_line, think_time};
+use crate::Outcome;
+use crate::args::{Duration, Size};
+use anyhow::{Context, bail};
+use clap::error::ErrorKind;
+use clap::{Args, ValueEnum};
+use spangap_bench::contract::{Call, Channels, Nodelay, Stack};
+use spangap_bench::otlp::CollectorUrl;
+use spangap_bench::programs::Programs;
+use spangap_bench::report::{Progress, TankReport};
+use spangap_bench::schedule::Schedule;
+use spangap_bench::tank::cpus::Cpus;
+use spangap_bench::tank::sweep::{Sweep, SweepError};
+use spangap_bench::tank::{self, Load, Planned, Stop, TankSettings, Watch};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Measured time of a run when there are several.
+const SWEEP_NS: u64 = 10_000_000_000;
+
+/// Raw arguments of `spangap tank`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each run is a client process of its own. Given several targets, stacks, calls, ways to share channels, settings of
+TCP_NODELAY, threads, sizes or loads, every combination is a run. Before it, raw ping-pong over loopback under the
+same load shows what this machine can do at all.
+
+The loop is open with --rate and --interval: calls are due at times that do not depend on the calls before. It is
+closed with --inflight: so many calls are under way at any time.
+
+Lists: 1,2,4..64 (A..B doubles, or halves down to B), 1..40000..1 (up and down), 10..50+10, 1..10000x10.
+Ctrl-C ends the run and prints the result so far; a second Ctrl-C kills the client.
+
+Examples:
+  spangap tank 127.0.0.1:50051
+  spangap tank 127.0.0.1:50051 --rate 1000 --duration 30s --json
+  spangap tank server:50051 --stack cpp-async --inflight 1..64 --channels per-worker,distinct
+  spangap tank server:50051 --stack raw --rate 1..40000..1 --nodelay off,on --split-writes
+  spangap tank server:50051 --slow 20ms --slow-log slow.jsonl --otlp http://127.0.0.1:4317")]
+pub struct TankArgs {
+    /// The targets
+    #[arg(value_name = "HOST:PORT", value_parser = host_port, required = true)]
+    targets: Vec<String>,
+    /// What makes the calls: raw, rust, cpp-sync, cpp-async, cpp-callback, go
+    #[arg(long, value_name = "STACK", default_value = "rust", value_delimiter = ',')]
+    stack: Vec<Stack>,
+    /// Kind of call: unary, stream (bidirectional streams, each with one ping under way)
+    #[arg(long, value_name = "CALL", default_value = "unary", value_delimiter = ',')]
+    call: Vec<Call>,
+    /// How calls share channels: shared, per-worker (equal arguments), distinct (different arguments), local-pool
+    /// (a subchannel pool each), pool:N
+    #[arg(long, value_name = "WAY", default_value = "shared", value_delimiter = ',')]
+    channels: Vec<Channels>,
+    /// Closed loop: calls under way at any time
+    #[arg(long, value_name = "LIST", value_parser = sweep, conflicts_with_all = ["rate", "interval"])]
+    inflight: Option<Sweep>,
+    /// Open loop: calls per second
+    #[arg(long, value_name = "LIST", value_parser = rates, conflicts_with = "interval")]
+    rate: Option<Sweep>,
+    /// Open loop: time between two calls; 10ms when neither this nor another load is given
+    #[arg(long, value_name = "DURATION", value_parser = every, value_delimiter = ',')]
+    interval: Vec<Schedule>,
+    /// Payload of a request
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = payload_size, value_delimiter = ',')]
+    request_bytes: Vec<Size>,
+    /// Payload of a response; what the target is set to unless given
+    #[arg(long, value_name = "SIZE", value_parser = payload_size)]
+    response_bytes: Option<Size>,
+    /// Time the target takes for a call; what it is set to unless given
+    #[arg(long, value_name = "DURATION", value_parser = think_time)]
+    think: Option<Duration>,
+    /// TCP_NODELAY of the client's sockets: on, off, stack (what the library does)
+    #[arg(long, value_name = "SETTING", default_value = "on", value_delimiter = ',')]
+    nodelay: Vec<Nodelay>,
+    /// Write each request in two parts, header and rest (stack raw)
+    #[arg(long)]
+    split_writes: bool,
+    /// CPUs of the client: a list such as 0,2-3, or node:N
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<Cpus>,
+    /// Threads of the client; cpp-sync has one per call under way instead
+    #[arg(long, value_name = "LIST", default_value = "1", value_parser = threads)]
+    threads: Sweep,
+    /// Measured time of a run; a single run goes on until Ctrl-C unless given, of several each takes 10s
+    #[arg(long, value_name = "DURATION", value_parser = some_time)]
+    duration: Option<Duration>,
+    /// Time before it, in which calls are made and traced but neither counted nor logged as slow
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    warmup: Duration,
+    /// Time after which a call is given up, as DEADLINE_EXCEEDED
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = some_time)]
+    timeout: Duration,
+    /// Open loop: calls that may wait for their response at once; those due beyond are not made, and counted
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    max_in_flight: u32,
+    /// A call that takes longer, from its send, is slow
+    #[arg(long, value_name = "DURATION", default_value = "20ms")]
+    slow: Duration,
+    /// Write slow calls into this file, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    slow_log: Option<PathBuf>,
+    /// Send a CLIENT span for every call to this OTLP/gRPC receiver, http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    otlp: Option<CollectorUrl>,
+    /// service.name of the spans
+    #[arg(long, value_name = "NAME", default_value = "tank", requires = "otlp")]
+    service_name: String,
+    /// Whether every call carries a trace context; on unless given when --slow-log or --otlp need it, else off
+    #[arg(long, value_name = "on|off")]
+    trace: Option<Switch>,
+    /// Make all runs so often, in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Print the result as one JSON document
+    #[arg(long)]
+    json: bool,
+    /// End with the process that started this one
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl TankArgs {
+    fn settings(self) -> Result<TankSettings, clap::Error> {
+        let default = Schedule::every(10_000_000).expect("10 ms are more than 0");
+        let load = match (&self.inflight, &self.rate, self.interval) {
+            (Some(in_flight), _, _) => Load::Closed(numbers(in_flight)),
+            (None, Some(rates), _) => {
+                let schedule = |&rate| Schedule::new(rate, 1_000_000_000).expect("no sweep has a 0");
+                open(rates.values().iter().map(schedule).collect(), self.max_in_flight)
+            }
+            (None, None, intervals) if intervals.is_empty() => open(vec![default], self.max_in_flight),
+            (None, None, intervals) => open(intervals, self.max_in_flight),
+        };
+        let mut settings = TankSettings {
+            targets: self.targets,
+            stacks: self.stack,
+            calls: self.call,
+            channels: self.channels,
+            nodelay: self.nodelay,
+            threads: numbers(&self.threads),
+            request_bytes: self.request_bytes.into_iter().map(Size::bytes).collect(),
+            load,
+            response_bytes: self.response_bytes.map(Size::bytes),
+            think_ns: self.think.map(Duration::ns),
+            split_writes: self.split_writes,
+            cpus: self.cpus,
+            duration_ns: self.duration.map(Duration::ns),
+            warmup_ns: self.warmup.ns(),
+            timeout: self.timeout.std(),
+            slow_ns: self.slow.ns(),
+            slow_log: self.slow_log,
+            export: export_settings(self.otlp, self.service_name),
+            trace: self.trace.map(|trace| trace == Switch::On),
+            repeat: self.repeat,
+        };
+        if settings.runs() > 1 {
+            settings.duration_ns.get_or_insert(SWEEP_NS);
+        }
+        if settings.export.is_some() && !settings.traced() {
+            return Err(wrong_usage("--otlp needs the trace contexts that --trace off leaves out"));
+        }
+        let plan = settings.plan();
+        let why = plan.iter().map(Planned::impossible).collect::<Option<Vec<_>>>();
+        match why.as_deref() {
+            Some([why, ..]) => Err(wrong_usage(why)),
+            _ => Ok(settings),
+        }
+    }
+}
+
+fn wrong_usage(why: &str) -> clap::Error {
+    clap::Error::raw(ErrorKind::ArgumentConflict, format!("{why}\n"))
+}
+
+fn open(schedules: Vec<Schedule>, max_in_flight: u32) -> Load {
+    Load::Open { schedules, max_in_flight }
+}
+
+/// The parsers below see to it that these numbers are small enough.
+fn numbers(sweep: &Sweep) -> Vec<u32> {
+    sweep.values().iter().map(|&value| u32::try_from(value).unwrap_or(u32::MAX)).collect()
+}
+
+/// The progress line, on a terminal.
+struct Terminal {
+    clear: &'static str,
+    run: String,
+}
+
+impl Terminal {
+    fn line(&self, text: &str) {
+        if !self.clear.is_empty() {
+            eprint!("{}{text}", self.clear);
+        }
+    }
+}
+
+impl Watch for Terminal {
+    fn calibrates(&mut self, what: &str) {
+        self.line(&format!("measuring this machine: {what}"));
+    }
+
+    fn begins(&mut self, number: usize, of: usize, planned: &Planned) {
+        self.run = if of > 1 { format!("{number} of {of}: {planned}: ") } else { String::new() };
+        self.line(&self.run);
+    }
+
+    fn second(&mut self, progress: &Progress) {
+        self.line(&format!("{}{progress}", self.run));
+    }
+}
+
+/// Makes the runs until all are done or the user has seen enough.
+pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
+    end_with_parent(args.with_parent)?;
+    let json = args.json;
+    let settings = args.settings()?;
+    let programs = Programs::of_this_binary().context("cannot find this program's own file")?;
+    let stop = Stop::default();
+    listen_for_signals(stop.clone())?;
+    let clear = if std::io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
+    let mut terminal = Terminal { clear, run: String::new() };
+    let notice = move |notice| eprintln!("{clear}spangap: {notice}");
+    let report = tank::run(&settings, &programs, &stop, &mut terminal, notice);
+    eprint!("{clear}");
+    let report = report?;
+    print_line(if json { serde_json::to_string(&report)? } else { report.to_string() }.trim_end())?;
+    judge(&report)
+}
+
+/// Runs in which nothing worked are no success.
+fn judge(report: &TankReport) -> anyhow::Result<Outcome> {
+    if !report.runs.is_empty() && report.runs.iter().all(|run| run.ok == 0 && run.calls > 0) {
+        bail!("no call succeeded: does a spangap target listen there? ({})", report.runs[0].asked.target);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Counts SIGINT and SIGTERM on a thread of its own; from now on they no longer kill this process.
+fn listen_for_signals(stop: Stop) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the thread that listens for signals")?;
+    let (mut interrupt, mut terminate) = {
+        let _entered = runtime.enter();
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
+    };
+    let listen = move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => stop.ask(),
+                    _ = terminate.recv() => stop.ask(),
+                }
+            }
+        })
+    };
+    let thread = std::thread::Builder::new().name("signals".into()).spawn(listen);
+    thread.map(drop).context("cannot start the thread that listens for signals")
+}
+
+fn every(text: &str) -> Result<Schedule, String> {
+    Schedule::every(text.parse::<Duration>()?.ns()).map_err(|error| error.to_string())
+}
+
+fn sweep(text: &str) -> Result<Sweep, String> {
+    at_most(text, 65_536)
+}
+
+fn threads(text: &str) -> Result<Sweep, String> {
+    at_most(text, 1_024)
+}
+
+fn rates(text: &str) -> Result<Sweep, String> {
+    match text.parse::<Sweep>() {
+        Err(SweepError::Zero) => Err(Schedule::per_second(0).expect_err("0 is no rate").to_string()),
+        _ => at_most(text, 1_000_000_000),
+    }
+}
+
+fn at_most(text: &str, most: u64) -> Result<Sweep, String> {
+    let sweep: Sweep = text.parse().map_err(|error: SweepError| error.to_string())?;
+    match sweep.values().iter().find(|&&value| value > most) {
+        Some(value) => Err(format!("{value} is too many: expected at most {most}")),
+        None => Ok(sweep),
+    }
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match text.parse::<Duration>()? {
+        Duration(0) => Err("expected more than 0".into()),
+        time => Ok(time),
+    }
+}
