@@ -1,5 +1,6 @@
-// Builds the page to one self-contained file, dist/index.html, and to dist/csp.txt the Content-Security-Policy
-// that allows exactly its script and its style. The server embeds both.
+// Builds two self-contained files, each with a Content-Security-Policy that allows exactly its script and its style:
+// dist/index.html, the meter's page, whose policy is dist/csp.txt; dist/tank.html, what `spangap tank --html` writes,
+// with its policy inside and /*REPORT*/ where the JSON belongs. The binary embeds them.
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -26,28 +27,36 @@ async function bundle(entry) {
 
 const sha256 = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
 
-const [script, style] = await Promise.all([bundle("src/main.ts"), bundle("src/style.css")]);
-if (/<\/script|<!--/i.test(script)) throw new Error("the bundled script cannot be inlined: it holds </script or <!--");
-if (/<\/style/i.test(style)) throw new Error("the bundled style cannot be inlined: it holds </style");
+/** A page with its script and style inside, and the sources that its policy allows. */
+async function assemble(folder) {
+  const [script, style] = await Promise.all([bundle(`${folder}/main.ts`), bundle(`${folder}/style.css`)]);
+  if (/<\/script|<!--/i.test(script)) throw new Error(`${folder}: the script cannot be inlined: it holds </script or <!--`);
+  if (/<\/style/i.test(style)) throw new Error(`${folder}: the style cannot be inlined: it holds </style`);
+  const page = readFileSync(here(`${folder}/index.html`), "utf8")
+    .replace("/*STYLE*/", () => style)
+    .replace("/*SCRIPT*/", () => script);
+  return { page, sources: [`script-src ${sha256(script)}`, `style-src ${sha256(style)}`] };
+}
 
-const page = readFileSync(here("src/index.html"), "utf8")
-  .replace("/*STYLE*/", () => style)
-  .replace("/*SCRIPT*/", () => script);
-const policy = [
-  "default-src 'none'",
-  `script-src ${sha256(script)}`,
-  `style-src ${sha256(style)}`,
-  "connect-src 'self'",
-  "img-src data:",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-  "require-trusted-types-for 'script'",
-].join("; ");
+function write(name, page) {
+  const bytes = Buffer.byteLength(page);
+  if (bytes > LIMIT_BYTES) throw new Error(`${name} has ${bytes} bytes: more than its limit of ${LIMIT_BYTES}`);
+  writeFileSync(here(`dist/${name}`), page);
+  console.log(`dist/${name} ${(bytes / 1024).toFixed(1)} KiB`);
+}
 
-const bytes = Buffer.byteLength(page);
-if (bytes > LIMIT_BYTES) throw new Error(`the page has ${bytes} bytes: more than its limit of ${LIMIT_BYTES}`);
+const [meter, tank] = await Promise.all([assemble("src"), assemble("src/tank")]);
 mkdirSync(here("dist"), { recursive: true });
-writeFileSync(here("dist/csp.txt"), policy);
-writeFileSync(here("dist/index.html"), page);
-console.log(`dist/index.html ${(bytes / 1024).toFixed(1)} KiB`);
+
+const strict = ["img-src data:", "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"];
+writeFileSync(
+  here("dist/csp.txt"),
+  ["default-src 'none'", ...meter.sources, "connect-src 'self'", ...strict, "frame-ancestors 'none'"].join("; "),
+);
+write("index.html", meter.page);
+
+// A policy in the page itself cannot say who may frame it.
+const policy = ["default-src 'none'", ...tank.sources, ...strict].join("; ");
+const page = tank.page.replace("/*POLICY*/", () => policy);
+if (page.split("/*REPORT*/").length !== 2) throw new Error("tank.html needs one place, and one only, for its report");
+write("tank.html", page);

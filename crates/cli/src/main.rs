@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod report_page;
 mod web;
 
 use clap::Parser;

@@ -478,7 +478,7 @@ mod tests {
         let text = text(runs);
         assert!(text.contains("\nchannels shared") && text.contains("\nchannels distinct"), "{text}");
         assert!(line(&text, "all runs").join(" ").contains("stack cpp-async"), "{text}");
-        let last = text.lines().filter(|line| line.starts_with("64 ")).next_back().unwrap();
+        let last = text.lines().rfind(|line| line.starts_with("64 ")).unwrap();
         assert!(last.contains("n/a  /64"), "{last}");
         assert!(text.contains("warning    nobody looked (distinct, 64 in flight)"), "{text}");
     }

@@ -1,0 +1,87 @@
+// The page that `spangap tank --html` writes: reads the report that stands in it, and draws it.
+
+import { byId, el } from "../dom";
+import { dayAndClock } from "../format";
+import { Chart } from "./chart";
+import { latency, lateness, throughput, wantsLog } from "./load";
+import { loadView, runView } from "./choice";
+import { remarks } from "./remarks";
+import type { Run, TankReport } from "./report";
+import { runsTable } from "./runs";
+import { loadsOf, sweeps, type Sweep } from "./sweep";
+import { tiles } from "./tiles";
+import { findings, measured } from "./words";
+
+const MILLION = 1e6;
+
+function radio(name: string, choices: [string, boolean][], chosen: boolean, change: (value: boolean) => void): HTMLElement {
+  return el(
+    "fieldset",
+    { class: "switch" },
+    el("legend", { class: "unseen" }, "Axes"),
+    ...choices.map(([label, value]) => {
+      const input = el("input", { type: "radio", name });
+      input.checked = value === chosen;
+      input.addEventListener("change", () => change(value));
+      return el("label", {}, input, el("span", {}, label));
+    }),
+  );
+}
+
+/** Throughput and latency over the load. */
+function overLoad(sweep: Sweep): HTMLElement[] {
+  const [flow, delay] = [new Chart(360), new Chart(360)];
+  const draw = (log: boolean) => {
+    flow.update(throughput(sweep, log));
+    delay.update(latency(sweep, log));
+  };
+  draw(wantsLog(sweep));
+  const axes = radio(`axes-${sweep.kind}`, [["linear axes", false], ["logarithmic", true]], wantsLog(sweep), draw);
+  const load = sweep.kind === "rate" ? "rate" : "calls in flight";
+  const late = lateness(sweep);
+  const lateChart = late ? new Chart(260) : null;
+  if (late) lateChart?.update(late);
+  return [
+    el("section", { class: "figure", id: `throughput-${sweep.kind}` }, el("div", { class: "head" }, el("h2", {}, `Throughput against ${load}`), axes), flow.root, note(sweep)),
+    el("section", { class: "figure", id: `latency-${sweep.kind}` }, el("div", { class: "head" }, el("h2", {}, `Latency against ${load}`)), delay.root),
+    ...(lateChart ? [el("section", { class: "figure late", id: "lateness" }, el("div", { class: "head" }, el("h2", {}, "Lateness: how long after its due time a call was sent")), lateChart.root)] : []),
+  ];
+}
+
+function note(sweep: Sweep): HTMLElement | null {
+  const texts = [sweep.kind === "inflight" ? "If linear: the smallest load's throughput per call in flight, times the calls in flight." : ""];
+  if (sweep.configurations.some((one) => one.points.some((point) => point.runs.length > 1))) texts.push("Curves are the median of the repetitions, bands reach from the smallest to the largest.");
+  if (sweep.configurations.some((one) => one.points.some((point) => point.direction !== null))) texts.push("↑ was swept from less to more, ↓ from more to less (hollow points).");
+  const text = texts.filter((one) => one !== "").join(" ");
+  return text === "" ? null : el("p", { class: "note" }, text);
+}
+
+function when(runs: Run[]): string {
+  const starts = runs.flatMap((run) => (run.start_unix_ns === null ? [] : [run.start_unix_ns]));
+  return starts.length === 0 ? "" : `measured ${dayAndClock(Math.min(...starts) / (1000 * MILLION))}`;
+}
+
+function draw(report: TankReport): void {
+  const { runs } = report;
+  byId("when").textContent = when(runs);
+  const all = sweeps(runs);
+  const swept = all.filter((sweep) => loadsOf(sweep).length > 1);
+  const still = all.filter((sweep) => loadsOf(sweep).length <= 1);
+  // A load that was not swept is no curve: its figures stand side by side.
+  const sections = [...still.map((sweep) => tiles(sweep)), ...swept.flatMap(overLoad)];
+  const summary = el("section", { id: "summary" }, el("p", { class: "measured" }, measured(report)), el("ul", { class: "found" }, ...findings(report).map((text) => el("li", {}, text))));
+  byId("report").append(summary, ...sections);
+  if (runs.length > 0) {
+    const spectrum = loadView(runs);
+    byId("report").append(...(spectrum ? [spectrum] : []), ...runView(runs));
+    byId("report").append(el("section", { id: "runs" }, el("h2", {}, "All runs"), runsTable(runs)));
+  }
+  byId("report").append(remarks(report));
+}
+
+try {
+  draw(JSON.parse(byId("data").textContent ?? "") as TankReport);
+} catch (error) {
+  console.error(error);
+  byId("report").append(el("section", { id: "problem", role: "alert" }, `This page holds no report that can be drawn: ${error instanceof Error ? error.message : String(error)}`));
+}
