@@ -29,9 +29,9 @@ type caller struct {
 	tally   *tally
 	request ping.PingRequest
 	answer  ping.PingResponse
-	options []grpc.CallOption
 	ids     *ids
-	stream  *stream // of PingStream; nil: to be opened
+	watch   *watch
+	stream  grpc.ClientStream // of PingStream; nil: to be opened
 }
 
 func newCaller(l *load, worker int, t *tally) *caller {
@@ -39,8 +39,8 @@ func newCaller(l *load, worker int, t *tally) *caller {
 		load:    l,
 		channel: l.channels[worker%len(l.channels)],
 		tally:   t,
-		options: []grpc.CallOption{grpc.StaticMethod()},
 		ids:     newIDs(),
+		watch:   newWatch(l.calls, l.times.start, l.settings.timeout),
 	}
 	c.request.Payload = l.payload
 	c.request.ResponseBytes = l.settings.responseBytes
@@ -48,8 +48,8 @@ func newCaller(l *load, worker int, t *tally) *caller {
 	return c
 }
 
-// call makes one call and counts it. due is nanoseconds after the start, or negative in a closed loop, where the
-// call is sent at once; sent is a clock reading from just before.
+// call makes one call and counts it. The outcome comes with its phase and lateness; sent is a clock reading from
+// just before.
 func (c *caller) call(o *outcome, sent time.Time) {
 	s := c.load.settings
 	var traced record
@@ -57,6 +57,7 @@ func (c *caller) call(o *outcome, sent time.Time) {
 		traced.traceID, traced.spanID = c.ids.trace(), c.ids.span()
 	}
 	before := c.channel.current.Load()
+	c.watch.begin(sent)
 	var err error
 	if s.stream {
 		err = c.exchange(&traced)
@@ -64,6 +65,13 @@ func (c *caller) call(o *outcome, sent time.Time) {
 		err = c.unary(&traced)
 	}
 	o.fromSend = time.Since(sent)
+	late := c.watch.end()
+	if late && err != nil {
+		err = c.watch.tooLate()
+	}
+	if late || (s.stream && err != nil) {
+		c.renew()
+	}
 	o.code, o.reason, o.unkept = codes.OK, "", false
 	if err != nil {
 		failure := status.Convert(err)
@@ -90,11 +98,25 @@ func (c *caller) call(o *outcome, sent time.Time) {
 }
 
 func (c *caller) unary(traced *record) error {
-	ctx, cancel := context.WithTimeout(c.load.calls, c.load.settings.timeout)
+	var ctx context.Context = c.watch
 	if c.load.settings.trace {
 		ctx = metadata.AppendToOutgoingContext(ctx, traceparentHeader, traceparent(traced.traceID, traced.spanID))
 	}
-	err := c.channel.Invoke(ctx, ping.Ping_Ping_FullMethodName, &c.request, &c.answer, c.options...)
-	cancel()
-	return err
+	return c.channel.Invoke(ctx, ping.Ping_Ping_FullMethodName, &c.request, &c.answer)
+}
+
+// renew gives up the stream, whatever is left of it, and the context that it was in.
+func (c *caller) renew() {
+	c.watch.release()
+	c.stream = nil
+	c.watch = newWatch(c.load.calls, c.load.times.start, c.load.settings.timeout)
+}
+
+// close ends the worker's stream in order.
+func (c *caller) close() {
+	if c.stream != nil {
+		_ = c.stream.CloseSend()
+	}
+	c.watch.deadline.Store(fired)
+	c.watch.timer.Stop()
 }

@@ -92,7 +92,7 @@ func openChannels(ctx context.Context, s *clientSettings, messages *messages) ([
 			// A run with long pauses between calls keeps its connection.
 			grpc.WithIdleTimeout(0),
 			grpc.WithDefaultCallOptions(
-				grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+				grpc.StaticMethod(), grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 		)
 		if err != nil {
 			return nil, fmt.Errorf("cannot connect to %s: %w", s.target, err)

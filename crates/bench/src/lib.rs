@@ -14,14 +14,18 @@ mod status;
 mod think;
 
 pub mod contract;
+mod deadline;
 pub mod otlp;
 pub mod programs;
 pub mod raw;
 pub mod report;
 pub mod schedule;
+pub mod sockets;
+pub mod stream_limit;
 pub mod tank;
 pub mod target;
 pub mod trace;
+pub mod usage;
 
 /// The Ping service, compiled from `proto/`.
 pub mod ping {

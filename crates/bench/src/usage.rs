@@ -1,0 +1,110 @@
+//! Asks a target what it has used and done so far. Over a connection of its own, closed afterwards.
+
+use crate::ping::ping_client::PingClient;
+use crate::ping::{UsageRequest, UsageResponse};
+use crate::raw;
+use crate::status::describe;
+use std::io;
+use std::time::Duration;
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+/// What a target speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC, every stack but `raw`.
+    Grpc,
+    /// Frames over TCP.
+    Raw,
+}
+
+/// Why the usage is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    /// No runtime.
+    #[error("cannot make a runtime to ask {target} with")]
+    Runtime {
+        /// As given.
+        target: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No connection.
+    #[error("cannot connect to {target} to ask for its usage")]
+    Connect {
+        /// As given.
+        target: String,
+        /// What the transport said.
+        source: tonic::transport::Error,
+    },
+    /// Too slow.
+    #[error("{target} did not tell its usage within {timeout:?}")]
+    TimedOut {
+        /// As given.
+        target: String,
+        /// Time it had.
+        timeout: Duration,
+    },
+    /// The call failed.
+    #[error("{target} did not tell its usage: {why}")]
+    Status {
+        /// As given.
+        target: String,
+        /// Status in words.
+        why: String,
+    },
+    /// It did not answer by the raw protocol.
+    #[error(transparent)]
+    Raw(#[from] raw::UsageError),
+}
+
+/// Asks `target`, which is `HOST:PORT`; `None` when it has no such method, and so is none of ours. `timeout` is for
+/// all of it, in the raw protocol for each step. Blocks, with a runtime of its own: not to be called from async code.
+///
+/// # Errors
+/// When there is no answer in time, or none that can be understood.
+pub fn ask(protocol: Protocol, target: &str, timeout: Duration) -> Result<Option<UsageResponse>, UsageError> {
+    match protocol {
+        Protocol::Raw => Ok(Some(raw::usage(target, timeout)?)),
+        Protocol::Grpc => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|source| UsageError::Runtime { target: target.into(), source })?;
+            runtime.block_on(async {
+                let late = || Err(UsageError::TimedOut { target: target.into(), timeout });
+                tokio::time::timeout(timeout, ask_grpc(target)).await.unwrap_or_else(|_| late())
+            })
+        }
+    }
+}
+
+async fn ask_grpc(target: &str) -> Result<Option<UsageResponse>, UsageError> {
+    let unreachable = |source| UsageError::Connect { target: target.into(), source };
+    let endpoint = Endpoint::from_shared(format!("http://{target}")).map_err(unreachable)?;
+    let mut client = PingClient::new(endpoint.connect().await.map_err(unreachable)?);
+    match client.usage(UsageRequest {}).await {
+        Ok(usage) => Ok(Some(usage.into_inner())),
+        Err(status) if status.code() == Code::Unimplemented => Ok(None),
+        Err(status) => Err(UsageError::Status { target: target.into(), why: describe(&status) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn silence_and_absence_are_told_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap().to_string();
+        let silent = ask(Protocol::Grpc, &target, Duration::from_millis(20));
+        assert!(matches!(silent, Err(UsageError::TimedOut { .. })), "{silent:?}");
+        let silent = ask(Protocol::Raw, &target, Duration::from_millis(20));
+        assert!(matches!(silent, Err(UsageError::Raw(_))), "{silent:?}");
+        drop(listener);
+        for protocol in [Protocol::Grpc, Protocol::Raw] {
+            let error = ask(protocol, &target, Duration::from_secs(60)).unwrap_err();
+            assert!(error.to_string().contains(&target), "{error}");
+        }
+    }
+}
