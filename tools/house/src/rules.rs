@@ -63,7 +63,7 @@ pub const MAX_FILE_LINES: usize = 800;
 /// Endings of the files whose length counts.
 pub const LENGTH_ENDINGS: &[&str] = &[".rs", ".ts", ".go", ".c", ".h", ".sh", ".mjs", "Makefile"];
 /// Generated files: their length is nobody's choice.
-pub const GENERATED: &[&str] = &["vmlinux.h"];
+pub const GENERATED: &[&str] = &["vmlinux.h", "ping.pb.go", "ping_grpc.pb.go"];
 
 /// Names of files and folders that say nothing about what is inside.
 pub const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "manager", "misc"];

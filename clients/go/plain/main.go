@@ -1,6 +1,6 @@
-// Command go-plain is the plainest closed loop of grpc-go: what `spangap-go client` is compared with.
+// Command plain is the plainest closed loop of grpc-go: what `spangap-go client` is compared with.
 //
-//	go-plain TARGET IN_FLIGHT WARMUP_S SECONDS
+//	plain TARGET IN_FLIGHT WARMUP_S SECONDS
 //
 // IN_FLIGHT goroutines ping over one channel, with nothing but a count of the calls. Prints the calls, the seconds
 // and the CPU seconds of the time after the warm-up.
@@ -30,7 +30,7 @@ type counter struct {
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 5 {
-		log.Fatal("usage: go-plain TARGET IN_FLIGHT WARMUP_S SECONDS")
+		log.Fatal("usage: plain TARGET IN_FLIGHT WARMUP_S SECONDS")
 	}
 	inFlight := int(number(os.Args[2]))
 	warmup, seconds := number(os.Args[3]), number(os.Args[4])
