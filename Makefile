@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build test lint bench setup clean help
+.PHONY: run build clients test lint bench setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,14 +18,20 @@ help: ## Print this list
 run: build ## Build, then run the meter with a pair of programs to measure, until Ctrl-C
 	@exec target/release/spangap demo
 
-build: ## Build target/release/spangap, the page inside it (default)
+build: ## Build target/release/spangap, the page inside it, and the programs of the other stacks (default)
 	@scripts/setup.sh build
 	@$(MAKE) --no-print-directory $(PAGE)
 	cargo build --release --locked --package spangap
+	@scripts/clients.sh
+
+clients: ## Build only the programs of the other stacks, C++ and Go, into target/clients
+	@scripts/setup.sh build
+	@scripts/clients.sh
 
 test: ## Run every test; says at the end what could not run here, and why
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory $(PAGE)
+	@scripts/clients.sh
 	@scripts/test.sh
 
 lint: ## Check format, clippy, the house rules, the page's types, the shell scripts

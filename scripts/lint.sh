@@ -11,10 +11,24 @@ step() { # step NAME COMMAND...
   "$@" </dev/null || failed+=("$name")
 }
 
+go_formatted() { # go_formatted FOLDER...: lists the files that gofmt would change
+  local files
+  files=$(gofmt -l "$@") || return 1
+  if [ -n "$files" ]; then
+    printf 'gofmt would change %s\n' "$files"
+    return 1
+  fi
+}
+
 step format cargo fmt --all --check
 step house cargo run --quiet --locked --package spangap-house
 step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 step page-types npm --prefix web run --silent check
+if command -v gofmt >/dev/null; then
+  step go-format go_formatted clients/go
+else
+  echo "not run: gofmt is not installed"
+fi
 if command -v shellcheck >/dev/null; then
   step shell shellcheck scripts/*.sh .ci/run
 else

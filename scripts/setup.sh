@@ -83,6 +83,14 @@ need() { # need TOOL PACKAGE...: TOOL is a command
   fi
 }
 
+optional=()          # what a stack needs that is measured, for people
+optional_packages=() # the packages that bring it
+want() { # want WHAT PACKAGE...
+  optional+=("$1")
+  shift
+  optional_packages+=("$@")
+}
+
 need git git
 need cc build-essential
 need c++ build-essential
@@ -102,8 +110,18 @@ case $stage in
     need chromium chromium
     ;;
   lint) need shellcheck shellcheck ;;
-  bench) need taskset util-linux ;;
+  bench)
+    need taskset util-linux
+    need h2load nghttp2-client
+    ;;
 esac
+# The stacks that tank can measure beside Rust. Without its toolchain a stack is left out.
+if [ "$stage" != lint ]; then
+  pkg-config --exists grpc++ protobuf 2>/dev/null || want "the C++ library of gRPC" libgrpc++-dev libprotobuf-dev
+  have grpc_cpp_plugin || want grpc_cpp_plugin protobuf-compiler-grpc
+  have protoc || want protoc protobuf-compiler
+fi
+if [ "$stage" = build ] && ! have go; then want go golang-go; fi
 
 if [ ${#packages[@]} -gt 0 ]; then
   mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
@@ -128,6 +146,29 @@ if [ ${#packages[@]} -gt 0 ]; then
     say "missing: ${missing[*]}"
     say "on Debian and Ubuntu the packages ${packages[*]} bring them; install their like and run this again"
     exit 1
+  fi
+fi
+
+# ---- What only some stacks need ---------------------------------------------------------------------------------
+
+if [ ${#optional[@]} -gt 0 ]; then
+  # What was asked for in vain is not asked for again, or every build would update the package lists.
+  tried=$tools/optional.tried
+  if can_apt && [ "$(cat "$tried" 2>/dev/null)" != "${optional_packages[*]}" ]; then
+    apt_update || say "apt-get update failed"
+    wanted=()
+    for package in "${optional_packages[@]}"; do
+      if [ -n "$(candidate "$package")" ]; then wanted+=("$package"); else say "apt has no package $package here"; fi
+    done
+    if [ ${#wanted[@]} -gt 0 ] && ! apt_install "${wanted[@]}"; then
+      say "they cannot be installed; the stacks that need them are left out"
+    fi
+    echo "${optional_packages[*]}" >"$tried"
+  elif have apt-get; then
+    say "without ${optional[*]} some stacks are left out"
+    say "install them with: sudo apt-get install --no-install-recommends ${optional_packages[*]}"
+  else
+    say "without ${optional[*]} some stacks are left out; ${optional_packages[*]} bring them on Debian and Ubuntu"
   fi
 fi
 
@@ -216,7 +257,7 @@ if ! node_ok; then
   node_ok || { say "node $NODE_MIN or newer is missing (found: $(version_of node))" && exit 1; }
 fi
 
-case $stage in test | bench)
+if [ "$stage" != lint ]; then
   if ! go_ok && have go; then
     say "go $(version_of go) is older than $GO_MIN: fetching $GO_TOOLCHAIN as a Go module"
     module="golang.org/toolchain@v0.0.1-$GO_TOOLCHAIN.linux-$(go env GOARCH)"
@@ -230,9 +271,9 @@ case $stage in test | bench)
     chmod +x "$tools/go/bin/"* "$tools/go/pkg/tool/"*/*
     for tool in go gofmt; do ln -sf "$tools/go/bin/$tool" "$tools/bin/$tool"; done
   fi
-  go_ok || say "go $GO_MIN or newer is missing (found: $(version_of go)); what needs it will say 'not run'"
-  ;;
-esac
+  go_ok || [ "$stage" = build ] ||
+    say "go $GO_MIN or newer is missing (found: $(version_of go)); what needs it will say 'not run'"
+fi
 
 # ---- The page's packages --------------------------------------------------------------------------------------
 

@@ -21,11 +21,19 @@ step() { # step NAME COMMAND...: shows and keeps the output
 step rust cargo test --workspace --locked --no-fail-fast -- --show-output
 step page-types npm --prefix web run --silent check
 step page npm --prefix web run --silent test
+if go -C clients/go version >/dev/null 2>&1; then
+  step go-vet go -C clients/go vet ./...
+  # -v, because a passing test's `not run:` line would otherwise be swallowed.
+  step go go -C clients/go test -v ./...
+else
+  echo "not run: the tests of clients/go need the go that clients/go/go.mod asks for" | tee $logs/go.log
+fi
 
 echo
 echo "== summary"
 # Result lines are `test result: ok. 12 passed; 0 failed; …`.
 awk '/^test result:/ { passed += $4; failed += $6 } END { printf "rust: %d passed, %d failed\n", passed, failed }' $logs/rust.log
+awk '/^--- PASS/ { passed++ } /^--- FAIL/ { failed++ } END { printf "go: %d passed, %d failed\n", passed, failed }' $logs/go.log
 mapfile -t not_run < <(grep -hoE '(^|[^[:alnum:]`])not run: .*' $logs/*.log | sed 's/^[^n]*//' | sort | uniq)
 echo "not run: ${#not_run[@]}"
 for line in "${not_run[@]}"; do echo "  ${line#not run: }"; done
