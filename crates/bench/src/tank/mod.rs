@@ -17,6 +17,7 @@ pub mod sweep;
 mod tally;
 mod warnings;
 
+use crate::contract::Stack;
 use crate::otlp::{Exporter, SpanCounts};
 use crate::programs::Programs;
 use crate::report::{NotRun, Progress, Run, SlowLogReport, TankReport};
@@ -26,6 +27,7 @@ use floor::Floors;
 use records::Sinks;
 use run::{Job, Outcome};
 use seen::Sight;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -146,7 +148,15 @@ pub fn run(
     };
     let mut noise = noise.map_err(TankError::Noise)?.unwrap_or_default();
 
-    let mut tank = Tank { settings, programs, stop, sinks, floors: Floors::default(), done: Done::default() };
+    let mut tank = Tank {
+        settings,
+        programs,
+        stop,
+        sinks,
+        floors: Floors::default(),
+        limits: BTreeMap::new(),
+        done: Done::default(),
+    };
     let plan = settings.plan();
     for (at, planned) in plan.iter().enumerate() {
         tank.one(at + 1, plan.len(), planned, watch)?;
@@ -201,6 +211,8 @@ struct Tank<'a> {
     stop: &'a Stop,
     sinks: Sinks,
     floors: Floors,
+    /// What each target announces as its limit of streams.
+    limits: BTreeMap<String, Option<Option<u32>>>,
     done: Done,
 }
 
@@ -237,8 +249,21 @@ impl Tank<'_> {
                 return Ok(());
             }
         };
+        let peers = match addresses(&planned.asked.target) {
+            Ok(peers) => peers,
+            Err(error) => {
+                self.done.not_run.push(not_run(format!("cannot resolve {}: {error}", planned.asked.target)));
+                return Ok(());
+            }
+        };
         watch.calibrates("raw ping-pong");
         let floor = self.floors.of(self.settings, planned, self.programs, self.stop)?;
+        let limit = match planned.asked.stack {
+            Stack::Raw => None,
+            _ => {
+                *self.limits.entry(planned.asked.target.clone()).or_insert_with(|| seen::stream_limit(&peers))
+            }
+        };
         watch.begins(number, of, planned);
         let job = Job {
             settings: self.settings,
@@ -246,7 +271,7 @@ impl Tank<'_> {
             program: &program,
             stop: self.stop,
             sinks: &self.sinks,
-            sight: Sight::none(),
+            sight: Sight::new(&planned.asked, peers, limit),
             floor,
         };
         match run::make(job, &mut |progress| watch.second(progress))? {

@@ -1,10 +1,36 @@
 //! What is seen of a run from outside its client: its sockets in the kernel, the target's own account.
 
-use crate::report::{Sockets, Streams};
+use crate::contract::{Nodelay, Stack};
+use crate::ping::UsageResponse;
+use crate::report::{Asked, Sockets, Streams};
+use crate::sockets::{self, Socket};
+use crate::stream_limit;
+use crate::usage::{self, Protocol};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long the target may take to answer what is asked beside the calls.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What was seen so far.
 #[derive(Default)]
 pub struct Sight {
+    pid: u32,
+    /// Where the target may be; empty: nothing is looked at.
+    peers: Vec<SocketAddr>,
+    raw: bool,
+    nodelay: Option<bool>,
+    limit: Option<Option<u32>>,
+    /// The last look that showed connections.
+    last: Option<Vec<Socket>>,
+    /// Every connection that was ever seen, by this host's end, as it was last.
+    seen: BTreeMap<SocketAddr, Socket>,
+    most_at_once: u64,
+    forced: bool,
+    before: Option<UsageResponse>,
+    after: Option<UsageResponse>,
+    over: bool,
     warnings: Vec<String>,
 }
 
@@ -14,30 +40,179 @@ impl Sight {
         Sight::default()
     }
 
+    /// Will look at the client's connections to these addresses, and ask the target there.
+    pub fn new(asked: &Asked, peers: Vec<SocketAddr>, limit: Option<Option<u32>>) -> Self {
+        let nodelay = match asked.nodelay {
+            Nodelay::On => Some(true),
+            Nodelay::Off => Some(false),
+            Nodelay::Stack => None,
+        };
+        Sight { peers, raw: asked.stack == Stack::Raw, nodelay, limit, ..Sight::default() }
+    }
+
     /// Tells which process to look at.
-    pub fn of_process(&mut self, _pid: u32) {}
-    /// Looks at the sockets.
-    pub fn look(&mut self) {}
+    pub fn of_process(&mut self, pid: u32) {
+        self.pid = pid;
+    }
+
+    /// Looks at the sockets, and sets `TCP_NODELAY` where the client did not.
+    pub fn look(&mut self) {
+        if self.peers.is_empty() || self.over {
+            return;
+        }
+        match sockets::look(self.pid, &self.peers) {
+            Ok(mut found) => {
+                found.iter_mut().for_each(|socket| {
+                    self.remember(socket);
+                    self.set_nodelay(socket);
+                });
+                self.most_at_once = self.most_at_once.max(found.len() as u64);
+                self.seen.extend(found.iter().map(|socket| (socket.local, socket.clone())));
+                self.last = Some(found);
+            }
+            // A client that has ended by itself was seen before.
+            Err(_) if self.last.is_some() => {}
+            Err(error) => self.warn(format!("the client's connections cannot be seen: {}", chain(&error))),
+        }
+    }
+
+    /// Of a client that is about to end only the connection itself may still be seen: the rest is as it was.
+    fn remember(&self, socket: &mut Socket) {
+        if let Some(before) = self.seen.get(&socket.local).filter(|_| socket.nodelay.is_none()) {
+            *socket = before.clone();
+        }
+    }
+
+    fn set_nodelay(&mut self, socket: &mut Socket) {
+        let (Some(wanted), Some(found)) = (self.nodelay, socket.nodelay) else { return };
+        if wanted == found {
+            return;
+        }
+        match sockets::set_nodelay(self.pid, socket, wanted) {
+            Ok(()) => {
+                self.forced = true;
+                socket.nodelay = Some(wanted);
+            }
+            // A connection that closes meanwhile needs no setting.
+            Err(sockets::SocketsError::Changed { .. }) => {}
+            Err(error) => self.warn(format!("TCP_NODELAY is not as asked for: {}", chain(&error))),
+        }
+    }
+
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
     /// Asks the target, at the beginning of the measured phase.
-    pub fn measured_begins(&mut self) {}
+    pub fn measured_begins(&mut self) {
+        self.before = self.usage();
+    }
+
     /// Looks and asks for the last time.
-    pub fn measured_ends(&mut self) {}
+    pub fn measured_ends(&mut self) {
+        if self.over {
+            return;
+        }
+        let before = self.last.clone();
+        self.look();
+        // None may be left because the client has closed them already: the look before tells.
+        if self.last.as_ref().is_some_and(Vec::is_empty) {
+            self.last = before;
+        }
+        self.over = true;
+        if self.before.is_some() {
+            self.after = self.usage();
+        }
+        if let (Some(before), Some(after)) = (&self.before, &self.after)
+            && before.pid != after.pid
+        {
+            self.after = None;
+            self.warn("the target was started anew meanwhile: what it used is not known".into());
+        }
+    }
+
+    fn usage(&mut self) -> Option<UsageResponse> {
+        let in_use = self.last.iter().flatten().next().map(|socket| socket.peer);
+        let peer = in_use.or_else(|| self.peers.first().copied())?;
+        let protocol = if self.raw { Protocol::Raw } else { Protocol::Grpc };
+        usage::ask(protocol, &peer.to_string(), PATIENCE).unwrap_or_else(|error| {
+            self.warn(format!("what the target used is not known: {}", chain(&error)));
+            None
+        })
+    }
+
+    /// Connections at the end of the measured phase, or last.
     pub fn connections(&self) -> Option<u64> {
-        None
+        self.last.as_ref().map(|sockets| sockets.len() as u64)
     }
+
+    /// The kernel's view of them.
     pub fn sockets(&self) -> Option<Sockets> {
-        None
+        let last = self.last.as_ref()?;
+        let readable = last.iter().all(|socket| socket.nodelay.is_some());
+        let with = |on| last.iter().filter(|socket| socket.nodelay == Some(on)).count() as u64;
+        let all = || self.seen.values();
+        let sent_again: Option<Vec<u64>> = all().map(|socket| socket.retransmitted_segments).collect();
+        Some(Sockets {
+            most_at_once: self.most_at_once,
+            seen: self.seen.len() as u64,
+            nodelay_on: readable.then(|| with(true)),
+            nodelay_off: readable.then(|| with(false)),
+            nodelay_forced: self.forced,
+            min_rtt_ns: all().filter_map(|socket| socket.min_rtt_ns).min(),
+            retransmitted_segments: sent_again.map(|counts| counts.iter().sum()),
+            congestion_control: all().find_map(|socket| socket.congestion_control.clone()),
+        })
     }
-    pub fn streams(&self, _inflight: Option<u32>) -> Option<Streams> {
-        None
+
+    /// How the limit of streams bears on so many calls under way.
+    pub fn streams(&self, inflight: Option<u32>) -> Option<Streams> {
+        let limit_per_connection = self.limit?;
+        let queued_by_limit = match (inflight, limit_per_connection, self.connections()) {
+            (Some(_), None, _) => Some(0),
+            (Some(inflight), Some(limit), Some(connections)) => {
+                Some(u64::from(inflight).saturating_sub(u64::from(limit).saturating_mul(connections)))
+            }
+            _ => None,
+        };
+        let target_peak_in_progress = self.after.as_ref().map(|usage| usage.peak_in_progress);
+        Some(Streams { limit_per_connection, queued_by_limit, target_peak_in_progress })
     }
+
+    /// CPU time that the target's process used in the measured phase.
     pub fn cpu_target_ns(&self) -> Option<u64> {
-        None
+        self.used(|usage| usage.cpu_ns)
     }
+
+    /// Context switches of the target's process in the measured phase.
     pub fn context_switches_target(&self) -> Option<u64> {
-        None
+        self.used(|usage| usage.context_switches)
     }
+
+    fn used(&self, figure: fn(&UsageResponse) -> u64) -> Option<u64> {
+        figure(self.after.as_ref()?).checked_sub(figure(self.before.as_ref()?))
+    }
+
+    /// What could not be seen, and why.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
+}
+
+/// What a target announces as its limit of streams; `None` when it does not speak HTTP/2, or not in time.
+pub fn stream_limit(peers: &[SocketAddr]) -> Option<Option<u32>> {
+    peers.iter().find_map(|&peer| stream_limit::ask(peer, PATIENCE).ok())
+}
+
+/// An error with its reasons.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(reason) = source {
+        text += &format!(": {reason}");
+        source = reason.source();
+    }
+    text
 }

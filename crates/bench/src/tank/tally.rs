@@ -74,7 +74,7 @@ pub struct Tally {
     pub warmup: Sums,
     /// Calls that count.
     pub measured: Sums,
-    /// One entry per interval.
+    /// One entry per interval in which something could happen.
     pub seconds: Vec<Second>,
     /// Beginning of the first phase.
     start_unix_ns: Option<u64>,
@@ -112,7 +112,7 @@ impl Tally {
         let start_unix_ns = *self.start_unix_ns.get_or_insert(interval.at_unix_ns);
         let at_s = (i128::from(interval.at_unix_ns) - i128::from(start_unix_ns)) as f64 / 1e9;
         let errors = interval.errors.values().map(|failures| failures.count).sum();
-        self.seconds.push(Second {
+        let second = Second {
             at_s,
             measured: !warming_up,
             ok: interval.ok,
@@ -121,7 +121,11 @@ impl Tally {
             p50_ns: latency.p50_ns,
             p99_ns: latency.p99_ns,
             max_ns: latency.max_ns,
-        });
+        };
+        // An interval after its phase may bring nothing but the client's own figures.
+        if interval.duration_ns > 0 || second.ok + second.errors + second.skipped > 0 {
+            self.seconds.push(second);
+        }
         let in_flight = interval.in_flight as usize;
         Progress { elapsed_s: at_s, warming_up, ok: interval.ok, errors, latency, in_flight }
     }

@@ -3,6 +3,7 @@
 use super::target::{end_with_parent, export_settings, host_port, payload_size, print_line, think_time};
 use crate::Outcome;
 use crate::args::{Duration, Size};
+use crate::report_page;
 use anyhow::{Context, bail};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
@@ -37,7 +38,7 @@ Ctrl-C ends the run and prints the result so far; a second Ctrl-C kills the clie
 Examples:
   spangap tank 127.0.0.1:50051
   spangap tank 127.0.0.1:50051 --rate 1000 --duration 30s --json
-  spangap tank server:50051 --stack cpp-async --inflight 1..64 --channels per-worker,distinct
+  spangap tank server:50051 --stack cpp-async --inflight 1..64 --channels per-worker,distinct --html sweep.html
   spangap tank server:50051 --stack raw --rate 1..40000..1 --nodelay off,on --split-writes
   spangap tank server:50051 --slow 20ms --slow-log slow.jsonl --otlp http://127.0.0.1:4317")]
 pub struct TankArgs {
@@ -117,6 +118,9 @@ pub struct TankArgs {
     /// Print the result as one JSON document
     #[arg(long)]
     json: bool,
+    /// Write the result as a page with its pictures, for any browser, offline
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// End with the process that started this one
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -222,7 +226,11 @@ impl Watch for Terminal {
 /// Makes the runs until all are done or the user has seen enough.
 pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
     end_with_parent(args.with_parent)?;
-    let json = args.json;
+    let (json, html) = (args.json, args.html.clone());
+    if let Some(path) = &html {
+        // Before the runs: better to know now than then.
+        std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let settings = args.settings()?;
     let programs = Programs::of_this_binary().context("cannot find this program's own file")?;
     let stop = Stop::default();
@@ -234,6 +242,9 @@ pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
     eprint!("{clear}");
     let report = report?;
     print_line(if json { serde_json::to_string(&report)? } else { report.to_string() }.trim_end())?;
+    if let Some(path) = html {
+        report_page::write(&path, &report)?;
+    }
     judge(&report)
 }
 
