@@ -1,4 +1,4 @@
-//! The tank's connection: one at a time, its addresses known, reopened when it is lost.
+//! The connection of a channel: one at a time, its addresses known, reopened when it is lost.
 //!
 //! A tonic channel reconnects by itself and does not tell. Here every channel is given one open socket and no
 //! way to get another, so that the connection that carried a call is known for certain.
@@ -65,17 +65,20 @@ pub struct Dial {
 pub struct Connection {
     /// Makes calls over this connection only.
     pub client: PingClient<Channel>,
-    /// The tank's end.
-    pub local: SocketAddr,
-    /// The target's end.
-    pub peer: SocketAddr,
+    /// What [`Opened`] made of its addresses.
+    pub id: u16,
 }
+
+/// Is told this end and the other end of every connection that opens, and gives it an id.
+pub type Opened = dyn Fn(SocketAddr, SocketAddr) -> u16 + Send + Sync;
 
 /// Keeps one connection open.
 pub struct Link {
     dial: Dial,
+    opened: Box<Opened>,
     state: Mutex<State>,
-    opened: AtomicU64,
+    /// Changes with the state, so that a caller can keep a connection without asking for it each time.
+    generation: AtomicU64,
 }
 
 enum State {
@@ -89,36 +92,37 @@ impl Link {
     ///
     /// # Errors
     /// When the first attempt fails.
-    pub async fn open(dial: Dial) -> Result<Arc<Self>, ConnectError> {
-        let (connection, closed) = connect(&dial).await?;
+    pub async fn open(dial: Dial, opened: Box<Opened>) -> Result<Arc<Self>, ConnectError> {
+        let (connection, closed) = connect(&dial, &opened).await?;
         let state = Mutex::new(State::Up(Arc::new(connection)));
-        let link = Arc::new(Link { dial, state, opened: AtomicU64::new(1) });
+        let link = Arc::new(Link { dial, opened, state, generation: AtomicU64::new(1) });
         tokio::spawn(keep_open(Arc::downgrade(&link), closed));
         Ok(link)
     }
 
-    /// The open connection, or why there is none.
-    ///
-    /// # Errors
-    /// The reason, in words.
-    pub fn current(&self) -> Result<Arc<Connection>, String> {
-        match &*self.state() {
+    /// The open connection, or why there is none; with the generation of that answer.
+    pub fn current(&self) -> (u64, Result<Arc<Connection>, String>) {
+        let state = self.state();
+        let connection = match &*state {
             State::Up(connection) => Ok(connection.clone()),
             State::Down(why) => Err(why.clone()),
-        }
+        };
+        (self.generation(), connection)
     }
 
-    /// Connections opened so far.
-    pub fn opened(&self) -> u64 {
-        self.opened.load(Ordering::Relaxed)
+    /// Another number whenever there is another answer; never 0.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_down(&self, why: String) {
-        *self.state() = State::Down(why);
+    fn set(&self, next: State) {
+        let mut state = self.state();
+        *state = next;
+        self.generation.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -129,7 +133,7 @@ async fn keep_open(link: Weak<Link>, mut closed: oneshot::Receiver<()>) {
         // Never sent: it ends when the socket is dropped.
         let _ = (&mut closed).await;
         let Some(dial) = link.upgrade().map(|link| {
-            link.set_down("the connection is lost".into());
+            link.set(State::Down("the connection is lost".into()));
             link.dial.clone()
         }) else {
             return;
@@ -141,32 +145,30 @@ async fn keep_open(link: Weak<Link>, mut closed: oneshot::Receiver<()>) {
         let connection = loop {
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(LONGEST_BACKOFF);
-            let attempt = connect(&dial).await;
             let Some(link) = link.upgrade() else { return };
-            match attempt {
+            match connect(&dial, &link.opened).await {
                 Ok((connection, next)) => {
                     closed = next;
                     break connection;
                 }
-                Err(error) => link.set_down(in_words(&error)),
+                Err(error) => link.set(State::Down(in_words(&error))),
             }
         };
         opened_at = Instant::now();
         let Some(link) = link.upgrade() else { return };
-        link.opened.fetch_add(1, Ordering::Relaxed);
-        *link.state() = State::Up(Arc::new(connection));
+        link.set(State::Up(Arc::new(connection)));
     }
 }
 
 /// An error with its reasons.
-fn in_words(error: &dyn std::error::Error) -> String {
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", in_words(source)),
         None => error.to_string(),
     }
 }
 
-async fn connect(dial: &Dial) -> Result<(Connection, oneshot::Receiver<()>), ConnectError> {
+async fn connect(dial: &Dial, opened: &Opened) -> Result<(Connection, oneshot::Receiver<()>), ConnectError> {
     let (stream, peer) = dial_tcp(dial).await?;
     let local = stream.local_addr().map_err(|source| ConnectError::Connect { peer, source })?;
     let (open, closed) = oneshot::channel();
@@ -178,8 +180,10 @@ async fn connect(dial: &Dial) -> Result<(Connection, oneshot::Receiver<()>), Con
     let http2 = |source| ConnectError::Http2 { peer, source };
     let endpoint = Endpoint::from_shared(format!("http://{}", dial.target)).map_err(http2)?;
     let channel = endpoint.connect_with_connector(connector).await.map_err(http2)?;
-    let client = PingClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    Ok((Connection { client, local, peer }, closed))
+    let client = PingClient::new(channel)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    Ok((Connection { client, id: opened(local, peer) }, closed))
 }
 
 async fn dial_tcp(dial: &Dial) -> Result<(TcpStream, SocketAddr), ConnectError> {

@@ -3,17 +3,21 @@
 use spangap_model::CallStatus;
 use tonic::Code;
 
-/// A status in words, with the innermost reason: the outer ones only say "transport error".
-pub(crate) fn describe(status: &tonic::Status) -> String {
+/// Why a call failed: the innermost reason, since the outer ones only say "transport error". Without its name.
+pub(crate) fn reason(status: &tonic::Status) -> String {
     let mut innermost: Option<&dyn std::error::Error> = std::error::Error::source(status);
     while let Some(next) = innermost.and_then(|error| error.source()) {
         innermost = Some(next);
     }
+    innermost.map_or_else(|| status.message().to_owned(), ToString::to_string)
+}
+
+/// A status in words: its name and the reason.
+pub(crate) fn describe(status: &tonic::Status) -> String {
     let name = status_name(status.code());
-    match innermost {
-        Some(reason) => format!("{name}: {reason}"),
-        None if status.message().is_empty() => name.to_owned(),
-        None => format!("{name}: {}", status.message()),
+    match reason(status) {
+        reason if reason.is_empty() => name.to_owned(),
+        reason => format!("{name}: {reason}"),
     }
 }
 

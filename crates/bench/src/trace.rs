@@ -63,10 +63,28 @@ impl TraceContext {
     }
 }
 
+impl TraceContext {
+    /// The header's value, version 00: lower-case hexadecimal digits and dashes.
+    pub fn header(&self) -> [u8; LENGTH] {
+        let mut header = *b"00-                                -                -00";
+        write_digits(&self.trace_id, &mut header[3..35]);
+        write_digits(&self.span_id, &mut header[36..52]);
+        write_digits(&[u8::from(self.sampled)], &mut header[53..]);
+        header
+    }
+}
+
+fn write_digits(bytes: &[u8], digits: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (byte, digits) in bytes.iter().zip(digits.as_chunks_mut::<2>().0) {
+        *digits = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+    }
+}
+
 impl fmt::Display for TraceContext {
-    /// The header's value, version 00.
+    /// The header's value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{}-{}-{:02x}", Hex(&self.trace_id), Hex(&self.span_id), u8::from(self.sampled))
+        self.header().iter().try_for_each(|&digit| fmt::Write::write_char(f, digit.into()))
     }
 }
 

@@ -3,10 +3,10 @@
 //! ```no_run
 //! # use spangap_bench::{clock, client::{session::Session, tally::Ended}, contract::{ClientSettings, Pace}};
 //! # fn call() -> Result<(), (tonic::Code, String)> { Ok(()) }
-//! # fn run(settings: &ClientSettings) -> std::io::Result<()> {
-//! let session = Session::open(settings, std::io::stdin().lock(), std::io::stdout())?;
+//! # fn run(settings: &ClientSettings) -> Result<(), Box<dyn std::error::Error>> {
+//! let session = Session::open(settings, std::io::stdin(), std::io::stdout())?;
 //! let tally = session.tally(); // one for each thread
-//! // ... connect, or: return session.failed("cannot connect to ...");
+//! // ... connect, or: return Err(session.failed("cannot connect to ..."));
 //! session.ready("library 1.0", 1);
 //! if session.wait_for_go().is_some() {
 //!     // A closed loop: the time of the send decides. An open one asks with the time at which a call is due.
@@ -30,6 +30,7 @@
 //!
 //! Calls under way when [`Session::give_up_ns`] has come end as `CANCELLED`.
 
+use super::Failed;
 use super::plan::Plan;
 use super::records::Records;
 use super::reporter::Reporter;
@@ -94,18 +95,23 @@ impl Session {
     /// Opens the record file and listens to the life line, on a thread of its own.
     ///
     /// # Errors
-    /// When the record file cannot be opened or there is no thread.
+    /// When the record file cannot be opened or there is no thread; that is said in a message, too.
     pub fn open(
         settings: &ClientSettings,
         life_line: impl io::Read + Send + 'static,
-        output: impl Write + Send + 'static,
-    ) -> io::Result<Arc<Self>> {
+        mut output: impl Write + Send + 'static,
+    ) -> Result<Arc<Self>, Failed> {
         let records = match settings.records {
             Choice::None => None,
-            Choice::Slow | Choice::All => Some(Records::create(&settings.record_file).map_err(|error| {
-                let path = settings.record_file.display();
-                io::Error::new(error.kind(), format!("cannot write records to {path}: {error}"))
-            })?),
+            Choice::Slow | Choice::All => match Records::create(&settings.record_file) {
+                Ok(records) => Some(records),
+                Err(error) => {
+                    let path = settings.record_file.display();
+                    let error = format!("cannot write records to {path}: {error}");
+                    say_to(&mut output, &ClientMessage::Failed { error: error.clone() });
+                    return Err(Failed(error));
+                }
+            },
         };
         let session = Arc::new(Session {
             stack: settings.stack.name(),
@@ -126,7 +132,10 @@ impl Session {
         });
         let listening = session.clone();
         let thread = std::thread::Builder::new().name("life line".into());
-        thread.spawn(move || listening.listen(io::BufReader::new(life_line)))?;
+        let spawned = thread.spawn(move || listening.listen(io::BufReader::new(life_line)));
+        if let Err(error) = spawned {
+            return Err(session.failed(format!("cannot listen to the life line: {error}")));
+        }
         Ok(session)
     }
 
@@ -137,9 +146,11 @@ impl Session {
         tally
     }
 
-    /// Says that there will be no run.
-    pub fn failed(&self, error: impl std::fmt::Display) {
-        self.say(&ClientMessage::Failed { error: error.to_string() });
+    /// Says that there will be no run, for the reason that it returns.
+    pub fn failed(&self, error: impl Into<String>) -> Failed {
+        let error = error.into();
+        self.say(&ClientMessage::Failed { error: error.clone() });
+        Failed(error)
     }
 
     /// Tells of a new connection of a channel, and gives it an id. Ids end at 65,534: those after it are not known.
@@ -307,11 +318,11 @@ impl Session {
     }
 
     pub(super) fn say(&self, message: &ClientMessage) {
-        let mut line = serde_json::to_vec(message).expect("a message is plain data with names as keys");
-        line.push(b'\n');
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever does not listen any more has no use for the news; the life line ends then, too.
-        let _ = output.write_all(&line).and_then(|()| output.flush());
+        say_to(&mut *self.output(), message);
+    }
+
+    fn output(&self) -> MutexGuard<'_, Box<dyn Write + Send>> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -324,6 +335,13 @@ impl Session {
         let patience = Duration::from_nanos(ns.min(1 << 60));
         self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
     }
+}
+
+fn say_to(output: &mut dyn Write, message: &ClientMessage) {
+    let mut line = serde_json::to_vec(message).expect("a message is plain data with names as keys");
+    line.push(b'\n');
+    // Whoever does not listen any more has no use for the news; the life line ends then, too.
+    let _ = output.write_all(&line).and_then(|()| output.flush());
 }
 
 #[cfg(test)]

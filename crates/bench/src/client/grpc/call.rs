@@ -1,0 +1,171 @@
+//! One call: what goes out, and what is noted of it however it ends.
+
+use super::super::session::{Sent, Session};
+use super::super::tally::{Ended, Tally};
+use crate::clock;
+use crate::connection::{Connection, Link};
+use crate::contract::{Call, Phase};
+use crate::ping::ping_client::PingClient;
+use crate::ping::{PingRequest, PingResponse};
+use crate::trace::{TRACEPARENT, TraceContext};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+
+/// A call under way. Dropped before its [`end`](Self::end), it ends as `CANCELLED`.
+pub struct OpenCall<'a> {
+    pub session: &'a Session,
+    pub tally: &'a Tally,
+    pub phase: Phase,
+    pub due_ns: Option<u64>,
+    pub sent_ns: u64,
+    pub sent: Sent,
+    pub over: bool,
+}
+
+impl OpenCall<'_> {
+    /// Counts and records the call. Returns how long it took, from its send.
+    pub fn end(mut self, failure: Option<(Code, &str)>) -> u64 {
+        self.note(failure)
+    }
+
+    fn note(&mut self, failure: Option<(Code, &str)>) -> u64 {
+        self.over = true;
+        let (phase, due_ns, sent_ns) = (self.phase, self.due_ns, self.sent_ns);
+        let ended = Ended { phase, due_ns, sent_ns, done_ns: clock::monotonic_ns(), failure };
+        let slow = self.tally.lock().ended(&ended);
+        self.session.record(&ended, slow, &self.sent);
+        ended.from_send_ns()
+    }
+}
+
+impl Drop for OpenCall<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.note(Some((Code::Cancelled, "the run ended before the response")));
+        }
+    }
+}
+
+/// A request, ready to be sent.
+pub enum Outgoing {
+    Unary(Request<PingRequest>),
+    Stream(PingRequest),
+}
+
+impl Outgoing {
+    pub fn new(call: Call, ping: &PingRequest, context: Option<&TraceContext>) -> Self {
+        let mut ping = ping.clone();
+        match (call, context) {
+            (Call::Unary, None) => Outgoing::Unary(Request::new(ping)),
+            (Call::Unary, Some(context)) => {
+                let mut request = Request::new(ping);
+                let header = AsciiMetadataValue::try_from(context.header().to_vec());
+                let header = header.expect("hexadecimal digits and dashes are ASCII");
+                request.metadata_mut().insert(TRACEPARENT, header);
+                Outgoing::Unary(request)
+            }
+            (Call::Stream, context) => {
+                if let Some(context) = context {
+                    ping.trace_id = context.trace_id.to_vec().into();
+                    ping.span_id = context.span_id.to_vec().into();
+                }
+                Outgoing::Stream(ping)
+            }
+        }
+    }
+}
+
+/// A worker's way to the target: its channel's connection, and a stream over it if it calls in streams.
+pub struct Lane {
+    link: Arc<Link>,
+    /// Of the link, when it was last asked.
+    generation: u64,
+    connection: Result<(PingClient<Channel>, Arc<Connection>), String>,
+    stream: Option<PingStream>,
+}
+
+/// A bidirectional stream with no ping under way.
+struct PingStream {
+    connection: u16,
+    pings: mpsc::Sender<PingRequest>,
+    pongs: Streaming<PingResponse>,
+}
+
+impl Lane {
+    pub fn new(link: Arc<Link>) -> Self {
+        Lane { link, generation: 0, connection: Err(String::new()), stream: None }
+    }
+
+    /// Takes notice of a connection that was lost or opened. Returns the id of the one that the next call uses.
+    pub fn refresh(&mut self) -> Option<u16> {
+        if self.generation != self.link.generation() {
+            let (generation, connection) = self.link.current();
+            self.generation = generation;
+            self.connection = connection.map(|connection| (connection.client.clone(), connection));
+        }
+        match &self.stream {
+            Some(stream) => Some(stream.connection),
+            None => self.connection.as_ref().ok().map(|(_, connection)| connection.id),
+        }
+    }
+
+    /// Sends a request and waits for its response.
+    pub async fn call(&mut self, outgoing: Outgoing) -> Result<(), Status> {
+        let (client, connection) =
+            self.connection.as_mut().map_err(|why| Status::unavailable(why.as_str()))?;
+        match outgoing {
+            Outgoing::Unary(request) => client.ping(request).await.map(drop),
+            Outgoing::Stream(ping) => {
+                // Not put back when the ping fails or is given up: its pong may still come.
+                let stream = match self.stream.take() {
+                    Some(stream) => {
+                        stream.pings.try_send(ping).map_err(|_| ended_by_target())?;
+                        stream
+                    }
+                    None => {
+                        let (pings, outgoing) = mpsc::channel(1);
+                        pings.try_send(ping).expect("an empty queue takes a ping");
+                        // A target may wait with its headers until it has a pong to send.
+                        let pongs = client.ping_stream(ReceiverStream::new(outgoing)).await?.into_inner();
+                        PingStream { connection: connection.id, pings, pongs }
+                    }
+                };
+                let stream = self.stream.insert(stream);
+                let pong = stream.pongs.message().await;
+                match pong {
+                    Ok(Some(_)) => Ok(()),
+                    Ok(None) => {
+                        self.stream = None;
+                        Err(ended_by_target())
+                    }
+                    Err(status) => {
+                        self.stream = None;
+                        Err(status)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets a stream whose ping was given up.
+    pub fn give_up(&mut self) {
+        self.stream = None;
+    }
+
+    /// Ends the stream in good order.
+    pub async fn close(mut self) {
+        if let Some(PingStream { pings, mut pongs, .. }) = self.stream.take() {
+            drop(pings);
+            // Nobody calls any more: an error has no call to belong to.
+            let _ = pongs.message().await;
+        }
+    }
+}
+
+fn ended_by_target() -> Status {
+    Status::unavailable("the target ended the stream")
+}

@@ -1,0 +1,159 @@
+//! The stack `rust`: tonic. A worker is a task that makes one call after the other; nothing is made anew for a call
+//! but what tonic makes.
+
+mod call;
+mod open_loop;
+mod timer;
+mod worker;
+
+use super::session::Session;
+use super::tally::Tally;
+use super::Refused;
+use crate::connection::{ConnectError, Dial, Link};
+use crate::contract::{Channels, ClientSettings, Nodelay, Pace};
+use crate::ping::{MAX_PAYLOAD_BYTES, PingRequest};
+use open_loop::OpenLoop;
+use std::io;
+use std::sync::Arc;
+use tokio::runtime;
+use tokio::task::{JoinSet, spawn_blocking};
+use worker::Worker;
+
+/// Most channels in an open loop, where there are as many as calls under way.
+const MOST_OPEN_LOOP_CHANNELS: u32 = 1024;
+/// Library and version.
+const LIBRARY: &str = concat!("tonic ", env!("TONIC_VERSION"));
+
+/// Looks whether tonic can do what it is told.
+pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
+    if settings.channels == Channels::LocalPool {
+        let why =
+            "tonic has no subchannel pool: every channel has a connection of its own; expected per-worker";
+        return Err(Refused::new("channels", settings.channels, why));
+    }
+    if settings.split_writes {
+        let why = "tonic decides what it writes together: expected off (only raw can split)";
+        return Err(Refused::new("split-writes", "on", why));
+    }
+    if settings.request_bytes > MAX_PAYLOAD_BYTES {
+        let why = format!("too large: expected at most {MAX_PAYLOAD_BYTES}");
+        return Err(Refused::new("request-bytes", settings.request_bytes, why));
+    }
+    let channels = settings.channels.count(settings.in_flight);
+    if settings.pace != Pace::Closed && channels > MOST_OPEN_LOOP_CHANNELS {
+        let why =
+            format!("one channel for each call is too many: expected at most {MOST_OPEN_LOOP_CHANNELS}");
+        return Err(Refused::new("in-flight", settings.in_flight, why));
+    }
+    Ok(())
+}
+
+/// Connects, calls, reports.
+///
+/// # Errors
+/// When it cannot begin.
+pub fn run(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), DriveError> {
+    let runtime = match settings.threads {
+        1 => runtime::Builder::new_current_thread().enable_all().build(),
+        threads => runtime::Builder::new_multi_thread().worker_threads(threads as usize).enable_all().build(),
+    };
+    runtime.map_err(DriveError::Runtime)?.block_on(drive(settings, session))
+}
+
+/// Why there is no run.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    #[error("cannot start the threads that call")]
+    Runtime(#[source] io::Error),
+    #[error("cannot start the thread that reports")]
+    Reporter(#[source] io::Error),
+    #[error("cannot set up the timer of the schedule")]
+    Timer(#[source] io::Error),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+/// What all workers have in common.
+struct Shared {
+    session: Arc<Session>,
+    settings: ClientSettings,
+    links: Vec<Arc<Link>>,
+    /// One for each thread.
+    tallies: Vec<Arc<Tally>>,
+    /// A call's message, but for the trace context.
+    request: PingRequest,
+}
+
+impl Shared {
+    fn worker(self: &Arc<Self>, index: usize) -> Worker {
+        let link = self.links[index % self.links.len()].clone();
+        let tally = self.tallies[index % self.tallies.len()].clone();
+        Worker::new(self.clone(), link, tally)
+    }
+}
+
+async fn drive(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), DriveError> {
+    let shared = Arc::new(Shared {
+        session: session.clone(),
+        settings: settings.clone(),
+        links: connect(settings, session).await?,
+        tallies: (0..settings.threads).map(|_| session.tally()).collect(),
+        request: PingRequest {
+            payload: vec![0; settings.request_bytes as usize].into(),
+            response_bytes: settings.response_bytes,
+            think_ns: settings.think_ns,
+            ..PingRequest::default()
+        },
+    });
+    let pacing = match settings.pace {
+        Pace::Closed => None,
+        Pace::Open(schedule) => Some(OpenLoop::new(shared.clone(), schedule).map_err(DriveError::Timer)?),
+    };
+    session.ready(LIBRARY, shared.links.len() as u32);
+    if let Some(start_ns) = blocking(session, Session::wait_for_go).await.map_err(DriveError::Reporter)? {
+        let mut workers = JoinSet::new();
+        let calling = async {
+            match pacing {
+                Some(pacing) => pacing.run(start_ns, &mut workers).await,
+                None => (0..settings.in_flight as usize).for_each(|index| {
+                    workers.spawn(shared.worker(index).call_one_after_the_other());
+                }),
+            }
+            while workers.join_next().await.is_some() {}
+        };
+        tokio::select! {
+            () = calling => {}
+            _ = blocking(session, |session| session.wait_to_give_up()) => {}
+        }
+        // A call that is dropped ends as cancelled.
+        workers.shutdown().await;
+    }
+    blocking(session, |session| session.finish()).await;
+    Ok(())
+}
+
+/// One after the other, so that connection i belongs to channel i.
+async fn connect(settings: &ClientSettings, session: &Arc<Session>) -> Result<Vec<Arc<Link>>, ConnectError> {
+    let dial = Dial {
+        target: settings.target.clone(),
+        // What tonic's own connector does.
+        nodelay: settings.nodelay != Nodelay::Off,
+        timeout: settings.timeout,
+    };
+    let mut links = Vec::new();
+    for channel in 0..settings.channels.count(settings.in_flight) {
+        let session = session.clone();
+        let opened = Box::new(move |local, peer| session.connection(channel, local, peer));
+        links.push(Link::open(dial.clone(), opened).await?);
+    }
+    Ok(links)
+}
+
+/// Waits on a thread that has nothing else to do.
+async fn blocking<T: Send + 'static>(
+    session: &Arc<Session>,
+    wait: impl FnOnce(&Arc<Session>) -> T + Send + 'static,
+) -> T {
+    let session = session.clone();
+    spawn_blocking(move || wait(&session)).await.expect("what waits does not panic")
+}

@@ -1,0 +1,153 @@
+//! What keeps one call under way.
+
+use super::Shared;
+use super::call::{Lane, OpenCall, Outgoing};
+use super::open_loop::Due;
+use crate::client::session::Sent;
+use crate::client::tally::Tally;
+use crate::clock;
+use crate::connection::Link;
+use crate::contract::Phase;
+use crate::contract::record::NO_CONNECTION;
+use crate::status::reason;
+use crate::trace::{Ids, TraceContext};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+use tonic::{Code, Status};
+
+/// A call that fails sooner than this is followed by a pause as long: a dead target is not hammered.
+const FAST_FAILURE: Duration = Duration::from_millis(1);
+/// The end of a stream in good order is worth no longer wait.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Makes one call after the other.
+pub struct Worker {
+    shared: Arc<Shared>,
+    lane: Lane,
+    tally: Arc<Tally>,
+    ids: Ids,
+    alarm: Alarm,
+}
+
+impl Worker {
+    pub fn new(shared: Arc<Shared>, link: Arc<Link>, tally: Arc<Tally>) -> Self {
+        let alarm = Alarm::new(shared.settings.timeout);
+        Worker { shared, lane: Lane::new(link), tally, ids: Ids::new(), alarm }
+    }
+
+    /// The closed loop.
+    pub async fn call_one_after_the_other(mut self) {
+        while let Some(ended) = self.call(None).await {
+            if ended.failed && ended.from_send_ns < FAST_FAILURE.as_nanos() as u64 {
+                tokio::time::sleep(FAST_FAILURE).await;
+            }
+        }
+        self.close().await;
+    }
+
+    /// A due call of the open loop.
+    pub async fn call_due(&mut self, due: Due) {
+        self.call(Some(due)).await;
+    }
+
+    /// When there are no more calls to make.
+    pub async fn close(self) {
+        // Whatever is left after that is cut off.
+        let _ = tokio::time::timeout(CLOSE_PATIENCE, self.lane.close()).await;
+    }
+
+    /// Makes the call that is due, or one right now; `None` when it is too late for that.
+    async fn call(&mut self, due: Option<Due>) -> Option<Made> {
+        let Worker { shared, lane, tally, ids, alarm } = self;
+        let Shared { session, settings, request, .. } = &**shared;
+        let context = settings.trace.then(|| ids.root());
+        let outgoing = Outgoing::new(settings.call, request, context.as_ref());
+        let connection = lane.refresh();
+
+        // The wall clock is read second and before the send: so no server on the same clock starts earlier.
+        let sent_ns = clock::monotonic_ns();
+        let sent_unix_ns = if session.records() { clock::unix_ns() } else { 0 };
+        let (phase, due_ns): (Phase, _) = match due {
+            Some(due) => (due.phase, Some(due.due_ns)),
+            None => (session.admit(sent_ns)?, None),
+        };
+        tally.lock().sent(phase, due_ns.map(|due_ns| sent_ns - due_ns));
+        let (trace_id, span_id) = match context {
+            Some(TraceContext { trace_id, span_id, .. }) => (trace_id, span_id),
+            None => ([0; 16], [0; 8]),
+        };
+        let connection = connection.unwrap_or(NO_CONNECTION);
+        let sent = Sent { trace_id, span_id, sent_unix_ns, connection };
+        let call = OpenCall { session, tally, phase, due_ns, sent_ns, sent, over: false };
+        let outcome = alarm.unless_late(sent_ns, lane.call(outgoing)).await;
+        let outcome = outcome.unwrap_or_else(|| {
+            lane.give_up();
+            let patience = spangap_model::duration::format_ns(settings.timeout.as_nanos() as u64);
+            Err(Status::new(Code::DeadlineExceeded, format!("no response within {patience}")))
+        });
+        let failed = outcome.is_err();
+        let from_send_ns = match outcome {
+            Ok(()) => call.end(None),
+            Err(status) => call.end(Some((status.code(), &reason(&status)))),
+        };
+        Some(Made { failed, from_send_ns })
+    }
+}
+
+/// How a call went.
+struct Made {
+    failed: bool,
+    from_send_ns: u64,
+}
+
+/// Ends calls that take too long. Its timer is set once for many calls: when it goes off, it usually finds a call
+/// that has time left.
+struct Alarm {
+    timeout_ns: u64,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Alarm {
+    fn new(timeout: Duration) -> Self {
+        Alarm { timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX), timer: None }
+    }
+
+    /// What comes of a call, or `None` when it takes longer than it may.
+    async fn unless_late<T>(&mut self, sent_ns: u64, call: impl Future<Output = T>) -> Option<T> {
+        let mut call = pin!(call);
+        poll_fn(|cx| match call.as_mut().poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => self.poll(sent_ns, cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// Ready when the call sent at `sent_ns` is late.
+    fn poll(&mut self, sent_ns: u64, cx: &mut Context<'_>) -> Poll<()> {
+        /// Longer waits are cut into shorter ones: the runtime's timer has an end.
+        const LONGEST_NS: u64 = 3_600_000_000_000;
+        let mut timer_over = self.timer.is_none();
+        loop {
+            if timer_over {
+                let so_far_ns = clock::monotonic_ns().saturating_sub(sent_ns);
+                let left_ns = self.timeout_ns.saturating_sub(so_far_ns).min(LONGEST_NS);
+                if left_ns == 0 {
+                    return Poll::Ready(());
+                }
+                let until = Instant::now() + Duration::from_nanos(left_ns);
+                match &mut self.timer {
+                    Some(timer) => timer.as_mut().reset(until),
+                    None => self.timer = Some(Box::pin(tokio::time::sleep_until(until))),
+                }
+            }
+            match self.timer.as_mut().map(|timer| timer.as_mut().poll(cx)) {
+                Some(Poll::Pending) => return Poll::Pending,
+                Some(Poll::Ready(())) | None => timer_over = true,
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! `spangap client`: a client program as `clients/CONTRACT.md` describes it, for the stacks that are written in Rust.
+//! `spangap tank` starts it; people have no use for it.
+
+use crate::Outcome;
+use clap::Args;
+use clap::error::ErrorKind;
+use spangap_bench::client;
+use spangap_bench::contract::ClientSettings;
+
+/// Raw arguments of `spangap client`.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub struct ClientArgs {
+    /// The flags of the contract, all of them: --name=value
+    #[arg(value_name = "FLAGS", allow_hyphen_values = true, trailing_var_arg = true)]
+    flags: Vec<String>,
+}
+
+/// Runs to the end of the life line, or of the run.
+pub fn run(args: ClientArgs) -> anyhow::Result<Outcome> {
+    let settings = ClientSettings::from_flags(&args.flags).map_err(wrong_usage)?;
+    client::check(&settings).map_err(wrong_usage)?;
+    client::run(&settings, std::io::stdin(), std::io::stdout())?;
+    Ok(Outcome::Done)
+}
+
+fn wrong_usage(error: impl std::error::Error) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{error}\n"))
+}
