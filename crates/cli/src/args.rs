@@ -24,6 +24,8 @@ pub enum Verb {
     Tank(Box<commands::tank::TankArgs>),
     /// Serve the ping-pong calls of a tank
     Target(commands::target::TargetArgs),
+    #[command(hide = true)]
+    Client(commands::client::ClientArgs),
     /// Print shell completions
     Completions(commands::generate::CompletionsArgs),
     /// Write man pages into a directory

@@ -1,6 +1,7 @@
 //! One verb, one file. Each has its raw arguments (`clap`), turns them into validated settings of the
 //! crate that does the work, and prints what came out.
 
+pub mod client;
 pub mod demo;
 pub mod gaps;
 pub mod generate;
@@ -14,6 +15,7 @@ use crate::args::Verb;
 /// Runs one verb to its end.
 pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
+        Verb::Client(args) => client::run(args),
         Verb::Demo(args) => demo::run(*args),
         Verb::Meter(args) => meter::run(*args),
         Verb::Gaps(args) => gaps::run(args),

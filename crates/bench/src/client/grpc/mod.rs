@@ -6,9 +6,9 @@ mod open_loop;
 mod timer;
 mod worker;
 
+use super::Refused;
 use super::session::Session;
 use super::tally::Tally;
-use super::Refused;
 use crate::connection::{ConnectError, Dial, Link};
 use crate::contract::{Channels, ClientSettings, Nodelay, Pace};
 use crate::ping::{MAX_PAYLOAD_BYTES, PingRequest};
