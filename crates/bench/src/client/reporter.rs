@@ -78,10 +78,12 @@ impl Reporter {
         let in_flight = self.take();
         let dropped = self.session.records.as_ref().map_or([0; 2], |records| records.dropped());
         for (of, name) in [Phase::Warmup, Phase::Measured].into_iter().enumerate() {
-            let records_dropped = dropped[of] - std::mem::replace(&mut self.records_dropped[of], dropped[of]);
+            let records_dropped = dropped[of] - self.records_dropped[of];
             let here = name == phase && duration_ns > 0;
             let counts = &self.sums[of];
-            if !here && counts.is_empty() && records_dropped == 0 {
+            // What a phase brings before it has been announced is told with its first interval.
+            let too_early = name > phase;
+            if too_early || !here && counts.is_empty() && records_dropped == 0 {
                 continue;
             }
             let interval = Interval {
@@ -103,6 +105,7 @@ impl Reporter {
             };
             self.session.say(&ClientMessage::Interval(Box::new(interval)));
             self.sums[of].clear();
+            self.records_dropped[of] = dropped[of];
         }
     }
 

@@ -8,7 +8,7 @@
 //! let tally = session.tally(); // one for each thread
 //! // ... connect, or: return Err(session.failed("cannot connect to ..."));
 //! session.ready("library 1.0", 1);
-//! if session.wait_for_go().is_some() {
+//! if session.wait_for_go()?.is_some() {
 //!     // A closed loop: the time of the send decides. An open one asks with the time at which a call is due.
 //!     loop {
 //!         let sent_ns = clock::monotonic_ns();
