@@ -1,0 +1,105 @@
+#include "driver.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace spangap {
+namespace {
+
+constexpr int64_t CLOSE_WITHIN_NS = SECOND_NS;
+
+}  // namespace
+
+Worker::Worker(Run& run, Channel& channel) : run(run), channel(channel) {
+  const bool context_in_message = run.settings.trace && run.settings.call == CallKind::stream;
+  if (context_in_message) own_request = std::make_unique<pb::PingRequest>(run.request);
+}
+
+grpc::ClientContext* Worker::renew_context() {
+  const std::lock_guard lock(mutex_);
+  if (cancelled_) return nullptr;
+  return &context.emplace();
+}
+
+void Worker::prepare_call() {
+  call.connection = channel.connection.load(std::memory_order_relaxed);
+  if (!run.settings.trace) return;
+  call.trace = ids.root();
+  if (own_request) {
+    own_request->set_trace_id(call.trace.trace_id.data(), call.trace.trace_id.size());
+    own_request->set_span_id(call.trace.span_id.data(), call.trace.span_id.size());
+  } else {
+    const auto header = format_traceparent(call.trace);
+    context->AddMetadata("traceparent", std::string(header.data(), header.size()));
+  }
+}
+
+void Worker::set_deadline() {
+  const int64_t deadline_ns = call.sent_ns + run.settings.timeout_ns;
+  gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+  deadline.tv_sec = deadline_ns / SECOND_NS;
+  deadline.tv_nsec = static_cast<int32_t>(deadline_ns % SECOND_NS);
+  context->set_deadline(deadline);
+}
+
+int64_t Worker::expire(int64_t now_ns) {
+  int64_t expiry_ns = expiry_ns_.load(std::memory_order_relaxed);
+  if (expiry_ns <= 0) return NEVER_NS;
+  if (now_ns < expiry_ns) return expiry_ns;
+  // The lock keeps the context alive; the exchange fails when the response has come meanwhile.
+  const std::lock_guard lock(mutex_);
+  if (expiry_ns_.compare_exchange_strong(expiry_ns, EXPIRED)) context->TryCancel();
+  return NEVER_NS;
+}
+
+void Worker::cancel() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  if (context) context->TryCancel();
+}
+
+grpc::Status stream_failure(const Worker& worker, bool expired, const grpc::Status& ended_with) {
+  if (expired) {
+    char reason[64];
+    const double timeout_ms = static_cast<double>(worker.run.settings.timeout_ns) / MILLISECOND_NS;
+    snprintf(reason, sizeof reason, "no response within %gms", timeout_ms);
+    return {grpc::StatusCode::DEADLINE_EXCEEDED, reason};
+  }
+  // There was no response, so the call is no success, however well the stream ended.
+  if (ended_with.ok()) return {grpc::StatusCode::UNAVAILABLE, "the target ended the stream without a response"};
+  return ended_with;
+}
+
+void Driver::cancel() {
+  for (Worker* worker : workers_) worker->cancel();
+}
+
+uint64_t Driver::in_flight() const {
+  return std::count_if(workers_.begin(), workers_.end(),
+                       [](const Worker* worker) { return worker->under_way.load(std::memory_order_relaxed); });
+}
+
+void Driver::worker_ended() {
+  if (active_.fetch_sub(1) == 1) run_.notify();
+}
+
+void Driver::watch_expiry() {
+  const int64_t now_ns = monotonic_ns();
+  // A ping that begins after this look cannot expire before `next_ns`.
+  int64_t next_ns = now_ns + run_.settings.timeout_ns;
+  for (Worker* worker : workers_) next_ns = std::min(next_ns, worker->expire(now_ns));
+  alarm_.at(next_ns, [this] { watch_expiry(); });
+}
+
+void Driver::cancel_soon(Worker& worker) {
+  alarm_.at(monotonic_ns() + CLOSE_WITHIN_NS, [&worker] { worker.cancel(); });
+}
+
+bool Driver::account_end(Worker& worker, const grpc::Status& status) {
+  worker.under_way.store(false, std::memory_order_relaxed);
+  worker.keep_connection();
+  const int64_t took_ns = run_.end(worker.call, status.error_code(), status.error_message());
+  return !status.ok() && took_ns < PAUSE_NS;
+}
+
+}  // namespace spangap

@@ -1,0 +1,117 @@
+// How one stack calls: what the stacks have in common.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "alarm.h"
+#include "channels.h"
+#include "run.h"
+
+namespace spangap {
+
+// Keeps one call under way. At any time it belongs to one thread, to the library while a call is under way, or to
+// the idle workers of an open loop; `cancel` and `expire` alone may be called by others.
+struct alignas(64) Worker {
+  Worker(Run& run, Channel& channel);
+
+  // A new context for a new call or stream, which must be the end of the one before. Null when all were cancelled.
+  grpc::ClientContext* renew_context();
+  // Sets what differs from call to call: the trace context, in the message or the header.
+  void prepare_call();
+  // The connection of the call, if its channel has kept it to the end.
+  void keep_connection() {
+    if (call.connection != channel.connection.load(std::memory_order_relaxed)) call.connection = NO_CONNECTION;
+  }
+  // The call's deadline, for unary calls. C-core rounds it up to its milliseconds, so no call ends too early by it.
+  void set_deadline();
+
+  // A ping in a stream has no deadline of its own: when it has expired the stream is cancelled.
+  void set_expiry() { expiry_ns_.store(call.sent_ns + run.settings.timeout_ns, std::memory_order_relaxed); }
+  // The ping has its response. False when it had expired before, and its stream was cancelled.
+  bool clear_expiry() { return expiry_ns_.exchange(0, std::memory_order_relaxed) != EXPIRED; }
+  // Cancels the stream if its ping has expired, else returns when it will; NEVER_NS when none is under way.
+  int64_t expire(int64_t now_ns);
+
+  // Cancels the call or stream under way, now and for ever.
+  void cancel();
+
+  Run& run;
+  Channel& channel;
+  Ids ids;
+  Call call{};
+  // Null: the run's.
+  std::unique_ptr<pb::PingRequest> own_request;
+  const pb::PingRequest& request() const { return own_request ? *own_request : run.request; }
+  pb::PingResponse response;
+  grpc::Status status;
+  std::atomic<bool> under_way{false};
+  bool stream_open = false;
+  std::optional<grpc::ClientContext> context;
+
+ private:
+  static constexpr int64_t EXPIRED = -1;
+
+  std::mutex mutex_;
+  bool cancelled_ = false;
+  std::atomic<int64_t> expiry_ns_{0};
+};
+
+// Why a ping failed that a stream ended on.
+grpc::Status stream_failure(const Worker& worker, bool expired, const grpc::Status& ended_with);
+
+// After a call that failed faster than this a worker of a closed loop pauses as long.
+constexpr int64_t PAUSE_NS = MILLISECOND_NS;
+
+class Driver {
+ public:
+  virtual ~Driver() = default;
+
+  // Begins to call.
+  virtual void start() = 0;
+  // Waits until all threads have ended. To be called when no worker is active.
+  virtual void join() = 0;
+
+  // Ends calls under way as CANCELLED; none begins any more.
+  void cancel();
+  // Calls under way.
+  uint64_t in_flight() const;
+  bool active() const { return active_ > 0; }
+
+ protected:
+  explicit Driver(Run& run) : run_(run) {}
+
+  // To be called by constructors, for each worker.
+  void add(Worker& worker) { workers_.push_back(&worker); }
+  void workers_begin(unsigned workers) { active_ += workers; }
+  // A worker is done for good.
+  void worker_ended();
+  // Sees to the expiry of pings inside streams from now on.
+  void watch_expiry();
+  // Sees to it that a stream which is being closed is soon gone, even without the target.
+  void cancel_soon(Worker& worker);
+
+  void account_begin(Worker& worker) { worker.under_way.store(true, std::memory_order_relaxed); }
+  // Returns whether a worker of a closed loop has to pause.
+  bool account_end(Worker& worker, const grpc::Status& status);
+
+  Run& run_;
+  std::vector<Worker*> workers_;
+  Alarm alarm_;
+
+ private:
+  std::atomic<unsigned> active_{0};
+};
+
+std::unique_ptr<Driver> make_sync_driver(Run& run, Channels& channels);
+std::unique_ptr<Driver> make_async_driver(Run& run, Channels& channels);
+std::unique_ptr<Driver> make_callback_driver(Run& run, Channels& channels);
+
+}  // namespace spangap

@@ -1,0 +1,70 @@
+// What all calls of a target share: its settings, and the account of what it serves.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "alarm.h"
+#include "records.h"
+#include "settings.h"
+#include "spangap/ping/v1/ping.pb.h"
+#include "trace.h"
+
+namespace spangap {
+
+namespace pb = ::spangap::ping::v1;
+
+// One ping, from when it was received to its answer.
+struct ServedPing {
+  int64_t received_ns;
+  int64_t received_unix_ns;
+  // Sampled trace context of the caller, when records are wanted.
+  std::optional<TraceContext> parent;
+  std::array<uint8_t, 8> span_id;
+};
+
+class Serving {
+ public:
+  // Throws std::system_error when records cannot be written.
+  explicit Serving(const TargetSettings& settings);
+
+  // First thing when a ping was received.
+  ServedPing receive();
+  // The trace context of a single ping, from its header, or of a ping inside a stream.
+  void set_parent(ServedPing& ping, const grpc::ServerContext& context, Ids& ids);
+  void set_parent(ServedPing& ping, const pb::PingRequest& request, Ids& ids);
+
+  // Fills the response and says how long to think, or why the request is refused.
+  grpc::Status prepare(const pb::PingRequest& request, pb::PingResponse& response, uint64_t& think_ns) const;
+
+  // Last thing before the answer is handed to the library.
+  void answer(const ServedPing& ping, const grpc::Status& status);
+
+  pb::UsageResponse usage();
+  bool in_progress() const { return in_progress_ > 0; }
+  // After this nothing more may be served.
+  void send_end(bool cut_off);
+
+  const TargetSettings& settings;
+  // Thinks without a thread for each call.
+  Alarm alarm;
+
+ private:
+  void adopt(ServedPing& ping, const std::optional<TraceContext>& context, Ids& ids);
+  uint64_t calls() const;
+
+  std::unique_ptr<Records> records_;
+  std::array<std::atomic<uint64_t>, STATUS_CODES> by_status_{};
+  std::atomic<uint64_t> malformed_traceparent_{0};
+  std::atomic<uint64_t> records_dropped_{0};
+  std::atomic<uint64_t> in_progress_{0};
+  std::atomic<uint64_t> peak_in_progress_{0};
+};
+
+}  // namespace spangap

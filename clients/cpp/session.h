@@ -1,0 +1,11 @@
+// One run of a client: connects, waits for `go`, keeps the phases, reports.
+#pragma once
+
+#include "settings.h"
+
+namespace spangap {
+
+// Returns the exit code.
+int run_client(const ClientSettings& settings);
+
+}  // namespace spangap
