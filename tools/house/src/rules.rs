@@ -8,6 +8,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap", &["spangap-model", "spangap-meter", "spangap-bench", "spangap-meter-bench"]),
     ("spangap-house", &[]),
     ("spangap-meter-bench", &["spangap-model", "spangap-meter"]),
+    ("spangap-tank-bench", &[]),
 ];
 
 /// Dependencies that only some packages may have.
