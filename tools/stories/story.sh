@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Replays a story: `tools/stories/story.sh b|c [OUT]`. Two hosts on this machine (network namespaces with a veth between
+# them), target on one, tank on the other; the reports go to OUT (default target/stories). Removes what it made, also
+# when interrupted. Needs root for the namespaces, and the programs that `make build` builds.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+story=${1:-}
+out=${2:-target/stories}
+case $story in b | c) ;; *)
+  echo "usage: tools/stories/story.sh b|c [OUT]   b: less load, more delay; c: the client is the bottleneck" >&2
+  exit 2
+  ;;
+esac
+if [ "$(id -u)" != 0 ]; then
+  echo "story: network namespaces need root: run it with sudo" >&2
+  exit 1
+fi
+spangap=$PWD/target/release/spangap
+[ -x "$spangap" ] || { echo "story: $spangap is missing: run make build" >&2 && exit 1; }
+command -v ip >/dev/null || { echo "story: the program ip is missing: install the package iproute2" >&2 && exit 1; }
+mkdir -p "$out"
+
+# Names with the process id: two stories at once do not meet.
+client=story-client-$$
+server=story-server-$$
+address=10.211.77.2
+target=
+
+clean() {
+  if [ -n "$target" ]; then
+    kill "$target" 2>/dev/null || true
+    wait "$target" 2>/dev/null || true
+    target=
+  fi
+  ip netns del "$client" 2>/dev/null || true
+  ip netns del "$server" 2>/dev/null || true
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+
+ip netns add "$client"
+ip netns add "$server"
+ip link add tank netns "$client" type veth peer name target netns "$server"
+ip -n "$client" addr add 10.211.77.1/24 dev tank
+ip -n "$server" addr add $address/24 dev target
+for host in "$client tank" "$server target"; do
+  read -r name device <<<"$host"
+  ip -n "$name" link set lo up
+  ip -n "$name" link set "$device" up
+done
+
+# serve PORT FLAGS...: starts a target and waits until it listens.
+serve() {
+  local port=$1 ready
+  shift
+  ready=$(mktemp -u)
+  mkfifo "$ready"
+  ip netns exec "$server" "$spangap" target --listen "$address:$port" "$@" >"$ready" &
+  target=$!
+  if ! grep -m 1 -q '^listening on ' "$ready"; then
+    rm -f "$ready"
+    echo "story: the target does not listen" >&2
+    exit 1
+  fi
+  rm -f "$ready"
+}
+stop_serving() {
+  kill "$target"
+  wait "$target" || true
+  target=
+}
+# tank NAME FLAGS...: runs tank on the client's host; report in OUT/NAME.html and OUT/NAME.json.
+tank() {
+  local name=$1
+  shift
+  echo "== $name: spangap tank $*"
+  ip netns exec "$client" "$spangap" tank "$@" --html "$out/$name.html" --json >"$out/$name.json"
+  "$spangap" bench show "$out/$name.json"
+}
+
+if [ "$story" = b ]; then
+  # tonic writes the headers and the message of a request in two parts. Without TCP_NODELAY the second waits until
+  # the first is acknowledged, and the target's kernel delays that by 40 ms unless there is something to send.
+  serve 50051 --stack rust
+  tank story-b $address:50051 --stack rust --nodelay off,on --rate 40000,10000,1000,100,10,1 \
+    --duration 4s --warmup 500ms
+  stop_serving
+else
+  serve 50052 --stack cpp
+  tank story-c-natural $address:50052 --stack cpp-async,cpp-callback,go,rust --threads 2 \
+    --channels shared,per-worker,distinct,local-pool --inflight 1,4,16,64 --duration 1s --warmup 300ms
+  if cc -O2 -shared -fPIC -o target/stories-slow-reader.so tools/stories/slow_reader.c -ldl 2>/dev/null; then
+    LD_PRELOAD=$PWD/target/stories-slow-reader.so SLOW_READER_US=100 \
+      tank story-c $address:50052 --stack cpp-async --threads 2 \
+      --channels shared,per-worker,distinct,local-pool --inflight 1..32 --duration 1s --warmup 300ms
+  else
+    echo "not run: the client with a serial cost per read: no C compiler"
+  fi
+  stop_serving
+  serve 50053 --stack cpp --think 5ms
+  tank story-c-far $address:50053 --stack cpp-async --threads 2 \
+    --channels shared,distinct --inflight 1..64 --duration 1s --warmup 300ms
+  stop_serving
+fi
+echo "reports: $out/story-$story*.html"
