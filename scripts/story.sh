@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Replays a story: `tools/stories/story.sh b|c [OUT]`. Two hosts on this machine (network namespaces with a veth between
+# Replays a story: `scripts/story.sh b|c [OUT]`. Two hosts on this machine (network namespaces with a veth between
 # them), target on one, tank on the other; the reports go to OUT (default target/stories). Removes what it made, also
 # when interrupted. Needs root for the namespaces, and the programs that `make build` builds.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/.."
 
 story=${1:-}
 out=${2:-target/stories}
 case $story in b | c) ;; *)
-  echo "usage: tools/stories/story.sh b|c [OUT]   b: less load, more delay; c: the client is the bottleneck" >&2
+  echo "usage: scripts/story.sh b|c [OUT]   b: less load, more delay; c: the client is the bottleneck" >&2
   exit 2
   ;;
 esac
@@ -90,8 +90,8 @@ else
   serve 50052 --stack cpp
   tank story-c-natural $address:50052 --stack cpp-async,cpp-callback,go,rust --threads 2 \
     --channels shared,per-worker,distinct,local-pool --inflight 1,4,16,64 --duration 1s --warmup 300ms
-  if cc -O2 -shared -fPIC -o target/stories-slow-reader.so tools/stories/slow_reader.c -ldl 2>/dev/null; then
-    LD_PRELOAD=$PWD/target/stories-slow-reader.so SLOW_READER_US=100 \
+  if cc -O2 -shared -fPIC -o target/stories/slow_reader.so scripts/slow_reader.c -ldl 2>/dev/null; then
+    LD_PRELOAD=$PWD/target/stories/slow_reader.so SLOW_READER_US=100 \
       tank story-c $address:50052 --stack cpp-async --threads 2 \
       --channels shared,per-worker,distinct,local-pool --inflight 1..32 --duration 1s --warmup 300ms
   else
