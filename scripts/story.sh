@@ -19,7 +19,7 @@ fi
 spangap=$PWD/target/release/spangap
 [ -x "$spangap" ] || { echo "story: $spangap is missing: run make build" >&2 && exit 1; }
 command -v ip >/dev/null || { echo "story: the program ip is missing: install the package iproute2" >&2 && exit 1; }
-mkdir -p "$out"
+mkdir -p "$out" target/stories
 
 # Names with the process id: two stories at once do not meet.
 client=story-client-$$
