@@ -1,71 +1,57 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"runtime"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// coarse is how long before its end a wait changes from Go's timers, which a stop can interrupt and which are up to
-// 1 ms late, to the kernel's.
-const coarse = 20 * time.Millisecond
-
-// alarm waits for points in time with the precision of the kernel's timers. It belongs to one locked thread.
+// alarm waits for points in time with the precision of the kernel's timers: a timerfd, which has no slack, in Go's
+// poller. Go's own timers are rounded up to 1 ms where nothing else runs. A thread in clock_nanosleep would have to
+// get a processor back from Go before it could hand a call on, and with --threads=1 the call would wait until that
+// thread had lost it again; here whoever polls runs the waiter at once. One goroutine waits at a time.
 type alarm struct {
-	start     time.Time
-	monotonic int64 // CLOCK_MONOTONIC at start, ns
+	descriptor int // of timer; File.Fd would make it block
+	timer      *os.File
+	expired    [8]byte
 }
 
-// newAlarm sets the timer slack of the calling thread to 1 ns.
-func newAlarm(start time.Time) (*alarm, error) {
-	a := &alarm{start: start}
-	tightest := time.Duration(1<<63 - 1)
-	for range 16 {
-		var now unix.Timespec
-		before := time.Since(start)
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-			return nil, fmt.Errorf("cannot read CLOCK_MONOTONIC: %w", err)
-		}
-		after := time.Since(start)
-		if after-before < tightest {
-			tightest = after - before
-			a.monotonic = now.Nano() - int64(before+(after-before)/2)
-		}
+func newAlarm() (*alarm, error) {
+	descriptor, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot create a timer: %w", err)
 	}
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
-		return a, fmt.Errorf("cannot set the timer slack, so that calls are sent later: %w", err)
-	}
-	return a, nil
+	return &alarm{descriptor: descriptor, timer: os.NewFile(uintptr(descriptor), "timerfd")}, nil
 }
 
-// wait returns at a point in time after the start, at once when it is past; false when stop came first.
-func (a *alarm) wait(until time.Duration, stop <-chan struct{}) bool {
-	for {
-		left := until - time.Since(a.start)
-		if left <= 0 {
-			select {
-			case <-stop:
-				return false
-			default:
-				return true
-			}
-		}
-		if left > coarse {
-			timer := time.NewTimer(left - coarse/2)
-			select {
-			case <-timer.C:
-			case <-stop:
-				timer.Stop()
-				return false
-			}
-			continue
-		}
-		at := unix.NsecToTimespec(a.monotonic + int64(until))
-		// An interrupted sleep goes on: the time that is left is computed anew.
-		if err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &at, nil); err != nil && err != unix.EINTR {
-			runtime.Gosched()
-		}
+// set lets the alarm ring after so long, which is more than nothing, instead of when it was set to before.
+func (a *alarm) set(left time.Duration) error {
+	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(left))}
+	if err := unix.TimerfdSettime(a.descriptor, 0, &at, nil); err != nil {
+		return fmt.Errorf("cannot set a timer: %w", err)
 	}
+	return nil
 }
+
+// wait returns when the alarm rings; false when it was stopped.
+func (a *alarm) wait() (bool, error) {
+	_, err := a.timer.Read(a.expired[:])
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("cannot wait for a timer: %w", err)
+	}
+	return true, nil
+}
+
+// stop ends a wait and all that follow. Any goroutine may call it.
+func (a *alarm) stop() {
+	// Only a closed file refuses.
+	_ = a.timer.SetReadDeadline(time.Unix(1, 0))
+}
+
+func (a *alarm) close() { _ = a.timer.Close() }

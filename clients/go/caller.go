@@ -66,7 +66,8 @@ func (c *caller) call(o *outcome, sent time.Time) {
 	}
 	o.fromSend = time.Since(sent)
 	late := c.watch.end()
-	if late && err != nil {
+	// A watch that the kernel woke late may have let a response pass.
+	if (late && err != nil) || (err == nil && o.fromSend > s.timeout) {
 		err = c.watch.tooLate()
 	}
 	if late || (s.stream && err != nil) {

@@ -11,8 +11,9 @@ const stopGrace = time.Second
 
 // loop is a way to begin calls.
 type loop interface {
-	// run begins calls until the measured phase is over or stop is called, and returns when all have ended.
-	run()
+	// run begins calls until the measured phase is over or stop is called, and returns when all have ended. An error
+	// is why no more could be begun.
+	run() error
 	stop()
 }
 
@@ -65,7 +66,7 @@ func runClient(s *clientSettings, life *life, messages *messages) int {
 		}
 	}
 	start := time.Now()
-	session := newSession(s, &load{
+	session, err := newSession(s, &load{
 		settings: s,
 		times:    newTimetable(start, s),
 		calls:    ctx,
@@ -73,6 +74,10 @@ func runClient(s *clientSettings, life *life, messages *messages) int {
 		payload:  make([]byte, s.requestBytes),
 		recorder: recorder,
 	}, messages)
+	if err != nil {
+		messages.failed(err.Error())
+		return exitFailed
+	}
 	reason := session.run(life, cancel)
 	messages.send(clientEndMessage{"end", reason})
 	for _, channel := range channels {

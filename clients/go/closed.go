@@ -18,7 +18,7 @@ type closedLoop struct {
 	stopped atomic.Bool
 }
 
-func (c *closedLoop) run() {
+func (c *closedLoop) run() error {
 	var workers sync.WaitGroup
 	for i := range c.callers {
 		workers.Add(1)
@@ -28,6 +28,7 @@ func (c *closedLoop) run() {
 		}()
 	}
 	workers.Wait()
+	return nil
 }
 
 func (c *closedLoop) stop() { c.stopped.Store(true) }

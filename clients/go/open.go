@@ -1,8 +1,9 @@
 package main
 
 import (
-	"runtime"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,8 +13,8 @@ type openLoop struct {
 	tallies []*tally
 	begun   begun
 	limit   *callLimit
-	stopped chan struct{}
-	once    sync.Once
+	alarm   *alarm
+	stopped atomic.Bool
 
 	lock    sync.Mutex
 	free    []*openWorker // the last to be free is the next to call: its memory is warm
@@ -33,14 +34,18 @@ type dueCall struct {
 	phase phase
 }
 
-func newOpenLoop(l *load, tallies []*tally, limit *callLimit) *openLoop {
-	return &openLoop{load: l, tallies: tallies, limit: limit, stopped: make(chan struct{})}
+func newOpenLoop(l *load, tallies []*tally, limit *callLimit) (*openLoop, error) {
+	alarm, err := newAlarm()
+	return &openLoop{load: l, tallies: tallies, limit: limit, alarm: alarm}, err
 }
 
-func (o *openLoop) stop() { o.once.Do(func() { close(o.stopped) }) }
+func (o *openLoop) stop() {
+	o.stopped.Store(true)
+	o.alarm.stop()
+}
 
-func (o *openLoop) run() {
-	o.keepTime()
+func (o *openLoop) run() error {
+	err := o.keepTime()
 	o.lock.Lock()
 	o.over = true
 	for _, worker := range o.free {
@@ -48,28 +53,30 @@ func (o *openLoop) run() {
 	}
 	o.lock.Unlock()
 	o.running.Wait()
+	return err
 }
 
-func (o *openLoop) keepTime() {
-	// The thread has a timer slack of its own; it ends with this goroutine's lock on it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	alarm, err := newAlarm(o.load.times.start)
-	if err != nil {
-		complain(err)
-	}
+func (o *openLoop) keepTime() error {
+	defer o.alarm.close()
 	for n := uint64(0); ; n++ {
 		due, fits := o.load.settings.schedule.due(n)
 		if !fits {
-			<-o.stopped
-			return
+			due = math.MaxInt64
 		}
 		phase := o.load.times.phaseAt(due)
-		if phase == over || !alarm.wait(due, o.stopped) {
-			return
+		if phase == over {
+			return nil
 		}
-		if phase == measured && !o.limit.take() {
-			return
+		for left := due - time.Since(o.load.times.start); left > 0; left = due - time.Since(o.load.times.start) {
+			if err := o.alarm.set(left); err != nil {
+				return err
+			}
+			if rang, err := o.alarm.wait(); !rang {
+				return err
+			}
+		}
+		if o.stopped.Load() || (phase == measured && !o.limit.take()) {
+			return nil
 		}
 		o.begin(dueCall{due, phase})
 	}

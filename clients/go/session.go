@@ -27,16 +27,16 @@ type session struct {
 // beginnings are calls that came due, and those of them that were skipped.
 type beginnings struct{ due, skipped uint64 }
 
-func newSession(s *clientSettings, l *load, messages *messages) *session {
+func newSession(s *clientSettings, l *load, messages *messages) (*session, error) {
 	limit := &callLimit{calls: s.calls, reached: make(chan struct{})}
 	session := &session{load: l, messages: messages, limit: limit}
 	for range tallyCount(s.inFlight) {
 		session.tallies = append(session.tallies, newTally(s.schedule.open()))
 	}
 	if s.schedule.open() {
-		open := newOpenLoop(l, session.tallies, limit)
+		open, err := newOpenLoop(l, session.tallies, limit)
 		session.loop, session.begun = open, []*begun{&open.begun}
-		return session
+		return session, err
 	}
 	closed := &closedLoop{load: l, limit: limit, begun: make([]begun, s.inFlight)}
 	for i := range s.inFlight {
@@ -44,7 +44,7 @@ func newSession(s *clientSettings, l *load, messages *messages) *session {
 		session.begun = append(session.begun, &closed.begun[i])
 	}
 	session.loop = closed
-	return session
+	return session, nil
 }
 
 // run makes the run and returns why it ended. cancel ends the calls under way.
@@ -56,7 +56,9 @@ func (s *session) run(life *life, cancel context.CancelFunc) string {
 	loopEnded := make(chan struct{})
 	go func() {
 		defer close(loopEnded)
-		s.loop.run()
+		if err := s.loop.run(); err != nil {
+			complain(err)
+		}
 	}()
 
 	stopped := s.cover(life)

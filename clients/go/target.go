@@ -48,7 +48,17 @@ func runTarget(s *targetSettings, life *life, messages *messages) int {
 		messages.failed(fmt.Sprintf("cannot listen on %s: %v", s.listen, plainest(err)))
 		return exitFailed
 	}
-	t := &target{settings: s, zeros: make([]byte, s.responseBytes), thinker: newThinker()}
+	thinker, err := newThinker()
+	if err != nil {
+		messages.failed(err.Error())
+		return exitFailed
+	}
+	go func() {
+		if err := thinker.run(); err != nil {
+			complain(err)
+		}
+	}()
+	t := &target{settings: s, zeros: make([]byte, s.responseBytes), thinker: thinker}
 	if s.records == recordAll {
 		if t.recorder, err = openRecorder(s.recordFile, life.over); err != nil {
 			messages.failed(err.Error())
@@ -68,6 +78,7 @@ func runTarget(s *targetSettings, life *life, messages *messages) int {
 	case <-life.over:
 	}
 	cutOff := t.stop(server)
+	thinker.close()
 	t.reportEnd(messages, cutOff)
 	return exitDone
 }
@@ -95,15 +106,15 @@ func (t *target) stop(server *grpc.Server) bool {
 		server.GracefulStop()
 		close(ended)
 	}()
-	cutOff := false
 	select {
 	case <-ended:
+		return false
 	case <-time.After(targetGrace):
-		cutOff = t.inProgress.Load() > 0
+		cutOff := t.inProgress.Load() > 0
 		server.Stop()
 		<-ended
+		return cutOff
 	}
-	return cutOff
 }
 
 func (t *target) reportEnd(messages *messages, cutOff bool) {

@@ -10,46 +10,112 @@ import (
 )
 
 // thinker wakes calls after their think time, with the precision of the kernel's timers and without a thread for
-// each call.
+// each call: one goroutine waits for the earliest of them.
 type thinker struct {
-	lock    sync.Mutex
-	waiting thoughts
+	alarm *alarm
+	lock  sync.Mutex
+	calls thoughts
+	spare sync.Pool
 }
 
+// thought is a call that waits.
 type thought struct {
 	until time.Time
-	done  chan struct{}
+	woken chan struct{} // holds one
+	at    int           // in the heap; negative: no longer there
+}
+
+func newThinker() (*thinker, error) {
+	alarm, err := newAlarm()
+	if err != nil {
+		return nil, err
+	}
+	t := &thinker{alarm: alarm}
+	t.spare.New = func() any { return &thought{woken: make(chan struct{}, 1)} }
+	return t, nil
+}
+
+// run wakes calls until close.
+func (t *thinker) run() error {
+	defer t.alarm.close()
+	for {
+		if rang, err := t.alarm.wait(); !rang {
+			return err
+		}
+		t.lock.Lock()
+		err := t.wake(time.Now())
+		t.lock.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (t *thinker) close() { t.alarm.stop() }
+
+// wake ends the waits that are over and sets the alarm for the next.
+func (t *thinker) wake(now time.Time) error {
+	for len(t.calls) > 0 {
+		if left := t.calls[0].until.Sub(now); left > 0 {
+			return t.alarm.set(left)
+		}
+		heap.Pop(&t.calls).(*thought).woken <- struct{}{}
+	}
+	return nil
+}
+
+// think waits for so long, or until the call is given up.
+func (t *thinker) think(ctx context.Context, d time.Duration) error {
+	call := t.spare.Get().(*thought)
+	call.until = time.Now().Add(d)
+	t.lock.Lock()
+	heap.Push(&t.calls, call)
+	var err error
+	if call.at == 0 {
+		err = t.alarm.set(d)
+	}
+	t.lock.Unlock()
+	if err != nil {
+		return status.FromContextError(err).Err()
+	}
+	select {
+	case <-call.woken:
+		t.spare.Put(call)
+		return nil
+	case <-ctx.Done():
+		t.lock.Lock()
+		if call.at >= 0 {
+			heap.Remove(&t.calls, call.at)
+		}
+		t.lock.Unlock()
+		return status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // thoughts is a heap with the earliest first.
-type thoughts []thought
+type thoughts []*thought
 
 func (t thoughts) Len() int           { return len(t) }
 func (t thoughts) Less(i, j int) bool { return t[i].until.Before(t[j].until) }
-func (t thoughts) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+
+func (t thoughts) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].at, t[j].at = i, j
+}
 
 // Push is part of heap.Interface.
-func (t *thoughts) Push(x any) { *t = append(*t, x.(thought)) }
+func (t *thoughts) Push(x any) {
+	call := x.(*thought)
+	call.at = len(*t)
+	*t = append(*t, call)
+}
 
 // Pop is part of heap.Interface.
 func (t *thoughts) Pop() any {
 	last := len(*t) - 1
-	x := (*t)[last]
+	call := (*t)[last]
+	(*t)[last] = nil
 	*t = (*t)[:last]
-	return x
-}
-
-var _ heap.Interface = (*thoughts)(nil)
-
-func newThinker() *thinker { return &thinker{} }
-
-func (t *thinker) think(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
+	call.at = -1
+	return call
 }
