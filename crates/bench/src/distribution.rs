@@ -21,12 +21,20 @@ impl Default for Distribution {
 impl Distribution {
     /// Adds one duration.
     pub fn record(&mut self, ns: u64) {
+        self.record_n(ns, 1);
+    }
+
+    /// Adds one duration `times` times.
+    pub fn record_n(&mut self, ns: u64, times: u64) {
+        if times == 0 {
+            return;
+        }
         // Refused only without memory for more buckets; the largest value has one already, then.
-        if self.histogram.record(ns).is_err() {
-            self.histogram.saturating_record(ns);
+        if self.histogram.record_n(ns, times).is_err() {
+            self.histogram.saturating_record_n(ns, times);
         }
         self.max_ns = self.max_ns.max(ns);
-        self.sum_ns += u128::from(ns);
+        self.sum_ns += u128::from(ns) * u128::from(times);
     }
 
     /// Durations added.

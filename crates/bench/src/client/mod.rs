@@ -6,6 +6,7 @@
 
 mod grpc;
 pub mod plan;
+mod raw;
 pub mod records;
 mod reporter;
 pub mod session;
@@ -46,7 +47,8 @@ impl Refused {
 pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
     match settings.stack {
         Stack::Rust => grpc::check(settings),
-        other => Err(Refused::new("stack", other, "not a stack of this program: expected rust")),
+        Stack::Raw => raw::check(settings),
+        other => Err(Refused::new("stack", other, "not a stack of this program: expected raw, rust")),
     }
 }
 
@@ -60,5 +62,9 @@ pub fn run(
     output: impl io::Write + Send + 'static,
 ) -> Result<(), Failed> {
     let session = Session::open(settings, life_line, output)?;
-    grpc::run(settings, &session).map_err(|error| session.failed(in_words(&error)))
+    let outcome = match settings.stack {
+        Stack::Raw => raw::run(settings, &session).map_err(|error| in_words(&error)),
+        _ => grpc::run(settings, &session).map_err(|error| in_words(&error)),
+    };
+    outcome.map_err(|why| session.failed(why))
 }

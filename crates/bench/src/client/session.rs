@@ -194,17 +194,24 @@ impl Session {
     /// to. Each call is asked for once, in the order of their times; the answer counts it. After the first `None`
     /// there is nothing but `None`.
     pub fn admit(&self, at_ns: u64) -> Option<Phase> {
+        self.admit_many(at_ns, 1).map(|(phase, _)| phase)
+    }
+
+    /// The same for up to `calls` calls (at least 1) at once; returns how many of them may begin.
+    pub fn admit_many(&self, at_ns: u64, calls: u32) -> Option<(Phase, u32)> {
         let phase = self.plan.phase_at(at_ns)?;
-        if self.calls > 0 && phase == Phase::Measured {
-            let before = self.admitted.fetch_add(1, Ordering::Relaxed);
-            if before >= self.calls {
-                return None;
-            }
-            if before + 1 == self.calls {
-                self.end_calls(at_ns + 1);
-            }
+        if self.calls == 0 || phase != Phase::Measured {
+            return Some((phase, calls));
         }
-        Some(phase)
+        let before = self.admitted.fetch_add(calls.into(), Ordering::Relaxed);
+        let left = self.calls.saturating_sub(before);
+        if left == 0 {
+            return None;
+        }
+        if left <= calls.into() {
+            self.end_calls(at_ns + 1);
+        }
+        Some((phase, calls.min(left.try_into().unwrap_or(u32::MAX))))
     }
 
     /// When no call begins any more; `u64::MAX` while nobody knows. It may come closer at any time.

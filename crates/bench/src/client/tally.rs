@@ -140,11 +140,16 @@ impl Counting {
 
     /// A call is about to be sent, `lateness_ns` after it was due (`None` in a closed loop).
     pub fn sent(&mut self, phase: Phase, lateness_ns: Option<u64>) {
-        self.sent += 1;
+        self.sent_many(phase, lateness_ns, 1);
+    }
+
+    /// So many calls are about to be sent at once.
+    pub fn sent_many(&mut self, phase: Phase, lateness_ns: Option<u64>, calls: u64) {
+        self.sent += calls;
         let counts = self.phase(phase);
-        counts.due += 1;
+        counts.due += calls;
         if let Some(lateness_ns) = lateness_ns {
-            counts.lateness.record(lateness_ns);
+            counts.lateness.record_n(lateness_ns, calls);
         }
     }
 
@@ -157,22 +162,27 @@ impl Counting {
 
     /// A call that was [`sent`](Self::sent), on this tally or another, has ended. Returns whether it was slow.
     pub fn ended(&mut self, call: &Ended<'_>) -> bool {
-        self.ended += 1;
+        self.ended_many(call, 1)
+    }
+
+    /// So many calls have ended alike.
+    pub fn ended_many(&mut self, call: &Ended<'_>, calls: u64) -> bool {
+        self.ended += calls;
         let from_send_ns = call.from_send_ns();
         let slow = from_send_ns > self.slow_ns;
         let counts = self.phase(call.phase);
-        counts.slow += u64::from(slow);
+        counts.slow += if slow { calls } else { 0 };
         match call.failure {
             None => {
-                counts.ok += 1;
-                counts.from_send.record(from_send_ns);
+                counts.ok += calls;
+                counts.from_send.record_n(from_send_ns, calls);
                 if let Some(due_ns) = call.due_ns {
-                    counts.latency.record(call.done_ns.saturating_sub(due_ns));
+                    counts.latency.record_n(call.done_ns.saturating_sub(due_ns), calls);
                 }
             }
             Some((code, reason)) => {
                 let failures = counts.errors.entry(status_name(code)).or_default();
-                failures.count += 1;
+                failures.count += calls;
                 if failures.last != reason {
                     failures.last = reason.to_owned();
                 }

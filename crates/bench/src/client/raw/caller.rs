@@ -1,0 +1,209 @@
+//! A thread that calls, over the channels that it was given.
+
+use super::books::Books;
+use super::lane::{Interest, Lane};
+use crate::clock;
+use crate::contract::Pace;
+use crate::schedule::Schedule;
+use rustix::event::Timespec;
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::io;
+use std::mem::MaybeUninit;
+use tonic::Code;
+
+/// Room for what one read brings.
+const READ_BYTES: usize = 256 << 10;
+/// Events taken at once.
+const EVENTS: usize = 256;
+/// How long the notice of a stop may take.
+const LONGEST_WAIT_NS: u64 = 50_000_000;
+/// A read without a timer of its own is fine when nothing is due for so long.
+const NOTHING_DUE_NS: u64 = 25_000_000;
+/// Calls sent late in one go, before answers are looked at.
+const LATE_CALLS: u32 = 64;
+
+/// The thread.
+pub struct Caller {
+    books: Books,
+    lanes: Vec<Lane>,
+    /// What each lane's socket is registered for; `None` without a socket.
+    registered: Vec<Option<(i32, Interest)>>,
+    epoll: OwnedFd,
+    buffer: Vec<u8>,
+    /// The earliest time at which a lane has something to do that no event tells of, or earlier.
+    tick_ns: u64,
+    /// No call begins any more.
+    over: bool,
+}
+
+impl Caller {
+    /// # Errors
+    /// When the kernel gives no descriptor.
+    pub fn new(books: Books, lanes: Vec<Lane>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let registered = vec![None; lanes.len()];
+        let buffer = vec![0; READ_BYTES];
+        Ok(Caller { books, lanes, registered, epoll, buffer, tick_ns: 0, over: false })
+    }
+
+    /// Calls until the session is over and every call has ended.
+    ///
+    /// # Errors
+    /// When the kernel does not tell of events.
+    pub fn run(mut self, start_ns: u64) -> io::Result<()> {
+        clock::cut_timer_slack();
+        for at in 0..self.lanes.len() {
+            self.attend(at)?;
+        }
+        match self.books.settings().pace {
+            Pace::Closed => self.closed_loop(),
+            Pace::Open(schedule) => self.open_loop(schedule, start_ns),
+        }
+    }
+
+    fn closed_loop(&mut self) -> io::Result<()> {
+        while !self.is_done() {
+            self.wait_and_read(u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    fn open_loop(&mut self, schedule: Schedule, start_ns: u64) -> io::Result<()> {
+        let due_ns = |n| start_ns.saturating_add(schedule.intended_ns(n));
+        let (mut next, mut lane) = (0u64, 0usize);
+        while !self.is_done() {
+            let mut looked = false;
+            let mut batch = 0;
+            while !self.over && batch < LATE_CALLS && due_ns(next) <= clock::monotonic_ns() {
+                lane = match self.free_lane(lane) {
+                    Some(free) => free,
+                    // An answer that has come makes room for this call.
+                    None if !looked => {
+                        looked = true;
+                        self.wait_and_read(0)?;
+                        continue;
+                    }
+                    None => usize::MAX,
+                };
+                let due_ns = due_ns(next);
+                let Some(phase) = self.books.session.admit(due_ns) else {
+                    self.over = true;
+                    break;
+                };
+                next += 1;
+                batch += 1;
+                match self.lanes.get_mut(lane) {
+                    Some(free) => {
+                        free.launch(&mut self.books, 1, phase, Some(due_ns));
+                        free.flush(&mut self.books);
+                        self.attend(lane)?;
+                        lane += 1;
+                    }
+                    None => {
+                        self.books.tally.lock().skipped(phase);
+                        lane = 0;
+                    }
+                }
+            }
+            let until_ns = if self.over { u64::MAX } else { due_ns(next) };
+            self.wait_and_read(until_ns)?;
+        }
+        Ok(())
+    }
+
+    /// The first lane at or after `from` with a worker that has no call.
+    fn free_lane(&self, from: usize) -> Option<usize> {
+        let count = self.lanes.len();
+        (0..count).map(|n| (from + n) % count).find(|&at| self.lanes[at].idle > 0)
+    }
+
+    /// Whether every call has ended and none will begin.
+    fn is_done(&mut self) -> bool {
+        let now_ns = clock::monotonic_ns();
+        let session = &self.books.session;
+        self.over |= now_ns >= session.end_ns();
+        if now_ns >= session.give_up_ns() {
+            let books = &mut self.books;
+            let lanes = self.lanes.iter_mut();
+            lanes.for_each(|lane| lane.end_all(books, Code::Cancelled, "stopped before the response came"));
+        }
+        self.over && self.lanes.iter().all(|lane| lane.live() == 0)
+    }
+
+    /// Waits for answers until `until_ns` at most, and does what is due.
+    fn wait_and_read(&mut self, until_ns: u64) -> io::Result<()> {
+        let now_ns = clock::monotonic_ns();
+        if let [lane] = &mut self.lanes[..] {
+            self.tick_ns = lane.wake_ns();
+            // The usual case has one system call less.
+            if lane.only_reads() && self.tick_ns.min(until_ns) > now_ns.saturating_add(NOTHING_DUE_NS) {
+                lane.ready(&mut self.books, &mut self.buffer, true);
+                return self.attend(0);
+            }
+        }
+        let ahead_ns = self.tick_ns.min(until_ns).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: ahead_ns as _ };
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
+        let (ready, _) = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+            Ok(parts) => parts,
+            Err(Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for event in ready {
+            let at = event.data.u64() as usize;
+            self.lanes[at].ready(&mut self.books, &mut self.buffer, false);
+            self.attend(at)?;
+        }
+        let now_ns = clock::monotonic_ns();
+        if now_ns >= self.tick_ns {
+            self.tick_ns = u64::MAX;
+            for at in 0..self.lanes.len() {
+                self.lanes[at].tick(&mut self.books, now_ns);
+                self.attend(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After anything has happened on a lane: idle workers of a closed loop call, what can be sent is, and the
+    /// lane is waited for.
+    fn attend(&mut self, at: usize) -> io::Result<()> {
+        let lane = &mut self.lanes[at];
+        if lane.idle > 0 && !self.over && self.books.settings().pace == Pace::Closed {
+            match self.books.session.admit_many(clock::monotonic_ns(), lane.idle) {
+                Some((phase, calls)) => lane.launch(&mut self.books, calls, phase, None),
+                None => self.over = true,
+            }
+        }
+        lane.flush(&mut self.books);
+        self.tick_ns = self.tick_ns.min(lane.wake_ns());
+        self.register(at)
+    }
+
+    fn register(&mut self, at: usize) -> io::Result<()> {
+        use rustix::fd::AsRawFd;
+        let lane = &self.lanes[at];
+        let Some(socket) = lane.socket() else {
+            // Closing a socket has taken it off the list.
+            self.registered[at] = None;
+            return Ok(());
+        };
+        let wanted = Some((socket.as_raw_fd(), lane.interest()));
+        if self.registered[at] == wanted {
+            return Ok(());
+        }
+        let Interest { read, write } = lane.interest();
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::IN, read);
+        flags.set(epoll::EventFlags::OUT, write);
+        let data = epoll::EventData::new_u64(at as u64);
+        match epoll::modify(&self.epoll, socket, data, flags) {
+            Err(Errno::NOENT) => epoll::add(&self.epoll, socket, data, flags)?,
+            modified => modified?,
+        }
+        self.registered[at] = wanted;
+        Ok(())
+    }
+}
