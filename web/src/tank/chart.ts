@@ -153,7 +153,7 @@ export class Chart {
     return {
       width,
       height: this.heightPx,
-      padding: [10, 18, 0, 0],
+      padding: [10, 30, 0, 0],
       scales: {
         x: { time: false, distr: spec.xAxis.log ? 3 : 1, range: () => spec.xAxis.range },
         y: { distr: spec.yAxis.log ? 3 : 1, range: () => spec.yAxis.range },

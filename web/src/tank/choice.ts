@@ -30,34 +30,41 @@ export function loadView(runs: Run[]): HTMLElement | null {
     add(loads, loadText(kindOf(run), loadOf(run)), run);
     add(configurations, labelOf(run, fields), run);
   }
-  const several = runs.some((run) => run.repeat > 0);
-  const named = (run: Run, name: string): Chosen => ({ run, label: [name || "latency", several ? `run ${run.repeat + 1}` : ""].filter((part) => part !== "").join(", ") });
-  const byLoad = [...loads].map(([label, own]) => ({ label: `at ${label}`, value: own.map((run) => named(run, labelOf(run, fields))) }));
+  // A colour for each curve that means something else; repetitions share one, and a number tells them apart.
+  const chosen = (own: Run[], name: (run: Run) => string): Chosen[] => {
+    const names = [...new Set(own.map(name))];
+    return own.map((run) => {
+      const again = own.filter((other) => name(other) === name(run));
+      const label = name(run) || "latency";
+      return { run, label: again.length > 1 ? `${label}, run ${runs.indexOf(run) + 1}` : label, colour: names.indexOf(name(run)) };
+    });
+  };
+  const byLoad = [...loads].map(([label, own]) => ({ label: `at ${label}`, value: chosen(own, (run) => labelOf(run, fields)) }));
   const byConfiguration = [...configurations].map(([label, own]) => ({
     label: `${label ? `${label}: ` : ""}all loads`,
-    value: own.map((run) => named(run, loadText(kindOf(run), loadOf(run)))),
+    value: chosen(own, (run) => loadText(kindOf(run), loadOf(run))),
   }));
   const choices = [...byLoad, ...(byLoad.length > 1 ? byConfiguration : [])];
   const chart = new Chart(320);
   // With one configuration its loads are what is to be compared; with several, these at the largest load.
   const initial = configurations.size === 1 && byLoad.length > 1 ? byLoad.length : byLoad.length - 1;
-  const select = chooser("Runs of the spectrum", choices, initial, (chosen) => {
-    const spec = spectrum(chosen);
+  const select = chooser("Runs of the spectrum", choices, initial, (those) => {
+    const spec = spectrum(those);
     if (spec) chart.update(spec);
   });
-  return el("section", { class: "figure", id: "spectrum" }, el("div", { class: "head" }, el("h2", {}, "Quantiles, towards the tail"), select), chart.root);
+  return el("section", { class: "figure wide", id: "spectrum" }, el("div", { class: "head" }, el("h2", {}, "Quantiles, towards the tail"), select), chart.root);
 }
 
 /** One run over its seconds. */
 export function runView(runs: Run[]): HTMLElement[] {
   const with_ = runs.filter((run) => run.seconds.length > 0);
   if (with_.length === 0) return [];
-  const [counts, times] = [new Chart(200), new Chart(240)];
+  const [counts, times] = [new Chart(240), new Chart(240)];
   const select = chooser("Run shown second by second", with_.map((run) => ({ label: nameOf(run, runs), value: run })), with_.length - 1, (run) => {
     const specs = seconds(run);
     if (!specs) return;
     counts.update(specs.throughput);
     times.update(specs.latency);
   });
-  return [el("section", { class: "figure", id: "seconds" }, el("div", { class: "head" }, el("h2", {}, "Second by second"), select), counts.root, times.root, el("p", { class: "note" }, "The shaded part is the warm-up, which no other figure counts."))];
+  return [el("section", { class: "figure wide", id: "seconds" }, el("div", { class: "head" }, el("h2", {}, "Second by second"), select), el("div", { class: "two" }, counts.root, times.root), el("p", { class: "note" }, "The shaded part is the warm-up, which no other figure counts."))];
 }

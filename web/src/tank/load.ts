@@ -80,7 +80,8 @@ export function throughput(sweep: Sweep, log: boolean): Spec {
           values: linearOf(x, curve.values),
         }));
   const only = reference.length === 1 ? reference.map(({ group: _group, ...curve }) => curve) : reference;
-  const floor = floorOf(x, sweep, (run) => run.floor?.throughput_per_s ?? null);
+  // In an open loop the floor makes what is asked, too.
+  const floor = sweep.kind === "rate" ? null : floorOf(x, sweep, (run) => run.floor?.throughput_per_s ?? null);
   const raw: Curve[] = floor ? [{ label: "raw floor", colour: "--text", points: "none", width: 1.5, dash: [10, 4], values: floor }] : [];
   const measured = actual.flatMap((curve) => [curve.values, ...(curve.band ? [curve.band.high] : [])]);
   const beside = [...only, ...raw].map((curve) => curve.values);

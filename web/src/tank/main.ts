@@ -38,14 +38,19 @@ function overLoad(sweep: Sweep): HTMLElement[] {
   draw(wantsLog(sweep));
   const axes = radio(`axes-${sweep.kind}`, [["linear axes", false], ["logarithmic", true]], wantsLog(sweep), draw);
   const load = sweep.kind === "rate" ? "rate" : "calls in flight";
-  const late = lateness(sweep);
-  const lateChart = late ? new Chart(260) : null;
-  if (late) lateChart?.update(late);
   return [
     el("section", { class: "figure", id: `throughput-${sweep.kind}` }, el("div", { class: "head" }, el("h2", {}, `Throughput against ${load}`), axes), flow.root, note(sweep)),
     el("section", { class: "figure", id: `latency-${sweep.kind}` }, el("div", { class: "head" }, el("h2", {}, `Latency against ${load}`)), delay.root),
-    ...(lateChart ? [el("section", { class: "figure late", id: "lateness" }, el("div", { class: "head" }, el("h2", {}, "Lateness: how long after its due time a call was sent")), lateChart.root)] : []),
   ];
+}
+
+/** How late calls were sent, where calls were due. */
+function late(sweep: Sweep): HTMLElement[] {
+  const spec = lateness(sweep);
+  if (!spec) return [];
+  const chart = new Chart(260);
+  chart.update(spec);
+  return [el("section", { class: "figure wide", id: "lateness" }, el("div", { class: "head" }, el("h2", {}, "Lateness: how long after its due time a call was sent")), chart.root)];
 }
 
 function note(sweep: Sweep): HTMLElement | null {
@@ -73,7 +78,7 @@ function draw(report: TankReport): void {
   byId("report").append(summary, ...sections);
   if (runs.length > 0) {
     const spectrum = loadView(runs);
-    byId("report").append(...(spectrum ? [spectrum] : []), ...runView(runs));
+    byId("report").append(...(spectrum ? [spectrum] : []), ...runView(runs), ...swept.flatMap(late));
     byId("report").append(el("section", { id: "runs" }, el("h2", {}, "All runs"), runsTable(runs)));
   }
   byId("report").append(remarks(report));

@@ -3,7 +3,7 @@
 import { durations, linear, shortLabel } from "./axes";
 import type { Curve, Spec } from "./chart";
 import { rate, time } from "./figures";
-import { colourOf } from "./load";
+import { colourOf, COLOURS } from "./load";
 import type { Run } from "./report";
 
 /** Place of a quantile on the axis: each unit is a tenth of the calls that the one before it is exceeded by. */
@@ -21,6 +21,8 @@ const placeOfMax = (count: number): number => Math.log10(2 * count);
 export interface Chosen {
   run: Run;
   label: string;
+  /** Which of the colours. */
+  colour: number;
 }
 
 /** The quantile spectrum of some runs; null when none of them has one. */
@@ -28,9 +30,9 @@ export function spectrum(chosen: Chosen[]): Spec | null {
   const points = chosen.map(({ run }) => run.spectrum.map(([quantile, ns]): [number, number] => [quantile >= 1 ? placeOfMax(run.ok) : placeOf(quantile), ns]));
   const x = [...new Set(points.flat().map(([place]) => place))].sort((a, b) => a - b);
   if (x.length === 0) return null;
-  const curves = chosen.map(({ label }, i): Curve => {
+  const curves = chosen.map(({ label, colour }, i): Curve => {
     const own = new Map(points[i]);
-    return { label, colour: colourOf(i), points: "none", values: x.map((place) => own.get(place) ?? null) };
+    return { label, colour: colourOf(colour), points: "none", width: chosen.length > COLOURS ? 1.25 : 2, values: x.map((place) => own.get(place) ?? null) };
   });
   return {
     title: "Quantiles of latency, towards the tail",

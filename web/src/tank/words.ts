@@ -1,9 +1,9 @@
 // What was measured and what it shows, in words. A sentence is made only when the figures bear it.
 
-import { count, duration } from "../format";
+import { count, duration, percent } from "../format";
 import { failed, rate, time, times } from "./figures";
 import type { Run, TankReport } from "./report";
-import { FIELDS, loadsOf, loadText, median, passes, spread, sweeps, varying, type Configuration, type Point, type Sweep } from "./sweep";
+import { FIELDS, loadsOf, loadText, passes, spread, sweeps, varying, type Configuration, type Point, type Sweep } from "./sweep";
 
 /** Throughput that grows by less than this share is said to have stopped. */
 const GROWTH = 1.05;
@@ -39,7 +39,6 @@ export function measured(report: TankReport): string {
 
 const throughputOf = (point: Point) => spread(point.runs, (run) => run.throughput_per_s).median;
 const latencyOf = (point: Point) => spread(point.runs, (run) => run.latency.p99_ns).median;
-const start = (configuration: Configuration) => (configuration.label === "" ? "" : `${configuration.label}: `);
 const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Channels made against connections that the kernel showed, where they differ. */
@@ -60,7 +59,7 @@ export function growth(configuration: Configuration): string | null {
   const most = Math.max(...known.map((point) => point.value));
   const knee = known.find((point) => point.value * GROWTH >= most) ?? last;
   const share = last.value / ((first.value / first.load) * last.load);
-  const ofLinear = `at ${last.load} it is ${rate(last.value)}, ${times(share)} what growing in proportion would give`;
+  const ofLinear = `at ${last.load} it is ${rate(last.value)}, ${percent(share)} of what growth in proportion would give`;
   if (knee.load === last.load) return `throughput still grows at ${last.load} in flight; ${ofLinear}`;
   return `throughput stops growing at ${knee.load} in flight (${rate(knee.value)}); ${ofLinear}`;
 }
@@ -108,19 +107,13 @@ export function findings(report: TankReport): string[] {
   if (errors > 0) found.push(`${count(errors)} of ${count(report.runs.reduce((sum, run) => sum + run.calls, 0))} calls failed`);
   for (const sweep of sweeps(report.runs)) {
     const between = apart(sweep);
-    if (between) found.push(between);
+    if (between) found.push(capital(between));
     for (const one of sweep.configurations) {
       const own = [connections(one), ...(sweep.kind === "inflight" ? [growth(one)] : overRates(one))].filter((text): text is string => text !== null);
-      if (own.length > 0) found.push(start(one) + own.join("; "));
+      if (own.length > 0) found.push(one.label === "" ? capital(own.join("; ")) : `${one.label}: ${own.join("; ")}`);
     }
   }
-  const all = found.map((text) => `${capital(text)}.`);
+  const all = found.map((text) => `${text}.`);
   if (all.length <= MOST_SENTENCES) return all;
   return [...all.slice(0, MOST_SENTENCES), `${all.length - MOST_SENTENCES} more configurations are in the charts and the table.`];
-}
-
-/** Median ratio of p50 to the raw floor, if floors were measured. */
-export function overFloor(runs: Run[]): number | null {
-  const ratios = runs.flatMap((run) => (run.floor?.latency.p50_ns && run.latency.p50_ns !== null ? [run.latency.p50_ns / run.floor.latency.p50_ns] : []));
-  return median(ratios);
 }
