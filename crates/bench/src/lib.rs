@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod clock;
+pub mod compare;
 pub mod connection;
 pub mod distribution;
 pub mod pacer;

@@ -24,6 +24,7 @@ pub enum Verb {
     Tank(Box<commands::tank::TankArgs>),
     /// Serve the ping-pong calls of a tank
     Target(commands::target::TargetArgs),
+    Bench(commands::bench::BenchArgs),
     #[command(hide = true)]
     Client(commands::client::ClientArgs),
     /// Print shell completions

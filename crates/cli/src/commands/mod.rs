@@ -1,6 +1,7 @@
 //! One verb, one file. Each has its raw arguments (`clap`), turns them into validated settings of the
 //! crate that does the work, and prints what came out.
 
+pub mod bench;
 pub mod client;
 pub mod demo;
 pub mod gaps;
@@ -15,6 +16,7 @@ use crate::args::Verb;
 /// Runs one verb to its end.
 pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
+        Verb::Bench(args) => bench::run(args),
         Verb::Client(args) => client::run(args),
         Verb::Demo(args) => demo::run(*args),
         Verb::Meter(args) => meter::run(*args),

@@ -1,0 +1,135 @@
+//! `spangap bench`: what to make of the tank's results.
+
+use crate::Outcome;
+use anyhow::{Context, anyhow, bail};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand, ValueEnum};
+use spangap_bench::compare::arms::ArmPair;
+use spangap_bench::compare::{Comparison, Metric, Verdict, compare};
+use spangap_bench::report::TankReport;
+use spangap_bench::report::fields::Field;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Compare results of spangap tank
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    verb: BenchVerb,
+}
+
+#[derive(Subcommand, Debug)]
+enum BenchVerb {
+    Compare(CompareArgs),
+}
+
+/// Tell whether B differs from A, by how much, and how sure that is
+///
+/// Each run is one measurement: several of each arm are needed, taken in turn, so that a drift of the machine bears on
+/// both alike. From less there are figures but no verdict.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A file holds what `spangap tank --json` printed: one document, or several one after the other. So two builds that
+cannot run at once are measured in turn:
+  for i in 1 2 3 4 5; do
+    start-old; spangap tank server:50051 --inflight 8 --json >> A.json; stop
+    start-new; spangap tank server:50051 --inflight 8 --json >> B.json; stop
+  done
+  spangap bench compare A.json B.json
+
+Both arms in one file:
+  spangap tank server:50051 --channels shared,distinct --inflight 1..64 --repeat 5 --json > runs.json
+  spangap bench compare runs.json --by channels
+
+Ratios are B / A: Hodges and Lehmann's estimate with the exact 95 % interval of the Mann-Whitney test, each for itself.
+A verdict also has to stand among all comparisons made: by the step-down procedure of Westfall and Young the chance
+that any verdict of the table is a false alarm is at most 5 %.
+Exit code 3 with --fail-on slower: B is slower in throughput, p50, p99 or p99.9, by a verdict.")]
+struct CompareArgs {
+    /// A and B; with --by one file that holds both
+    #[arg(value_name = "FILE", required = true, num_args = 1..=2)]
+    files: Vec<PathBuf>,
+    /// Compare runs that differ in this
+    #[arg(long, value_name = "FIELD", value_parser = PossibleValuesParser::new(Field::ALL.map(Field::name)))]
+    by: Option<String>,
+    /// Figures to compare; fewer comparisons are easier to tell from chance
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PossibleValuesParser::new(Metric::ALL.map(Metric::name)))]
+    metric: Vec<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Exit with 3 when this is found
+    #[arg(long, value_enum)]
+    fail_on: Option<FailOn>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FailOn {
+    /// B has less throughput or more latency than A
+    Slower,
+}
+
+/// Runs `spangap bench`.
+pub fn run(args: BenchArgs) -> anyhow::Result<Outcome> {
+    let BenchVerb::Compare(args) = args.verb;
+    let reports = args.files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
+    let field = args.by.map(|name| Field::ALL.into_iter().find(|field| field.name() == name));
+    let pairs = match (reports.as_slice(), field.flatten()) {
+        ([report], Some(field)) => ArmPair::by_field(report, field),
+        ([a, b], None) => {
+            let name = |at: usize| args.files[at].display().to_string();
+            vec![ArmPair::of_reports((name(0), a), (name(1), b))]
+        }
+        ([_], None) => bail!("cannot compare one file with nothing: expected a second one, or --by FIELD"),
+        (_, _) => bail!("cannot compare two files by a field: expected one file with --by, or two without"),
+    };
+    let chosen =
+        |metric: &Metric| args.metric.is_empty() || args.metric.iter().any(|name| name == metric.name());
+    let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(chosen).collect();
+    let comparison = compare(&pairs, &metrics);
+    match print(&comparison, args.json) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other.context("cannot write to standard output")?,
+    }
+    Ok(match args.fail_on {
+        Some(FailOn::Slower) if found_slower(&comparison) => Outcome::Found,
+        _ => Outcome::Done,
+    })
+}
+
+fn print(comparison: &Comparison, json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match json {
+        true => {
+            serde_json::to_writer_pretty(&mut out, comparison)?;
+            writeln!(out)
+        }
+        false => write!(out, "{comparison}"),
+    }
+}
+
+/// Names on standard error what made it fail.
+fn found_slower(comparison: &Comparison) -> bool {
+    let mut found = false;
+    for (_, row) in comparison.rows_with(Verdict::Slower) {
+        eprintln!("spangap: slower: {} ({}, {})", row.words, row.metric.name(), row.point);
+        found = true;
+    }
+    found
+}
+
+/// All documents of a file as one report.
+fn read(file: &Path) -> anyhow::Result<TankReport> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut all: Option<TankReport> = None;
+    for report in serde_json::Deserializer::from_str(&text).into_iter() {
+        let report: TankReport = report
+            .map_err(|error| anyhow!("{} is no result of spangap tank --json: {error}", file.display()))?;
+        match &mut all {
+            Some(all) => all.runs.extend(report.runs),
+            None => all = Some(report),
+        }
+    }
+    all.with_context(|| format!("{} is no result of spangap tank --json: it is empty", file.display()))
+}
