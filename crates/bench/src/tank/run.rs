@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How soon Ctrl-C is noticed.
 const POLL: Duration = Duration::from_millis(50);
+/// How often the sockets are looked at, and how long before the end for the last time.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LAST_LOOK: Duration = Duration::from_millis(120);
 /// How long a client may say nothing, beyond the timeout of its calls.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Letters of a line that are shown when it is no message.
@@ -51,11 +54,40 @@ struct Client<'a> {
     running: Running,
     stop: &'a Stop,
     patience: Duration,
+    /// Warm-up and measured phase; `None` goes on until stopped.
+    whole_time: Option<Duration>,
     heard: Instant,
     connections: Arc<Connections>,
     /// What went wrong with the program itself.
     trouble: Option<String>,
     killed: bool,
+}
+
+/// When the sockets are looked at.
+struct Looks {
+    next: Instant,
+    last: Option<Instant>,
+    over: bool,
+}
+
+impl Looks {
+    fn until(end: Option<Instant>) -> Self {
+        let now = Instant::now();
+        let last = end.map(|end| end.checked_sub(LAST_LOOK).map_or(now, |last| last.max(now)));
+        Looks { next: now + LOOK_EVERY, last, over: false }
+    }
+
+    /// Once in a while, shortly before the end, and before a client that is asked to stop may do so.
+    fn due(&mut self, stop: bool) -> bool {
+        let now = Instant::now();
+        let last = stop || self.last.is_some_and(|last| now >= last);
+        let due = !self.over && (last || now >= self.next);
+        self.over |= last;
+        if due {
+            self.next = now + LOOK_EVERY;
+        }
+        due
+    }
 }
 
 enum Next {
@@ -65,9 +97,9 @@ enum Next {
 }
 
 impl Client<'_> {
-    /// The next thing to do; passes on what the user asks for.
-    fn next(&mut self) -> Next {
-        match self.stop.asked() {
+    /// What it says next; passes on how often it was asked to stop.
+    fn next(&mut self, asked: u32) -> Next {
+        match asked {
             0 => {}
             1 => self.running.let_go(),
             _ => self.kill("killed by the second request to stop"),
@@ -106,7 +138,7 @@ impl Client<'_> {
     /// Library and number of channels once it is connected, or why it is not.
     fn ready(&mut self) -> Result<(String, u32), String> {
         loop {
-            match self.next() {
+            match self.next(self.stop.asked()) {
                 Next::Message(ClientMessage::Ready { library, channels, .. }) => {
                     return Ok((library, channels));
                 }
@@ -140,15 +172,22 @@ impl Client<'_> {
         sight: &mut Sight,
         each_second: &mut dyn FnMut(&Progress),
     ) {
-        sight.look();
+        sight.look(None);
         if !warmup {
             sight.measured_begins();
         }
+        // Unless stopped, the client does not end before this.
+        let end = self.whole_time.map(|time| Instant::now() + time);
+        let mut looks = Looks::until(end);
         // When it does not read any more, its end will be heard.
         let _ = self.running.say("go");
         let mut told_its_end = false;
         loop {
-            match self.next() {
+            let asked = self.stop.asked();
+            if looks.due(asked > 0) {
+                sight.look(end);
+            }
+            match self.next(asked) {
                 Next::Message(ClientMessage::Phase { phase, unix_ns }) => {
                     tally.phase(phase, unix_ns);
                     match phase {
@@ -159,7 +198,6 @@ impl Client<'_> {
                 }
                 Next::Message(ClientMessage::Interval(interval)) => {
                     each_second(&tally.add(&interval));
-                    sight.look();
                 }
                 Next::Message(ClientMessage::Connection(connection)) => self.connections.tell(connection),
                 Next::Message(ClientMessage::End { .. }) => told_its_end = true,
@@ -210,6 +248,10 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
         running,
         stop: job.stop,
         patience: job.settings.timeout + PATIENCE,
+        whole_time: job
+            .settings
+            .duration_ns
+            .map(|ns| Duration::from_nanos(job.settings.warmup_ns.saturating_add(ns))),
         heard: Instant::now(),
         connections,
         trouble: None,

@@ -8,7 +8,7 @@ use crate::stream_limit;
 use crate::usage::{self, Protocol};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the target may take to answer what is asked beside the calls.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ pub struct Sight {
     raw: bool,
     nodelay: Option<bool>,
     limit: Option<Option<u32>>,
-    /// The last look that showed connections.
+    /// The last look that counts.
     last: Option<Vec<Socket>>,
     /// Every connection that was ever seen, by this host's end, as it was last.
     seen: BTreeMap<SocketAddr, Socket>,
@@ -55,17 +55,19 @@ impl Sight {
         self.pid = pid;
     }
 
-    /// Looks at the sockets, and sets `TCP_NODELAY` where the client did not.
-    pub fn look(&mut self) {
-        if self.peers.is_empty() || self.over {
+    /// Looks at the sockets, and sets `TCP_NODELAY` where the client did not. What was seen counts when the client
+    /// cannot have ended by then, that is before `until`: one that ends closes its connections.
+    pub fn look(&mut self, until: Option<Instant>) {
+        if self.peers.is_empty() {
             return;
         }
-        match sockets::look(self.pid, &self.peers) {
+        let looked = sockets::look(self.pid, &self.peers);
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return;
+        }
+        match looked {
             Ok(mut found) => {
-                found.iter_mut().for_each(|socket| {
-                    self.remember(socket);
-                    self.set_nodelay(socket);
-                });
+                found.iter_mut().for_each(|socket| self.set_nodelay(socket));
                 self.most_at_once = self.most_at_once.max(found.len() as u64);
                 self.seen.extend(found.iter().map(|socket| (socket.local, socket.clone())));
                 self.last = Some(found);
@@ -73,13 +75,6 @@ impl Sight {
             // A client that has ended by itself was seen before.
             Err(_) if self.last.is_some() => {}
             Err(error) => self.warn(format!("the client's connections cannot be seen: {}", chain(&error))),
-        }
-    }
-
-    /// Of a client that is about to end only the connection itself may still be seen: the rest is as it was.
-    fn remember(&self, socket: &mut Socket) {
-        if let Some(before) = self.seen.get(&socket.local).filter(|_| socket.nodelay.is_none()) {
-            *socket = before.clone();
         }
     }
 
@@ -110,16 +105,10 @@ impl Sight {
         self.before = self.usage();
     }
 
-    /// Looks and asks for the last time.
+    /// Asks it for the last time.
     pub fn measured_ends(&mut self) {
         if self.over {
             return;
-        }
-        let before = self.last.clone();
-        self.look();
-        // None may be left because the client has closed them already: the look before tells.
-        if self.last.as_ref().is_some_and(Vec::is_empty) {
-            self.last = before;
         }
         self.over = true;
         if self.before.is_some() {

@@ -1,0 +1,81 @@
+//! Slow calls and spans: every one counted, with the ids of the calls.
+
+use crate::collector::{Collector, hex, text};
+use crate::process::Meter;
+use crate::{reported, target, the_run};
+use serde_json::Value;
+use std::collections::HashMap;
+
+#[test]
+fn every_call_is_one_span_and_every_slow_one_a_line() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let (collector, url) = Collector::start(&runtime);
+    let (_target, address) = target(&["--think", "2ms"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("slow.jsonl");
+    let log = log.to_str().expect("its name is text");
+    let report = reported(
+        &address,
+        &[
+            "--rate",
+            "500",
+            "--duration",
+            "200ms",
+            "--warmup",
+            "100ms",
+            "--slow",
+            "2ms",
+            "--slow-log",
+            log,
+            "--otlp",
+            &url,
+            "--timeout",
+            "1m",
+        ],
+    );
+    let run = the_run(&report);
+    assert_eq!(
+        (&run["ok"], &run["slow"], &run["trace"]),
+        (&100.into(), &100.into(), &true.into()),
+        "{report}"
+    );
+    assert_eq!(report["spans"]["exported"], 150, "the warm-up's calls are traced too: {report}");
+    assert_eq!(report["spans"]["recorded"], 150);
+    assert_eq!(report["slow_log"]["written"], 100, "each takes longer than its think time: {report}");
+
+    let spans: HashMap<String, _> =
+        collector.received().into_iter().map(|span| (hex(&span.span_id), span)).collect();
+    assert_eq!(spans.len(), 150);
+    let text_of_log = std::fs::read_to_string(log).expect("the log is there");
+    assert_eq!(text_of_log.lines().count(), 100);
+    for line in text_of_log.lines() {
+        let line: Value = serde_json::from_str(line).expect("a JSON line");
+        let span = &spans[line["span_id"].as_str().expect("an id")];
+        assert_eq!(line["trace_id"], hex(&span.trace_id));
+        assert_eq!(line["sent_unix_ns"], span.start_time_unix_nano);
+        assert_eq!(line["done_unix_ns"], span.end_time_unix_nano);
+        assert!(line["intended_unix_ns"].as_u64() <= line["sent_unix_ns"].as_u64());
+        assert_eq!(line["status"], "OK");
+        assert_eq!(line["peer_addr"], address);
+        let local = line["local_addr"].as_str().and_then(|local| local.rsplit_once(':')).expect("an address");
+        assert_eq!(text(&span.attributes, "network.local.port").as_deref(), Some(local.1));
+    }
+}
+
+#[test]
+fn both_ends_of_every_call_meet_in_a_meter() {
+    let meter = Meter::start(&[]);
+    let url = format!("http://{}", meter.otlp_grpc);
+    let (served, address) = target(&["--otlp", &url]);
+    let report =
+        reported(&address, &["--inflight", "4", "--duration", "200ms", "--warmup", "50ms", "--otlp", &url]);
+    let made = report["spans"]["exported"].as_u64().expect("a number");
+    assert!(made > the_run(&report)["ok"].as_u64().expect("a number"), "the warm-up's too: {report}");
+    assert_eq!(report["spans"]["recorded"], made);
+    served.signal("INT");
+    assert_eq!(served.wait().code, Some(0));
+    let row = meter.pair("tank", "target", made);
+    assert_eq!(row.calls + row.negative, made);
+    let spans = meter.coverage().spans;
+    assert_eq!((spans.received, spans.joined), (2 * made, 2 * made), "{spans:?}");
+}
