@@ -46,8 +46,7 @@ class AsyncDriver : public Driver {
   }
 
   void start() override {
-    const bool streams = run_.settings.call == CallKind::stream;
-    if (streams) watch_expiry();
+    watch_expiry();
     workers_begin(async_workers_.size());
     if (run_.settings.rate) {
       const auto send = [this](Worker& worker, uint64_t slot) {
@@ -85,7 +84,8 @@ class AsyncDriver : public Driver {
   void handle(AsyncWorker& worker, Event event, bool ok) {
     switch (event) {
       case UNARY_DONE:
-        worker.pause = account_end(worker, worker.status);
+        worker.expired = !worker.clear_expiry();
+        worker.pause = account_end(worker, call_status(worker, worker.expired, worker.status));
         call_ended(worker);
         break;
       case RESPONSE_READ:
@@ -158,8 +158,8 @@ class AsyncDriver : public Driver {
       return false;
     }
     account_begin(worker);
+    worker.set_expiry();
     if (unary) {
-      worker.set_deadline();
       worker.reader = worker.channel.stub->AsyncPing(&*worker.context, worker.request(), &worker.queue);
       worker.reader->Finish(&worker.response, &worker.status, worker.tag(UNARY_DONE));
     } else {
@@ -174,7 +174,6 @@ class AsyncDriver : public Driver {
       worker.context->set_initial_metadata_corked(true);
       worker.stream = worker.channel.stub->AsyncPingStream(&*worker.context, &worker.queue, nullptr);
     }
-    worker.set_expiry();
     worker.awaited = 2;
     worker.stream->Write(worker.request(), worker.tag(WRITTEN));
     worker.stream->Read(&worker.response, worker.tag(RESPONSE_READ));

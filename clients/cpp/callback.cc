@@ -54,7 +54,7 @@ class CallbackDriver : public Driver {
   }
 
   void start() override {
-    if (run_.settings.call == CallKind::stream) watch_expiry();
+    watch_expiry();
     workers_begin(callback_workers_.size());
     if (run_.settings.rate) {
       const auto send = [this](Worker& worker, uint64_t slot) {
@@ -109,16 +109,16 @@ class CallbackDriver : public Driver {
       return false;
     }
     account_begin(worker);
+    worker.set_expiry();
     if (!unary) {
       if (!worker.stream) worker.stream = std::make_unique<PingStream>(*this, worker);
-      worker.set_expiry();
       worker.stream->send();
       return true;
     }
-    worker.set_deadline();
     worker.channel.stub->async()->Ping(&*worker.context, &worker.request(), &worker.response,
                                        [this, &worker](const grpc::Status& status) {
-                                         worker.pause = account_end(worker, status);
+                                         const bool expired = !worker.clear_expiry();
+                                         worker.pause = account_end(worker, call_status(worker, expired, status));
                                          call_ended(worker);
                                        });
     return true;

@@ -34,14 +34,6 @@ void Worker::prepare_call() {
   }
 }
 
-void Worker::set_deadline() {
-  const int64_t deadline_ns = call.sent_ns + run.settings.timeout_ns;
-  gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
-  deadline.tv_sec = deadline_ns / SECOND_NS;
-  deadline.tv_nsec = static_cast<int32_t>(deadline_ns % SECOND_NS);
-  context->set_deadline(deadline);
-}
-
 int64_t Worker::expire(int64_t now_ns) {
   int64_t expiry_ns = expiry_ns_.load(std::memory_order_relaxed);
   if (expiry_ns <= 0) return NEVER_NS;
@@ -58,13 +50,16 @@ void Worker::cancel() {
   if (context) context->TryCancel();
 }
 
+grpc::Status call_status(const Worker& worker, bool expired, const grpc::Status& ended_with) {
+  if (!expired) return ended_with;
+  char reason[64];
+  const double timeout_ms = static_cast<double>(worker.run.settings.timeout_ns) / MILLISECOND_NS;
+  snprintf(reason, sizeof reason, "no response within %gms", timeout_ms);
+  return {grpc::StatusCode::DEADLINE_EXCEEDED, reason};
+}
+
 grpc::Status stream_failure(const Worker& worker, bool expired, const grpc::Status& ended_with) {
-  if (expired) {
-    char reason[64];
-    const double timeout_ms = static_cast<double>(worker.run.settings.timeout_ns) / MILLISECOND_NS;
-    snprintf(reason, sizeof reason, "no response within %gms", timeout_ms);
-    return {grpc::StatusCode::DEADLINE_EXCEEDED, reason};
-  }
+  if (expired) return call_status(worker, expired, ended_with);
   // There was no response, so the call is no success, however well the stream ended.
   if (ended_with.ok()) return {grpc::StatusCode::UNAVAILABLE, "the target ended the stream without a response"};
   return ended_with;
@@ -85,7 +80,7 @@ void Driver::worker_ended() {
 
 void Driver::watch_expiry() {
   const int64_t now_ns = monotonic_ns();
-  // A ping that begins after this look cannot expire before `next_ns`.
+  // A call that begins after this look cannot expire before `next_ns`.
   int64_t next_ns = now_ns + run_.settings.timeout_ns;
   for (Worker* worker : workers_) next_ns = std::min(next_ns, worker->expire(now_ns));
   alarm_.at(next_ns, [this] { watch_expiry(); });

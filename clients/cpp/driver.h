@@ -30,14 +30,13 @@ struct alignas(64) Worker {
   void keep_connection() {
     if (call.connection != channel.connection.load(std::memory_order_relaxed)) call.connection = NO_CONNECTION;
   }
-  // The call's deadline, for unary calls. C-core rounds it up to its milliseconds, so no call ends too early by it.
-  void set_deadline();
 
-  // A ping in a stream has no deadline of its own: when it has expired the stream is cancelled.
+  // When the call has to end. A deadline of C-core's would do for unary calls only, is 1 ms coarse, and costs a
+  // timer and a header in each call; so all calls are watched here, and cancelled when they have expired.
   void set_expiry() { expiry_ns_.store(call.sent_ns + run.settings.timeout_ns, std::memory_order_relaxed); }
-  // The ping has its response. False when it had expired before, and its stream was cancelled.
+  // The call has ended. False when it had expired before, and was cancelled.
   bool clear_expiry() { return expiry_ns_.exchange(0, std::memory_order_relaxed) != EXPIRED; }
-  // Cancels the stream if its ping has expired, else returns when it will; NEVER_NS when none is under way.
+  // Cancels the call if it has expired, else returns when it will; NEVER_NS when none is under way.
   int64_t expire(int64_t now_ns);
 
   // Cancels the call or stream under way, now and for ever.
@@ -64,7 +63,9 @@ struct alignas(64) Worker {
   std::atomic<int64_t> expiry_ns_{0};
 };
 
-// Why a ping failed that a stream ended on.
+// How a call ended that has `ended_with` a status and, if it has expired, was cancelled.
+grpc::Status call_status(const Worker& worker, bool expired, const grpc::Status& ended_with);
+// How a ping ended on which its stream did.
 grpc::Status stream_failure(const Worker& worker, bool expired, const grpc::Status& ended_with);
 
 // After a call that failed faster than this a worker of a closed loop pauses as long.
@@ -93,7 +94,7 @@ class Driver {
   void workers_begin(unsigned workers) { active_ += workers; }
   // A worker is done for good.
   void worker_ended();
-  // Sees to the expiry of pings inside streams from now on.
+  // Sees to the expiry of calls from now on.
   void watch_expiry();
   // Sees to it that a stream which is being closed is soon gone, even without the target.
   void cancel_soon(Worker& worker);

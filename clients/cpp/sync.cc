@@ -85,7 +85,7 @@ class SyncDriver : public Driver {
   }
 
   void start() override {
-    if (run_.settings.call == CallKind::stream) watch_expiry();
+    watch_expiry();
     if (!run_.settings.rate) {
       workers_begin(threads_.size());
       for (unsigned number = 0; number < threads_.size(); ++number) {
@@ -150,8 +150,10 @@ class SyncDriver : public Driver {
     worker.prepare_call();
     if (!send()) return false;
     account_begin(worker);
-    worker.set_deadline();
-    pause = account_end(worker, worker.channel.stub->Ping(&*worker.context, worker.request(), &worker.response));
+    worker.set_expiry();
+    const grpc::Status status = worker.channel.stub->Ping(&*worker.context, worker.request(), &worker.response);
+    const bool expired = !worker.clear_expiry();
+    pause = account_end(worker, call_status(worker, expired, status));
     return true;
   }
 
