@@ -19,14 +19,18 @@ export type Shapes = Map<string, Shape>;
 
 const RUST_TYPES: Record<string, string> = {
   u64: "number",
+  u32: "number",
   i32: "number",
   f64: "number",
   String: "string",
   bool: "boolean",
   "[u64; 2]": "[number, number]",
+  "(f64, u64)": "[number, number]",
   // A span in OTLP's own JSON mapping; its type is not the meter's to give.
   "serde_json::Value": "OtlpSide",
 };
+/** Names on both sides of what JSON holds as one string. */
+const WORDS = ["Stack", "Call", "Channels", "Nodelay"];
 
 function rustType(rust: string): string {
   const known = RUST_TYPES[rust];
@@ -40,6 +44,13 @@ function rustType(rust: string): string {
   }
   if (/^[A-Z]\w+$/.test(rust)) return rust;
   throw new Error(`report.rs uses the type ${rust}, which this test does not know`);
+}
+
+/** The text of one public struct of Rust source. */
+export function structOf(source: string, name: string): string {
+  const found = new RegExp(`^pub struct ${name} \\{\\n[^]*?^\\}`, "m").exec(source);
+  if (!found) throw new Error(`no struct ${name}`);
+  return `${found[0]}\n`;
 }
 
 /** The public structs of Rust source that uses serde's derive. */
@@ -124,6 +135,7 @@ function allFields(name: string, shapes: Shapes): Map<string, Field> {
 /** Where a JSON value is not of a type, as paths; empty when it is. */
 export function violations(value: unknown, type: string, shapes: Shapes, path = "$"): string[] {
   if (type.endsWith(" | null")) return value === null ? [] : violations(value, type.slice(0, -7), shapes, path);
+  if (WORDS.includes(type)) return violations(value, "string", shapes, path);
   if (["number", "string", "boolean"].includes(type)) return typeof value === type ? [] : [`${path}: ${JSON.stringify(value)} is no ${type}`];
   if (type === "[number, number]") {
     return Array.isArray(value) && value.length === 2 ? value.flatMap((one, i) => violations(one, "number", shapes, `${path}[${i}]`)) : [`${path}: no pair of numbers`];

@@ -104,7 +104,7 @@ export function run(made: Made): Run {
     seconds,
     channels_made: made.channelsMade ?? 1,
     connections: made.connections === undefined ? (made.channelsMade ?? 1) : made.connections,
-    sockets: { most_at_once: 1, seen: 1, nodelay_on: 1, nodelay_off: 0, nodelay_forced: false, min_rtt_ns: 12_000, retransmitted_segments: 0, congestion_control: "cubic" },
+    sockets: made.connections === null ? null : { most_at_once: made.connections ?? made.channelsMade ?? 1, seen: made.connections ?? made.channelsMade ?? 1, nodelay_on: 1, nodelay_off: 0, nodelay_forced: false, min_rtt_ns: 12_000, retransmitted_segments: 0, congestion_control: "cubic" },
     streams: { limit_per_connection: 100, queued_by_limit: made.ratePerS === undefined ? 0 : null, target_peak_in_progress: inflight },
     slow_over_ns: 20_000_000,
     slow: 0,

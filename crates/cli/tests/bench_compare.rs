@@ -1,7 +1,8 @@
 //! `spangap bench compare` as users run it, over results that `spangap tank --json` may print.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn run(stack: &str, channels: &str, inflight: u32, repeat: u32, start: u64, p50_ns: u64) -> String {
     let quantiles = |p50: u64| {
@@ -130,4 +131,64 @@ fn one_run_each_gives_figures_and_no_verdict() {
     let (output, text, _) = compare(&[&files[0], &files[1]], &["--fail-on", "slower"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("cannot tell: 1 run each; at least 4 each are needed"), "{text}");
+}
+
+/// A target that lives as long as this.
+struct Target(std::process::Child);
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_tank_really_writes() {
+    let spangap = || Command::new(env!("CARGO_BIN_EXE_spangap"));
+    let mut target =
+        Target(spangap().args(["target", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    let mut said = BufReader::new(target.0.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap().to_owned();
+
+    let folder = Folder::new();
+    let page = folder.0.path().join("runs.html");
+    let tank = spangap()
+        .args([
+            "tank",
+            &address,
+            "--channels",
+            "shared,per-worker",
+            "--inflight",
+            "2",
+            "--repeat",
+            "4",
+            "--json",
+        ])
+        .args(["--duration", "200ms", "--warmup", "50ms", "--html"])
+        .arg(&page)
+        .output()
+        .unwrap();
+    assert!(tank.status.success(), "{}", String::from_utf8_lossy(&tank.stderr));
+    let text = String::from_utf8(tank.stdout).unwrap();
+    let file = folder.file("runs.json", &text);
+
+    let (output, json, error) = compare(&[&file], &["--by", "channels", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let row = &json["pairs"][0]["rows"][0];
+    assert_eq!(
+        (&row["metric"], &row["runs_a"], &row["runs_b"]),
+        (&"throughput_per_s".into(), &4.into(), &4.into())
+    );
+    assert_eq!(row["interleaved"], true, "tank --repeat makes the runs of both in turn: {row}");
+    assert!(row["ratio_low"].as_f64() <= row["ratio"].as_f64(), "{row}");
+
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    let (inside, _) = rest.split_once("</script>").unwrap();
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    assert_eq!(read(inside), read(&text));
 }

@@ -4,7 +4,7 @@ import { durations, linear, shortLabel } from "./axes";
 import type { Curve, Spec } from "./chart";
 import { rate, time } from "./figures";
 import { colourOf, COLOURS } from "./load";
-import type { Run } from "./report";
+import type { Run, Second } from "./report";
 
 /** Place of a quantile on the axis: each unit is a tenth of the calls that the one before it is exceeded by. */
 const placeOf = (quantile: number): number => -Math.log10(1 - quantile);
@@ -53,22 +53,44 @@ function decades(low: number, high: number, most: number): number[] {
   return ticks.filter((tick, i) => tick >= low && tick <= high && (ticks.length <= most || i !== 1));
 }
 
+/**
+ * The seconds of a run with one entry a moment. A moment may bring news of the warm-up and of the measured phase:
+ * counts add up, quantiles are those of the measured part, which cannot be merged with others.
+ */
+export function moments(run: Run): Second[] {
+  const found: Second[] = [];
+  for (const second of run.seconds) {
+    const last = found.at(-1);
+    if (!last || last.at_s !== second.at_s) {
+      found.push(second);
+      continue;
+    }
+    const [main, other] = second.measured ? [second, last] : [last, second];
+    const max = Math.max(main.max_ns ?? 0, other.max_ns ?? 0);
+    found[found.length - 1] = { ...main, ok: main.ok + other.ok, errors: main.errors + other.errors, skipped: main.skipped + other.skipped, max_ns: max || null };
+  }
+  return found;
+}
+
 /** Throughput and latency of one run over its seconds; null when there are none. */
 export function seconds(run: Run): { throughput: Spec; latency: Spec } | null {
-  if (run.seconds.length === 0) return null;
-  const x = run.seconds.map((second) => second.at_s);
+  const all = moments(run);
+  if (all.length === 0) return null;
+  const x = all.map((second) => second.at_s);
   const end = x.at(-1) ?? 1;
-  const warmup = run.seconds.filter((second) => !second.measured && second.at_s <= run.warmup_s + 0.5).at(-1)?.at_s;
-  const durationOf = (i: number) => (x[i] ?? 0) - (x[i - 1] ?? 0);
-  const perSecond = (pick: (i: number) => number) => x.map((_, i) => (durationOf(i) > 0 ? pick(i) / durationOf(i) : null));
+  const warmup = all.filter((second) => !second.measured && second.at_s <= run.warmup_s + 0.5).at(-1)?.at_s;
+  // What comes after the measured phase are calls that were still under way: no rate.
+  const last = x.findIndex((s) => s >= run.warmup_s + run.duration_s);
+  const durationOf = (i: number) => (last >= 0 && i > last ? 0 : (x[i] ?? 0) - (x[i - 1] ?? 0));
+  const perSecond = (pick: (second: Second) => number) => all.map((second, i) => (durationOf(i) > 0 ? pick(second) / durationOf(i) : null));
   const line = (label: string, colour: string, values: (number | null)[]): Curve => ({ label, colour, values, points: x.length > 80 ? "none" : "filled", width: 1.75 });
-  const counts: Curve[] = [line("OK", "--c0", perSecond((i) => run.seconds[i]?.ok ?? 0))];
-  if (run.seconds.some((second) => second.errors > 0)) counts.push(line("errors", "--bad", perSecond((i) => run.seconds[i]?.errors ?? 0)));
-  if (run.seconds.some((second) => second.skipped > 0)) counts.push(line("skipped", "--c1", perSecond((i) => run.seconds[i]?.skipped ?? 0)));
+  const counts: Curve[] = [line("OK", "--c0", perSecond((second) => second.ok))];
+  if (all.some((second) => second.errors > 0)) counts.push(line("errors", "--bad", perSecond((second) => second.errors)));
+  if (all.some((second) => second.skipped > 0)) counts.push(line("skipped", "--c1", perSecond((second) => second.skipped)));
   const times: Curve[] = [
-    line("p50", "--c0", run.seconds.map((second) => second.p50_ns)),
-    line("p99", "--c1", run.seconds.map((second) => second.p99_ns)),
-    line("max", "--c3", run.seconds.map((second) => second.max_ns)),
+    line("p50", "--c0", all.map((second) => second.p50_ns)),
+    line("p99", "--c1", all.map((second) => second.p99_ns)),
+    line("max", "--c3", all.map((second) => second.max_ns)),
   ];
   const common = {
     x,

@@ -9,6 +9,8 @@ import { FIELDS, loadsOf, loadText, passes, spread, sweeps, varying, type Config
 const GROWTH = 1.05;
 /** p99 at one rate is worth a sentence when it is this many times that of a higher one. */
 const PARADOX = 2;
+/** A rate is kept when at least this share of it returned OK. */
+const KEPT = 0.98;
 const MOST_SENTENCES = 8;
 
 const list = (values: string[]): string => [...new Set(values)].join(", ");
@@ -33,54 +35,71 @@ export function measured(report: TankReport): string {
   const rest = differs.filter((name) => !["stack", "call", "channels", "target"].includes(name)).map((name) => `${name} ${of(name)}`);
   return (
     `${count(runs.length)} run${runs.length === 1 ? "" : "s"} of ${length} against ${of("target")}: ${of("call")} calls by ${of("stack")}, ` +
-    `channels ${of("channels")}, ${[...rest, ...kinds].join(", ")}${repeats > 1 ? `, ${repeats} times each` : ""}.`
+    `channels ${of("channels")}, ${[...rest, ...kinds].join(", ")}${repeats > 1 ? `, ${repeats} times each` : runs.length > 1 ? ", once each" : ""}.`
   );
 }
 
-const throughputOf = (point: Point) => spread(point.runs, (run) => run.throughput_per_s).median;
-const latencyOf = (point: Point) => spread(point.runs, (run) => run.latency.p99_ns).median;
+interface Known {
+  load: number;
+  median: number;
+  low: number;
+  high: number;
+}
+
+/** A figure at the loads where all repetitions have it, ascending. */
+function known(points: Point[], pick: (run: Run) => number | null): Known[] {
+  const all = points.flatMap(({ load, runs }) => {
+    const { median, low, high } = spread(runs, pick);
+    return median === null || low === null || high === null || Number.isNaN(load) ? [] : [{ load, median, low, high }];
+  });
+  return all.sort((a, b) => a.load - b.load);
+}
+
+const throughput = (run: Run) => run.throughput_per_s;
+/** Whether every repetition of one is above every repetition of the other. */
+const above = (one: Known, other: Known): boolean => one.low > other.high;
+const lowest = (all: Known[]): Known | undefined => all.reduce<Known | undefined>((found, one) => (found && found.median <= one.median ? found : one), undefined);
+const highest = (all: Known[]): Known | undefined => all.reduce<Known | undefined>((found, one) => (found && found.median >= one.median ? found : one), undefined);
 const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** Most connections that the kernel showed at once; null when it was not asked. */
+const opened = (run: Run): number | null => (run.sockets === null ? run.connections : Math.max(run.sockets.most_at_once, run.connections ?? 0));
 
 /** Channels made against connections that the kernel showed, where they differ. */
 function connections(configuration: Configuration): string | null {
-  const shared = configuration.points.flatMap((point) => point.runs).filter((run) => run.connections !== null && run.connections !== run.channels_made);
-  const most = shared.reduce<Run | null>((found, run) => (found === null || run.channels_made > found.channels_made ? run : found), null);
-  if (!most || most.connections === null) return null;
-  return `${most.channels_made} channel${most.channels_made === 1 ? "" : "s"} made, ${most.connections} connection${most.connections === 1 ? "" : "s"} open`;
+  const all = configuration.points.flatMap((point) => point.runs);
+  const differing = all.filter((run) => opened(run) !== null && opened(run) !== run.channels_made);
+  const most = differing.reduce<Run | null>((found, run) => (found === null || run.channels_made > found.channels_made ? run : found), null);
+  if (!most) return null;
+  const n = opened(most);
+  return `${most.channels_made} channel${most.channels_made === 1 ? "" : "s"} made, ${n} connection${n === 1 ? "" : "s"} opened`;
 }
 
 /** Where throughput stops growing, how far that is from linear; null without at least two loads. */
 export function growth(configuration: Configuration): string | null {
   const [pass] = passes(configuration);
-  const known = (pass?.points ?? []).map((point) => ({ load: point.load, value: throughputOf(point) })).filter((point): point is { load: number; value: number } => point.value !== null && !Number.isNaN(point.load));
-  known.sort((a, b) => a.load - b.load);
-  const [first, last] = [known[0], known.at(-1)];
-  if (!first || !last || first.load === last.load || first.value === 0) return null;
-  const most = Math.max(...known.map((point) => point.value));
-  const knee = known.find((point) => point.value * GROWTH >= most) ?? last;
-  const share = last.value / ((first.value / first.load) * last.load);
-  const ofLinear = `at ${last.load} it is ${rate(last.value)}, ${percent(share)} of what growth in proportion would give`;
+  const all = known(pass?.points ?? [], throughput);
+  const [first, last, most] = [all[0], all.at(-1), highest(all)];
+  if (!first || !last || !most || first.load === last.load || first.median === 0) return null;
+  if (most !== first && !above(most, first)) return "repetitions differ too much to tell whether throughput grows";
+  const knee = all.find((one) => one.median * GROWTH >= most.median) ?? last;
+  const share = last.median / ((first.median / first.load) * last.load);
+  const ofLinear = `at ${last.load} it is ${rate(last.median)}, ${percent(share)} of what growth in proportion would give`;
   if (knee.load === last.load) return `throughput still grows at ${last.load} in flight; ${ofLinear}`;
-  return `throughput stops growing at ${knee.load} in flight (${rate(knee.value)}); ${ofLinear}`;
+  return `throughput stops growing at ${knee.load} in flight (${rate(knee.median)}); ${ofLinear}`;
 }
 
 /** A rate whose p99 is much above that of a higher rate, and the first rate that was not kept. */
 export function overRates(configuration: Configuration): string[] {
   const [pass] = passes(configuration);
-  const points = (pass?.points ?? []).filter((point) => !Number.isNaN(point.load)).sort((a, b) => a.load - b.load);
-  const known = points.map((point) => ({ load: point.load, p99: latencyOf(point) })).filter((point): point is { load: number; p99: number } => point.p99 !== null);
+  const p99s = known(pass?.points ?? [], (run) => run.latency.p99_ns);
   const found: string[] = [];
-  const high = known.reduce<(typeof known)[number] | null>((worst, point) => {
-    const better = known.some((other) => other.load > point.load && other.p99 * PARADOX <= point.p99);
-    return better && (worst === null || point.p99 > worst.p99) ? point : worst;
-  }, null);
-  if (high) {
-    const beyond = known.filter((point) => point.load > high.load);
-    const low = beyond.reduce((best, point) => (point.p99 < best.p99 ? point : best), high);
-    found.push(`p99 falls as the rate rises: ${time(high.p99)} at ${rate(high.load)}, ${time(low.p99)} at ${rate(low.load)}`);
-  }
-  const short = points.find((point) => (throughputOf(point) ?? Infinity) < point.load * 0.98);
-  if (short) found.push(`of ${rate(short.load)} asked, ${rate(throughputOf(short) ?? 0)} returned OK`);
+  const beyond = (one: Known) => p99s.filter((other) => other.load > one.load && other.median * PARADOX <= one.median && above(one, other));
+  const worst = highest(p99s.filter((one) => beyond(one).length > 0));
+  const best = worst && lowest(beyond(worst));
+  if (worst && best) found.push(`p99 falls as the rate rises: ${time(worst.median)} at ${rate(worst.load)}, ${time(best.median)} at ${rate(best.load)}`);
+  const short = known(pass?.points ?? [], throughput).find((one) => one.high < one.load * KEPT);
+  if (short) found.push(`of ${rate(short.load)} asked, ${rate(short.median)} returned OK`);
   return found;
 }
 
@@ -90,14 +109,16 @@ function apart(sweep: Sweep): string | null {
   const shared = loadsOf(sweep).filter((load) => sweep.configurations.every((one) => one.points.some((point) => point.load === load)));
   const load = shared.at(-1);
   if (load === undefined) return null;
-  const at = sweep.configurations.map((one) => ({ label: one.label, point: one.points.find((point) => point.load === load) }));
-  const known = at.map(({ label, point }) => ({ label, runs: point?.runs.length ?? 0, value: point ? throughputOf(point) : null })).filter((one): one is { label: string; runs: number; value: number } => one.value !== null && one.value > 0);
-  if (known.length < 2) return null;
-  known.sort((a, b) => b.value - a.value);
-  const [best, worst] = [known[0], known.at(-1)];
-  if (!best || !worst || best.value < worst.value * GROWTH) return null;
-  const single = known.every((one) => one.runs === 1) ? "; one run each, so chance is not ruled out" : "";
-  return `at ${loadText("inflight", load)} ${best.label} made ${rate(best.value)}, ${times(best.value / worst.value)} the ${rate(worst.value)} of ${worst.label}${single}`;
+  const at = sweep.configurations.flatMap((one) => {
+    const points = one.points.filter((point) => point.load === load);
+    return known(points.slice(0, 1), throughput).map((figure) => ({ label: one.label, runs: points[0]?.runs.length ?? 0, figure }));
+  });
+  const [best, worst] = [highest(at.map((one) => one.figure)), lowest(at.map((one) => one.figure))];
+  const labelOf = (figure: Known) => at.find((one) => one.figure === figure)?.label ?? "";
+  if (!best || !worst || at.length < 2 || worst.median === 0 || best.median < worst.median * GROWTH) return null;
+  if (!above(best, worst)) return `at ${loadText("inflight", load)} configurations differ no more than their repetitions do`;
+  const single = at.every((one) => one.runs === 1) ? "; one run each, so chance is not ruled out" : "";
+  return `at ${loadText("inflight", load)} ${labelOf(best)} made ${rate(best.median)}, ${times(best.median / worst.median)} the ${rate(worst.median)} of ${labelOf(worst)}${single}`;
 }
 
 /** What the figures show, most telling first. */
