@@ -9,14 +9,13 @@ pub mod compare;
 pub mod connection;
 pub mod distribution;
 pub mod pacer;
-mod server_span;
 pub mod slow_log;
 mod status;
-mod think;
 
 pub mod contract;
 mod deadline;
 pub mod otlp;
+mod process;
 pub mod programs;
 pub mod raw;
 pub mod report;

@@ -167,6 +167,11 @@ impl Running {
         }
     }
 
+    /// Its standard input, to be ended by dropping it, by whoever does not listen.
+    pub fn take_life_line(&mut self) -> Option<ChildStdin> {
+        self.life_line.take()
+    }
+
     /// Ends its standard input: it is to stop, report and exit.
     pub fn let_go(&mut self) {
         self.life_line = None;

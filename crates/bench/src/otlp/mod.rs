@@ -3,6 +3,7 @@
 
 mod encode;
 
+use crate::contract::CallRecord;
 use crate::status::describe;
 use crate::trace::TraceContext;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
@@ -103,6 +104,24 @@ pub struct CallSpan {
     pub local: Option<SocketAddr>,
     /// The other end.
     pub peer: Option<SocketAddr>,
+}
+
+impl CallSpan {
+    /// A call that a program has recorded.
+    pub fn of_record(side: Side, record: &CallRecord, ends: Option<(SocketAddr, SocketAddr)>) -> Self {
+        let CallRecord { trace_id, span_id, parent_span_id, start_unix_ns, .. } = *record;
+        let (local, peer) = ends.unzip();
+        CallSpan {
+            side,
+            context: TraceContext { trace_id, span_id, sampled: true },
+            parent_span_id,
+            start_unix_ns,
+            end_unix_ns: start_unix_ns.saturating_add(record.duration_ns),
+            code: Code::from(i32::from(record.status)),
+            local,
+            peer,
+        }
+    }
 }
 
 /// What became of the spans; `recorded` is the sum of the others.

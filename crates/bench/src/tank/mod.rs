@@ -10,7 +10,7 @@ pub mod cpus;
 mod floor;
 mod noise;
 pub mod plan;
-mod records;
+pub(crate) mod records;
 mod run;
 mod seen;
 pub mod sweep;
@@ -18,7 +18,7 @@ mod tally;
 mod warnings;
 
 use crate::contract::Stack;
-use crate::otlp::{Exporter, SpanCounts};
+use crate::otlp::{Exporter, Side, SpanCounts};
 use crate::programs::Programs;
 use crate::report::{NotRun, Progress, Run, SlowLogReport, TankReport};
 use crate::slow_log::SlowLog;
@@ -137,7 +137,7 @@ pub fn run(
         None => None,
     };
     let exporter = settings.export.clone().map(|export| Exporter::start(export, notice)).transpose()?;
-    let sinks = Sinks { slow_log, spans: exporter.as_ref().map(Exporter::sink) };
+    let sinks = Sinks { slow_log, spans: exporter.as_ref().map(|exporter| (Side::Client, exporter.sink())) };
 
     watch.calibrates("timers");
     let for_noise = stop.clone();

@@ -1,11 +1,10 @@
-//! The records of calls: out of a client's FIFO, into the log of slow calls and the exporter of spans.
+//! The records of calls: out of a program's FIFO, into the log of slow calls and the exporter of spans.
 
 use crate::contract::message::Connection;
 use crate::contract::record::{CallRecord, NO_CONNECTION, RECORD_BYTES};
 use crate::otlp::{CallSpan, Side, SpanSink};
 use crate::slow_log::{SlowCall, SlowLog};
 use crate::status::status_name;
-use crate::trace::TraceContext;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -54,8 +53,8 @@ impl Fifo {
 pub struct Sinks {
     /// Slow calls.
     pub slow_log: Option<Arc<SlowLog>>,
-    /// Every call.
-    pub spans: Option<SpanSink>,
+    /// Every call, as a span of this side.
+    pub spans: Option<(Side, SpanSink)>,
 }
 
 /// What came out of the FIFO.
@@ -111,41 +110,42 @@ impl Connections {
 /// The thread that reads the records of one run.
 pub struct Reader {
     fifo: Fifo,
+    /// A writer that never writes: without it the FIFO would end before the program opens it.
+    held_open: File,
     thread: JoinHandle<RecordsRead>,
 }
 
 impl Reader {
-    /// Starts it; the client may open the FIFO from now on.
+    /// Starts it; the program may open the FIFO from now on.
     ///
     /// # Errors
     /// When there is no FIFO or no thread.
     pub fn start(sinks: Sinks, connections: Arc<Connections>) -> io::Result<Self> {
         let fifo = Fifo::make()?;
-        let path = fifo.path().to_owned();
+        // Both at once, as otherwise each end would wait for the other to be opened.
+        let both = OpenOptions::new().read(true).write(true).open(fifo.path())?;
+        let file = File::open(fifo.path())?;
+        let held_open = OpenOptions::new().write(true).open(fifo.path())?;
+        drop(both);
+        // Refused at worst, and then it holds less.
+        let _ = rustix::pipe::fcntl_setpipe_size(&file, FIFO_BYTES);
         let thread = std::thread::Builder::new().name("records".into()).spawn(move || {
             let mut read = RecordsRead::default();
-            // Waits for a writer.
-            let result = File::open(&path).and_then(|file| {
-                // Refused at worst, and then it holds less.
-                let _ = rustix::pipe::fcntl_setpipe_size(&file, FIFO_BYTES);
-                read_all(file, &mut read, |record| sinks.take(&record, &connections))
-            });
+            let result = read_all(file, &mut read, |record| sinks.take(&record, &connections));
             read.error = result.err();
             read
         })?;
-        Ok(Reader { fifo, thread })
+        Ok(Reader { fifo, held_open, thread })
     }
 
-    /// Where the client is to write.
+    /// Where the program is to write.
     pub fn path(&self) -> &Path {
         self.fifo.path()
     }
 
-    /// Reads what is left; the client must have ended.
+    /// Reads what is left; the program must have ended.
     pub fn finish(self) -> RecordsRead {
-        // A writer that comes and goes wakes the reader, also when the client never opened the FIFO.
-        let opened = OpenOptions::new().read(true).write(true).open(self.fifo.path());
-        drop(opened);
+        drop(self.held_open);
         self.thread.join().unwrap_or_else(|_| RecordsRead {
             error: Some(io::Error::other("the thread that reads them panicked")),
             ..RecordsRead::default()
@@ -183,36 +183,23 @@ impl Sinks {
         if self.spans.is_none() && !slow {
             return;
         }
-        let (local, peer) = connections.ends(record.connection).unzip();
-        let done_unix_ns = record.start_unix_ns + record.duration_ns;
-        let code = Code::from(i32::from(record.status));
-        if let Some(spans) = &self.spans {
-            let CallRecord { trace_id, span_id, parent_span_id, start_unix_ns, .. } = *record;
-            let context = TraceContext { trace_id, span_id, sampled: true };
-            let end_unix_ns = done_unix_ns;
-            spans.record(CallSpan {
-                side: Side::Client,
-                context,
-                parent_span_id,
-                start_unix_ns,
-                end_unix_ns,
-                code,
-                local,
-                peer,
-            });
+        let ends = connections.ends(record.connection);
+        if let Some((side, spans)) = &self.spans {
+            spans.record(CallSpan::of_record(*side, record, ends));
         }
         if let Some(log) = self.slow_log.as_ref().filter(|_| slow) {
+            let (local_addr, peer_addr) = ends.unzip();
             let (trace_id, span_id) = SlowCall::ids(&record.trace_id, &record.span_id);
             log.record(SlowCall {
                 trace_id,
                 span_id,
-                status: status_name(code).into(),
+                status: status_name(Code::from(i32::from(record.status))).into(),
                 intended_unix_ns: record.start_unix_ns.saturating_sub(record.lateness_ns),
                 sent_unix_ns: record.start_unix_ns,
-                done_unix_ns,
+                done_unix_ns: record.start_unix_ns + record.duration_ns,
                 duration_ns: record.duration_ns,
-                local_addr: local,
-                peer_addr: peer,
+                local_addr,
+                peer_addr,
             });
         }
     }

@@ -4,45 +4,57 @@ use crate::Outcome;
 use crate::args::{Duration, Size};
 use anyhow::Context;
 use clap::Args;
+use clap::error::ErrorKind;
+use spangap_bench::contract::{Nodelay, TargetStack};
 use spangap_bench::otlp::{CollectorUrl, ExportSettings};
-use spangap_bench::target::{Target, TargetReport, TargetSettings};
+use spangap_bench::programs::Programs;
+use spangap_bench::target::{Target, TargetError, TargetReport, TargetSettings};
 use std::io::Write;
+use std::sync::Arc;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Raw arguments of `spangap target`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Serves spangap.ping.v1.Ping, grpc.health.v1.Health and reflection until Ctrl-C.
-Prints `listening on HOST:PORT` to standard output once it listens.
+Serves spangap.ping.v1.Ping, grpc.health.v1.Health and reflection until Ctrl-C; with the stack raw, length-prefixed
+frames over TCP instead. Prints `listening on HOST:PORT` to standard output once it listens.
 
 Examples:
   spangap target
+  spangap target --stack raw --nodelay off
+  spangap target --stack go --threads 2 --max-streams 100
   spangap target --listen 0.0.0.0:50051 --think 2ms --otlp http://127.0.0.1:4317
   grpcurl -plaintext -d '{\"think_ns\": 1000000}' 127.0.0.1:50051 spangap.ping.v1.Ping/Ping")]
 pub struct TargetArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50051", value_parser = host_port)]
     listen: String,
+    /// What serves: rust, raw, cpp, go
+    #[arg(long, value_name = "STACK", default_value = "rust")]
+    stack: TargetStack,
     /// Payload of a response, unless the request asks for another size
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = payload_size)]
     response_bytes: Size,
     /// Time between a request and its response, unless the request asks for another
     #[arg(long, value_name = "DURATION", default_value = "0us", value_parser = think_time)]
     think: Duration,
-    /// Concurrent calls allowed on one connection; no limit unless given
+    /// Concurrent calls allowed on one connection; what the library does unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_streams: Option<u32>,
-    /// Threads that serve
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: u16,
+    /// Threads that serve; 1 unless given, in the stack raw one for each connection
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// TCP_NODELAY of accepted connections: on, off, stack (what the library does)
+    #[arg(long, value_name = "SETTING", default_value = "on")]
+    nodelay: Nodelay,
     /// Send a SERVER span for every call to this OTLP/gRPC receiver, http://HOST:PORT
     #[arg(long, value_name = "URL")]
     otlp: Option<CollectorUrl>,
     /// service.name of the spans
     #[arg(long, value_name = "NAME", default_value = "target", requires = "otlp")]
     service_name: String,
-    /// Print JSON Lines: {"listening":"HOST:PORT"}, and at the end what was served
+    /// Print JSON Lines: {"listening":"HOST:PORT","stack":...,"library":...}, and at the end what was served
     #[arg(long)]
     json: bool,
     /// End with the process that started this one
@@ -53,31 +65,49 @@ pub struct TargetArgs {
 /// Serves until told to stop.
 pub fn run(args: TargetArgs) -> anyhow::Result<Outcome> {
     end_with_parent(args.with_parent)?;
-    let runtime = match args.threads {
-        1 => runtime::Builder::new_current_thread().enable_all().build(),
-        threads => runtime::Builder::new_multi_thread().worker_threads(threads.into()).enable_all().build(),
+    let json = args.json;
+    let settings = args.settings();
+    settings.check().map_err(|error| wrong_usage(&error))?;
+    let runtime = match (settings.stack, settings.threads) {
+        (TargetStack::Rust, Some(threads @ 2..)) => {
+            runtime::Builder::new_multi_thread().worker_threads(threads as usize).enable_all().build()
+        }
+        _ => runtime::Builder::new_current_thread().enable_all().build(),
     };
     let runtime = runtime.context("cannot start the threads that serve")?;
-    let json = args.json;
-    let settings = TargetSettings {
-        listen: args.listen,
-        response_bytes: args.response_bytes.bytes(),
-        think_ns: args.think.ns(),
-        max_streams: args.max_streams,
-        export: export_settings(args.otlp, args.service_name),
-    };
+    let programs = Programs::of_this_binary().context("cannot find the programs of the stacks")?;
     let report = runtime.block_on(async {
         let stop = stop_signal()?;
-        let target = Target::bind(settings).await?;
-        let address = target.address();
-        match json {
-            true => print_line(&serde_json::json!({ "listening": address }).to_string())?,
-            false => print_line(&Readiness::line(&address))?,
-        }
-        anyhow::Ok(target.serve(stop, |notice| eprintln!("spangap: {notice}")).await?)
+        let notice = Arc::new(|notice| eprintln!("spangap: {notice}"));
+        let target = Target::bind(settings, &programs, notice).await?;
+        let listening = target.listening();
+        print_line(&match json {
+            true => serde_json::to_string(listening)?,
+            false => Readiness::line(&listening.listening),
+        })?;
+        anyhow::Ok(target.serve(stop).await?)
     })?;
     print_line(&if json { serde_json::to_string(&report)? } else { in_words(&report) })?;
     Ok(Outcome::Done)
+}
+
+impl TargetArgs {
+    fn settings(self) -> TargetSettings {
+        TargetSettings {
+            stack: self.stack,
+            listen: self.listen,
+            response_bytes: self.response_bytes.bytes(),
+            think_ns: self.think.ns(),
+            max_streams: self.max_streams,
+            threads: self.threads,
+            nodelay: self.nodelay,
+            export: export_settings(self.otlp, self.service_name),
+        }
+    }
+}
+
+fn wrong_usage(error: &TargetError) -> clap::Error {
+    clap::Error::raw(ErrorKind::ArgumentConflict, format!("{error}\n"))
 }
 
 /// The line that tells where the target listens.
@@ -117,6 +147,9 @@ fn in_words(report: &TargetReport) -> String {
     }
     if report.malformed_traceparent > 0 {
         words += &format!(", {} with a malformed traceparent", report.malformed_traceparent);
+    }
+    if report.records_dropped > 0 {
+        words += &format!(", {} without a span because their records found no room", report.records_dropped);
     }
     if report.cut_off {
         words += ", some calls were still under way and are cut off";

@@ -3,7 +3,9 @@
 use crate::clock;
 use std::collections::BTreeMap;
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -12,14 +14,14 @@ pub struct Alarm(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    waiting: Mutex<Waiting>,
+    sleepers: Mutex<Sleepers>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Sleepers {
     /// By monotonic due time, and a number that tells equal ones apart.
-    sleepers: BTreeMap<(u64, u64), oneshot::Sender<()>>,
+    by_due: BTreeMap<(u64, u64), oneshot::Sender<()>>,
     next_number: u64,
     over: bool,
 }
@@ -36,15 +38,26 @@ impl Alarm {
         Ok(Alarm(shared))
     }
 
-    /// Waits for `ns` nanoseconds, not at all for 0.
-    pub async fn wait(&self, ns: u64) {
+    /// Wakes whoever waits for the result after `ns` nanoseconds; `None` for 0.
+    pub fn wait(&self, ns: u64) -> Option<Waiting> {
         if ns == 0 {
-            return;
+            return None;
         }
         let (sender, woken) = oneshot::channel();
         self.0.add(clock::monotonic_ns().saturating_add(ns), sender);
+        Some(Waiting(woken))
+    }
+}
+
+/// A time to come.
+pub struct Waiting(oneshot::Receiver<()>);
+
+impl Future for Waiting {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // The sender is dropped unsent only when the alarm is over.
-        let _ = woken.await;
+        Pin::new(&mut self.0).poll(cx).map(drop)
     }
 }
 
@@ -56,17 +69,17 @@ impl Drop for Alarm {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Sleepers> {
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, due_ns: u64, sleeper: oneshot::Sender<()>) {
-        let mut waiting = self.lock();
-        let earliest = waiting.sleepers.first_key_value().is_none_or(|((first_ns, _), _)| due_ns < *first_ns);
-        let number = waiting.next_number;
-        waiting.next_number += 1;
-        waiting.sleepers.insert((due_ns, number), sleeper);
-        drop(waiting);
+        let mut sleepers = self.lock();
+        let earliest = sleepers.by_due.first_key_value().is_none_or(|((first_ns, _), _)| due_ns < *first_ns);
+        let number = sleepers.next_number;
+        sleepers.next_number += 1;
+        sleepers.by_due.insert((due_ns, number), sleeper);
+        drop(sleepers);
         if earliest {
             self.changed.notify_one();
         }
@@ -74,26 +87,26 @@ impl Shared {
 
     fn run(&self) {
         clock::cut_timer_slack();
-        let mut waiting = self.lock();
-        while !waiting.over {
+        let mut sleepers = self.lock();
+        while !sleepers.over {
             let now_ns = clock::monotonic_ns();
-            let first_ns = waiting.sleepers.first_key_value().map(|((due_ns, _), _)| *due_ns);
-            waiting = match first_ns {
+            let first_ns = sleepers.by_due.first_key_value().map(|((due_ns, _), _)| *due_ns);
+            sleepers = match first_ns {
                 Some(due_ns) if due_ns <= now_ns => {
-                    if let Some((_, sleeper)) = waiting.sleepers.pop_first() {
+                    if let Some((_, sleeper)) = sleepers.by_due.pop_first() {
                         // Gone when the call was cancelled.
                         let _ = sleeper.send(());
                     }
-                    waiting
+                    sleepers
                 }
                 Some(due_ns) => {
                     let ahead = Duration::from_nanos(due_ns - now_ns);
-                    self.changed.wait_timeout(waiting, ahead).unwrap_or_else(PoisonError::into_inner).0
+                    self.changed.wait_timeout(sleepers, ahead).unwrap_or_else(PoisonError::into_inner).0
                 }
-                None => self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                None => self.changed.wait(sleepers).unwrap_or_else(PoisonError::into_inner),
             };
         }
-        waiting.sleepers.clear();
+        sleepers.by_due.clear();
     }
 }
 
@@ -109,7 +122,9 @@ mod tests {
                 let alarm = alarm.clone();
                 tokio::spawn(async move {
                     let start = clock::monotonic_ns();
-                    alarm.wait(ns).await;
+                    if let Some(waiting) = alarm.wait(ns) {
+                        waiting.await;
+                    }
                     assert!(clock::monotonic_ns() - start >= ns);
                 })
             })

@@ -1,0 +1,145 @@
+//! What answers pings in the stack `rust`: one by one, in streams, and how it is to be known what that took.
+
+use super::calls::{Calls, Ends, OpenCall};
+use super::counted::ends;
+use super::think::{Alarm, Waiting};
+use crate::ping::ping_server::Ping;
+use crate::ping::{self, PingRequest, PingResponse, UsageRequest, UsageResponse};
+use crate::process::Used;
+use bytes::Bytes;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio_stream::Stream;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+/// What `library` says.
+pub const LIBRARY: &str = concat!("tonic ", env!("TONIC_VERSION"));
+/// Payloads up to this size are a part of one that is there.
+const ZEROS_BYTES: u64 = 64 << 10;
+
+/// The handler; cheap to clone.
+#[derive(Clone)]
+pub struct Answer(Arc<Shared>);
+
+struct Shared {
+    zeros: Bytes,
+    response_bytes: u64,
+    think_ns: u64,
+    max_streams: u32,
+    alarm: Alarm,
+    calls: Arc<Calls>,
+}
+
+impl Answer {
+    /// Starts the thread that times the think time.
+    ///
+    /// # Errors
+    /// When the kernel gives none.
+    pub fn start(settings: &super::TargetSettings, calls: Arc<Calls>) -> io::Result<Self> {
+        Ok(Answer(Arc::new(Shared {
+            zeros: vec![0; settings.response_bytes.max(ZEROS_BYTES) as usize].into(),
+            response_bytes: settings.response_bytes,
+            think_ns: settings.think_ns,
+            max_streams: settings.max_streams.unwrap_or(0),
+            alarm: Alarm::start()?,
+            calls,
+        })))
+    }
+}
+
+impl Shared {
+    /// The response, and what to wait for before it is sent.
+    fn answer(&self, request: &PingRequest) -> Result<(PingResponse, Option<Waiting>), Status> {
+        let think_ns = request.think_ns.unwrap_or(self.think_ns);
+        within("think_ns", think_ns, ping::MAX_THINK_NS)?;
+        let bytes = request.response_bytes.unwrap_or(self.response_bytes);
+        within("response_bytes", bytes, ping::MAX_PAYLOAD_BYTES)?;
+        let payload = match bytes as usize {
+            bytes if bytes <= self.zeros.len() => self.zeros.slice(..bytes),
+            bytes => vec![0; bytes].into(),
+        };
+        Ok((PingResponse { payload }, self.alarm.wait(think_ns)))
+    }
+}
+
+fn within(what: &str, value: u64, limit: u64) -> Result<(), Status> {
+    if value > limit {
+        return Err(Status::invalid_argument(format!("{what} is {value}: expected at most {limit}")));
+    }
+    Ok(())
+}
+
+#[tonic::async_trait]
+impl Ping for Answer {
+    type PingStreamStream = Pongs;
+
+    async fn ping(&self, request: Request<PingRequest>) -> Result<Response<PingResponse>, Status> {
+        let (response, waiting) = self.0.answer(request.get_ref())?;
+        if let Some(waiting) = waiting {
+            waiting.await;
+        }
+        Ok(Response::new(response))
+    }
+
+    async fn ping_stream(&self, request: Request<Streaming<PingRequest>>) -> Result<Response<Pongs>, Status> {
+        let ends = ends(request.extensions());
+        Ok(Response::new(Pongs { pings: request.into_inner(), answer: self.clone(), ends, thinking: None }))
+    }
+
+    async fn usage(&self, _: Request<UsageRequest>) -> Result<Response<UsageResponse>, Status> {
+        let used = Used::so_far();
+        Ok(Response::new(UsageResponse {
+            stack: "rust".into(),
+            library: LIBRARY.into(),
+            cpu_ns: used.cpu_ns,
+            context_switches: used.context_switches,
+            calls: self.0.calls.ended(),
+            peak_in_progress: self.0.calls.take_peak_in_progress(),
+            max_streams: self.0.max_streams.into(),
+            pid: std::process::id(),
+        }))
+    }
+}
+
+/// The answers of one stream. A call lasts from its message to its answer; one that is refused ends the stream.
+pub struct Pongs {
+    pings: Streaming<PingRequest>,
+    answer: Answer,
+    ends: Ends,
+    thinking: Option<(OpenCall, PingResponse, Waiting)>,
+}
+
+impl Stream for Pongs {
+    type Item = Result<PingResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.thinking.is_none() {
+            let Some(request) = ready!(Pin::new(&mut self.pings).poll_next(cx)?) else {
+                return Poll::Ready(None);
+            };
+            let shared = &self.answer.0;
+            let ids = (&request.trace_id[..], &request.span_id[..]);
+            let call = shared.calls.begin_with_ids(shared.calls.arrival(), ids, self.ends);
+            match shared.answer(&request) {
+                Ok((response, Some(waiting))) => self.thinking = Some((call, response, waiting)),
+                Ok((response, None)) => {
+                    call.end(Code::Ok);
+                    return Poll::Ready(Some(Ok(response)));
+                }
+                Err(status) => {
+                    call.end(status.code());
+                    return Poll::Ready(Some(Err(status)));
+                }
+            }
+        }
+        if let Some((_, _, waiting)) = &mut self.thinking {
+            ready!(Pin::new(waiting).poll(cx));
+        }
+        Poll::Ready(self.thinking.take().map(|(call, response, _)| {
+            call.end(Code::Ok);
+            Ok(response)
+        }))
+    }
+}

@@ -1,0 +1,231 @@
+//! The pings of a target: counted, and with a SERVER span each where spans are sent.
+
+use crate::clock;
+use crate::otlp::{CallSpan, Side, SpanSink};
+use crate::trace::{Ids, TRACEPARENT, TraceContext};
+use http::HeaderMap;
+use spangap_model::CallStatus;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tonic::Code;
+
+thread_local! {
+    static IDS: RefCell<Ids> = RefCell::new(Ids::new());
+}
+
+/// Counts of a target, and where its spans go.
+pub struct Calls {
+    by_code: [AtomicU64; 17],
+    malformed_traceparent: AtomicU64,
+    in_progress: AtomicU64,
+    peak_in_progress: AtomicU64,
+    spans: Option<SpanSink>,
+}
+
+/// The two ends of a connection, as far as they are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ends {
+    pub local: Option<SocketAddr>,
+    pub peer: Option<SocketAddr>,
+}
+
+/// When a call came; only where spans are sent.
+#[derive(Clone, Copy)]
+pub struct Arrival {
+    unix_ns: u64,
+    monotonic_ns: u64,
+}
+
+impl Calls {
+    /// None yet.
+    pub fn new(spans: Option<SpanSink>) -> Arc<Self> {
+        Arc::new(Calls {
+            by_code: [const { AtomicU64::new(0) }; 17],
+            malformed_traceparent: AtomicU64::new(0),
+            in_progress: AtomicU64::new(0),
+            peak_in_progress: AtomicU64::new(0),
+            spans,
+        })
+    }
+
+    /// Calls by gRPC status name; names without calls are absent.
+    pub fn by_status(&self) -> BTreeMap<String, u64> {
+        let counts = self.by_code.iter().map(|count| count.load(Relaxed)).enumerate();
+        let seen = counts.filter(|(_, count)| *count > 0);
+        seen.map(|(code, count)| (CallStatus::from_grpc(code as u64).name().to_owned(), count)).collect()
+    }
+
+    /// Calls that have ended.
+    pub fn ended(&self) -> u64 {
+        self.by_code.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// Calls whose trace context could not be read.
+    pub fn malformed_traceparent(&self) -> u64 {
+        self.malformed_traceparent.load(Relaxed)
+    }
+
+    /// Most calls that were under way at once since this was asked last.
+    pub fn take_peak_in_progress(&self) -> u64 {
+        let now = self.in_progress.load(Relaxed);
+        // A call that begins between the two readings may be in neither; it is in the next answer.
+        self.peak_in_progress.swap(now, Relaxed).max(now)
+    }
+
+    /// The time, if anyone wants to know.
+    pub fn arrival(&self) -> Option<Arrival> {
+        // The wall clock first: together with the caller's opposite order, a server span on the same clock lies
+        // within its client span even if the thread is interrupted between the two readings.
+        self.spans.as_ref().map(|_| {
+            let unix_ns = clock::unix_ns();
+            Arrival { unix_ns, monotonic_ns: clock::monotonic_ns() }
+        })
+    }
+
+    /// A call whose trace context is a header begins.
+    pub fn begin(self: &Arc<Self>, arrival: Option<Arrival>, headers: &HeaderMap, ends: Ends) -> OpenCall {
+        let parent = headers.get(TRACEPARENT).and_then(|header| {
+            let parent = TraceContext::parse(header.as_bytes());
+            parent.inspect_err(|_| self.malformed()).ok()
+        });
+        self.open(arrival, parent, ends)
+    }
+
+    /// A call whose trace context are two ids begins; empty ones are none.
+    pub fn begin_with_ids(
+        self: &Arc<Self>,
+        arrival: Option<Arrival>,
+        (trace_id, span_id): (&[u8], &[u8]),
+        ends: Ends,
+    ) -> OpenCall {
+        let parent = match (trace_id.try_into(), span_id.try_into()) {
+            (Ok(trace_id), Ok(span_id)) if trace_id != [0; 16] && span_id != [0; 8] => {
+                Some(TraceContext { trace_id, span_id, sampled: true })
+            }
+            _ if trace_id.is_empty() && span_id.is_empty() => None,
+            _ => {
+                self.malformed();
+                None
+            }
+        };
+        self.open(arrival, parent, ends)
+    }
+
+    fn malformed(&self) {
+        self.malformed_traceparent.fetch_add(1, Relaxed);
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        arrival: Option<Arrival>,
+        parent: Option<TraceContext>,
+        ends: Ends,
+    ) -> OpenCall {
+        let in_progress = self.in_progress.fetch_add(1, Relaxed) + 1;
+        if in_progress > self.peak_in_progress.load(Relaxed) {
+            self.peak_in_progress.fetch_max(in_progress, Relaxed);
+        }
+        // A caller that does not record its trace has no use for this half of it.
+        let wanted = arrival.filter(|_| parent.is_none_or(|parent| parent.sampled));
+        let span = wanted.map(|arrival| Box::new(OpenSpan::new(arrival, parent, ends)));
+        OpenCall { calls: self.clone(), code: Code::Cancelled, span }
+    }
+}
+
+/// A call under way. It ends when dropped, so that an abandoned one ends too, as `CANCELLED`.
+pub struct OpenCall {
+    calls: Arc<Calls>,
+    code: Code,
+    span: Option<Box<OpenSpan>>,
+}
+
+struct OpenSpan {
+    context: TraceContext,
+    parent_span_id: [u8; 8],
+    arrival: Arrival,
+    ends: Ends,
+}
+
+impl OpenSpan {
+    fn new(arrival: Arrival, parent: Option<TraceContext>, ends: Ends) -> Self {
+        let context = IDS.with_borrow_mut(|ids| match parent {
+            Some(parent) => TraceContext { span_id: ids.span_id(), ..parent },
+            None => ids.root(),
+        });
+        let parent_span_id = parent.map_or([0; 8], |parent| parent.span_id);
+        OpenSpan { context, parent_span_id, arrival, ends }
+    }
+}
+
+impl OpenCall {
+    /// The call is over.
+    pub fn end(mut self, code: Code) {
+        self.code = code;
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.calls.in_progress.fetch_sub(1, Relaxed);
+        self.calls.by_code[self.code as usize].fetch_add(1, Relaxed);
+        if let (Some(span), Some(spans)) = (&self.span, &self.calls.spans) {
+            let start_unix_ns = span.arrival.unix_ns;
+            spans.record(CallSpan {
+                side: Side::Server,
+                context: span.context,
+                parent_span_id: span.parent_span_id,
+                start_unix_ns,
+                end_unix_ns: start_unix_ns + (clock::monotonic_ns() - span.arrival.monotonic_ns),
+                code: self.code,
+                local: span.ends.local,
+                peer: span.ends.peer,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_ends_once_under_its_status() {
+        let calls = Calls::new(None);
+        let begin = || calls.begin(calls.arrival(), &HeaderMap::new(), Ends::default());
+        let (first, second, third) = (begin(), begin(), begin());
+        first.end(Code::Ok);
+        drop(second);
+        assert_eq!(calls.take_peak_in_progress(), 3);
+        third.end(Code::InvalidArgument);
+        assert_eq!(calls.take_peak_in_progress(), 1, "one was left when it was asked last");
+        assert_eq!(calls.take_peak_in_progress(), 0);
+        let expected = ["CANCELLED", "INVALID_ARGUMENT", "OK"].map(|name| (name.to_owned(), 1));
+        assert_eq!(calls.by_status(), expected.into());
+        assert_eq!(calls.ended(), 3);
+    }
+
+    #[test]
+    fn ids_that_cannot_be_are_counted() {
+        let calls = Calls::new(None);
+        let cases: [(&[u8], &[u8], bool); 6] = [
+            (&[], &[], false),
+            (&[1; 16], &[2; 8], false),
+            (&[0; 16], &[2; 8], true),
+            (&[1; 16], &[0; 8], true),
+            (&[1; 16], &[], true),
+            (&[1; 15], &[2; 8], true),
+        ];
+        for (trace_id, span_id, malformed) in cases {
+            let before = calls.malformed_traceparent();
+            drop(calls.begin_with_ids(None, (trace_id, span_id), Ends::default()));
+            assert_eq!(
+                calls.malformed_traceparent() - before,
+                u64::from(malformed),
+                "{trace_id:?} {span_id:?}"
+            );
+        }
+    }
+}

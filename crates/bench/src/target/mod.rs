@@ -1,0 +1,227 @@
+//! The server of the pair: answers pings. `rust` and `raw` are served by this process, the other stacks by a program
+//! that it starts; all are told the same and report the same.
+
+mod answer;
+mod calls;
+mod counted;
+mod error;
+mod program;
+mod raw;
+mod rust;
+mod think;
+
+pub use answer::LIBRARY;
+pub use error::TargetError;
+
+use crate::contract::{Nodelay, TargetStack};
+use crate::otlp::{ExportSettings, Exporter, SpanCounts};
+use crate::ping;
+use crate::programs::Programs;
+use program::ProgramTarget;
+use raw::RawStack;
+use rust::RustTarget;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end waits for calls under way.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct TargetSettings {
+    /// What serves.
+    pub stack: TargetStack,
+    /// `HOST:PORT`; port 0 takes any free one.
+    pub listen: String,
+    /// Payload of a response, unless the request asks for another.
+    pub response_bytes: u64,
+    /// Nanoseconds between the request and its response, unless the request asks for another.
+    pub think_ns: u64,
+    /// `SETTINGS_MAX_CONCURRENT_STREAMS`; `None` leaves the library's own.
+    pub max_streams: Option<u32>,
+    /// Threads that serve; `rust` uses those of the runtime it is called in. `None` leaves the stack's own: one in
+    /// `rust` and the programs, one a connection in `raw`.
+    pub threads: Option<u32>,
+    /// `TCP_NODELAY` of accepted connections.
+    pub nodelay: Nodelay,
+    /// Where spans go.
+    pub export: Option<ExportSettings>,
+}
+
+impl TargetSettings {
+    /// Whether the stack can do what is asked of it, and the figures are within their limits.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn check(&self) -> Result<(), TargetError> {
+        let stack = self.stack;
+        let unavailable = |setting, why| Err(TargetError::Unavailable { stack, setting, why });
+        match stack {
+            TargetStack::Raw if self.max_streams.is_some() => {
+                unavailable("concurrent streams", "the raw protocol has no streams")
+            }
+            TargetStack::Raw if self.threads.is_some() => {
+                unavailable("threads", "each connection has a thread of its own")
+            }
+            TargetStack::Cpp if self.nodelay == Nodelay::Off => {
+                unavailable("TCP_NODELAY off", "gRPC C++ sets it on every connection")
+            }
+            _ if self.response_bytes > ping::MAX_PAYLOAD_BYTES => {
+                Err(TargetError::Payload(self.response_bytes))
+            }
+            _ if self.think_ns > ping::MAX_THINK_NS => Err(TargetError::Think(self.think_ns)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the user should hear at once goes here.
+pub type Notice = Arc<dyn Fn(String) + Send + Sync>;
+
+/// A target that is there, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// Where, with the port the kernel chose.
+    pub listening: SocketAddr,
+    /// What serves.
+    pub stack: TargetStack,
+    /// Its library and version.
+    pub library: String,
+}
+
+/// What the target did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetReport {
+    /// Pings, single or in streams.
+    pub calls: u64,
+    /// The same by gRPC status name.
+    pub by_status: BTreeMap<String, u64>,
+    /// Calls whose trace context could not be read.
+    pub malformed_traceparent: u64,
+    /// Calls whose record found no room on its way to the spans.
+    pub records_dropped: u64,
+    /// Whether calls were cut off because they took longer than the end waits.
+    pub cut_off: bool,
+    /// Spans sent by OTLP, when that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub spans: Option<SpanCounts>,
+}
+
+/// A target that listens.
+pub struct Target {
+    listening: Listening,
+    exporter: Option<Exporter>,
+    notice: Notice,
+    stack: Stack,
+}
+
+enum Stack {
+    Rust(Box<RustTarget>),
+    Raw(RawStack),
+    Program(ProgramTarget),
+}
+
+impl Target {
+    /// Checks the settings and listens. Calls wait until [`serve`](Self::serve), or are answered from now on when a
+    /// program of `programs` serves.
+    ///
+    /// # Errors
+    /// When a setting cannot be, the address cannot be used, or the program is not there or does not start.
+    pub async fn bind(
+        settings: TargetSettings,
+        programs: &Programs,
+        notice: Notice,
+    ) -> Result<Self, TargetError> {
+        settings.check()?;
+        let program = programs.target(settings.stack)?;
+        let exporter = match &settings.export {
+            Some(export) => {
+                let notice = notice.clone();
+                Some(Exporter::start(export.clone(), move |text| notice(text))?)
+            }
+            None => None,
+        };
+        let spans = exporter.as_ref().map(Exporter::sink);
+        let (stack, address, library) = match settings.stack {
+            TargetStack::Rust => {
+                let target = RustTarget::bind(&settings, spans).await?;
+                let address = target.address();
+                (Stack::Rust(Box::new(target)), address, answer::LIBRARY.into())
+            }
+            TargetStack::Raw => {
+                let target = RawStack::bind(&settings, spans)?;
+                let address = target.address();
+                (Stack::Raw(target), address, crate::raw::LIBRARY.into())
+            }
+            TargetStack::Cpp | TargetStack::Go => {
+                let (target, address, library) =
+                    ProgramTarget::start(&settings, program, spans, notice.clone()).await?;
+                (Stack::Program(target), address, library)
+            }
+        };
+        let listening = Listening { listening: address, stack: settings.stack, library };
+        Ok(Target { listening, exporter, notice, stack })
+    }
+
+    /// Where it listens, and what serves.
+    pub fn listening(&self) -> &Listening {
+        &self.listening
+    }
+
+    /// Serves until `stop` is ready; then tells clients to leave, waits for the calls under way and sends the
+    /// spans that are left.
+    ///
+    /// # Errors
+    /// When the server ends by itself.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<TargetReport, TargetError> {
+        let served = match self.stack {
+            Stack::Rust(target) => target.serve(stop).await,
+            Stack::Raw(target) => target.serve(stop, &self.notice).await,
+            Stack::Program(target) => target.serve(stop).await,
+        };
+        let spans = match self.exporter {
+            Some(exporter) => Some(exporter.finish().await),
+            None => None,
+        };
+        served.map(|report| TargetReport { spans, ..report })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stack_cannot_do_is_refused_with_words() {
+        let good = TargetSettings {
+            stack: TargetStack::Raw,
+            listen: "127.0.0.1:0".into(),
+            response_bytes: 0,
+            think_ns: 0,
+            max_streams: None,
+            threads: None,
+            nodelay: Nodelay::On,
+            export: None,
+        };
+        for stack in TargetStack::ALL {
+            assert!(TargetSettings { stack: *stack, ..good.clone() }.check().is_ok());
+        }
+        let cases = [
+            (TargetSettings { max_streams: Some(1), ..good.clone() }, "has no streams"),
+            (TargetSettings { threads: Some(2), ..good.clone() }, "thread of its own"),
+            (
+                TargetSettings { stack: TargetStack::Cpp, nodelay: Nodelay::Off, ..good.clone() },
+                "every connection",
+            ),
+            (TargetSettings { response_bytes: (64 << 20) + 1, ..good.clone() }, "67108864"),
+            (TargetSettings { think_ns: 60_000_000_001, ..good }, "60000000000"),
+        ];
+        for (settings, expected) in cases {
+            let error = settings.check().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
