@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// A call that fails sooner than this is followed by a pause as long: a dead target is not hammered.
 const FAST_FAILURE: Duration = Duration::from_millis(1);
@@ -86,8 +86,7 @@ impl Worker {
         let outcome = alarm.unless_late(sent_ns, lane.call(outgoing)).await;
         let outcome = outcome.unwrap_or_else(|| {
             lane.give_up();
-            let patience = spangap_model::duration::format_ns(settings.timeout.as_nanos() as u64);
-            Err(Status::new(Code::DeadlineExceeded, format!("no response within {patience}")))
+            Err(Status::deadline_exceeded(format!("no response within {:?}", settings.timeout)))
         });
         let failed = outcome.is_err();
         let from_send_ns = match outcome {
