@@ -85,12 +85,12 @@ fn measure(args: &Args) -> Result<Figures, BenchError> {
     }
     if wanted(Case::Cpp) {
         for stack in ["cpp-sync", "cpp-async", "cpp-callback"] {
-            let baseline = format!("grpc-{}", stack.trim_start_matches("cpp-"));
+            let baseline = format!("grpc_{}", stack.trim_start_matches("cpp-"));
             against_baseline(args, &bench, &mut figures, stack, "cpp", &baseline)?;
         }
     }
     if wanted(Case::Go) {
-        against_baseline(args, &bench, &mut figures, "go", "go", "go-plain")?;
+        against_baseline(args, &bench, &mut figures, "go", "go", "go_plain")?;
     }
     if wanted(Case::Peers) {
         against_peers(args, &bench, &mut figures)?;
