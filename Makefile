@@ -10,10 +10,10 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test lint bench setup clean help
+.PHONY: run build clients test lint bench bench-tank story-b story-c setup clean help
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## Build, then run the meter with a pair of programs to measure, until Ctrl-C
 	@exec target/release/spangap demo
@@ -43,6 +43,18 @@ bench: build ## Measure CPU per span, memory, truth and overload against the goa
 	@scripts/setup.sh bench
 	cargo build --release --locked --package spangap-meter-bench
 	target/release/spangap-meter-bench $(BENCH_ARGS)
+
+bench-tank: build ## Measure tank against the plainest programs that do the same, and against its peers
+	@scripts/setup.sh bench
+	@scripts/baseline.sh
+	cargo build --release --locked --package spangap-tank-bench
+	target/release/spangap-tank-bench $(BENCH_ARGS)
+
+story-b: build ## Replay: less load, more delay
+	@scripts/story.sh b
+
+story-c: build ## Replay: the client is the bottleneck
+	@scripts/story.sh c
 
 setup: ## Install what `make test`, `make lint` and `make bench` need
 	@for stage in build test lint bench; do scripts/setup.sh $$stage; done

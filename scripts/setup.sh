@@ -275,6 +275,19 @@ if [ "$stage" != lint ]; then
     say "go $GO_MIN or newer is missing (found: $(version_of go)); what needs it will say 'not run'"
 fi
 
+# ---- The load generators that tank is measured against ----------------------------------------------------------
+
+# peer NAME PACKAGE@VERSION: the newest version that the ordinary Go packages suffice to build.
+peer() {
+  if have "$1" || ! go_ok; then return; fi
+  say "go install $2"
+  GOBIN="$tools/bin" go install "$2" </dev/null >&2 || say "$1 cannot be built, see above; the comparison with it will say 'not run'"
+}
+if [ "$stage" = bench ]; then
+  peer ghz github.com/bojand/ghz/cmd/ghz@v0.120.0
+  peer fortio fortio.org/fortio@v1.63.9
+fi
+
 # ---- The page's packages --------------------------------------------------------------------------------------
 
 stamp=target/tools/npm-ci.stamp
