@@ -93,6 +93,11 @@ static void serve(int port)
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 	if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0 || listen(listener, 16) < 0)
 		fail("listen");
+	socklen_t length = sizeof address;
+	if (getsockname(listener, (struct sockaddr *)&address, &length) < 0)
+		fail("getsockname");
+	printf("listening on 127.0.0.1:%d\n", ntohs(address.sin_port));
+	fflush(stdout);
 	for (;;) {
 		int fd = accept(listener, NULL, NULL);
 		if (fd < 0)
