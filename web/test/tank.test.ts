@@ -213,6 +213,8 @@ test("sentences say what the figures bear, and no more", () => {
   assert.match(overRates(sweeps([run({ ratePerS: 10 }), short])[0]!.configurations[0]!).join(), /asked.*700\/s returned OK/);
   const shared = report([run({ inflight: 1, channels: "per-worker" }), run({ inflight: 4, channels: "per-worker", channelsMade: 4, connections: 1 })]);
   assert.match(findings(shared).join(" "), /4 channels made, 1 connection opened/);
+  assert.match(measured(paradox()), /, swept both ways, once each\.$/);
+  assert.match(measured(bottleneck(5)), /, 5 times each\.$/);
   assert.match(measured(shared), /^2 runs of 10.*by cpp-async, channels per-worker, with 1 to 4 in flight, once each\.$/);
 });
 

@@ -31,11 +31,15 @@ export function measured(report: TankReport): string {
     if (low === high) return `at ${loadText(sweep.kind, low)}`;
     return sweep.kind === "rate" ? `at ${rate(low)} to ${rate(high)}` : `with ${low} to ${high} in flight`;
   });
-  const repeats = Math.max(...runs.map((run) => run.repeat)) + 1;
+  const points = sweeps(runs).flatMap((sweep) => sweep.configurations.flatMap((one) => one.points));
+  const often = [...new Set(points.map((point) => point.runs.length))].sort((a, b) => a - b);
+  const most = often.at(-1) ?? 1;
+  const repeats = most === 1 ? "once each" : often.length === 1 ? `${most} times each` : `${often[0]} to ${most} times each`;
+  const bothWays = points.some((point) => point.direction !== null) ? ", swept both ways" : "";
   const rest = differs.filter((name) => !["stack", "call", "channels", "target"].includes(name)).map((name) => `${name} ${of(name)}`);
   return (
     `${count(runs.length)} run${runs.length === 1 ? "" : "s"} of ${length} against ${of("target")}: ${of("call")} calls by ${of("stack")}, ` +
-    `channels ${of("channels")}, ${[...rest, ...kinds].join(", ")}${repeats > 1 ? `, ${repeats} times each` : runs.length > 1 ? ", once each" : ""}.`
+    `channels ${of("channels")}, ${[...rest, ...kinds].join(", ")}${bothWays}${runs.length > 1 ? `, ${repeats}` : ""}.`
   );
 }
 

@@ -84,7 +84,7 @@ fn write_quantiles(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         write!(f, "{name:<10}")?;
         columns.iter().try_for_each(|(_, quantiles)| write!(f, "  {:>10}", time(pick(quantiles))))?;
         match columns.iter().any(|(_, quantiles)| pick(quantiles).is_none()) {
-            true => writeln!(f, "  n/a: needs {}", plural(needs, "call"))?,
+            true => writeln!(f, "  needs {}", plural(needs, "call"))?,
             false => writeln!(f)?,
         }
     }
