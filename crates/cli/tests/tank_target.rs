@@ -85,7 +85,7 @@ fn a_run_reports_in_json_and_the_target_ends_on_a_signal() {
         assert_eq!(run["latency"]["p9999_ns"], Value::Null, "100 calls have no p99.99");
         assert!(run["cpu_client_s"].as_f64() > Some(0.0), "{report}");
         assert!(run["context_switches"].as_u64() > Some(0), "{report}");
-        assert!(report["noise"]["pacer_lateness"]["max_ns"].is_u64(), "{report}");
+        assert!(report["noise"]["timer_lateness"]["max_ns"].is_u64(), "{report}");
         assert!(report["warnings"].is_array(), "{report}");
 
         let (status, rest) = target.end(signal);
@@ -162,7 +162,7 @@ fn an_address_in_use_is_told() {
 
 #[test]
 fn wrong_usage_exits_with_2_and_says_what_was_expected() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 23] = [
         (&["tank"], "HOST:PORT"),
         (&["tank", "localhost"], "expected HOST:PORT"),
         (&["tank", "h:1", "--interval", "0ms"], "expected at least 1ns"),
@@ -173,6 +173,17 @@ fn wrong_usage_exits_with_2_and_says_what_was_expected() {
         (&["tank", "h:1", "--nodelay", "maybe"], "on, off"),
         (&["tank", "h:1", "--request-bytes", "1GiB"], "expected at most"),
         (&["tank", "h:1", "--otlp", "localhost:4317"], "expected http://HOST:PORT"),
+        (&["tank", "h:1", "--stack", "tonic"], "expected raw, rust, cpp-sync"),
+        (&["tank", "h:1", "--channels", "own"], "local-pool, pool:N"),
+        (&["tank", "h:1", "--inflight", "0"], "expected at least 1"),
+        (&["tank", "h:1", "--inflight", "8+2"], "expected A..B before it"),
+        (&["tank", "h:1", "--inflight", "1..1000000"], "expected at most 65536"),
+        (&["tank", "h:1", "--inflight", "4", "--rate", "10"], "cannot be used with"),
+        (&["tank", "h:1", "--cpus", "all"], "expected one such as 0,2-3, or node:N"),
+        (&["tank", "h:1", "--cpus", "node:999"], "cannot read the CPUs of NUMA node 999"),
+        (&["tank", "h:1", "--channels", "local-pool"], "stack rust has no subchannel pools"),
+        (&["tank", "h:1", "--split-writes"], "stack rust cannot split its writes"),
+        (&["tank", "h:1", "--otlp", "http://h:4317", "--trace", "off"], "--otlp needs the trace contexts"),
         (&["target", "--think", "2m"], "expected at most 1m"),
         (&["target", "--service-name", "alone"], "--otlp"),
     ];

@@ -9,6 +9,9 @@ const NEEDS: [(&str, u64); 3] = [("p99", 100), ("p99.9", 1_000), ("p99.99", 10_0
 
 /// Sentences that begin with what is not to be claimed.
 pub fn cannot_claim(noise: &Noise, runs: &[Run]) -> Vec<String> {
+    if runs.is_empty() {
+        return Vec::new();
+    }
     let mut claims = vec![differences(noise, runs), tail(noise)];
     claims.extend(lateness(noise, runs));
     claims.extend(shared_cpus(noise, runs));

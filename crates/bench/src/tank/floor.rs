@@ -49,7 +49,10 @@ impl Floors {
             return Ok(known.clone().ok());
         }
         let measured = measure(settings, planned, programs, stop)?;
-        self.0.push((key, measured.clone()));
+        // One that was stopped says nothing of its load.
+        if stop.asked() == 0 {
+            self.0.push((key, measured.clone()));
+        }
         Ok(measured.ok())
     }
 

@@ -39,6 +39,9 @@ pub use crate::otlp::ExportError;
 pub use crate::slow_log::SlowCall;
 pub use plan::{Load, Planned, TankSettings};
 
+/// Why a run was not made that the user did not wait for.
+const STOPPED: &str = "stopped";
+
 /// Asks for the end: once to finish early, twice to kill the client. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<AtomicU32>);
@@ -102,15 +105,12 @@ pub enum TankError {
 }
 
 fn not_one(not_run: &[NotRun]) -> String {
+    let mut reasons: Vec<&str> = not_run.iter().map(|not_run| not_run.why.as_str()).collect();
+    reasons.dedup();
     match not_run {
         [] => "there was nothing to run".into(),
         [only] => only.why.clone(),
-        [first, ..] => format!(
-            "not one of {} runs could be made; the first: {} ({})",
-            not_run.len(),
-            first.why,
-            first.what
-        ),
+        several => format!("not one of {} runs could be made: {}", several.len(), reasons.join("; ")),
     }
 }
 
@@ -140,13 +140,11 @@ pub fn run(
     let sinks = Sinks { slow_log, spans: exporter.as_ref().map(|exporter| (Side::Client, exporter.sink())) };
 
     watch.calibrates("timers");
-    let for_noise = stop.clone();
-    let measure = || noise::measure(move || for_noise.asked() > 0);
     let noise = match &settings.cpus {
-        Some(cpus) => cpus.run(measure)?,
-        None => measure(),
+        Some(cpus) => cpus.run(noise::measure)?,
+        None => noise::measure(),
     };
-    let mut noise = noise.map_err(TankError::Noise)?.unwrap_or_default();
+    let mut noise = noise.map_err(TankError::Noise)?;
 
     let mut tank = Tank {
         settings,
@@ -233,37 +231,48 @@ impl Tank<'_> {
         planned: &Planned,
         watch: &mut dyn Watch,
     ) -> Result<(), TankError> {
-        let not_run = |why: String| NotRun { what: planned.to_string(), why };
-        if self.stop.asked() > 0 {
-            self.done.not_run.push(not_run("stopped".into()));
-            return Ok(());
-        }
-        let program = match (planned.impossible(), self.programs.client(planned.asked.stack)) {
-            (None, Ok(program)) => program,
-            (Some(why), _) => {
-                self.done.not_run.push(not_run(why));
-                return Ok(());
-            }
-            (None, Err(missing)) => {
-                self.done.not_run.push(not_run(missing.to_string()));
-                return Ok(());
-            }
+        let made = match self.stop.asked() {
+            0 => self.made(number, of, planned, watch)?,
+            _ => Outcome::NotRun(STOPPED.into()),
         };
-        let peers = match addresses(&planned.asked.target) {
-            Ok(peers) => peers,
-            Err(error) => {
-                self.done.not_run.push(not_run(format!("cannot resolve {}: {error}", planned.asked.target)));
-                return Ok(());
+        match made {
+            Outcome::NotRun(why) => self.done.not_run.push(NotRun { what: planned.to_string(), why }),
+            Outcome::Ran(run, read) => {
+                self.done.slow_lost += run.slow.saturating_sub(read.slow);
+                self.done.runs.push(*run);
             }
+        }
+        Ok(())
+    }
+
+    fn made(
+        &mut self,
+        number: usize,
+        of: usize,
+        planned: &Planned,
+        watch: &mut dyn Watch,
+    ) -> Result<Outcome, TankError> {
+        if let Some(why) = planned.impossible() {
+            return Ok(Outcome::NotRun(why));
+        }
+        let program = match self.programs.client(planned.asked.stack) {
+            Ok(program) => program,
+            Err(missing) => return Ok(Outcome::NotRun(missing.to_string())),
+        };
+        let target = &planned.asked.target;
+        let peers = match addresses(target) {
+            Ok(peers) => peers,
+            Err(error) => return Ok(Outcome::NotRun(format!("cannot resolve {target}: {error}"))),
         };
         watch.calibrates("raw ping-pong");
         let floor = self.floors.of(self.settings, planned, self.programs, self.stop)?;
         let limit = match planned.asked.stack {
             Stack::Raw => None,
-            _ => {
-                *self.limits.entry(planned.asked.target.clone()).or_insert_with(|| seen::stream_limit(&peers))
-            }
+            _ => *self.limits.entry(target.clone()).or_insert_with(|| seen::stream_limit(&peers)),
         };
+        if self.stop.asked() > 0 {
+            return Ok(Outcome::NotRun(STOPPED.into()));
+        }
         watch.begins(number, of, planned);
         let job = Job {
             settings: self.settings,
@@ -274,14 +283,7 @@ impl Tank<'_> {
             sight: Sight::new(&planned.asked, peers, limit),
             floor,
         };
-        match run::make(job, &mut |progress| watch.second(progress))? {
-            Outcome::NotRun(why) => self.done.not_run.push(not_run(why)),
-            Outcome::Ran(run, read) => {
-                self.done.slow_lost += run.slow.saturating_sub(read.slow);
-                self.done.runs.push(*run);
-            }
-        }
-        Ok(())
+        run::make(job, &mut |progress| watch.second(progress))
     }
 }
 

@@ -13,25 +13,21 @@ const SLEEP_NS: u64 = 1_000_000;
 const WATCH_NS: u64 = 100_000_000;
 
 /// Measures for about 0.3 s on a thread of its own, which may use the CPUs that the calling thread may.
-/// `None` when `stopped` says so before the end.
 ///
 /// # Errors
 /// When the kernel gives no thread, or does not tell its CPUs.
-pub fn measure(stopped: impl Fn() -> bool + Send) -> io::Result<Option<Noise>> {
+pub fn measure() -> io::Result<Noise> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("noise".into());
-        let measuring = thread.spawn_scoped(scope, || of_this_thread(stopped))?;
+        let measuring = thread.spawn_scoped(scope, of_this_thread)?;
         measuring.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
     })
 }
 
-fn of_this_thread(stopped: impl Fn() -> bool) -> io::Result<Option<Noise>> {
+fn of_this_thread() -> io::Result<Noise> {
     let timer_slack_ns = cut_timer_slack();
     let mut lateness = Distribution::default();
     for _ in 0..SLEEPS {
-        if stopped() {
-            return Ok(None);
-        }
         let due_ns = monotonic_ns() + SLEEP_NS;
         sleep_until(due_ns);
         lateness.record(monotonic_ns() - due_ns);
@@ -51,7 +47,7 @@ fn of_this_thread(stopped: impl Fn() -> bool) -> io::Result<Option<Noise>> {
         }
         last_ns = now_ns;
     }
-    Ok(Some(Noise {
+    Ok(Noise {
         clock_read_ns,
         clock_step_ns,
         timer_lateness: lateness.quantiles(),
@@ -60,7 +56,7 @@ fn of_this_thread(stopped: impl Fn() -> bool) -> io::Result<Option<Noise>> {
         watched_ns: last_ns - begun_ns,
         cpus: sched_getaffinity(None)?.count(),
         cannot_claim: Vec::new(),
-    }))
+    })
 }
 
 fn clock_reads_ns() -> u64 {
@@ -75,14 +71,9 @@ mod tests {
 
     #[test]
     fn figures_are_of_this_machine() {
-        let noise = measure(|| false).unwrap().unwrap();
+        let noise = measure().unwrap();
         assert!(noise.clock_read_ns > 0 && noise.clock_step_ns > 0, "{noise:?}");
         assert!(noise.longest_pause_ns >= noise.clock_step_ns && noise.watched_ns >= WATCH_NS, "{noise:?}");
         assert!(noise.timer_lateness.p99_ns.is_some() && noise.cpus > 0, "{noise:?}");
-    }
-
-    #[test]
-    fn it_can_be_stopped() {
-        assert!(measure(|| true).unwrap().is_none());
     }
 }

@@ -8,7 +8,7 @@ use crate::tank::plan::{Planned, TankSettings};
 use crate::tank::records::{Connections, Reader, RecordsRead, Sinks};
 use crate::tank::seen::Sight;
 use crate::tank::tally::Tally;
-use crate::tank::{Stop, TankError, warnings};
+use crate::tank::{STOPPED, Stop, TankError, warnings};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -145,7 +145,7 @@ impl Client<'_> {
                 Next::Message(ClientMessage::Failed { error }) => return Err(error),
                 Next::Message(ClientMessage::Connection(connection)) => self.connections.tell(connection),
                 Next::Message(_) | Next::Nothing => {}
-                Next::End if self.stop.asked() > 0 => return Err("stopped".into()),
+                Next::End if self.stop.asked() > 0 && self.trouble.is_none() => return Err(STOPPED.into()),
                 Next::End => return Err(self.early_end()),
             }
         }

@@ -25,12 +25,12 @@ const SWEEP_NS: u64 = 10_000_000_000;
 /// Raw arguments of `spangap tank`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each run is a client process of its own. Given several targets, stacks, calls, ways to share channels, settings of
-TCP_NODELAY, threads, sizes or loads, every combination is a run. Before it, raw ping-pong over loopback under the
-same load shows what this machine can do at all.
+Each run is a client process of its own. Given several targets, stacks, calls, ways to share channels, \
+settings of TCP_NODELAY, threads, sizes or loads, every combination is a run. Before it, raw ping-pong over \
+loopback under the same load shows what this machine can do at all.
 
-The loop is open with --rate and --interval: calls are due at times that do not depend on the calls before. It is
-closed with --inflight: so many calls are under way at any time.
+The loop is open with --rate and --interval: calls are due at times that do not depend on the calls before. \
+It is closed with --inflight: so many calls are under way at any time.
 
 Lists: 1,2,4..64 (A..B doubles, or halves down to B), 1..40000..1 (up and down), 10..50+10, 1..10000x10.
 Ctrl-C ends the run and prints the result so far; a second Ctrl-C kills the client.
@@ -94,7 +94,8 @@ pub struct TankArgs {
     /// Time after which a call is given up, as DEADLINE_EXCEEDED
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = some_time)]
     timeout: Duration,
-    /// Open loop: calls that may wait for their response at once; those due beyond are not made, and counted
+    /// Open loop: calls that may wait for their response at once; those due beyond are not made, and counted.
+    /// With channels per-worker, distinct and local-pool there are as many channels
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     max_in_flight: u32,
     /// A call that takes longer, from its send, is slow

@@ -26,7 +26,7 @@ fn every_combination_in_turn() {
             "--repeat",
             "2",
             "--duration",
-            "100ms",
+            "300ms",
             "--warmup",
             "20ms",
         ],
