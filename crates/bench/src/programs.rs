@@ -50,7 +50,11 @@ impl Programs {
     /// # Errors
     /// When the system does not tell where the binary is.
     pub fn of_this_binary() -> io::Result<Self> {
-        let spangap = std::env::current_exe()?;
+        std::env::current_exe().map(Self::of)
+    }
+
+    /// The same for the binary at `spangap`.
+    pub fn of(spangap: PathBuf) -> Self {
         let folders = match std::env::var_os(FOLDER_VARIABLE) {
             Some(folder) => vec![folder.into()],
             None => {
@@ -58,7 +62,7 @@ impl Programs {
                 ["clients", "../clients", "../libexec/spangap"].map(|folder| beside.join(folder)).into()
             }
         };
-        Ok(Programs { spangap, folders })
+        Programs { spangap, folders }
     }
 
     /// The program that calls with `stack`.

@@ -64,25 +64,34 @@ impl Caller {
     }
 
     fn closed_loop(&mut self) -> io::Result<()> {
-        while !self.is_done() {
-            self.wait_and_read(u64::MAX)?;
+        loop {
+            let now_ns = clock::monotonic_ns();
+            if self.is_done(now_ns, u64::MAX) {
+                return Ok(());
+            }
+            self.wait_and_read(now_ns, self.books.session.end_ns())?;
         }
-        Ok(())
     }
 
     fn open_loop(&mut self, schedule: Schedule, start_ns: u64) -> io::Result<()> {
         let due_ns = |n| start_ns.saturating_add(schedule.intended_ns(n));
         let (mut next, mut lane) = (0u64, 0usize);
-        while !self.is_done() {
+        loop {
+            let mut now_ns = clock::monotonic_ns();
+            // A call that was due in time is made, however late.
+            if self.is_done(now_ns, due_ns(next)) {
+                return Ok(());
+            }
             let mut looked = false;
             let mut batch = 0;
-            while !self.over && batch < LATE_CALLS && due_ns(next) <= clock::monotonic_ns() {
+            while !self.over && batch < LATE_CALLS && due_ns(next) <= now_ns {
                 lane = match self.free_lane(lane) {
                     Some(free) => free,
                     // An answer that has come makes room for this call.
                     None if !looked => {
                         looked = true;
-                        self.wait_and_read(0)?;
+                        self.wait_and_read(now_ns, 0)?;
+                        now_ns = clock::monotonic_ns();
                         continue;
                     }
                     None => usize::MAX,
@@ -96,10 +105,10 @@ impl Caller {
                 batch += 1;
                 match self.lanes.get_mut(lane) {
                     Some(free) => {
-                        free.launch(&mut self.books, 1, phase, Some(due_ns));
-                        free.flush(&mut self.books);
+                        free.launch(&mut self.books, 1, phase, Some(due_ns), now_ns);
                         self.attend(lane)?;
                         lane += 1;
+                        now_ns = clock::monotonic_ns();
                     }
                     None => {
                         self.books.tally.lock().skipped(phase);
@@ -107,10 +116,9 @@ impl Caller {
                     }
                 }
             }
-            let until_ns = if self.over { u64::MAX } else { due_ns(next) };
-            self.wait_and_read(until_ns)?;
+            let until_ns = if self.over { u64::MAX } else { due_ns(next).min(self.books.session.end_ns()) };
+            self.wait_and_read(now_ns, until_ns)?;
         }
-        Ok(())
     }
 
     /// The first lane at or after `from` with a worker that has no call.
@@ -119,11 +127,11 @@ impl Caller {
         (0..count).map(|n| (from + n) % count).find(|&at| self.lanes[at].idle > 0)
     }
 
-    /// Whether every call has ended and none will begin.
-    fn is_done(&mut self) -> bool {
-        let now_ns = clock::monotonic_ns();
+    /// Whether every call has ended and none will begin, the next one not before `next_ns`.
+    fn is_done(&mut self, now_ns: u64, next_ns: u64) -> bool {
         let session = &self.books.session;
-        self.over |= now_ns >= session.end_ns();
+        let end_ns = session.end_ns();
+        self.over |= next_ns >= end_ns && now_ns >= end_ns;
         if now_ns >= session.give_up_ns() {
             let books = &mut self.books;
             let lanes = self.lanes.iter_mut();
@@ -132,9 +140,8 @@ impl Caller {
         self.over && self.lanes.iter().all(|lane| lane.live() == 0)
     }
 
-    /// Waits for answers until `until_ns` at most, and does what is due.
-    fn wait_and_read(&mut self, until_ns: u64) -> io::Result<()> {
-        let now_ns = clock::monotonic_ns();
+    /// Waits for answers from `now_ns` until `until_ns` at most, and does what is due.
+    fn wait_and_read(&mut self, now_ns: u64, until_ns: u64) -> io::Result<()> {
         if let [lane] = &mut self.lanes[..] {
             self.tick_ns = lane.wake_ns();
             // The usual case has one system call less.
@@ -172,8 +179,9 @@ impl Caller {
     fn attend(&mut self, at: usize) -> io::Result<()> {
         let lane = &mut self.lanes[at];
         if lane.idle > 0 && !self.over && self.books.settings().pace == Pace::Closed {
-            match self.books.session.admit_many(clock::monotonic_ns(), lane.idle) {
-                Some((phase, calls)) => lane.launch(&mut self.books, calls, phase, None),
+            let now_ns = clock::monotonic_ns();
+            match self.books.session.admit_many(now_ns, lane.idle) {
+                Some((phase, calls)) => lane.launch(&mut self.books, calls, phase, None, now_ns),
                 None => self.over = true,
             }
         }

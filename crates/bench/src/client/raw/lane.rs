@@ -145,12 +145,11 @@ impl Lane {
         matches!(self.link, Link::Up { .. }) && self.outbox.is_empty() && self.flights.live() > 0
     }
 
-    /// Begins so many calls, by idle workers. Without a connection they fail at once. To be followed by
+    /// Begins so many calls, by idle workers, at `sent_ns`, which is now. Without a connection they fail at once. To be followed by
     /// [`flush`](Self::flush).
-    pub fn launch(&mut self, books: &mut Books, calls: u32, phase: Phase, due_ns: Option<u64>) {
+    pub fn launch(&mut self, books: &mut Books, calls: u32, phase: Phase, due_ns: Option<u64>, sent_ns: u64) {
         self.idle -= calls;
         let sent_unix_ns = if books.session.records() { clock::unix_ns() } else { 0 };
-        let sent_ns = clock::monotonic_ns();
         let lateness_ns = due_ns.map(|due_ns| sent_ns.saturating_sub(due_ns));
         books.tally.lock().sent_many(phase, lateness_ns, calls.into());
         let flight = Flight { phase, due_ns, sent_ns, sent_unix_ns, context: None, times: calls };
