@@ -29,11 +29,10 @@ void Alarm::at(int64_t moment_ns, Action action) {
 }
 
 void Alarm::hurry() {
-  {
-    const std::lock_guard lock(mutex_);
-    hurried_ = true;
-  }
+  std::unique_lock lock(mutex_);
+  hurried_ = true;
   changed_.notify_one();
+  idle_.wait(lock, [this] { return entries_.empty() && !busy_; });
 }
 
 void Alarm::run() {
@@ -41,6 +40,7 @@ void Alarm::run() {
   std::unique_lock lock(mutex_);
   while (!over_) {
     if (entries_.empty()) {
+      idle_.notify_all();
       changed_.wait(lock);
       continue;
     }
@@ -52,9 +52,11 @@ void Alarm::run() {
     }
     const Action action = std::move(const_cast<Entry&>(entries_.top()).action);
     entries_.pop();
+    busy_ = true;
     lock.unlock();
     action();
     lock.lock();
+    busy_ = false;
   }
 }
 

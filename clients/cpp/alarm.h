@@ -24,7 +24,7 @@ class Alarm {
   // Does `action` on the alarm's thread at a moment of the monotonic clock.
   void at(int64_t moment_ns, Action action);
 
-  // From now on everything is done at once, also what was to be done later.
+  // Does at once what was to be done later, and waits until it is done. From now on everything is done at once.
   void hurry();
 
  private:
@@ -38,8 +38,10 @@ class Alarm {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable idle_;
   std::priority_queue<Entry> entries_;
   bool hurried_ = false;
+  bool busy_ = false;
   bool over_ = false;
   std::thread thread_;
 };

@@ -37,6 +37,12 @@ grpc::ChannelArguments arguments_of(ChannelMode mode, unsigned number) {
   return arguments;
 }
 
+grpc_completion_queue* queue_without_polling() {
+  const grpc_completion_queue_attributes attributes = {GRPC_CQ_CURRENT_VERSION, GRPC_CQ_NEXT, GRPC_CQ_NON_POLLING,
+                                                       nullptr};
+  return grpc_completion_queue_create(grpc_completion_queue_factory_lookup(&attributes), &attributes, nullptr);
+}
+
 std::string milliseconds_text(int64_t ns) {
   char text[32];
   snprintf(text, sizeof text, "%gms", static_cast<double>(ns) / MILLISECOND_NS);
@@ -45,7 +51,7 @@ std::string milliseconds_text(int64_t ns) {
 
 }  // namespace
 
-Channels::Channels(const ClientSettings& settings) : settings_(settings) {
+Channels::Channels(const ClientSettings& settings) : settings_(settings), state_changes_(queue_without_polling()) {
   const unsigned count = channels_needed(settings);
   for (unsigned number = 0; number < count; ++number) {
     Channel& channel = channels_.emplace_back();

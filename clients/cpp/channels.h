@@ -51,6 +51,7 @@ class Channels {
   std::set<ino_t> seen_sockets_;
   unsigned connections_ = 0;
   // Tells when a channel is no longer connected as it was; used only when there are records that carry ids.
+  // It must not poll: its thread would take events away from the threads that call.
   grpc::CompletionQueue state_changes_;
   std::thread watcher_;
 };

@@ -62,6 +62,7 @@ class ServedUnary : public Waiter {
   // Runs on the queue's thread, or after thinking on the alarm's.
   void answer() {
     state_ = State::answering;
+    if (queue_.serving_.cut_off()) status_ = grpc::Status::CANCELLED;
     queue_.serving_.answer(ping_, status_);
     if (status_.ok()) {
       responder_->Finish(response_, status_, this);
@@ -175,6 +176,11 @@ class ServedStream : public Waiter {
 
   // Runs on the queue's thread, or after thinking on the alarm's.
   void write() {
+    if (queue_.serving_.cut_off()) {
+      queue_.serving_.answer(ping_, grpc::Status::CANCELLED);
+      finish(grpc::Status::CANCELLED);
+      return;
+    }
     queue_.serving_.answer(ping_, grpc::Status::OK);
     stream_.Write(response_, this);
   }
@@ -222,8 +228,9 @@ class ServedUsage : public Waiter {
 };
 
 ServingQueue::ServingQueue(Serving& serving, pb::Ping::AsyncService& service,
+                           grpc::health::v1::Health::AsyncService& health,
                            std::unique_ptr<grpc::ServerCompletionQueue> queue)
-    : serving_(serving), service_(service), queue_(std::move(queue)) {}
+    : serving_(serving), service_(service), queue_(std::move(queue)), health_(health, *queue_) {}
 
 ServingQueue::~ServingQueue() = default;
 
@@ -231,6 +238,7 @@ void ServingQueue::serve() {
   for (unsigned count = 0; count < ACCEPTED_UNARY; ++count) accept_unary();
   for (unsigned count = 0; count < ACCEPTED_STREAMS; ++count) new ServedStream(*this);
   new ServedUsage(*this);
+  health_.start();
   void* waiter;
   bool ok;
   while (queue_->Next(&waiter, &ok)) static_cast<Waiter*>(waiter)->completed(ok);
@@ -251,6 +259,7 @@ void ServingQueue::completed(bool) {
   ending_ = true;
   // One that ends at once takes itself out of the set, but only by a later completion.
   for (ServedStream* stream : streams_) stream->end_if_idle();
+  health_.end(STOPS);
 }
 
 }  // namespace spangap

@@ -8,18 +8,13 @@
 #include <set>
 #include <vector>
 
+#include "served_health.h"
 #include "serving.h"
 #include "spangap/ping/v1/ping.grpc.pb.h"
 #include "trace.h"
+#include "waiter.h"
 
 namespace spangap {
-
-// What waits for a completion; its address is the tag.
-class Waiter {
- public:
-  virtual ~Waiter() = default;
-  virtual void completed(bool ok) = 0;
-};
 
 class ServedUnary;
 class ServedStream;
@@ -27,13 +22,14 @@ class ServedStream;
 // One queue and its thread.
 class ServingQueue : public Waiter {
  public:
-  ServingQueue(Serving& serving, pb::Ping::AsyncService& service,
+  ServingQueue(Serving& serving, pb::Ping::AsyncService& service, grpc::health::v1::Health::AsyncService& health,
                std::unique_ptr<grpc::ServerCompletionQueue> queue);
   ~ServingQueue() override;
 
   // Serves until the queue is shut down and empty.
   void serve();
-  // Ends the streams that wait for a ping, on the queue's own thread; the others end after their answer.
+  // Ends the streams that wait for a ping, and health watches, on the queue's own thread; the other streams end after
+  // their answer.
   void end_streams();
   void shut_down() { queue_->Shutdown(); }
 
@@ -48,6 +44,7 @@ class ServingQueue : public Waiter {
   Serving& serving_;
   pb::Ping::AsyncService& service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  ServedHealth health_;
   grpc::Alarm wake_;
   bool ending_ = false;
   Ids ids_;

@@ -114,6 +114,13 @@ pb::UsageResponse Serving::usage() {
   return response;
 }
 
+bool Serving::cut_off_calls() {
+  const bool under_way = in_progress_ > 0;
+  cut_off_ = true;
+  alarm.hurry();
+  return under_way;
+}
+
 void Serving::send_end(bool cut_off) {
   if (records_) {
     records_->close();

@@ -47,7 +47,9 @@ class Serving {
   void answer(const ServedPing& ping, const grpc::Status& status);
 
   pb::UsageResponse usage();
-  bool in_progress() const { return in_progress_ > 0; }
+  // Ends what still thinks, at once and as CANCELLED. Returns whether anything was under way.
+  bool cut_off_calls();
+  bool cut_off() const { return cut_off_.load(std::memory_order_relaxed); }
   // After this nothing more may be served.
   void send_end(bool cut_off);
 
@@ -65,6 +67,7 @@ class Serving {
   std::atomic<uint64_t> records_dropped_{0};
   std::atomic<uint64_t> in_progress_{0};
   std::atomic<uint64_t> peak_in_progress_{0};
+  std::atomic<bool> cut_off_{false};
 };
 
 }  // namespace spangap

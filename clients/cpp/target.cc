@@ -79,8 +79,7 @@ class Grace {
   explicit Grace(Serving& serving) : thread_([this, &serving] {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, GRACE, [this] { return over_; });
-    cut_off_ = serving.in_progress();
-    serving.alarm.hurry();
+    cut_off_ = serving.cut_off_calls();
   }) {}
 
   // Returns whether calls were still under way when the grace was over.
@@ -109,7 +108,7 @@ int run_target(const TargetSettings& settings) {
   const ListenAddress address(settings.listen);
   pb::Ping::AsyncService service;
 
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::health::v1::Health::AsyncService health;
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   int port = 0;
@@ -122,15 +121,13 @@ int run_target(const TargetSettings& settings) {
   // Reflection alone is served by threads of the library.
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
   builder.RegisterService(&service);
+  builder.RegisterService(&health);
   std::deque<ServingQueue> queues;
   for (unsigned number = 0; number < settings.threads; ++number) {
-    queues.emplace_back(serving, service, builder.AddCompletionQueue());
+    queues.emplace_back(serving, service, health, builder.AddCompletionQueue());
   }
   const auto server = builder.BuildAndStart();
-  if (!server || port == 0) {
-    for (ServingQueue& queue : queues) queue.shut_down();
-    address.fail_as_the_kernel_does();
-  }
+  if (!server || port == 0) address.fail_as_the_kernel_does();
   std::vector<std::thread> threads;
   for (ServingQueue& queue : queues) threads.emplace_back([&queue] { queue.serve(); });
 

@@ -1,0 +1,30 @@
+// grpc.health.v1.Health over a queue of the target: everything serves from the start to the stop.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <set>
+
+#include "health.grpc.pb.h"
+#include "waiter.h"
+
+namespace spangap {
+
+class HealthWatch;
+
+class ServedHealth {
+ public:
+  ServedHealth(grpc::health::v1::Health::AsyncService& service, grpc::ServerCompletionQueue& queue)
+      : service(service), queue(queue) {}
+
+  // Accepts the first calls. All of this runs on the queue's thread.
+  void start();
+  // Ends all watches, with the status that the service stops with.
+  void end(const grpc::Status& status);
+
+  grpc::health::v1::Health::AsyncService& service;
+  grpc::ServerCompletionQueue& queue;
+  std::set<HealthWatch*> watches;
+};
+
+}  // namespace spangap
