@@ -24,8 +24,8 @@ pub enum SweepError {
     /// A zero.
     #[error("0 is not possible: expected at least 1")]
     Zero,
-    /// A step that does not lead anywhere.
-    #[error("{0:?} does not get ahead: expected a step of at least +1, or x2")]
+    /// No step, or one that does not lead anywhere.
+    #[error("{0:?} is no step: expected at least +1, or x2, at the end of a range")]
     Step(String),
     /// A step without a range.
     #[error("{0:?} has a step and no range: expected A..B before it")]
