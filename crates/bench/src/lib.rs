@@ -1,14 +1,11 @@
-//! Tank and target: the RPC ping-pong pair. [`tank`] calls at intended times that never drift, [`target`] answers;
-//! both send a span for every call.
-//!
-//! [`schedule`] says when, `pacer` keeps those times, `driver` makes one call, [`report`] says what came of it.
+//! Tank and target: the RPC ping-pong pair. [`client`] calls, at times that never drift, and [`target`] answers; both
+//! note every call. [`tank`] starts clients and makes a [`report`] of what they say, by the rules of [`contract`].
 
 pub mod client;
 pub mod clock;
 pub mod compare;
 pub mod connection;
 pub mod distribution;
-pub mod pacer;
 pub mod slow_log;
 mod status;
 
