@@ -1,0 +1,112 @@
+//! What is to be learned of a target without calling it as its clients do: usage, limit of streams, sockets.
+
+use crate::{MILLISECOND, Serving, settings};
+use spangap_bench::contract::{Nodelay, TargetStack};
+use spangap_bench::ping::PingRequest;
+use spangap_bench::target::TargetSettings;
+use spangap_bench::usage::{self, Protocol};
+use spangap_bench::{sockets, stream_limit};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use tokio::task::{JoinSet, spawn_blocking};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn usage_tells_what_was_done() {
+    let serving = Serving::start(TargetSettings { max_streams: Some(50), ..settings() }).await;
+    let address = serving.address.to_string();
+    let ask = async || {
+        let address = address.clone();
+        let asked = spawn_blocking(move || usage::ask(Protocol::Grpc, &address, PATIENCE)).await.unwrap();
+        asked.unwrap().expect("a target of ours")
+    };
+    let before = ask().await;
+    assert_eq!((before.stack.as_str(), before.calls, before.peak_in_progress), ("rust", 0, 0));
+    assert!(before.library.starts_with("tonic 0."), "{before:?}");
+    assert_eq!((before.max_streams, before.pid), (50, std::process::id()));
+
+    let mut calls = JoinSet::new();
+    let client = serving.client().await;
+    for _ in 0..30 {
+        let mut client = client.clone();
+        let ping = PingRequest { think_ns: Some(100 * MILLISECOND), ..PingRequest::default() };
+        calls.spawn(async move { client.ping(ping).await.unwrap() });
+    }
+    calls.join_all().await;
+    let after = ask().await;
+    assert_eq!(after.calls, 30);
+    assert!((1..=30).contains(&after.peak_in_progress), "{after:?}");
+    assert!(after.cpu_ns > before.cpu_ns && after.context_switches > before.context_switches, "{after:?}");
+    assert_eq!(ask().await.peak_in_progress, 0, "none since the last time it was asked");
+    serving.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_of_another_kind_has_no_usage() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (_, health) = tonic_health::server::health_reporter();
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    tokio::spawn(tonic::transport::Server::builder().add_service(health).serve_with_incoming(incoming));
+    let asked = spawn_blocking(move || usage::ask(Protocol::Grpc, &address, PATIENCE)).await.unwrap();
+    assert!(asked.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn the_limit_of_streams_is_announced_when_set() {
+    for max_streams in [None, Some(1), Some(100)] {
+        let serving = Serving::start(TargetSettings { max_streams, ..settings() }).await;
+        let address = serving.address;
+        let announced = spawn_blocking(move || stream_limit::ask(address, PATIENCE)).await.unwrap().unwrap();
+        assert_eq!(announced, max_streams);
+        serving.stop().await;
+    }
+}
+
+/// `TCP_NODELAY` of the socket that the target accepted from `caller`.
+async fn accepted_nodelay(caller: SocketAddr) -> Option<bool> {
+    let look = move || sockets::look(std::process::id(), &[caller]).unwrap();
+    // The kernel connects before the target accepts.
+    loop {
+        let sockets = spawn_blocking(look).await.unwrap();
+        if let [socket] = sockets.as_slice() {
+            return socket.nodelay;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn tcp_nodelay_of_accepted_sockets_is_as_told() {
+    for (stack, nodelay, expected) in [
+        (TargetStack::Rust, Nodelay::On, true),
+        (TargetStack::Rust, Nodelay::Off, false),
+        (TargetStack::Rust, Nodelay::Stack, true),
+        (TargetStack::Raw, Nodelay::On, true),
+        (TargetStack::Raw, Nodelay::Off, false),
+        (TargetStack::Raw, Nodelay::Stack, false),
+    ] {
+        let serving = Serving::start(TargetSettings { stack, nodelay, ..settings() }).await;
+        let caller = TcpStream::connect(serving.address).unwrap();
+        // The accepting end may be in the table, but not yet set: it answers only when it is.
+        let address = serving.address.to_string();
+        let protocol = if stack == TargetStack::Raw { Protocol::Raw } else { Protocol::Grpc };
+        spawn_blocking(move || usage::ask(protocol, &address, PATIENCE)).await.unwrap().unwrap();
+        match accepted_nodelay(caller.local_addr().unwrap()).await {
+            Some(found) => assert_eq!(found, expected, "{stack} {nodelay}"),
+            None => println!("not run: the kernel does not lend descriptors here"),
+        }
+        drop(caller);
+        serving.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_raw_target_tells_its_usage_and_reports_like_the_others() {
+    let serving = Serving::start(TargetSettings { stack: TargetStack::Raw, ..settings() }).await;
+    let address = serving.address.to_string();
+    let asked = spawn_blocking(move || usage::ask(Protocol::Raw, &address, PATIENCE)).await.unwrap();
+    assert_eq!(asked.unwrap().unwrap().stack, "raw");
+    assert_eq!(serving.stop().await, spangap_bench::target::TargetReport::default());
+}

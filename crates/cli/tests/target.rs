@@ -1,0 +1,277 @@
+//! `spangap target` as a process, with every stack that is there.
+
+use serde_json::{Value, json};
+use spangap_bench::contract::TargetStack;
+use spangap_bench::programs::FOLDER_VARIABLE;
+use spangap_bench::sockets;
+use spangap_bench::usage::{self, Protocol};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn target(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+    command.arg("target").args(arguments).env_remove(FOLDER_VARIABLE);
+    command
+}
+
+/// The stacks that this machine can serve, those that it cannot with a word.
+fn stacks() -> Vec<TargetStack> {
+    let beside = Path::new(env!("CARGO_BIN_EXE_spangap"));
+    let folder = |name: &str| beside.with_file_name(name);
+    let there =
+        |program: &str| ["clients", "../clients"].iter().any(|name| folder(name).join(program).is_file());
+    let is_there = |stack: &TargetStack| match stack {
+        TargetStack::Raw | TargetStack::Rust => true,
+        TargetStack::Cpp => there("spangap-cpp"),
+        TargetStack::Go => there("spangap-go"),
+    };
+    let (there, missing): (Vec<_>, Vec<_>) = TargetStack::ALL.iter().copied().partition(is_there);
+    missing.iter().for_each(|stack| println!("not run: the program of stack {stack} is not built"));
+    there
+}
+
+fn protocol(stack: TargetStack) -> Protocol {
+    if stack == TargetStack::Raw { Protocol::Raw } else { Protocol::Grpc }
+}
+
+/// A process that is killed when the test ends before it.
+struct Serving {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    address: SocketAddr,
+    first_line: String,
+}
+
+impl Serving {
+    fn start(stack: TargetStack, more: &[&str]) -> Serving {
+        let arguments = [&["--stack", stack.name(), "--listen", "127.0.0.1:0"], more].concat();
+        let mut child = target(&arguments).stdout(Stdio::piped()).spawn().expect("the binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut first_line = String::new();
+        stdout.read_line(&mut first_line).expect("standard output is text");
+        let address = match serde_json::from_str::<Value>(&first_line) {
+            Ok(ready) => ready["listening"].as_str().and_then(|address| address.parse().ok()),
+            Err(_) => first_line.trim_end().strip_prefix("listening on ").and_then(|text| text.parse().ok()),
+        };
+        let address = address.unwrap_or_else(|| panic!("{stack}: no address in {first_line:?}"));
+        Serving { child, stdout, address, first_line }
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status();
+        assert!(status.expect("kill is there").success());
+    }
+
+    /// Signals, and waits for the end: exit status and what was still printed.
+    fn end(mut self, signal: &str) -> (ExitStatus, String) {
+        self.signal(signal);
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).expect("standard output is text");
+        (self.child.wait().expect("it can be waited for"), rest)
+    }
+
+    /// The process that serves: this one, or the program that it has started.
+    fn server(&self, stack: TargetStack) -> u32 {
+        let asked = usage::ask(protocol(stack), &self.address.to_string(), PATIENCE);
+        asked.expect("it answers").expect("it is one of ours").pid
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // Both fail when it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until a process is gone, or no more than a zombie that nobody has asked for.
+fn wait_until_gone(pid: u32) {
+    let begun = Instant::now();
+    while let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        if state == Some('Z') {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "process {pid} is still there: {stat}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn every_stack_listens_serves_and_ends_on_a_signal_with_nothing_left_behind() {
+    for stack in stacks() {
+        for signal in ["INT", "TERM"] {
+            let serving = Serving::start(stack, &["--json"]);
+            let ready: Value = serde_json::from_str(&serving.first_line).expect("a JSON line");
+            assert_eq!(ready["stack"], stack.name());
+            assert!(ready["library"].as_str().is_some_and(|library| !library.is_empty()), "{ready}");
+            let server = serving.server(stack);
+            let is_a_program = matches!(stack, TargetStack::Cpp | TargetStack::Go);
+            assert_eq!(server != serving.child.id(), is_a_program, "{stack}");
+            let (status, rest) = serving.end(signal);
+            assert_eq!(status.code(), Some(0), "{stack} after SIG{signal}: {rest}");
+            let report: Value =
+                serde_json::from_str(&rest).unwrap_or_else(|error| panic!("{rest:?}: {error}"));
+            let expected = json!({
+                "calls": 0, "by_status": {}, "malformed_traceparent": 0, "records_dropped": 0, "cut_off": false,
+            });
+            assert_eq!(report, expected, "{stack}: to ask for the usage is no call");
+            wait_until_gone(server);
+        }
+    }
+}
+
+#[test]
+fn a_target_that_is_killed_leaves_no_process_behind() {
+    for stack in stacks() {
+        let serving = Serving::start(stack, &[]);
+        let server = serving.server(stack);
+        let (status, _) = serving.end("KILL");
+        assert_eq!(status.code(), None);
+        wait_until_gone(server);
+    }
+}
+
+#[test]
+fn a_program_that_dies_is_told() {
+    for stack in stacks().into_iter().filter(|stack| matches!(stack, TargetStack::Cpp | TargetStack::Go)) {
+        let arguments = ["--stack", stack.name(), "--listen", "127.0.0.1:0"];
+        let mut child = target(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("standard output is text");
+        let address = line.trim_end().strip_prefix("listening on ").expect("an address");
+        let server =
+            usage::ask(Protocol::Grpc, address, PATIENCE).expect("it answers").expect("one of ours").pid;
+        let killed = Command::new("kill").args(["-s", "KILL", &server.to_string()]).status();
+        assert!(killed.expect("kill is there").success());
+        let mut errors = String::new();
+        child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("text");
+        assert_eq!(child.wait().expect("it can be waited for").code(), Some(1));
+        assert!(errors.contains("ended by itself (signal: 9"), "{stack}: {errors}");
+    }
+}
+
+#[test]
+fn the_words_of_every_stack_are_the_same() {
+    for stack in stacks() {
+        let serving = Serving::start(stack, &[]);
+        assert_eq!(serving.first_line, format!("listening on {}\n", serving.address));
+        serving.server(stack);
+        let (status, rest) = serving.end("INT");
+        assert_eq!((status.code(), rest.as_str()), (Some(0), "served 0 calls\n"), "{stack}");
+    }
+}
+
+#[test]
+fn nodelay_of_accepted_sockets_is_as_told() {
+    for stack in stacks() {
+        for (nodelay, expected) in [("on", true), ("off", false)] {
+            if (stack, nodelay) == (TargetStack::Cpp, "off") {
+                continue;
+            }
+            let serving = Serving::start(stack, &["--nodelay", nodelay]);
+            let caller = TcpStream::connect(serving.address).expect("it listens");
+            let caller_end = caller.local_addr().expect("it is connected");
+            let server = serving.server(stack);
+            let begun = Instant::now();
+            // Accepted before the question just answered, but not always set by then.
+            loop {
+                let sockets = sockets::look(server, &[caller_end]).expect("it runs");
+                match sockets.first().map(|socket| socket.nodelay) {
+                    Some(Some(found)) if found == expected => break,
+                    Some(None) => {
+                        println!("not run: the kernel does not lend descriptors here");
+                        break;
+                    }
+                    other => assert!(begun.elapsed() < PATIENCE, "{stack} {nodelay}: {other:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_address_in_use_is_told_by_every_stack() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    for stack in stacks() {
+        let output =
+            target(&["--stack", stack.name(), "--listen", &address]).output().expect("the binary starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{stack}: {errors}");
+        let last = errors.lines().last().unwrap_or_default();
+        assert!(last.starts_with(&format!("spangap: cannot listen on {address}: ")), "{stack}: {errors}");
+    }
+}
+
+#[test]
+fn a_missing_program_is_told_with_what_to_do() {
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    for (stack, program) in [("cpp", "spangap-cpp"), ("go", "spangap-go")] {
+        let mut command = target(&["--stack", stack]);
+        let output = command.env(FOLDER_VARIABLE, empty.path()).output().expect("the binary starts");
+        assert_eq!(output.status.code(), Some(1));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        for part in [&format!("stack {stack} is not available")[..], program, "make clients"] {
+            assert!(errors.contains(part), "{errors}");
+        }
+    }
+}
+
+/// A folder with a program of the given name that is a shell script.
+fn script(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("it can be written");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("it can be made a program");
+    (folder, path)
+}
+
+#[test]
+fn a_program_that_breaks_the_contract_is_told() {
+    let listening = r#"echo '{"event":"listening","address":"127.0.0.1:1","library":"none"}'"#;
+    for (text, expected) in [
+        ("exit 7", "ended by itself (exit status: 7)"),
+        (r#"echo '{"event":"failed","error":"no luck"}'; exit 1"#, "spangap: no luck"),
+        (&format!("echo hello; {listening}; exit 0"), r#"spangap-go says "hello", not understood"#),
+        (&format!("{listening}; exit 3"), "ended by itself (exit status: 3)"),
+    ] {
+        let (folder, _) = script("spangap-go", text);
+        let mut command = target(&["--stack", "go"]);
+        let output = command.env(FOLDER_VARIABLE, folder.path()).output().expect("the binary starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}: {errors}");
+        assert!(errors.contains(expected), "{text}: {errors}");
+    }
+}
+
+#[test]
+fn what_a_stack_cannot_do_is_wrong_usage() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["--stack", "raw", "--max-streams", "5"], "the raw protocol has no streams"),
+        (&["--stack", "raw", "--threads", "2"], "a thread of its own"),
+        (&["--stack", "cpp", "--nodelay", "off"], "sets it on every connection"),
+        (&["--stack", "java"], "expected rust, raw, cpp, go"),
+        (&["--nodelay", "maybe"], "expected on, off, stack"),
+        (&["--think", "2m"], "expected at most 1m"),
+        (&["--service-name", "alone"], "--otlp"),
+    ];
+    for (arguments, expected) in cases {
+        let output = target(arguments).output().expect("the binary starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(expected), "{arguments:?}: {errors}");
+    }
+}
