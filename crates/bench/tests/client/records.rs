@@ -71,6 +71,6 @@ fn a_record_file_that_cannot_be_written_is_told_before_the_run() {
     let server = Server::start();
     let mut settings = settings(server.address);
     (settings.records, settings.record_file) = (Records::All, "/nowhere/records".into());
-    let error = Client::go(&settings).rest().failed.expect("no run");
+    let error = Client::start(&settings).rest().failed.expect("no run");
     assert!(error.contains("/nowhere/records: No such file"), "{error}");
 }
