@@ -27,6 +27,15 @@ pub struct Beside<'a> {
 /// The warnings of one run.
 pub fn of(run: &Run, tally: &Tally, beside: &Beside) -> Vec<String> {
     let mut warnings = Vec::new();
+    let asked = &run.asked;
+    let header_alone = asked.request_bytes == 0
+        && !asked.trace
+        && asked.response_bytes.is_none()
+        && asked.think_ns.is_none();
+    if asked.split_writes && header_alone {
+        warnings
+            .push("a request is its header alone, so its write is not split: give --request-bytes".into());
+    }
     calls(run, tally, &mut warnings);
     timing(run, &mut warnings);
     connections(run, beside, &mut warnings);

@@ -39,7 +39,7 @@ Examples:
   spangap tank 127.0.0.1:50051
   spangap tank 127.0.0.1:50051 --rate 1000 --duration 30s --json
   spangap tank server:50051 --stack cpp-async --inflight 1..64 --channels per-worker,distinct --html sweep.html
-  spangap tank server:50051 --stack raw --rate 1..40000..1 --nodelay off,on --split-writes
+  spangap tank server:50051 --stack raw --rate 1..40000..1 --nodelay off,on --split-writes --request-bytes 64
   spangap tank server:50051 --slow 20ms --slow-log slow.jsonl --otlp http://127.0.0.1:4317")]
 pub struct TankArgs {
     /// The targets

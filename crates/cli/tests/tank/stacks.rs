@@ -69,3 +69,15 @@ fn raw_has_its_own_target() {
     assert!(run["ok"].as_u64() > Some(0) && run["streams"].is_null(), "{run}");
     assert!(run["cpu_target_s"].as_f64().is_some(), "{run}");
 }
+
+#[test]
+fn a_write_is_split_when_there_is_something_to_split() {
+    let (_target, address) = target(&["--stack", "raw"]);
+    for (bytes, alone) in [("0", true), ("64", false)] {
+        let arguments = ["--stack", "raw", "--split-writes", "--request-bytes", bytes, "--inflight", "1"];
+        let report = crate::reported(&address, &[&arguments, &SHORT[..]].concat());
+        let run = the_run(&report);
+        assert_eq!(says(&run["warnings"], "header alone"), alone, "{run}");
+        assert_eq!(run["split_writes"], true);
+    }
+}
