@@ -41,7 +41,7 @@ func runClient(s *clientSettings, life *life, messages *messages) int {
 	var recorder *recorder
 	var err error
 	if s.records != recordNone {
-		recorder, err = openRecorder(s.recordFile, life.over)
+		recorder, err = openRecorder(s.recordFile)
 	}
 	var channels []*channel
 	if err == nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,29 +56,44 @@ type recorder struct {
 	dropped [phases]atomic.Uint64 // taken from the queue and not written
 }
 
-// openRecorder opens the file, which may be a FIFO, and starts to write. It gives up when gone is closed: a FIFO
-// that nobody reads lets its opener wait.
-func openRecorder(path string, gone <-chan struct{}) (*recorder, error) {
-	type opened struct {
-		file *os.File
-		err  error
-	}
-	result := make(chan opened, 1)
-	go func() {
-		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-		result <- opened{file, err}
-	}()
-	select {
-	case <-gone:
-		return nil, errors.New("nobody waits for the records any more")
-	case o := <-result:
-		if o.err != nil {
-			return nil, fmt.Errorf("cannot write records: %w", o.err)
-		}
-		r := &recorder{queue: make(chan [recordBytes]byte, recordsQueue), done: make(chan struct{})}
-		go r.write(o.file)
+// openRecorder opens the file and starts to write. A FIFO is opened by the writer: that waits for a reader, and
+// nobody else is to wait.
+func openRecorder(path string) (*recorder, error) {
+	r := &recorder{queue: make(chan [recordBytes]byte, recordsQueue), done: make(chan struct{})}
+	if about, err := os.Stat(path); err == nil && about.Mode()&os.ModeNamedPipe != 0 {
+		go func() {
+			file, err := create(path)
+			if err != nil {
+				complain(err)
+				r.lose()
+				return
+			}
+			r.write(file)
+		}()
 		return r, nil
 	}
+	file, err := create(path)
+	if err != nil {
+		return nil, err
+	}
+	go r.write(file)
+	return r, nil
+}
+
+func create(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write records: %w", err)
+	}
+	return file, nil
+}
+
+// lose counts what comes as dropped, until nothing more does.
+func (r *recorder) lose() {
+	for bytes := range r.queue {
+		r.dropped[bytes[57]&flagMeasured].Add(1)
+	}
+	close(r.done)
 }
 
 // keep puts a record into the queue; false when that is full.
@@ -100,6 +114,10 @@ func (r *recorder) finish(limit <-chan struct{}) {
 	select {
 	case <-r.done:
 	case <-limit:
+		// What the writer has not taken will not be written.
+		for bytes := range r.queue {
+			r.dropped[bytes[57]&flagMeasured].Add(1)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func TestRecordLayout(t *testing.T) {
 func TestRecordsReachTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")
 	never := make(chan struct{})
-	r, err := openRecorder(path, never)
+	r, err := openRecorder(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestRecordsReachTheFile(t *testing.T) {
 
 func TestRecordsThatCannotBeWrittenAreCounted(t *testing.T) {
 	never := make(chan struct{})
-	r, err := openRecorder("/dev/full", never)
+	r, err := openRecorder("/dev/full")
 	if err != nil {
 		t.Skipf("not run: %v", err)
 	}

@@ -60,7 +60,7 @@ func runTarget(s *targetSettings, life *life, messages *messages) int {
 	}()
 	t := &target{settings: s, zeros: make([]byte, s.responseBytes), thinker: thinker}
 	if s.records == recordAll {
-		if t.recorder, err = openRecorder(s.recordFile, life.over); err != nil {
+		if t.recorder, err = openRecorder(s.recordFile); err != nil {
 			messages.failed(err.Error())
 			return exitFailed
 		}
