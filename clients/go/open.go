@@ -14,7 +14,7 @@ type openLoop struct {
 	begun   begun
 	limit   *callLimit
 	alarm   *alarm
-	stopped atomic.Bool
+	stopped atomic.Int64 // after the start, in ns; 0: not yet
 
 	lock    sync.Mutex
 	free    []*openWorker // the last to be free is the next to call: its memory is warm
@@ -40,7 +40,7 @@ func newOpenLoop(l *load, tallies []*tally, limit *callLimit) (*openLoop, error)
 }
 
 func (o *openLoop) stop() {
-	o.stopped.Store(true)
+	o.stopped.Store(int64(time.Since(o.load.times.start)))
 	o.alarm.stop()
 }
 
@@ -71,11 +71,19 @@ func (o *openLoop) keepTime() error {
 			if err := o.alarm.set(left); err != nil {
 				return err
 			}
-			if rang, err := o.alarm.wait(); !rang {
+			rang, err := o.alarm.wait()
+			if err != nil {
 				return err
 			}
+			if !rang {
+				break
+			}
 		}
-		if o.stopped.Load() || (phase == measured && !o.limit.take()) {
+		// A call that was due before the end begins, however late this is.
+		if at := time.Duration(o.stopped.Load()); at > 0 && due >= at {
+			return nil
+		}
+		if phase == measured && !o.limit.take() {
 			return nil
 		}
 		o.begin(dueCall{due, phase})

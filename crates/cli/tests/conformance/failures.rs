@@ -12,7 +12,8 @@ pub fn timeouts(stack: Stack) {
     with_each_target(stack, |target_stack| {
         let target = Target::start(target_stack, &["--think", "1m"]);
         for pace in [Pace::Closed, Pace::Open(Schedule::every(5_000_000).expect("not 0"))] {
-            let timeout = Duration::from_millis(20);
+            // It is the limit for connecting, too, on a machine that may be busy.
+            let timeout = Duration::from_millis(300);
             let run = run(&ClientSettings {
                 pace,
                 in_flight: 8,
@@ -27,13 +28,13 @@ pub fn timeouts(stack: Stack) {
         }
         // A late answer is not the answer of the call that came after it.
         let run = run(&ClientSettings {
-            think_ns: Some(30_000_000),
-            timeout: Duration::from_millis(20),
-            calls: 5,
+            think_ns: Some(400_000_000),
+            timeout: Duration::from_millis(300),
+            calls: 3,
             ..settings(stack, &target.address)
         });
         let measured = run.sums(Phase::Measured);
-        assert_eq!((measured.ok, measured.errors), (0, [("DEADLINE_EXCEEDED".to_owned(), 5)].into()));
+        assert_eq!((measured.ok, measured.errors), (0, [("DEADLINE_EXCEEDED".to_owned(), 3)].into()));
         target.kill();
     });
 }
