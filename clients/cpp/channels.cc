@@ -6,7 +6,6 @@
 
 #include "clock.h"
 #include "json.h"
-#include "sockets.h"
 
 namespace spangap {
 namespace {
@@ -37,12 +36,6 @@ grpc::ChannelArguments arguments_of(ChannelMode mode, unsigned number) {
   return arguments;
 }
 
-grpc_completion_queue* queue_without_polling() {
-  const grpc_completion_queue_attributes attributes = {GRPC_CQ_CURRENT_VERSION, GRPC_CQ_NEXT, GRPC_CQ_NON_POLLING,
-                                                       nullptr};
-  return grpc_completion_queue_create(grpc_completion_queue_factory_lookup(&attributes), &attributes, nullptr);
-}
-
 std::string milliseconds_text(int64_t ns) {
   char text[32];
   snprintf(text, sizeof text, "%gms", static_cast<double>(ns) / MILLISECOND_NS);
@@ -51,7 +44,7 @@ std::string milliseconds_text(int64_t ns) {
 
 }  // namespace
 
-Channels::Channels(const ClientSettings& settings) : settings_(settings), state_changes_(queue_without_polling()) {
+Channels::Channels(const ClientSettings& settings) : settings_(settings) {
   const unsigned count = channels_needed(settings);
   for (unsigned number = 0; number < count; ++number) {
     Channel& channel = channels_.emplace_back();
@@ -60,16 +53,6 @@ Channels::Channels(const ClientSettings& settings) : settings_(settings), state_
                                                 arguments_of(settings.channel_mode, number));
     channel.stub = pb::Ping::NewStub(channel.channel);
   }
-}
-
-Channels::~Channels() {
-  // A channel that is no more has left READY, which ends its watch.
-  for (Channel& channel : channels_) {
-    channel.stub.reset();
-    channel.channel.reset();
-  }
-  state_changes_.Shutdown();
-  if (watcher_.joinable()) watcher_.join();
 }
 
 std::optional<std::string> Channels::connect(const std::function<bool()>& give_up) {
@@ -89,7 +72,6 @@ std::optional<std::string> Channels::connect(const std::function<bool()>& give_u
     find_connection(channel);
     if (give_up()) return std::nullopt;
   }
-  if (settings_.records != RecordKind::none) watch();
   return std::nullopt;
 }
 
@@ -111,25 +93,13 @@ void Channels::find_connection(Channel& channel) {
     found = socket;
   }
   // Without a new connection it shares one of those before: which one is known only when there is just one.
-  if (appeared == 0 && seen_sockets_.size() == 1 && connections_ == 1) channel.connection = 0;
-  if (appeared != 1 || connections_ == NO_CONNECTION) return;
+  if (appeared == 0 && seen_sockets_.size() == 1 && connections_.size() == 1) channel.connection = 0;
+  if (appeared != 1 || connections_.size() == NO_CONNECTION) return;
   JsonObject message;
-  message.text("event", "connection").number("id", connections_).number("channel", channel.number);
+  message.text("event", "connection").number("id", connections_.size()).number("channel", channel.number);
   send_message(message.text("local", found.local).text("peer", found.peer));
-  channel.connection = connections_++;
-}
-
-void Channels::watch() {
-  for (Channel& channel : channels_) {
-    channel.channel->NotifyOnStateChange(GRPC_CHANNEL_READY, gpr_inf_future(GPR_CLOCK_MONOTONIC), &state_changes_,
-                                         &channel);
-  }
-  watcher_ = std::thread([this] {
-    void* channel;
-    bool changed;
-    // What it connects to next is not looked for.
-    while (state_changes_.Next(&channel, &changed)) static_cast<Channel*>(channel)->connection = NO_CONNECTION;
-  });
+  channel.connection = connections_.size();
+  connections_.push_back(found);
 }
 
 }  // namespace spangap

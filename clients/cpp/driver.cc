@@ -22,7 +22,7 @@ grpc::ClientContext* Worker::renew_context() {
 }
 
 void Worker::prepare_call() {
-  call.connection = channel.connection.load(std::memory_order_relaxed);
+  call.connection = channel.connection;
   if (!run.settings.trace) return;
   call.trace = ids.root();
   if (own_request) {
@@ -92,7 +92,6 @@ void Driver::cancel_soon(Worker& worker) {
 
 bool Driver::account_end(Worker& worker, const grpc::Status& status) {
   worker.under_way.store(false, std::memory_order_relaxed);
-  worker.keep_connection();
   const int64_t took_ns = run_.end(worker.call, status.error_code(), status.error_message());
   return !status.ok() && took_ns < PAUSE_NS;
 }

@@ -26,10 +26,6 @@ struct alignas(64) Worker {
   grpc::ClientContext* renew_context();
   // Sets what differs from call to call: the trace context, in the message or the header.
   void prepare_call();
-  // The connection of the call, if its channel has kept it to the end.
-  void keep_connection() {
-    if (call.connection != channel.connection.load(std::memory_order_relaxed)) call.connection = NO_CONNECTION;
-  }
 
   // When the call has to end. A deadline of C-core's would do for unary calls only, is 1 ms coarse, and costs a
   // timer and a header in each call; so all calls are watched here, and cancelled when they have expired.

@@ -93,9 +93,24 @@ void Records::run() {
       sleep_until(monotonic_ns() + LOOK_EVERY_NS);
       continue;
     }
+    if (is_open_) keep_known_connections(batch.data(), count);
     if (!write_batch(batch.data(), count)) {
       for (size_t at = 0; at < count; ++at) ++lost_[batch[at].flags & Record::MEASURED];
     }
+  }
+}
+
+void Records::keep_known_connections(Record* records, size_t count) {
+  // Most neighbours have the same.
+  uint16_t last = NO_CONNECTION;
+  bool last_is_open = true;
+  for (Record* record = records; record < records + count; ++record) {
+    if (record->connection == NO_CONNECTION) continue;
+    if (record->connection != last) {
+      last = record->connection;
+      last_is_open = is_open_(last);
+    }
+    if (!last_is_open) record->connection = NO_CONNECTION;
   }
 }
 

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tally.h"
 
@@ -62,6 +64,10 @@ class Records {
   explicit Records(const std::string& file);
   ~Records();
 
+  // Records keep the id of a connection only when it is open still as they are written: then their call had it to its
+  // end. To be called before the first record.
+  void check_connections(std::function<bool(uint16_t)> is_open) { is_open_ = std::move(is_open); }
+
   // Never waits. False when the queue is full: the caller counts the record as dropped.
   bool push(const Record& record) { return queue_.push(record); }
 
@@ -77,10 +83,12 @@ class Records {
 
   bool open_file();
   void run();
+  void keep_known_connections(Record* records, size_t count);
   bool write_batch(const Record* records, size_t count);
   bool time_is_up() const;
 
   std::string file_;
+  std::function<bool(uint16_t)> is_open_;
   int descriptor_ = -1;
   bool broken_ = false;
   RecordQueue queue_;

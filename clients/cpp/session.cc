@@ -213,6 +213,7 @@ int run_client(const ClientSettings& settings) {
     return 1;
   }
   if (life_line.has_ended()) return say_end("stopped");
+  if (run.records) run.records->check_connections([&](uint16_t connection) { return channels.is_open(connection); });
   const auto driver = make_driver(run, channels);
   JsonObject message;
   message.text("event", "ready").text("stack", settings.stack_name);

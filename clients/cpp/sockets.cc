@@ -47,7 +47,7 @@ std::optional<OwnSocket> tcp_socket(int descriptor) {
   if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) return std::nullopt;
   auto local_text = address_text(local), peer_text = address_text(peer);
   if (!local_text || !peer_text) return std::nullopt;
-  return OwnSocket{file.st_ino, *local_text, *peer_text};
+  return OwnSocket{descriptor, file.st_ino, *local_text, *peer_text};
 }
 
 }  // namespace
@@ -61,6 +61,11 @@ std::vector<OwnSocket> own_tcp_sockets() {
     if (auto socket = tcp_socket(atoi(entry->d_name))) sockets.push_back(*socket);
   }
   return sockets;
+}
+
+bool is_open(const OwnSocket& socket) {
+  struct stat file;
+  return fstat(socket.descriptor, &file) == 0 && file.st_ino == socket.inode;
 }
 
 }  // namespace spangap

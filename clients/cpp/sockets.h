@@ -9,6 +9,7 @@
 namespace spangap {
 
 struct OwnSocket {
+  int descriptor;
   // Tells sockets apart, also when one takes the descriptor of another that was closed.
   ino_t inode;
   std::string local;
@@ -17,5 +18,8 @@ struct OwnSocket {
 
 // All connected TCP sockets.
 std::vector<OwnSocket> own_tcp_sockets();
+
+// Whether it is the same socket still.
+bool is_open(const OwnSocket& socket);
 
 }  // namespace spangap
