@@ -192,3 +192,22 @@ fn what_tank_really_writes() {
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     assert_eq!(read(inside), read(&text));
 }
+
+#[test]
+fn results_are_shown_again_as_table_page_and_json() {
+    let folder = Folder::new();
+    let turns = in_turn(2.0);
+    let text: String = turns.iter().map(|(a, _)| report(std::slice::from_ref(a))).collect();
+    let (file, page) = (folder.file("runs.json", &text), folder.file("runs.html", ""));
+    let show = |options: &[&std::ffi::OsStr]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+        command.args(["bench", "show"]).arg(&file).args(options).output().expect("the binary starts")
+    };
+    let shown = show(&["--html".as_ref(), page.as_os_str()]);
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("ok/s"));
+    assert!(std::fs::read_to_string(&page).expect("the page is written").starts_with("<!doctype html>"));
+    let shown = show(&["--json".as_ref()]);
+    let all: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("one JSON document");
+    assert_eq!(all["runs"].as_array().map(Vec::len), Some(turns.len()));
+}

@@ -1,6 +1,6 @@
 //! `spangap bench`: what to make of the tank's results.
 
-use crate::Outcome;
+use crate::{Outcome, report_page};
 use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
@@ -21,6 +21,25 @@ pub struct BenchArgs {
 #[derive(Subcommand, Debug)]
 enum BenchVerb {
     Compare(CompareArgs),
+    Show(ShowArgs),
+}
+
+/// Show results that `spangap tank --json` printed as a table, or as a page
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  spangap bench show runs.json
+  spangap bench show runs.json --html runs.html")]
+struct ShowArgs {
+    /// What `spangap tank --json` printed, once or several times
+    #[arg(value_name = "FILE", required = true)]
+    file: PathBuf,
+    /// Write a page that opens offline, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print all documents of the file as one
+    #[arg(long)]
+    json: bool,
 }
 
 /// Tell whether B differs from A, by how much, and how sure that is
@@ -71,7 +90,27 @@ enum FailOn {
 
 /// Runs `spangap bench`.
 pub fn run(args: BenchArgs) -> anyhow::Result<Outcome> {
-    let BenchVerb::Compare(args) = args.verb;
+    match args.verb {
+        BenchVerb::Compare(args) => run_compare(args),
+        BenchVerb::Show(args) => run_show(args),
+    }
+}
+
+fn run_show(args: ShowArgs) -> anyhow::Result<Outcome> {
+    let report = read(&args.file)?;
+    if let Some(path) = &args.html {
+        report_page::write(path, &report)?;
+    }
+    let text = if args.json { serde_json::to_string(&report)? } else { report.to_string() };
+    match writeln!(io::stdout().lock(), "{}", text.trim_end()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other.context("cannot write to standard output")?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn run_compare(args: CompareArgs) -> anyhow::Result<Outcome> {
     let reports = args.files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let field = args.by.map(|name| Field::ALL.into_iter().find(|field| field.name() == name));
     let pairs = match (reports.as_slice(), field.flatten()) {
@@ -127,7 +166,11 @@ fn read(file: &Path) -> anyhow::Result<TankReport> {
         let report: TankReport = report
             .map_err(|error| anyhow!("{} is no result of spangap tank --json: {error}", file.display()))?;
         match &mut all {
-            Some(all) => all.runs.extend(report.runs),
+            Some(all) => {
+                all.runs.extend(report.runs);
+                all.not_run.extend(report.not_run);
+                all.warnings.extend(report.warnings);
+            }
             None => all = Some(report),
         }
     }
