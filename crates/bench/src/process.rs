@@ -21,6 +21,14 @@ impl Used {
         let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
         Used { cpu_ns: cpu.num_nanoseconds() as u64, context_switches: switches as u64 }
     }
+
+    /// The kernel's two readings may contradict each other by a tick: never less than nothing.
+    pub fn since(self, before: Used) -> Used {
+        Used {
+            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+            context_switches: self.context_switches.saturating_sub(before.context_switches),
+        }
+    }
 }
 
 #[cfg(test)]

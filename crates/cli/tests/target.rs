@@ -1,5 +1,13 @@
 //! `spangap target` as a process, with every stack that is there.
 
+#[path = "meter/client.rs"]
+#[allow(dead_code)] // the meter's tests need more of it
+mod client;
+#[path = "meter/process.rs"]
+#[allow(dead_code)] // the meter's tests need more of it
+mod process;
+
+use process::{Meter, PATIENCE, Program};
 use serde_json::{Value, json};
 use spangap_bench::contract::TargetStack;
 use spangap_bench::programs::FOLDER_VARIABLE;
@@ -9,9 +17,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::time::Instant;
 
 fn target(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
@@ -198,6 +204,33 @@ fn nodelay_of_accepted_sockets_is_as_told() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn every_call_of_every_stack_has_its_server_span() {
+    for stack in stacks() {
+        let meter = Meter::start(&[]);
+        let url = format!("http://{}", meter.otlp_grpc);
+        let serving = Serving::start(stack, &["--json", "--otlp", &url]);
+        let caller = if stack == TargetStack::Raw { "raw" } else { "rust" };
+        let address = serving.address.to_string();
+        let arguments = ["tank", &address, "--stack", caller, "--call", "unary,stream", "--inflight", "3"];
+        let times = ["--duration", "200ms", "--warmup", "0ms", "--json", "--otlp", &url];
+        let tank = Program::start(&[&arguments[..], &times].concat()).wait();
+        let report: Value = serde_json::from_str(&tank.out.concat()).unwrap_or_else(|_| panic!("{tank:?}"));
+        let made = report["spans"]["exported"].as_u64().expect("a number");
+        assert!(made > 0, "{stack}: {report}");
+
+        let (status, rest) = serving.end("INT");
+        assert_eq!(status.code(), Some(0), "{stack}: {rest}");
+        let served: Value = serde_json::from_str(&rest).expect("a JSON line");
+        assert_eq!((&served["calls"], &served["spans"]["exported"]), (&json!(made), &json!(made)), "{stack}");
+        assert_eq!(served["by_status"], json!({"OK": made}), "{stack}");
+        let row = meter.pair("tank", "target", made);
+        assert_eq!(row.calls + row.negative, made, "{stack}");
+        let spans = meter.coverage().spans;
+        assert_eq!((spans.received, spans.joined), (2 * made, 2 * made), "{stack}: {spans:?}");
     }
 }
 

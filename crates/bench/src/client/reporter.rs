@@ -4,6 +4,7 @@ use super::session::Session;
 use super::tally::Counts;
 use crate::clock;
 use crate::contract::{ClientMessage, Histogram, Interval, Phase};
+use crate::process::Used;
 use std::sync::{Arc, PoisonError};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -15,14 +16,14 @@ pub(super) struct Reporter {
     spare: [Counts; 2],
     /// What they had, of the warm-up and of the measured phase.
     sums: [Counts; 2],
-    usage: Usage,
+    usage: Used,
     records_dropped: [u64; 2],
 }
 
 impl Reporter {
     pub fn new(session: Arc<Session>) -> Self {
         let (spare, sums) = Default::default();
-        Reporter { session, spare, sums, usage: Usage::so_far(), records_dropped: [0; 2] }
+        Reporter { session, spare, sums, usage: Used::so_far(), records_dropped: [0; 2] }
     }
 
     /// Until all calls have ended.
@@ -71,7 +72,7 @@ impl Reporter {
 
     /// Tells of the phase in which `duration_ns` have passed, and of the other one if calls of it have ended.
     fn report(&mut self, phase: Phase, duration_ns: u64) {
-        let usage = Usage::so_far();
+        let usage = Used::so_far();
         let used = usage.since(self.usage);
         self.usage = usage;
         let at_unix_ns = clock::unix_ns();
@@ -121,32 +122,5 @@ impl Reporter {
         }
         // After all ends: a call may end on another tally than it was sent on, and none ends that was not sent.
         tallies.iter().map(|tally| tally.sent()).sum::<u64>() - ended
-    }
-}
-
-/// What the process has used, all threads, ended ones too.
-#[derive(Clone, Copy, Default)]
-struct Usage {
-    cpu_ns: u64,
-    context_switches: u64,
-}
-
-impl Usage {
-    fn so_far() -> Self {
-        use nix::sys::resource::{UsageWho, getrusage};
-        use nix::sys::time::TimeValLike;
-        // Fails only for an unknown `who`.
-        let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Usage::default() };
-        let cpu = usage.user_time() + usage.system_time();
-        let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
-        Usage { cpu_ns: cpu.num_nanoseconds() as u64, context_switches: switches as u64 }
-    }
-
-    /// The kernel's two readings may contradict each other by a tick: never less than nothing.
-    fn since(self, before: Usage) -> Usage {
-        Usage {
-            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
-            context_switches: self.context_switches.saturating_sub(before.context_switches),
-        }
     }
 }

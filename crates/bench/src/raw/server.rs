@@ -8,8 +8,8 @@ use crate::contract::message::Connection;
 use crate::contract::record::NO_CONNECTION;
 use crate::contract::{CallRecord, Nodelay};
 use crate::ping::{MAX_PAYLOAD_BYTES, MAX_THINK_NS, UsageResponse};
+use crate::process::Used;
 use crate::trace::Ids;
-use nix::sys::resource::{UsageWho, getrusage};
 use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use spangap_model::CallStatus;
@@ -238,18 +238,13 @@ impl Counts {
     }
 
     fn usage(&self) -> UsageResponse {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
-        let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64;
-        let cpu = |usage: &nix::sys::resource::Usage| micros(usage.user_time()) + micros(usage.system_time());
-        let switches = |usage: &nix::sys::resource::Usage| {
-            (usage.voluntary_context_switches() + usage.involuntary_context_switches()) as u64
-        };
+        let used = Used::so_far();
         let in_progress = self.in_progress.load(Relaxed);
         UsageResponse {
             stack: "raw".into(),
             library: super::LIBRARY.into(),
-            cpu_ns: usage.as_ref().map_or(0, |usage| cpu(usage) * 1_000),
-            context_switches: usage.as_ref().map_or(0, switches),
+            cpu_ns: used.cpu_ns,
+            context_switches: used.context_switches,
             calls: self.by_code.iter().map(|count| count.load(Relaxed)).sum(),
             peak_in_progress: self.peak_in_progress.swap(in_progress, Relaxed).max(in_progress),
             max_streams: 0,

@@ -329,4 +329,32 @@ mod tests {
         child.wait().unwrap();
         assert!(matches!(look(child.id(), &[peer]), Err(SocketsError::Read { .. })));
     }
+
+    #[test]
+    fn a_process_in_another_network_namespace_is_seen() {
+        let script = "import socket, sys; l = socket.create_server(('127.0.0.1', 0)); \
+                      c = socket.create_connection(l.getsockname()); \
+                      print(l.getsockname()[1], c.fileno(), flush=True); sys.stdin.read()";
+        let inside = format!("ip link set lo up && exec python3 -c \"{script}\"");
+        let child = Command::new("unshare")
+            .args(["--net", "sh", "-c", &inside])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(mut child) = child else { return println!("not run: no unshare here") };
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut words = line.split_whitespace();
+        if let (Some(port), Some(fd)) = (words.next(), words.next()) {
+            let peer = format!("127.0.0.1:{port}").parse().unwrap();
+            let sockets = look(child.id(), &[peer]).unwrap();
+            let fds: Vec<_> = sockets.iter().map(|socket| (socket.fd, socket.nodelay)).collect();
+            assert_eq!(fds, [(fd.parse().unwrap(), Some(false))]);
+        } else {
+            println!("not run: this user may not make a network namespace, or there is no ip or python3");
+        }
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
 }

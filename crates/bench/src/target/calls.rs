@@ -63,6 +63,11 @@ impl Calls {
         self.by_code.iter().map(|count| count.load(Relaxed)).sum()
     }
 
+    /// Calls that have not ended.
+    pub fn in_progress(&self) -> u64 {
+        self.in_progress.load(Relaxed)
+    }
+
     /// Calls whose trace context could not be read.
     pub fn malformed_traceparent(&self) -> u64 {
         self.malformed_traceparent.load(Relaxed)

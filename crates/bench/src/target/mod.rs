@@ -95,7 +95,7 @@ pub struct Listening {
 /// What the target did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetReport {
-    /// Pings, single or in streams.
+    /// Pings, single or in streams, those that were cut off included.
     pub calls: u64,
     /// The same by gRPC status name.
     pub by_status: BTreeMap<String, u64>,

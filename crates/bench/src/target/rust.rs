@@ -8,9 +8,11 @@ use crate::contract::Nodelay;
 use crate::otlp::SpanSink;
 use crate::ping;
 use crate::ping::ping_server::PingServer;
+use crate::status::status_name;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tonic::Code;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
@@ -67,16 +69,21 @@ impl RustTarget {
                 Err(_) => std::future::pending().await,
             }
         };
-        let cut_off = tokio::select! {
-            served = server => served.map(|()| false).map_err(|source| TargetError::Serve { address, source })?,
-            () = patience_over => true,
+        tokio::select! {
+            served = server => served.map_err(|source| TargetError::Serve { address, source })?,
+            () = patience_over => {}
         };
-        let by_status = calls.by_status();
+        let cut_off = calls.in_progress();
+        let mut by_status = calls.by_status();
+        if cut_off > 0 {
+            // Nobody hears of them any more; they end with the process.
+            *by_status.entry(status_name(Code::Cancelled).to_owned()).or_default() += cut_off;
+        }
         Ok(TargetReport {
             calls: by_status.values().sum(),
             by_status,
             malformed_traceparent: calls.malformed_traceparent(),
-            cut_off,
+            cut_off: cut_off > 0,
             ..TargetReport::default()
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::{MILLISECOND, Serving, counts, settings};
 use spangap_bench::ping::{MAX_PAYLOAD_BYTES, MAX_THINK_NS, PingRequest, UsageRequest};
-use spangap_bench::target::TargetSettings;
+use spangap_bench::target::{TargetReport, TargetSettings};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -64,7 +64,8 @@ async fn the_end_waits_two_seconds_for_calls_under_way_and_cuts_off_the_rest() {
         while asking.usage(UsageRequest {}).await.unwrap().into_inner().peak_in_progress == 0 {}
         drop(asking);
         let report = serving.stop().await;
-        assert_eq!(report.cut_off, cut_off);
+        let status = if cut_off { "CANCELLED" } else { "OK" };
+        assert_eq!((report.cut_off, report.by_status), (cut_off, counts([(status, 1)])));
         if cut_off {
             // Its connection lives as long as the process, which is the test's own here.
             call.abort();
@@ -72,6 +73,15 @@ async fn the_end_waits_two_seconds_for_calls_under_way_and_cuts_off_the_rest() {
             call.await.unwrap().unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_open_at_the_end_and_has_no_ping_is_no_call_cut_off() {
+    let serving = Serving::start(settings()).await;
+    let pongs = serving.client().await.ping_stream(tokio_stream::pending()).await.unwrap();
+    let report = serving.stop().await;
+    assert_eq!(report, TargetReport::default());
+    drop(pongs);
 }
 
 #[tokio::test]
