@@ -91,5 +91,6 @@ pub const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"
 /// Files written by other programs or by lawyers, whose text is not checked.
 pub const FOREIGN_TEXT: &[&str] = &["Cargo.lock", "package-lock.json", "go.sum", "LICENSE"];
 
-/// Folders that are not looked into.
-pub const SKIPPED_FOLDERS: &[&str] = &[".git", "target", "node_modules", "dist", "corpus", "artifacts"];
+/// Paths that are not looked into: what is built, fetched or git's own.
+pub const SKIPPED_PATHS: &[&str] =
+    &[".git", "target", "web/node_modules", "web/dist", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];

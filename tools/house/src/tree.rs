@@ -60,10 +60,12 @@ impl Tree {
                 let entry = entry.map_err(failed)?;
                 let path = entry.path();
                 let kind = entry.file_type().map_err(failed)?;
+                let relative = path.strip_prefix(root).unwrap_or(&path);
+                if rules::SKIPPED_PATHS.iter().any(|skipped| relative == Path::new(skipped)) {
+                    continue;
+                }
                 if kind.is_dir() {
-                    if !rules::SKIPPED_FOLDERS.iter().any(|skipped| entry.file_name() == *skipped) {
-                        folders.push(path);
-                    }
+                    folders.push(path);
                 } else if kind.is_file() {
                     let bytes =
                         std::fs::read(&path).map_err(|source| TreeError { path: path.clone(), source })?;
@@ -131,4 +133,17 @@ pub fn tree_of(files: &[(&str, &str)]) -> Tree {
         std::fs::write(path, text).expect("a file in it");
     }
     Tree::read(folder.path()).expect("to read it back")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_is_skipped_by_its_place_and_not_by_its_name() {
+        let tree =
+            tree_of(&[("target/a.rs", ""), ("web/dist/b.js", ""), ("crates/bench/src/target/c.rs", "")]);
+        let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["crates/bench/src/target/c.rs"]);
+    }
 }
