@@ -52,18 +52,19 @@ done
 
 # serve PORT FLAGS...: starts a target and waits until it listens.
 serve() {
-  local port=$1 ready
+  local port=$1 line fifo
   shift
-  ready=$(mktemp -u)
-  mkfifo "$ready"
-  ip netns exec "$server" "$spangap" target --listen "$address:$port" "$@" >"$ready" &
+  fifo=$(mktemp -u)
+  mkfifo "$fifo"
+  # Open for both ways: neither end waits for the other, and the target may still print when it ends.
+  exec 3<>"$fifo"
+  rm "$fifo"
+  ip netns exec "$server" "$spangap" target --listen "$address:$port" "$@" >&3 &
   target=$!
-  if ! grep -m 1 -q '^listening on ' "$ready"; then
-    rm -f "$ready"
+  if ! read -r -t 30 line <&3 || [[ $line != "listening on "* ]]; then
     echo "story: the target does not listen" >&2
     exit 1
   fi
-  rm -f "$ready"
 }
 stop_serving() {
   kill "$target"
