@@ -21,6 +21,7 @@ constexpr uint16_t NO_CONNECTION = 65535;
 struct Record {
   static constexpr uint8_t MEASURED = 1;
   static constexpr uint8_t SLOW = 2;
+  static constexpr uint8_t STREAM = 4;
 
   std::array<uint8_t, 16> trace_id{};
   std::array<uint8_t, 8> span_id{};

@@ -127,6 +127,7 @@ void Run::record(const Call& call, int64_t from_send_ns, unsigned status, bool s
   record.lateness_ns = call.sent_ns - call.due_ns;
   record.status = status < STATUS_CODES ? status : 2;
   record.flags = (measured ? Record::MEASURED : 0) | (slow ? Record::SLOW : 0);
+  if (settings.call == CallKind::stream) record.flags |= Record::STREAM;
   record.connection = call.connection;
   if (!records->push(record)) ++tally.records_dropped;
 }

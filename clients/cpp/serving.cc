@@ -41,6 +41,7 @@ void Serving::set_parent(ServedPing& ping, const grpc::ServerContext& context, I
 }
 
 void Serving::set_parent(ServedPing& ping, const pb::PingRequest& request, Ids& ids) {
+  ping.in_stream = true;
   const std::string &trace_id = request.trace_id(), &span_id = request.span_id();
   if (trace_id.empty() && span_id.empty()) return;
   TraceContext context;
@@ -88,6 +89,7 @@ void Serving::answer(const ServedPing& ping, const grpc::Status& status) {
   record.parent_span_id = ping.parent->span_id;
   record.start_unix_ns = ping.received_unix_ns;
   record.status = code;
+  record.flags = ping.in_stream ? Record::STREAM : 0;
   record.duration_ns = monotonic_ns() - ping.received_ns;
   if (!records_->push(record)) records_dropped_.fetch_add(1, std::memory_order_relaxed);
 }

@@ -27,6 +27,7 @@ struct ServedPing {
   // Sampled trace context of the caller, when records are wanted.
   std::optional<TraceContext> parent;
   std::array<uint8_t, 8> span_id;
+  bool in_stream = false;
 };
 
 class Serving {

@@ -88,6 +88,9 @@ func (c *caller) call(o *outcome, sent time.Time) {
 		if o.slow {
 			traced.flags |= flagSlow
 		}
+		if s.stream {
+			traced.flags |= flagStream
+		}
 		traced.connection = unknownConnection
 		// A call during which the connection changed may have gone over either.
 		if c.channel.current.Load() == before {

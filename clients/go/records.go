@@ -21,6 +21,7 @@ const (
 const (
 	flagMeasured = 1 << 0
 	flagSlow     = 1 << 1
+	flagStream   = 1 << 2 // a ping inside a stream
 )
 
 // record is one call as this side saw it.

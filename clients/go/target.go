@@ -271,7 +271,7 @@ func (t *target) traced(header string) *record {
 
 // tracedPing does the same for a ping that has the ids in its message.
 func (t *target) tracedPing(request *ping.PingRequest) *record {
-	traced := &record{spanID: randomSpan()}
+	traced := &record{spanID: randomSpan(), flags: flagStream}
 	complete := len(request.TraceId) == len(traced.traceID) && len(request.SpanId) == len(traced.parentID)
 	copy(traced.traceID[:], request.TraceId)
 	copy(traced.parentID[:], request.SpanId)

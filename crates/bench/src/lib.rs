@@ -33,8 +33,10 @@ pub mod ping {
     pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("ping_descriptor_set");
     /// Full name of the service.
     pub const SERVICE: &str = "spangap.ping.v1.Ping";
-    /// Full name of its only method.
+    /// Full name of the method for a single ping.
     pub const METHOD: &str = "spangap.ping.v1.Ping/Ping";
+    /// Full name of the method for pings inside a stream.
+    pub const STREAM_METHOD: &str = "spangap.ping.v1.Ping/PingStream";
     /// Largest payload, in bytes, that either side accepts.
     pub const MAX_PAYLOAD_BYTES: u64 = 64 << 20;
     /// Largest message: a payload and its framing.

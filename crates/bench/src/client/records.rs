@@ -170,6 +170,7 @@ mod tests {
             status: 0,
             measured: n.is_multiple_of(3),
             slow: false,
+            stream: false,
             connection: 4,
         }
     }

@@ -37,7 +37,7 @@ use super::reporter::Reporter;
 use super::tally::{Ended, Tally};
 use crate::clock;
 use crate::contract::record::{CallRecord, NO_CONNECTION};
-use crate::contract::{ClientMessage, ClientSettings, Phase, Records as Choice, message};
+use crate::contract::{Call, ClientMessage, ClientSettings, Phase, Records as Choice, Stack, message};
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -55,6 +55,7 @@ pub struct Session {
     duration_ns: u64,
     choice: Choice,
     slow_ns: u64,
+    stream: bool,
     pub(super) plan: Plan,
     /// Measured calls admitted, where their number is limited.
     admitted: AtomicU64,
@@ -120,6 +121,7 @@ impl Session {
             duration_ns: settings.duration_ns,
             choice: settings.records,
             slow_ns: settings.slow_ns,
+            stream: settings.call == Call::Stream && settings.stack != Stack::Raw,
             plan: Plan::default(),
             admitted: AtomicU64::new(0),
             give_up_ns: AtomicU64::new(u64::MAX),
@@ -258,6 +260,7 @@ impl Session {
                 status: call.failure.map_or(0, |(code, _)| code as u8),
                 measured,
                 slow,
+                stream: self.stream,
                 connection: sent.connection,
             });
         }

@@ -7,6 +7,7 @@ pub const NO_CONNECTION: u16 = u16::MAX;
 
 const MEASURED: u8 = 1;
 const SLOW: u8 = 2;
+const STREAM: u8 = 4;
 
 /// One call, as the program that made or served it saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct CallRecord {
     pub measured: bool,
     /// Whether it took longer than the slow threshold.
     pub slow: bool,
+    /// Whether it is a ping inside a stream.
+    pub stream: bool,
     /// Id of its connection, or [`NO_CONNECTION`].
     pub connection: u16,
 }
@@ -44,7 +47,8 @@ impl CallRecord {
         bytes[40..48].copy_from_slice(&self.duration_ns.to_le_bytes());
         bytes[48..56].copy_from_slice(&self.lateness_ns.to_le_bytes());
         bytes[56] = self.status;
-        bytes[57] = u8::from(self.measured) * MEASURED + u8::from(self.slow) * SLOW;
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        bytes[57] = flag(self.measured, MEASURED) | flag(self.slow, SLOW) | flag(self.stream, STREAM);
         bytes[58..60].copy_from_slice(&self.connection.to_le_bytes());
         bytes
     }
@@ -64,6 +68,7 @@ impl CallRecord {
             status: bytes[56],
             measured: bytes[57] & MEASURED != 0,
             slow: bytes[57] & SLOW != 0,
+            stream: bytes[57] & STREAM != 0,
             connection: u16::from_le_bytes(part(bytes, 58)),
         }
     }
@@ -77,10 +82,11 @@ mod tests {
     proptest! {
         #[test]
         fn round_trip(ids in any::<([u8; 16], [u8; 8], [u8; 8])>(), times in any::<[u64; 3]>(), status: u8,
-                      measured: bool, slow: bool, connection: u16) {
+                      flags in any::<[bool; 3]>(), connection: u16) {
             let record = CallRecord {
                 trace_id: ids.0, span_id: ids.1, parent_span_id: ids.2, start_unix_ns: times[0], duration_ns: times[1],
-                lateness_ns: times[2], status, measured, slow, connection,
+                lateness_ns: times[2], status, measured: flags[0], slow: flags[1],
+                stream: flags[2], connection,
             };
             prop_assert_eq!(CallRecord::decode(&record.encode()), record);
         }

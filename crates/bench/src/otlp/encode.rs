@@ -52,8 +52,8 @@ pub(super) fn request(resource: &Resource, batch: &[CallSpan]) -> ExportTraceSer
 
 fn to_otlp(call: &CallSpan) -> Span {
     let mut attributes = vec![
-        attribute("rpc.system.name", text("grpc")),
-        attribute("rpc.method", text(crate::ping::METHOD)),
+        attribute("rpc.system.name", text(call.method.system())),
+        attribute("rpc.method", text(call.method.name())),
         attribute("rpc.response.status_code", text(status_name(call.code))),
     ];
     let mut address = |address_key: &str, port_key: &str, address: SocketAddr| {
@@ -80,7 +80,7 @@ fn to_otlp(call: &CallSpan) -> Span {
         span_id: call.context.span_id.to_vec(),
         parent_span_id: if has_parent { call.parent_span_id.to_vec() } else { Vec::new() },
         flags: (if call.context.sampled { FLAG_SAMPLED } else { 0 }) | FLAG_HAS_IS_REMOTE | remote,
-        name: crate::ping::METHOD.into(),
+        name: call.method.name().into(),
         kind: match call.side {
             Side::Client => span::SpanKind::Client,
             Side::Server => span::SpanKind::Server,

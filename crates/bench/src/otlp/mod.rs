@@ -4,6 +4,7 @@
 mod encode;
 
 use crate::contract::CallRecord;
+use crate::ping;
 use crate::status::describe;
 use crate::trace::TraceContext;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
@@ -31,6 +32,7 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 const FLUSH_DEADLINE: Duration = Duration::from_secs(3);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+
 /// Address of an OTLP/gRPC receiver, `http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorUrl(http::Uri);
@@ -85,11 +87,48 @@ pub enum Side {
     Server,
 }
 
+/// What was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// A single ping.
+    Ping,
+    /// A ping inside a stream: the stream itself has no span.
+    PingInStream,
+    /// A ping of the raw protocol.
+    RawPing,
+}
+
+impl Method {
+    /// The method of a gRPC stack's ping.
+    pub fn grpc(in_stream: bool) -> Self {
+        if in_stream { Method::PingInStream } else { Method::Ping }
+    }
+
+    /// `rpc.system.name`. The raw protocol is none that the semantic conventions list, so it has a name of its own.
+    fn system(self) -> &'static str {
+        match self {
+            Method::Ping | Method::PingInStream => "grpc",
+            Method::RawPing => "spangap_raw",
+        }
+    }
+
+    /// `rpc.method`, which is the span's name too.
+    fn name(self) -> &'static str {
+        match self {
+            Method::Ping => ping::METHOD,
+            Method::PingInStream => ping::STREAM_METHOD,
+            Method::RawPing => "ping",
+        }
+    }
+}
+
 /// One side of one call, as the timed code leaves it.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSpan {
     /// Which side.
     pub side: Side,
+    /// What was called.
+    pub method: Method,
     /// Ids of this span.
     pub context: TraceContext,
     /// Span id of the parent, all zero for none.
@@ -108,11 +147,17 @@ pub struct CallSpan {
 
 impl CallSpan {
     /// A call that a program has recorded.
-    pub fn of_record(side: Side, record: &CallRecord, ends: Option<(SocketAddr, SocketAddr)>) -> Self {
+    pub fn of_record(
+        side: Side,
+        method: Method,
+        record: &CallRecord,
+        ends: Option<(SocketAddr, SocketAddr)>,
+    ) -> Self {
         let CallRecord { trace_id, span_id, parent_span_id, start_unix_ns, .. } = *record;
         let (local, peer) = ends.unzip();
         CallSpan {
             side,
+            method,
             context: TraceContext { trace_id, span_id, sampled: true },
             parent_span_id,
             start_unix_ns,

@@ -162,6 +162,7 @@ impl Pipeline {
                 status: code as u8,
                 measured: false,
                 slow: false,
+                stream: false,
                 connection: self.connection,
             };
             Some((Box::new(record), arrival.monotonic_ns))

@@ -137,7 +137,8 @@ pub fn run(
         None => None,
     };
     let exporter = settings.export.clone().map(|export| Exporter::start(export, notice)).transpose()?;
-    let sinks = Sinks { slow_log, spans: exporter.as_ref().map(|exporter| (Side::Client, exporter.sink())) };
+    let spans = exporter.as_ref().map(|exporter| (Side::Client, exporter.sink()));
+    let sinks = Sinks { slow_log, spans, raw: false };
 
     watch.calibrates("timers");
     let noise = match &settings.cpus {

@@ -2,7 +2,7 @@
 
 use crate::contract::message::Connection;
 use crate::contract::record::{CallRecord, NO_CONNECTION, RECORD_BYTES};
-use crate::otlp::{CallSpan, Side, SpanSink};
+use crate::otlp::{CallSpan, Method, Side, SpanSink};
 use crate::slow_log::{SlowCall, SlowLog};
 use crate::status::status_name;
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -55,6 +55,8 @@ pub struct Sinks {
     pub slow_log: Option<Arc<SlowLog>>,
     /// Every call, as a span of this side.
     pub spans: Option<(Side, SpanSink)>,
+    /// Whether the calls are of the raw protocol.
+    pub raw: bool,
 }
 
 /// What came out of the FIFO.
@@ -185,7 +187,8 @@ impl Sinks {
         }
         let ends = connections.ends(record.connection);
         if let Some((side, spans)) = &self.spans {
-            spans.record(CallSpan::of_record(*side, record, ends));
+            let method = if self.raw { Method::RawPing } else { Method::grpc(record.stream) };
+            spans.record(CallSpan::of_record(*side, method, record, ends));
         }
         if let Some(log) = self.slow_log.as_ref().filter(|_| slow) {
             let (local_addr, peer_addr) = ends.unzip();
@@ -222,6 +225,7 @@ mod tests {
             status: 4,
             measured,
             slow,
+            stream: false,
             connection,
         }
     }
@@ -260,7 +264,7 @@ mod tests {
         let connections = Arc::new(Connections::default());
         let (local, peer) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         connections.tell(Connection { id: 3, channel: None, local, peer });
-        let sinks = Sinks { slow_log: Some(log.clone()), spans: None };
+        let sinks = Sinks { slow_log: Some(log.clone()), spans: None, raw: false };
         let reader = Reader::start(sinks, connections).unwrap();
         let mut client = OpenOptions::new().write(true).open(reader.path()).unwrap();
         for record in [record(true, true, 3), record(true, false, 3), record(true, true, NO_CONNECTION)] {

@@ -1,6 +1,6 @@
 //! One run: one client process, from its start to the last record.
 
-use crate::contract::{ClientMessage, Pace, Phase, Records};
+use crate::contract::{ClientMessage, Pace, Phase, Records, Stack};
 use crate::programs::{Heard, Running};
 use crate::report::spectrum::spectrum;
 use crate::report::{Floor, Progress, Run};
@@ -227,7 +227,10 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
     let records = job.settings.records();
     let reader = match records {
         Records::None => None,
-        _ => Some(Reader::start(job.sinks.clone(), connections.clone()).map_err(TankError::Records)?),
+        _ => {
+            let sinks = Sinks { raw: job.planned.asked.stack == Stack::Raw, ..job.sinks.clone() };
+            Some(Reader::start(sinks, connections.clone()).map_err(TankError::Records)?)
+        }
     };
     let record_file = reader.as_ref().map_or(Path::new(""), Reader::path);
     let flags = job.settings.of_client(job.planned, record_file).to_flags();

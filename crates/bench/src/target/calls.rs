@@ -1,7 +1,7 @@
 //! The pings of a target: counted, and with a SERVER span each where spans are sent.
 
 use crate::clock;
-use crate::otlp::{CallSpan, Side, SpanSink};
+use crate::otlp::{CallSpan, Method, Side, SpanSink};
 use crate::trace::{Ids, TRACEPARENT, TraceContext};
 use http::HeaderMap;
 use spangap_model::CallStatus;
@@ -90,16 +90,16 @@ impl Calls {
         })
     }
 
-    /// A call whose trace context is a header begins.
+    /// A single ping begins: its trace context is a header.
     pub fn begin(self: &Arc<Self>, arrival: Option<Arrival>, headers: &HeaderMap, ends: Ends) -> OpenCall {
         let parent = headers.get(TRACEPARENT).and_then(|header| {
             let parent = TraceContext::parse(header.as_bytes());
             parent.inspect_err(|_| self.malformed()).ok()
         });
-        self.open(arrival, parent, ends)
+        self.open(arrival, Method::Ping, parent, ends)
     }
 
-    /// A call whose trace context are two ids begins; empty ones are none.
+    /// A ping inside a stream begins: its trace context are two ids, empty ones none.
     pub fn begin_with_ids(
         self: &Arc<Self>,
         arrival: Option<Arrival>,
@@ -116,7 +116,7 @@ impl Calls {
                 None
             }
         };
-        self.open(arrival, parent, ends)
+        self.open(arrival, Method::PingInStream, parent, ends)
     }
 
     fn malformed(&self) {
@@ -126,6 +126,7 @@ impl Calls {
     fn open(
         self: &Arc<Self>,
         arrival: Option<Arrival>,
+        method: Method,
         parent: Option<TraceContext>,
         ends: Ends,
     ) -> OpenCall {
@@ -135,7 +136,7 @@ impl Calls {
         }
         // A caller that does not record its trace has no use for this half of it.
         let wanted = arrival.filter(|_| parent.is_none_or(|parent| parent.sampled));
-        let span = wanted.map(|arrival| Box::new(OpenSpan::new(arrival, parent, ends)));
+        let span = wanted.map(|arrival| Box::new(OpenSpan::new(arrival, method, parent, ends)));
         OpenCall { calls: self.clone(), code: Code::Cancelled, span }
     }
 }
@@ -148,6 +149,7 @@ pub struct OpenCall {
 }
 
 struct OpenSpan {
+    method: Method,
     context: TraceContext,
     parent_span_id: [u8; 8],
     arrival: Arrival,
@@ -155,13 +157,13 @@ struct OpenSpan {
 }
 
 impl OpenSpan {
-    fn new(arrival: Arrival, parent: Option<TraceContext>, ends: Ends) -> Self {
+    fn new(arrival: Arrival, method: Method, parent: Option<TraceContext>, ends: Ends) -> Self {
         let context = IDS.with_borrow_mut(|ids| match parent {
             Some(parent) => TraceContext { span_id: ids.span_id(), ..parent },
             None => ids.root(),
         });
         let parent_span_id = parent.map_or([0; 8], |parent| parent.span_id);
-        OpenSpan { context, parent_span_id, arrival, ends }
+        OpenSpan { method, context, parent_span_id, arrival, ends }
     }
 }
 
@@ -180,6 +182,7 @@ impl Drop for OpenCall {
             let start_unix_ns = span.arrival.unix_ns;
             spans.record(CallSpan {
                 side: Side::Server,
+                method: span.method,
                 context: span.context,
                 parent_span_id: span.parent_span_id,
                 start_unix_ns,

@@ -102,7 +102,7 @@ impl Guest {
         let connections = Arc::<Connections>::default();
         let records = match spans {
             Some(spans) => {
-                let sinks = Sinks { slow_log: None, spans: Some((Side::Server, spans)) };
+                let sinks = Sinks { spans: Some((Side::Server, spans)), ..Sinks::default() };
                 Some(Reader::start(sinks, connections.clone()).map_err(TargetError::Fifo)?)
             }
             None => None,

@@ -3,7 +3,7 @@
 use super::{Notice, TargetError, TargetReport, TargetSettings};
 use crate::contract::CallRecord;
 use crate::contract::message::Connection;
-use crate::otlp::{CallSpan, Side, SpanSink};
+use crate::otlp::{CallSpan, Method, Side, SpanSink};
 use crate::raw::server::{Observer, RawReport, RawSettings, RawTarget};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Observer for ToSpans {
     fn connected(&self, _: &Connection) {}
     fn served(&self, call: &CallRecord, connection: &Connection) {
         let ends = Some((connection.local, connection.peer));
-        self.0.record(CallSpan::of_record(Side::Server, call, ends));
+        self.0.record(CallSpan::of_record(Side::Server, Method::RawPing, call, ends));
     }
 }
 

@@ -150,4 +150,7 @@ async fn raw_calls_with_a_trace_context_have_spans() {
     let span = &collector.received()[0].span;
     assert_eq!((&span.trace_id[..], &span.parent_span_id[..]), (&trace_id[..], &span_id[..]));
     assert_eq!(text(&span.attributes, "network.peer.port"), Some(local.port().to_string()));
+    assert_eq!(span.name, "ping");
+    assert_eq!(text(&span.attributes, "rpc.system.name").as_deref(), Some("spangap_raw"));
+    assert_eq!(text(&span.attributes, "rpc.method").as_deref(), Some("ping"));
 }

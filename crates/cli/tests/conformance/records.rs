@@ -53,9 +53,16 @@ pub fn all(stack: Stack) {
                 (records.len(), records.len()),
                 "each call is a trace of its own"
             );
+            let in_stream = call == Call::Stream && stack != Stack::Raw;
+            let method = match (stack, in_stream) {
+                (Stack::Raw, _) => "ping",
+                (_, false) => "spangap.ping.v1.Ping/Ping",
+                (_, true) => "spangap.ping.v1.Ping/PingStream",
+            };
             let now_ns = spangap_bench::clock::unix_ns();
             for record in &records {
                 assert_eq!((record.status, record.parent_span_id), (0, [0; 8]), "{record:?}");
+                assert_eq!(record.stream, in_stream, "{record:?}");
                 assert!(now_ns - record.start_unix_ns < 600 * SECOND_NS, "{record:?}");
                 assert!(pace != Pace::Closed || record.lateness_ns == 0, "{record:?}");
             }
@@ -68,6 +75,7 @@ pub fn all(stack: Stack) {
             for span in spans {
                 let record = by_trace.get(&span.trace_id).unwrap_or_else(|| panic!("whose is {span:?}?"));
                 assert_eq!(span.parent_span_id, record.span_id, "{record:?}");
+                assert_eq!(span.name, method);
             }
         }
     });

@@ -63,6 +63,33 @@ fn every_call_is_one_span_and_every_slow_one_a_line() {
 }
 
 #[test]
+fn spans_say_what_was_called() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let cases = [
+        ("rust", "unary", "grpc", "spangap.ping.v1.Ping/Ping"),
+        ("rust", "stream", "grpc", "spangap.ping.v1.Ping/PingStream"),
+        ("raw", "unary", "spangap_raw", "ping"),
+    ];
+    for (stack, call, system, method) in cases {
+        let (collector, url) = Collector::start(&runtime);
+        let (served, address) = target(&["--stack", stack, "--otlp", &url]);
+        let mut arguments = vec!["--stack", stack, "--call", call, "--otlp", &url];
+        arguments.extend(["--inflight", "2", "--warmup", "0s", "--duration", "50ms"]);
+        let report = reported(&address, &arguments);
+        served.signal("INT");
+        assert_eq!(served.wait().code, Some(0));
+        let ok = the_run(&report)["ok"].as_u64().expect("a number") as usize;
+        let spans = collector.received();
+        assert!(ok > 0 && spans.len() == 2 * ok, "{ok} calls, {} spans", spans.len());
+        for span in spans {
+            assert_eq!(span.name, method, "{span:?}");
+            assert_eq!(text(&span.attributes, "rpc.system.name").as_deref(), Some(system), "{span:?}");
+            assert_eq!(text(&span.attributes, "rpc.method").as_deref(), Some(method), "{span:?}");
+        }
+    }
+}
+
+#[test]
 fn both_ends_of_every_call_of_every_stack_meet_in_a_meter() {
     let meter = Meter::start(&[]);
     let url = format!("http://{}", meter.otlp_grpc);
