@@ -1,6 +1,7 @@
 //! Client and target programs: where they are, and how one is started and ended.
 
 use crate::contract::{Stack, TargetStack};
+use crate::tank::cpus::{Cpus, CpusError};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -102,6 +103,12 @@ pub struct Running {
     lines: Receiver<io::Result<String>>,
 }
 
+fn spawn(program: &Path, verb: &str, flags: &[String]) -> io::Result<Child> {
+    let mut command = Command::new(program);
+    command.arg(verb).args(flags).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+}
+
 /// What a running program did while it was listened to.
 #[derive(Debug)]
 pub enum Heard {
@@ -120,9 +127,24 @@ impl Running {
     /// # Errors
     /// When the kernel starts no process or no thread.
     pub fn start(program: &Path, verb: &str, flags: &[String]) -> io::Result<Self> {
-        let mut command = Command::new(program);
-        command.arg(verb).args(flags).process_group(0);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        spawn(program, verb, flags).and_then(Self::listen_to)
+    }
+
+    /// The same on these CPUs, which the thread that listens to it does not share: it is not to disturb.
+    ///
+    /// # Errors
+    /// When this process may not use all of them; inside, as above.
+    pub fn start_on(
+        cpus: &Cpus,
+        program: &Path,
+        verb: &str,
+        flags: &[String],
+    ) -> Result<io::Result<Self>, CpusError> {
+        let spawned = cpus.run(|| spawn(program, verb, flags))?;
+        Ok(spawned.and_then(Self::listen_to))
+    }
+
+    fn listen_to(mut child: Child) -> io::Result<Self> {
         let life_line = child.stdin.take();
         let stdout = child.stdout.take();
         let (said, lines) = channel();
@@ -235,6 +257,34 @@ mod tests {
         let process = format!("/proc/{}", line(&running));
         drop(running);
         assert!(!Path::new(&process).exists());
+    }
+
+    #[test]
+    fn a_program_on_its_cpus_is_listened_to_from_all() {
+        let all = Cpus::of_this_thread().unwrap();
+        if all.count() < 2 {
+            println!("not run: this process has a single CPU");
+            return;
+        }
+        let first: Cpus = all.to_string().split([',', '-']).next().unwrap().parse().unwrap();
+        let allowed = |status: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            line.expect("a line of the kernel").trim().to_owned()
+        };
+        let script = "grep Cpus_allowed_list /proc/self/status; cat";
+        let running =
+            Running::start_on(&first, Path::new("/bin/sh"), "-c", &[script.into()]).unwrap().unwrap();
+        assert_eq!(allowed(&line(&running)), first.to_string());
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+        let read = |thread: &Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+        let listeners = threads.filter(|thread| read(thread, "comm").trim() == "listener");
+        // Those of other tests may end meanwhile.
+        let statuses: Vec<_> =
+            listeners.map(|thread| read(&thread, "status")).filter(|s| !s.is_empty()).collect();
+        assert!(!statuses.is_empty());
+        for status in statuses {
+            assert_eq!(allowed(&status), all.to_string());
+        }
     }
 
     #[test]

@@ -234,10 +234,9 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
     };
     let record_file = reader.as_ref().map_or(Path::new(""), Reader::path);
     let flags = job.settings.of_client(job.planned, record_file).to_flags();
-    let start = || Running::start(job.program, "client", &flags);
     let started = match &job.settings.cpus {
-        Some(cpus) => cpus.run(start)?,
-        None => start(),
+        Some(cpus) => Running::start_on(cpus, job.program, "client", &flags)?,
+        None => Running::start(job.program, "client", &flags),
     };
     let running = match started {
         Ok(running) => running,
