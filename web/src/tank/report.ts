@@ -39,6 +39,8 @@ export interface Asked {
 export interface Run extends Asked {
   repeat: number;
   library: string;
+  target_stack: string | null;
+  target_library: string | null;
   start_unix_ns: number | null;
   duration_s: number;
   warmup_s: number;

@@ -61,6 +61,8 @@ const FIGURES: Column[] = [
   quantity("Length", "Measured time", (run) => run.duration_s, (s) => `${digits(s)} s`),
   { name: "Began", title: "Beginning of the measured phase, local time", key: (run) => run.start_unix_ns, text: (run) => (run.start_unix_ns === null ? "never" : dayAndClock(run.start_unix_ns / 1e9)) },
   { name: "Library", title: "Library that made the calls", key: (run) => run.library, text: (run) => run.library, left: true },
+  { name: "Target stack", title: "Stack that served, by the target's own account", key: (run) => run.target_stack, text: (run) => run.target_stack ?? "n/a", left: true },
+  { name: "Target library", title: "Library that served", key: (run) => run.target_library, text: (run) => run.target_library ?? "n/a", left: true },
 ];
 
 function nodelay(run: Run): string {

@@ -87,6 +87,10 @@ pub struct Run {
     pub repeat: u32,
     /// Library that made the calls, with its version.
     pub library: String,
+    /// Stack that served, by the target's own account; null when it gave none.
+    pub target_stack: Option<String>,
+    /// Library that served, with its version; null as above.
+    pub target_library: Option<String>,
     /// Beginning of the measured phase; null when it never began.
     pub start_unix_ns: Option<u64>,
     /// Measured time.

@@ -29,8 +29,8 @@ pub(super) fn write(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
     super::table::write_list(f, "asked", &asked)?;
     writeln!(
         f,
-        "library    {}; {} due in {:.1} s, after {:.1} s of warm-up",
-        run.library,
+        "libraries  {}\nload       {} due in {:.1} s, after {:.1} s of warm-up",
+        run.libraries(),
         plural(run.scheduled, "call"),
         run.duration_s,
         run.warmup_s

@@ -4,6 +4,7 @@ use super::fields::{Field, Load};
 use super::sweep::{Configuration, Direction, Point, configurations};
 use super::{Noise, Progress, Quantiles, Run, TankReport, single};
 use spangap_model::duration::format_ns;
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 
 /// Columns of a terminal that the output keeps to.
@@ -31,6 +32,16 @@ impl Run {
     pub fn floor_ratio(&self) -> Option<f64> {
         let floor = self.floor.as_ref()?.latency.p50_ns.filter(|ns| *ns > 0)?;
         Some(self.latency.p50_ns? as f64 / floor as f64)
+    }
+
+    /// What called and what served, in words.
+    pub(super) fn libraries(&self) -> String {
+        let target = match (&self.target_stack, &self.target_library) {
+            (None, None) => "unknown".to_owned(),
+            (Some(one), None) | (None, Some(one)) => one.clone(),
+            (Some(stack), Some(library)) => format!("{stack}, {library}"),
+        };
+        format!("{} (target: {target})", self.library)
     }
 }
 
@@ -96,22 +107,24 @@ fn write_runs(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
         lengths(|run| run.duration_s),
         lengths(|run| run.warmup_s)
     )?;
-    let all = configurations(runs, &varying);
-    for configuration in &all {
+    let libraries = |runs: &mut dyn Iterator<Item = &Run>| -> Vec<String> {
+        runs.map(Run::libraries).collect::<BTreeSet<_>>().into_iter().collect()
+    };
+    let of_all = libraries(&mut runs.iter());
+    if let [only] = of_all.as_slice() {
+        write_text(f, "libraries", only)?;
+    }
+    for configuration in &configurations(runs, &varying) {
         writeln!(f)?;
         if !varying.is_empty() {
-            let mut libraries: Vec<&str> = configuration
-                .points
-                .iter()
-                .flat_map(|point| &point.runs)
-                .map(|run| run.library.as_str())
-                .collect();
-            libraries.dedup();
             let named = varying.iter().zip(&configuration.values);
-            let mut named: Vec<String> =
+            let named: Vec<String> =
                 named.map(|(field, value)| format!("{} {value}", field.name())).collect();
-            named.push(format!("({})", libraries.join(", ")));
             writeln!(f, "{}", named.join("  "))?;
+        }
+        if of_all.len() > 1 {
+            let mut own = configuration.points.iter().flat_map(|point| &point.runs).copied();
+            write_list(f, "libraries", &libraries(&mut own))?;
         }
         write_configuration(f, configuration)?;
     }

@@ -288,6 +288,8 @@ fn report(job: &Job, library: String, channels_made: u32, tally: &Tally) -> Run 
         asked: job.planned.asked.clone(),
         repeat: job.planned.repeat,
         library,
+        target_stack: job.sight.target(|usage| &usage.stack),
+        target_library: job.sight.target(|usage| &usage.library),
         start_unix_ns: tally.measured_from_unix_ns,
         duration_s: seconds(measured.duration_ns),
         warmup_s: seconds(tally.warmup.duration_ns),

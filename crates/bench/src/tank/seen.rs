@@ -180,6 +180,12 @@ impl Sight {
         self.used(|usage| usage.context_switches)
     }
 
+    /// What the target says of itself; `None` when it said nothing.
+    pub fn target(&self, what: fn(&UsageResponse) -> &String) -> Option<String> {
+        let said = what(self.after.as_ref().or(self.before.as_ref())?);
+        Some(said.clone()).filter(|said| !said.is_empty())
+    }
+
     fn used(&self, figure: fn(&UsageResponse) -> u64) -> Option<u64> {
         figure(self.after.as_ref()?).checked_sub(figure(self.before.as_ref()?))
     }

@@ -68,6 +68,8 @@ fn raw_has_its_own_target() {
     let run = the_run(&report);
     assert!(run["ok"].as_u64() > Some(0) && run["streams"].is_null(), "{run}");
     assert!(run["cpu_target_s"].as_f64().is_some(), "{run}");
+    assert_eq!(run["target_stack"], "raw");
+    assert_eq!(run["target_library"], run["library"], "one program, one library");
 }
 
 #[test]

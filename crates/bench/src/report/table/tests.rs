@@ -32,6 +32,7 @@ fn one_run_in_full() {
     assert_eq!(line(&text, "p99 "), ["p99", "40.5", "us", "40.5", "us", "40.5", "us"]);
     assert!(line(&text, "p99.9 ").join(" ").ends_with("n/a n/a n/a needs 1000 calls"), "{text}");
     for part in [
+        "libraries  gRPC C++ 1.51.1 (target: go, grpc-go 1.70.0)\n",
         "500 OK (50/s), 3 failed, 9 not made",
         "UNAVAILABLE 3, the last: connection reset",
         "CPU n/a",
@@ -63,9 +64,25 @@ fn several_runs_are_a_table_of_what_varies() {
     let text = text(runs);
     assert!(text.contains("\nchannels shared") && text.contains("\nchannels distinct"), "{text}");
     assert!(line(&text, "all runs").join(" ").contains("stack cpp-async"), "{text}");
+    assert_eq!(
+        text.matches("libraries  gRPC C++ 1.51.1 (target: go, grpc-go 1.70.0)\n").count(),
+        1,
+        "{text}"
+    );
     let last = text.lines().rfind(|line| line.starts_with("64 ")).unwrap();
     assert!(last.contains("n/a  /64"), "{last}");
     assert!(text.contains("warning    nobody looked (distinct, 64 in flight)"), "{text}");
+}
+
+#[test]
+fn what_serves_is_said_where_it_differs() {
+    let mut runs: Vec<Run> =
+        [1, 2].map(|inflight| run(Stack::Rust, Channels::Shared, inflight, 0, &latencies(100, 1_000))).into();
+    runs[1].asked.target = "127.0.0.1:2".into();
+    (runs[1].target_stack, runs[1].target_library) = (None, None);
+    let text = text(runs);
+    assert!(text.contains("target 127.0.0.1:2\nlibraries  gRPC C++ 1.51.1 (target: unknown)\n"), "{text}");
+    assert_eq!(text.matches("grpc-go 1.70.0").count(), 1, "{text}");
 }
 
 #[test]
