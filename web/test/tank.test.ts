@@ -9,7 +9,7 @@ import type { Page } from "playwright-core";
 import { rate, time } from "../src/tank/figures";
 import { linearOf } from "../src/tank/load";
 import type { TankReport } from "../src/tank/report";
-import { moments, spectrum } from "../src/tank/single";
+import { spectrum } from "../src/tank/single";
 import { directions, median, spread, sweeps } from "../src/tank/sweep";
 import { findings, growth, measured, overRates } from "../src/tank/words";
 import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
@@ -218,11 +218,8 @@ test("sentences say what the figures bear, and no more", () => {
   assert.match(measured(shared), /^2 runs of 10.*by cpp-async, channels per-worker, with 1 to 4 in flight, once each\.$/);
 });
 
-test("repetitions without a figure have no median; moments with news of two phases are one", () => {
+test("repetitions without a figure have no median", () => {
   const [a, b] = [run({ repeat: 0 }), run({ repeat: 1 })];
   assert.deepEqual(spread([a, { ...b, cpu_target_s: null }], (one) => one.cpu_target_s), { median: null, low: null, high: null });
-  const second = { at_s: 1.5, measured: true, ok: 5, errors: 0, skipped: 0, p50_ns: 7, p99_ns: null, max_ns: 9 };
-  const late = { ...second, measured: false, ok: 1, p50_ns: 3, max_ns: 11 };
-  assert.deepEqual(moments({ ...a, seconds: [late, second] }), [{ ...second, ok: 6, max_ns: 11 }]);
   assert.equal(spectrum([{ run: { ...a, spectrum: [] }, label: "", colour: 0 }]), null);
 });

@@ -53,28 +53,9 @@ function decades(low: number, high: number, most: number): number[] {
   return ticks.filter((tick, i) => tick >= low && tick <= high && (ticks.length <= most || i !== 1));
 }
 
-/**
- * The seconds of a run with one entry a moment. A moment may bring news of the warm-up and of the measured phase:
- * counts add up, quantiles are those of the measured part, which cannot be merged with others.
- */
-export function moments(run: Run): Second[] {
-  const found: Second[] = [];
-  for (const second of run.seconds) {
-    const last = found.at(-1);
-    if (!last || last.at_s !== second.at_s) {
-      found.push(second);
-      continue;
-    }
-    const [main, other] = second.measured ? [second, last] : [last, second];
-    const max = Math.max(main.max_ns ?? 0, other.max_ns ?? 0);
-    found[found.length - 1] = { ...main, ok: main.ok + other.ok, errors: main.errors + other.errors, skipped: main.skipped + other.skipped, max_ns: max || null };
-  }
-  return found;
-}
-
 /** Throughput and latency of one run over its seconds; null when there are none. */
 export function seconds(run: Run): { throughput: Spec; latency: Spec } | null {
-  const all = moments(run);
+  const all = run.seconds;
   if (all.length === 0) return null;
   const x = all.map((second) => second.at_s);
   const end = x.at(-1) ?? 1;

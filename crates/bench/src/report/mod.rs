@@ -126,8 +126,8 @@ pub struct Run {
     pub seconds: Vec<Second>,
     /// Channels that the client made.
     pub channels_made: u32,
-    /// TCP connections to the target that the kernel showed at the end of the measured phase (or, when the client
-    /// was gone by then, last); null when it could not be asked.
+    /// TCP connections to the target that the kernel showed at the last look at a client that was there: shortly
+    /// before the end of the measured phase, or when it was asked to stop; null when the kernel could not be asked.
     pub connections: Option<u64>,
     /// The kernel's view of them.
     pub sockets: Option<Sockets>,
@@ -155,7 +155,8 @@ pub struct Run {
     pub warnings: Vec<String>,
 }
 
-/// One second of a run.
+/// One second of a run. A call that ended after its phase is in the last second of the warm-up, or in one after the
+/// measured phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// End of it, since the start of the warm-up.

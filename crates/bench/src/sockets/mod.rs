@@ -46,6 +46,12 @@ pub enum SocketsError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The process ends: it has closed its connections, or is about to.
+    #[error("process {pid} is ending")]
+    Ending {
+        /// Process.
+        pid: u32,
+    },
     /// A table of another form.
     #[error("cannot read {path}: {source}")]
     Table {
@@ -95,7 +101,7 @@ pub enum SocketsError {
 /// is listed once. Connections that are opened or closed meanwhile may be missing.
 ///
 /// # Errors
-/// When the process is gone, or its files under `/proc` may not be read.
+/// When the process is gone or ends meanwhile, or its files under `/proc` may not be read.
 pub fn look(pid: u32, peers: &[SocketAddr]) -> Result<Vec<Socket>, SocketsError> {
     let peers: HashSet<SocketAddr> = peers.iter().copied().map(canonical).collect();
     let process = PathBuf::from(format!("/proc/{pid}"));
@@ -116,7 +122,22 @@ pub fn look(pid: u32, peers: &[SocketAddr]) -> Result<Vec<Socket>, SocketsError>
         })
         .collect();
     sockets.sort_unstable_by_key(|socket| socket.fd);
+    if is_ending(pid)? {
+        return Err(SocketsError::Ending { pid });
+    }
     Ok(sockets)
+}
+
+/// Whether the kernel is closing what the process had open. It says so before it begins to.
+fn is_ending(pid: u32) -> Result<bool, SocketsError> {
+    /// PF_EXITING of the kernel's `include/linux/sched.h`.
+    const EXITING: u64 = 4;
+    let path = PathBuf::from(format!("/proc/{pid}/stat"));
+    let stat = fs::read_to_string(&path).map_err(|source| SocketsError::Read { path, source })?;
+    // The name, in parentheses, may hold anything; the flags are the seventh field after it.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let flags = after_name.split_whitespace().nth(6).and_then(|flags| flags.parse::<u64>().ok());
+    Ok(flags.is_none_or(|flags| flags & EXITING != 0))
 }
 
 /// Sets `TCP_NODELAY` of a live socket that [`look`] has shown, and reads it back.
@@ -217,6 +238,7 @@ fn inspect(connection: Established, fd: i32, borrowed: Option<OwnedFd>) -> Socke
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{WaitId, WaitIdOptions};
     use std::io::{BufRead, BufReader};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
@@ -326,6 +348,10 @@ mod tests {
             }
         }
         drop(child.stdin.take());
+        let id = process_id(child.id()).unwrap();
+        rustix::process::waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let ended = look(child.id(), &[peer]);
+        assert!(ended.is_err(), "connections that ended with their process are not gone before: {ended:?}");
         child.wait().unwrap();
         assert!(matches!(look(child.id(), &[peer]), Err(SocketsError::Read { .. })));
     }

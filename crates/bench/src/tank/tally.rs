@@ -1,7 +1,7 @@
 //! The intervals that a client tells, added up. Pure.
 
 use crate::contract::{Interval, Phase};
-use crate::distribution::Distribution;
+use crate::distribution::{Distribution, Quantiles};
 use crate::report::{Progress, Second};
 use std::collections::BTreeMap;
 
@@ -74,8 +74,10 @@ pub struct Tally {
     pub warmup: Sums,
     /// Calls that count.
     pub measured: Sums,
-    /// One entry per interval in which something could happen.
+    /// One entry per interval in which something could happen. Calls of the warm-up that ended after it are in its last.
     pub seconds: Vec<Second>,
+    /// The warm-up's last entry, and the latencies in it.
+    last_of_warmup: Option<(usize, Distribution)>,
     /// Beginning of the first phase.
     start_unix_ns: Option<u64>,
     /// Beginning of the measured phase.
@@ -104,10 +106,10 @@ impl Tally {
             true => self.warmup.add(interval),
             false => self.measured.add(interval),
         }
-        let mut latency = Distribution::default();
+        let mut distribution = Distribution::default();
         let of_calls = if self.open { &interval.latency } else { &interval.from_send };
-        of_calls.add_to(&mut latency);
-        let latency = latency.quantiles();
+        of_calls.add_to(&mut distribution);
+        let latency = distribution.quantiles();
         // A wall clock that was set back shows as a time below zero.
         let start_unix_ns = *self.start_unix_ns.get_or_insert(interval.at_unix_ns);
         let at_s = (i128::from(interval.at_unix_ns) - i128::from(start_unix_ns)) as f64 / 1e9;
@@ -122,9 +124,19 @@ impl Tally {
             p99_ns: latency.p99_ns,
             max_ns: latency.max_ns,
         };
-        // An interval after its phase may bring nothing but the client's own figures.
-        if interval.duration_ns > 0 || second.ok + second.errors + second.skipped > 0 {
-            self.seconds.push(second);
+        match &mut self.last_of_warmup {
+            Some((last, latencies)) if warming_up && interval.duration_ns == 0 => {
+                of_calls.add_to(latencies);
+                add_late(&mut self.seconds[*last], &second, &latencies.quantiles());
+            }
+            // An interval after its phase may bring nothing but the client's own figures.
+            _ if interval.duration_ns > 0 || second.ok + second.errors + second.skipped > 0 => {
+                if warming_up {
+                    self.last_of_warmup = Some((self.seconds.len(), distribution));
+                }
+                self.seconds.push(second);
+            }
+            _ => {}
         }
         let in_flight = interval.in_flight as usize;
         Progress { elapsed_s: at_s, warming_up, ok: interval.ok, errors, latency, in_flight }
@@ -139,6 +151,19 @@ impl Tally {
     pub fn records_dropped(&self) -> u64 {
         self.warmup.records_dropped + self.measured.records_dropped
     }
+}
+
+/// Adds what ended after its phase to the phase's last entry, whose latencies have these quantiles then.
+fn add_late(last: &mut Second, late: &Second, latency: &Quantiles) {
+    *last = Second {
+        ok: last.ok + late.ok,
+        errors: last.errors + late.errors,
+        skipped: last.skipped + late.skipped,
+        p50_ns: latency.p50_ns,
+        p99_ns: latency.p99_ns,
+        max_ns: latency.max_ns,
+        ..*last
+    };
 }
 
 #[cfg(test)]
@@ -218,6 +243,31 @@ pub(super) mod tests {
             prop_assert_eq!(tally.seconds.iter().filter(|second| second.measured).map(|second| second.ok).sum::<u64>(), tally.measured.ok);
             prop_assert_eq!(tally.records_dropped(), intervals.iter().map(|interval| interval.records_dropped).sum::<u64>());
         }
+    }
+
+    #[test]
+    fn a_moment_is_one_entry_and_what_the_warm_up_left_is_in_its_last() {
+        let mut tally = Tally::new(false);
+        let told = |phase, at_s: u64, duration_ns, latencies: &[u64]| {
+            let mut distribution = Distribution::default();
+            latencies.iter().for_each(|&ns| distribution.record(ns));
+            let (ok, from_send) = (latencies.len() as u64, Histogram::from(&distribution));
+            Interval { at_unix_ns: at_s * 1_000_000_000, duration_ns, ok, from_send, ..interval(phase) }
+        };
+        tally.phase(Phase::Warmup, 1_000_000_000);
+        for interval in [
+            told(Phase::Warmup, 2, 1_000_000_000, &[10, 10, 10]),
+            told(Phase::Warmup, 3, 0, &[30]),
+            told(Phase::Measured, 3, 1_000_000_000, &[20]),
+            told(Phase::Warmup, 4, 0, &[]),
+            told(Phase::Measured, 4, 0, &[50]),
+        ] {
+            tally.add(&interval);
+        }
+        let rows: Vec<_> =
+            tally.seconds.iter().map(|s| (s.at_s, s.measured, s.ok, s.p50_ns, s.max_ns)).collect();
+        let warmup = (1.0, false, 4, Some(10), Some(30));
+        assert_eq!(rows, [warmup, (2.0, true, 1, None, Some(20)), (3.0, true, 1, None, Some(50))]);
     }
 
     #[test]

@@ -135,6 +135,13 @@ fn connections(run: &Run, beside: &Beside, warnings: &mut Vec<String>) {
         };
         warnings.push(format!("{made} channels share {connections} connection{}{why}", plural(connections)));
     }
+    let most = run.sockets.as_ref().map_or(0, |sockets| sockets.most_at_once);
+    if run.connections == Some(0) && most > 0 {
+        warnings.push(format!(
+            "no connection was left when it was looked for the last time, of {most} at once before: the target \
+             closed them, or is gone"
+        ));
+    }
     let again = run.sockets.as_ref().map_or(0, |sockets| sockets.seen.saturating_sub(sockets.most_at_once));
     let opened = (made + again).max(beside.told);
     if again > 0 || beside.told > made {

@@ -52,6 +52,8 @@ fn a_target_that_dies_leaves_the_results_so_far() {
     assert!(run["ok"].as_u64() > Some(0) && run["errors"]["UNAVAILABLE"].as_u64() > Some(0), "{run}");
     assert!(says(&run["warnings"], "calls ended with UNAVAILABLE"), "{run}");
     assert!(run["cpu_target_s"].is_null(), "{run}");
+    assert_eq!((&run["connections"], &run["sockets"]["most_at_once"]), (&0.into(), &1.into()), "{run}");
+    assert!(says(&run["warnings"], "no connection was left"), "{run}");
     assert_eq!(report["slow_log"]["written"], run["slow"], "{report}");
 }
 
@@ -112,6 +114,7 @@ fn a_client_that_dies_leaves_the_results_so_far() {
     let run = the_run(&report);
     assert!(run["client_error"].as_str().is_some_and(|error| error.contains("signal: 9")), "{run}");
     assert!(says(&run["warnings"], "did not end well"), "{run}");
+    assert_eq!(run["connections"], 1, "a client that ends takes its connections along: {run}");
 }
 
 fn send(signal: &str, pid: u32) {
