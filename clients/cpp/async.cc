@@ -85,13 +85,13 @@ class AsyncDriver : public Driver {
     switch (event) {
       case UNARY_DONE:
         worker.expired = !worker.clear_expiry();
-        worker.pause = account_end(worker, call_status(worker, worker.expired, worker.status));
+        worker.pause = account_end(worker, worker.status, worker.expired);
         call_ended(worker);
         break;
       case RESPONSE_READ:
         worker.expired = !worker.clear_expiry();
         worker.answered = ok && !worker.expired;
-        if (worker.answered) worker.pause = account_end(worker, grpc::Status::OK);
+        if (worker.answered) worker.pause = account_end(worker, grpc::Status::OK, false);
         ping_progress(worker);
         break;
       case WRITTEN:
@@ -100,7 +100,7 @@ class AsyncDriver : public Driver {
         break;
       case STREAM_ENDED:
         if (!worker.closing) {
-          worker.pause = account_end(worker, stream_failure(worker, worker.expired, worker.status));
+          worker.pause = account_end(worker, stream_failure(worker.status), worker.expired);
         }
         stream_progress(worker);
         break;

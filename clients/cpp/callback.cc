@@ -74,7 +74,7 @@ class CallbackDriver : public Driver {
   }
 
   // An answered ping is counted as soon as its response is there.
-  void answered(CallbackWorker& worker) { worker.pause = account_end(worker, grpc::Status::OK); }
+  void answered(CallbackWorker& worker) { worker.pause = account_end(worker, grpc::Status::OK, false); }
 
   void call_ended(CallbackWorker& worker) {
     if (open_loop_) {
@@ -87,7 +87,7 @@ class CallbackDriver : public Driver {
   }
 
   void stream_broken(CallbackWorker& worker, bool expired, const grpc::Status& status) {
-    worker.pause = account_end(worker, stream_failure(worker, expired, status));
+    worker.pause = account_end(worker, stream_failure(status), expired);
     call_ended(worker);
   }
 
@@ -118,7 +118,7 @@ class CallbackDriver : public Driver {
     worker.channel.stub->async()->Ping(&*worker.context, &worker.request(), &worker.response,
                                        [this, &worker](const grpc::Status& status) {
                                          const bool expired = !worker.clear_expiry();
-                                         worker.pause = account_end(worker, call_status(worker, expired, status));
+                                         worker.pause = account_end(worker, status, expired);
                                          call_ended(worker);
                                        });
     return true;

@@ -50,16 +50,7 @@ void Worker::cancel() {
   if (context) context->TryCancel();
 }
 
-grpc::Status call_status(const Worker& worker, bool expired, const grpc::Status& ended_with) {
-  if (!expired) return ended_with;
-  char reason[64];
-  const double timeout_ms = static_cast<double>(worker.run.settings.timeout_ns) / MILLISECOND_NS;
-  snprintf(reason, sizeof reason, "no response within %gms", timeout_ms);
-  return {grpc::StatusCode::DEADLINE_EXCEEDED, reason};
-}
-
-grpc::Status stream_failure(const Worker& worker, bool expired, const grpc::Status& ended_with) {
-  if (expired) return call_status(worker, expired, ended_with);
+grpc::Status stream_failure(const grpc::Status& ended_with) {
   // There was no response, so the call is no success, however well the stream ended.
   if (ended_with.ok()) return {grpc::StatusCode::UNAVAILABLE, "the target ended the stream without a response"};
   return ended_with;
@@ -90,8 +81,14 @@ void Driver::cancel_soon(Worker& worker) {
   alarm_.at(monotonic_ns() + CLOSE_WITHIN_NS, [&worker] { worker.cancel(); });
 }
 
-bool Driver::account_end(Worker& worker, const grpc::Status& status) {
+bool Driver::account_end(Worker& worker, const grpc::Status& status, bool expired) {
   worker.under_way.store(false, std::memory_order_relaxed);
+  if (expired) {
+    char reason[64];
+    const double timeout_ms = static_cast<double>(run_.settings.timeout_ns) / MILLISECOND_NS;
+    snprintf(reason, sizeof reason, "no response within %gms", timeout_ms);
+    return run_.end(worker.call, grpc::StatusCode::DEADLINE_EXCEEDED, reason) < PAUSE_NS;
+  }
   const int64_t took_ns = run_.end(worker.call, status.error_code(), status.error_message());
   return !status.ok() && took_ns < PAUSE_NS;
 }

@@ -59,10 +59,8 @@ struct alignas(64) Worker {
   std::atomic<int64_t> expiry_ns_{0};
 };
 
-// How a call ended that has `ended_with` a status and, if it has expired, was cancelled.
-grpc::Status call_status(const Worker& worker, bool expired, const grpc::Status& ended_with);
 // How a ping ended on which its stream did.
-grpc::Status stream_failure(const Worker& worker, bool expired, const grpc::Status& ended_with);
+grpc::Status stream_failure(const grpc::Status& ended_with);
 
 // After a call that failed faster than this a worker of a closed loop pauses as long.
 constexpr int64_t PAUSE_NS = MILLISECOND_NS;
@@ -96,8 +94,9 @@ class Driver {
   void cancel_soon(Worker& worker);
 
   void account_begin(Worker& worker) { worker.under_way.store(true, std::memory_order_relaxed); }
-  // Returns whether a worker of a closed loop has to pause.
-  bool account_end(Worker& worker, const grpc::Status& status);
+  // `expired`: the call was cancelled for that, whatever its status. Returns whether a worker of a closed loop has to
+  // pause.
+  bool account_end(Worker& worker, const grpc::Status& status, bool expired);
 
   Run& run_;
   std::vector<Worker*> workers_;

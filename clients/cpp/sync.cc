@@ -153,7 +153,7 @@ class SyncDriver : public Driver {
     worker.set_expiry();
     const grpc::Status status = worker.channel.stub->Ping(&*worker.context, worker.request(), &worker.response);
     const bool expired = !worker.clear_expiry();
-    pause = account_end(worker, call_status(worker, expired, status));
+    pause = account_end(worker, status, expired);
     return true;
   }
 
@@ -172,11 +172,11 @@ class SyncDriver : public Driver {
     const bool answered = worker.stream->Write(worker.request()) && worker.stream->Read(&worker.response);
     const bool expired = !worker.clear_expiry();
     if (answered && !expired) {
-      pause = account_end(worker, grpc::Status::OK);
+      pause = account_end(worker, grpc::Status::OK, false);
       return true;
     }
     const grpc::Status ended_with = worker.stream->Finish();
-    pause = account_end(worker, stream_failure(worker, expired, ended_with));
+    pause = account_end(worker, stream_failure(ended_with), expired);
     worker.stream.reset();
     return true;
   }
