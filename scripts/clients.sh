@@ -22,7 +22,7 @@ build_cpp() {
     return
   fi
   local said status=0
-  said=$(make --no-print-directory -C clients/cpp OUT="$out" try 2>&1) || status=$?
+  said=$(make --silent --no-print-directory -C clients/cpp OUT="$out" try 2>&1) || status=$?
   [ -z "$said" ] || printf '%s\n' "$said" | grep -v "Nothing to be done for" >&2 || true
   local why
   why=$(sed -n 's/^spangap-cpp is not built: //p' <<<"$said")
