@@ -29,9 +29,10 @@ pub(super) fn write(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
     super::table::write_list(f, "asked", &asked)?;
     writeln!(
         f,
-        "libraries  {}\nload       {} due in {:.1} s, after {:.1} s of warm-up",
+        "libraries  {}\nload       {} {} in {:.1} s, after {:.1} s of warm-up",
         run.libraries(),
         plural(run.scheduled, "call"),
+        if run.lateness.is_some() { "due" } else { "sent" },
         run.duration_s,
         run.warmup_s
     )?;
@@ -104,7 +105,7 @@ fn write_cpu(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         ("target", run.cpu_target_s, run.context_switches_target),
     ] {
         let Some(cpu_s) = cpu_s else {
-            writeln!(f, "{side:<10} CPU n/a: it is no process that was asked")?;
+            writeln!(f, "{side:<10} CPU n/a: it did not tell before and after the calls")?;
             continue;
         };
         write!(f, "{side:<10} {cpu_s:.2} s of CPU")?;
@@ -146,7 +147,7 @@ fn write_streams(f: &mut Formatter<'_>, streams: &Streams) -> fmt::Result {
         Some(limit) => write!(f, "streams    at most {limit} at once on a connection, says the target")?,
         None => write!(f, "streams    no limit announced by the target")?,
     }
-    if let Some(queued) = streams.queued_by_limit {
+    if let (Some(queued), Some(_)) = (streams.queued_by_limit, streams.limit_per_connection) {
         write!(f, "; {queued} of the calls in flight wait for one")?;
     }
     match streams.target_peak_in_progress {

@@ -222,11 +222,12 @@ impl Planned {
         let cpp = matches!(stack, Stack::CppSync | Stack::CppAsync | Stack::CppCallback);
         if *channels == Channels::LocalPool && !cpp {
             return Some(format!(
-                "stack {stack} has no subchannel pools: there every channel has a connection"
+                "stack {stack} has no subchannel pools: there every channel has a connection of its own, as with \
+                 --channels distinct"
             ));
         }
         if *split_writes && *stack != Stack::Raw {
-            return Some(format!("stack {stack} cannot split its writes: only raw can"));
+            return Some(format!("stack {stack} cannot split its writes: --split-writes is for --stack raw"));
         }
         None
     }

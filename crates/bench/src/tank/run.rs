@@ -61,6 +61,8 @@ struct Client<'a> {
     /// What went wrong with the program itself.
     trouble: Option<String>,
     killed: bool,
+    /// It says that it was stopped.
+    stopped: bool,
 }
 
 /// When the sockets are looked at.
@@ -200,7 +202,10 @@ impl Client<'_> {
                     each_second(&tally.add(&interval));
                 }
                 Next::Message(ClientMessage::Connection(connection)) => self.connections.tell(connection),
-                Next::Message(ClientMessage::End { .. }) => told_its_end = true,
+                Next::Message(ClientMessage::End { reason }) => {
+                    told_its_end = true;
+                    self.stopped = reason == "stopped";
+                }
                 Next::Message(ClientMessage::Failed { error }) => self.trouble = Some(error),
                 Next::Message(ClientMessage::Ready { .. }) | Next::Nothing => {}
                 Next::End => break,
@@ -258,6 +263,7 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
         connections,
         trouble: None,
         killed: false,
+        stopped: false,
     };
     let (library, channels_made) = match client.ready() {
         Ok(ready) => ready,
@@ -272,10 +278,14 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
     client.call(warmup, &mut tally, &mut job.sight, each_second);
     let read = reader.map(Reader::finish).unwrap_or_default();
     let told = client.connections.count();
+    let cut_short = job.settings.duration_ns.filter(|&ns| client.stopped && tally.measured.duration_ns < ns);
     let mut run = report(&job, library, channels_made, &tally);
     run.client_error = client.trouble.take();
-    run.warnings =
-        warnings::of(&run, &tally, &warnings::Beside { records, read: &read, told, sight: &job.sight });
+    run.warnings = warnings::of(
+        &run,
+        &tally,
+        &warnings::Beside { records, read: &read, told, cut_short, sight: &job.sight },
+    );
     Ok(Outcome::Ran(Box::new(run), read))
 }
 

@@ -20,6 +20,8 @@ pub struct Beside<'a> {
     pub read: &'a RecordsRead,
     /// Connections that the client told.
     pub told: u64,
+    /// Measured time that was asked for, when the run was stopped before it was over.
+    pub cut_short: Option<u64>,
     /// The view from outside.
     pub sight: &'a Sight,
 }
@@ -35,6 +37,9 @@ pub fn of(run: &Run, tally: &Tally, beside: &Beside) -> Vec<String> {
     if asked.split_writes && header_alone {
         warnings
             .push("a request is its header alone, so its write is not split: give --request-bytes".into());
+    }
+    if let Some(asked_ns) = beside.cut_short {
+        warnings.push(format!("stopped after {:.1} s of {}", run.duration_s, format_ns(asked_ns)));
     }
     calls(run, tally, &mut warnings);
     timing(run, &mut warnings);

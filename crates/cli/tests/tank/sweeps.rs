@@ -108,6 +108,7 @@ fn interrupting_a_sweep_keeps_what_is_done_and_lists_the_rest() {
     let report = report(&ended);
     let run = the_run(&report);
     assert!(run["ok"].as_u64() > Some(0) && run["inflight"] == 1, "{run}");
+    assert!(says(&run["warnings"], "stopped after"), "{run}");
     assert_eq!(run["slow"], report["slow_log"]["written"], "{report}");
     let not_run = report["not_run"].as_array().expect("a list");
     assert_eq!(not_run.len(), 2, "{report}");
