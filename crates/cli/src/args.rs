@@ -105,6 +105,11 @@ impl Size {
     }
 }
 
+/// Arguments that do not go together, or not with what is there.
+pub fn wrong_usage(why: impl std::fmt::Display) -> clap::Error {
+    clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, format!("{why}\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -162,7 +162,7 @@ fn an_address_in_use_is_told() {
 
 #[test]
 fn wrong_usage_exits_with_2_and_says_what_was_expected() {
-    let cases: [(&[&str], &str); 23] = [
+    let cases: [(&[&str], &str); 26] = [
         (&["tank"], "HOST:PORT"),
         (&["tank", "localhost"], "expected HOST:PORT"),
         (&["tank", "h:1", "--interval", "0ms"], "expected at least 1ns"),
@@ -179,11 +179,14 @@ fn wrong_usage_exits_with_2_and_says_what_was_expected() {
         (&["tank", "h:1", "--inflight", "8+2"], "expected A..B before it"),
         (&["tank", "h:1", "--inflight", "1..1000000"], "expected at most 65536"),
         (&["tank", "h:1", "--inflight", "4", "--rate", "10"], "cannot be used with"),
+        (&["tank", "h:1", "--inflight", "4", "--max-in-flight", "10"], "cannot be used with"),
         (&["tank", "h:1", "--cpus", "all"], "expected one such as 0,2-3, or node:N"),
         (&["tank", "h:1", "--cpus", "node:999"], "cannot read the CPUs of NUMA node 999"),
         (&["tank", "h:1", "--channels", "local-pool"], "stack rust has no subchannel pools"),
-        (&["tank", "h:1", "--split-writes"], "stack rust cannot split its writes"),
+        (&["tank", "h:1", "--split-writes"], "--split-writes is for --stack raw"),
         (&["tank", "h:1", "--otlp", "http://h:4317", "--trace", "off"], "--otlp needs the trace contexts"),
+        (&["bench", "compare", "a.json"], "expected a second one, or --by FIELD"),
+        (&["bench", "compare", "a.json", "b.json", "--by", "stack"], "expected a single one"),
         (&["target", "--think", "2m"], "expected at most 1m"),
         (&["target", "--service-name", "alone"], "--otlp"),
     ];

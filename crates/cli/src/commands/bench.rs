@@ -1,7 +1,8 @@
 //! `spangap bench`: what to make of the tank's results.
 
+use crate::args::wrong_usage;
 use crate::{Outcome, report_page};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use spangap_bench::compare::arms::ArmPair;
@@ -11,7 +12,7 @@ use spangap_bench::report::fields::Field;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Compare results of spangap tank
+/// Compare results of spangap tank, or show them again
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -48,8 +49,8 @@ struct ShowArgs {
 /// both alike. From less there are figures but no verdict.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A file holds what `spangap tank --json` printed: one document, or several one after the other. So two builds that
-cannot run at once are measured in turn:
+A file holds what `spangap tank --json` printed: one document, or several one after the other. So two builds \
+that cannot run at once are measured in turn:
   for i in 1 2 3 4 5; do
     start-old; spangap tank server:50051 --inflight 8 --json >> A.json; stop
     start-new; spangap tank server:50051 --inflight 8 --json >> B.json; stop
@@ -60,9 +61,10 @@ Both arms in one file:
   spangap tank server:50051 --channels shared,distinct --inflight 1..64 --repeat 5 --json > runs.json
   spangap bench compare runs.json --by channels
 
-Ratios are B / A: Hodges and Lehmann's estimate with the exact 95 % interval of the Mann-Whitney test, each for itself.
-A verdict also has to stand among all comparisons made: by the step-down procedure of Westfall and Young the chance
-that any verdict of the table is a false alarm is at most 5 %.
+Ratios are B / A: Hodges and Lehmann's estimate with the exact 95 % interval of the Mann-Whitney test, each for \
+itself. A verdict also has to stand among all comparisons made: by the step-down procedure of Westfall and Young \
+the chance that any verdict of the table is a false alarm is at most 5 %.
+
 Exit code 3 with --fail-on slower: B is slower in throughput, p50, p99 or p99.9, by a verdict.")]
 struct CompareArgs {
     /// A and B; with --by one file that holds both
@@ -78,7 +80,7 @@ struct CompareArgs {
     #[arg(long)]
     json: bool,
     /// Exit with 3 when this is found
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "FINDING")]
     fail_on: Option<FailOn>,
 }
 
@@ -111,16 +113,26 @@ fn run_show(args: ShowArgs) -> anyhow::Result<Outcome> {
 }
 
 fn run_compare(args: CompareArgs) -> anyhow::Result<Outcome> {
-    let reports = args.files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-    let field = args.by.map(|name| Field::ALL.into_iter().find(|field| field.name() == name));
-    let pairs = match (reports.as_slice(), field.flatten()) {
-        ([report], Some(field)) => ArmPair::by_field(report, field),
-        ([a, b], None) => {
-            let name = |at: usize| args.files[at].display().to_string();
-            vec![ArmPair::of_reports((name(0), a), (name(1), b))]
+    let field = args.by.and_then(|name| Field::ALL.into_iter().find(|field| field.name() == name));
+    let (a, b);
+    let pairs = match (args.files.as_slice(), field) {
+        ([file], Some(field)) => {
+            a = read(file)?;
+            ArmPair::by_field(&a, field)
         }
-        ([_], None) => bail!("cannot compare one file with nothing: expected a second one, or --by FIELD"),
-        (_, _) => bail!("cannot compare two files by a field: expected one file with --by, or two without"),
+        ([first, second], None) => {
+            (a, b) = (read(first)?, read(second)?);
+            let name = |file: &Path| file.display().to_string();
+            vec![ArmPair::of_reports((name(first), &a), (name(second), &b))]
+        }
+        (_, None) => {
+            let why = "one file has nothing to be compared with: expected a second one, or --by FIELD";
+            return Err(wrong_usage(why).into());
+        }
+        (_, Some(_)) => {
+            let why = "--by compares runs of one file: expected a single one, or two without --by";
+            return Err(wrong_usage(why).into());
+        }
     };
     let chosen =
         |metric: &Metric| args.metric.is_empty() || args.metric.iter().any(|name| name == metric.name());

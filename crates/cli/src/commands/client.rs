@@ -2,8 +2,8 @@
 //! `spangap tank` starts it; people have no use for it.
 
 use crate::Outcome;
+use crate::args::wrong_usage;
 use clap::Args;
-use clap::error::ErrorKind;
 use spangap_bench::client;
 use spangap_bench::contract::ClientSettings;
 
@@ -22,8 +22,4 @@ pub fn run(args: ClientArgs) -> anyhow::Result<Outcome> {
     client::check(&settings).map_err(wrong_usage)?;
     client::run(&settings, std::io::stdin(), std::io::stdout())?;
     Ok(Outcome::Done)
-}
-
-fn wrong_usage(error: impl std::error::Error) -> clap::Error {
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{error}\n"))
 }

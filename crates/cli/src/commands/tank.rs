@@ -2,10 +2,9 @@
 
 use super::target::{end_with_parent, export_settings, host_port, payload_size, print_line, think_time};
 use crate::Outcome;
-use crate::args::{Duration, Size};
+use crate::args::{Duration, Size, wrong_usage};
 use crate::report_page;
 use anyhow::{Context, bail};
-use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use spangap_bench::contract::{Call, Channels, Nodelay, Stack};
 use spangap_bench::otlp::CollectorUrl;
@@ -22,6 +21,14 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Measured time of a run when there are several.
 const SWEEP_NS: u64 = 10_000_000_000;
 
+const LOAD: &str = "Load";
+const CALLS: &str = "Calls";
+const CONNECTIONS: &str = "Connections";
+const RUNS: &str = "Runs";
+const CLIENT: &str = "Client process";
+const SLOW_AND_SPANS: &str = "Slow calls and spans";
+const OUTPUT: &str = "Output";
+
 /// Raw arguments of `spangap tank`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -32,15 +39,27 @@ loopback under the same load shows what this machine can do at all.
 The loop is open with --rate and --interval: calls are due at times that do not depend on the calls before. \
 It is closed with --inflight: so many calls are under way at any time.
 
-Lists: 1,2,4..64 (A..B doubles, or halves down to B), 1..40000..1 (up and down), 10..50+10, 1..10000x10.
+Every LIST, STACK, CALL, WAY, SETTING, and SIZE of a request takes several values: 1,2,4. Numbers in a LIST may \
+be ranges, too: 4..64 doubles, 64..4 halves, 1..40000..1 goes up and down, 10..50+10 adds, 1..10000x10 multiplies.
+
 Ctrl-C ends the run and prints the result so far; a second Ctrl-C kills the client.
 
 Examples:
-  spangap tank 127.0.0.1:50051
-  spangap tank 127.0.0.1:50051 --rate 1000 --duration 30s --json
-  spangap tank server:50051 --stack cpp-async --inflight 1..64 --channels per-worker,distinct --html sweep.html
-  spangap tank server:50051 --stack raw --rate 1..40000..1 --nodelay off,on --split-writes --request-bytes 64
-  spangap tank server:50051 --slow 20ms --slow-log slow.jsonl --otlp http://127.0.0.1:4317")]
+  One call every 10 ms until Ctrl-C:
+    spangap tank server:50051
+  Does the delay fall as the rate rises? Nagle's algorithm and delayed acknowledgements do that:
+    spangap tank server:50051 --stack raw --split-writes --request-bytes 64 \\
+      --nodelay off,on --rate 1..40000..1
+  How far does a client get, stack by stack, with one connection or many?
+    spangap tank server:50051 --stack cpp-async,go --channels shared,distinct \\
+      --inflight 1..64 --html page.html
+  Is B better than A, or is it chance?
+    spangap tank server:50051 --channels shared,distinct --inflight 8 --repeat 5 --json > runs.json
+    spangap bench compare runs.json --by channels
+  Two targets, the client on CPUs of its own:
+    spangap tank one:50051 two:50051 --cpus 2-3 --rate 1000 --duration 30s
+  Slow calls by trace id, and every call as a span:
+    spangap tank server:50051 --slow 20ms --slow-log slow.jsonl --otlp http://127.0.0.1:4317")]
 pub struct TankArgs {
     /// The targets
     #[arg(value_name = "HOST:PORT", value_parser = host_port, required = true)]
@@ -48,79 +67,95 @@ pub struct TankArgs {
     /// What makes the calls: raw, rust, cpp-sync, cpp-async, cpp-callback, go
     #[arg(long, value_name = "STACK", default_value = "rust", value_delimiter = ',')]
     stack: Vec<Stack>,
-    /// Kind of call: unary, stream (bidirectional streams, each with one ping under way)
-    #[arg(long, value_name = "CALL", default_value = "unary", value_delimiter = ',')]
-    call: Vec<Call>,
-    /// How calls share channels: shared, per-worker (equal arguments), distinct (different arguments), local-pool
-    /// (a subchannel pool each), pool:N
-    #[arg(long, value_name = "WAY", default_value = "shared", value_delimiter = ',')]
-    channels: Vec<Channels>,
+
     /// Closed loop: calls under way at any time
-    #[arg(long, value_name = "LIST", value_parser = sweep, conflicts_with_all = ["rate", "interval"])]
+    #[arg(long, value_name = "LIST", help_heading = LOAD, value_parser = sweep, conflicts_with_all = ["rate", "interval"])]
     inflight: Option<Sweep>,
     /// Open loop: calls per second
-    #[arg(long, value_name = "LIST", value_parser = rates, conflicts_with = "interval")]
+    #[arg(long, value_name = "LIST", help_heading = LOAD, value_parser = rates, conflicts_with = "interval")]
     rate: Option<Sweep>,
     /// Open loop: time between two calls; 10ms when neither this nor another load is given
-    #[arg(long, value_name = "DURATION", value_parser = every, value_delimiter = ',')]
+    #[arg(long, value_name = "DURATION", help_heading = LOAD, value_parser = every, value_delimiter = ',')]
     interval: Vec<Schedule>,
-    /// Payload of a request
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = payload_size, value_delimiter = ',')]
-    request_bytes: Vec<Size>,
-    /// Payload of a response; what the target is set to unless given
-    #[arg(long, value_name = "SIZE", value_parser = payload_size)]
-    response_bytes: Option<Size>,
-    /// Time the target takes for a call; what it is set to unless given
-    #[arg(long, value_name = "DURATION", value_parser = think_time)]
-    think: Option<Duration>,
-    /// TCP_NODELAY of the client's sockets: on, off, stack (what the library does)
-    #[arg(long, value_name = "SETTING", default_value = "on", value_delimiter = ',')]
-    nodelay: Vec<Nodelay>,
-    /// Write each request in two parts, header and rest (stack raw)
-    #[arg(long)]
-    split_writes: bool,
-    /// CPUs of the client: a list such as 0,2-3, or node:N
-    #[arg(long, value_name = "CPUS")]
-    cpus: Option<Cpus>,
-    /// Threads of the client; cpp-sync has one per call under way instead
-    #[arg(long, value_name = "LIST", default_value = "1", value_parser = threads)]
-    threads: Sweep,
-    /// Measured time of a run; a single run goes on until Ctrl-C unless given, of several each takes 10s
-    #[arg(long, value_name = "DURATION", value_parser = some_time)]
-    duration: Option<Duration>,
-    /// Time before it, in which calls are made and traced but neither counted nor logged as slow
-    #[arg(long, value_name = "DURATION", default_value = "1s")]
-    warmup: Duration,
-    /// Time after which a call is given up, as DEADLINE_EXCEEDED
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = some_time)]
-    timeout: Duration,
     /// Open loop: calls that may wait for their response at once; those due beyond are not made, and counted.
     /// With channels per-worker, distinct and local-pool there are as many channels
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long, value_name = "N", help_heading = LOAD, default_value_t = 1000, conflicts_with = "inflight",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     max_in_flight: u32,
+
+    /// Kind of call: unary, stream (bidirectional streams, each with one ping under way; in raw the same as unary)
+    #[arg(long, value_name = "CALL", help_heading = CALLS, default_value = "unary", value_delimiter = ',')]
+    call: Vec<Call>,
+    /// Payload of a request
+    #[arg(
+        long, value_name = "SIZE", help_heading = CALLS, default_value = "0", value_parser = payload_size,
+        value_delimiter = ','
+    )]
+    request_bytes: Vec<Size>,
+    /// Payload of a response; what the target is set to unless given
+    #[arg(long, value_name = "SIZE", help_heading = CALLS, value_parser = payload_size)]
+    response_bytes: Option<Size>,
+    /// Time the target takes for a call; what it is set to unless given
+    #[arg(long, value_name = "DURATION", help_heading = CALLS, value_parser = think_time)]
+    think: Option<Duration>,
+    /// Time after which a call is given up, as DEADLINE_EXCEEDED
+    #[arg(long, value_name = "DURATION", help_heading = CALLS, default_value = "10s", value_parser = some_time)]
+    timeout: Duration,
+
+    /// How calls share channels: shared, per-worker (equal arguments), distinct (different arguments), local-pool
+    /// (a subchannel pool each), pool:N
+    #[arg(long, value_name = "WAY", help_heading = CONNECTIONS, default_value = "shared", value_delimiter = ',')]
+    channels: Vec<Channels>,
+    /// TCP_NODELAY of the client's sockets: on, off, stack (what the library does)
+    #[arg(long, value_name = "SETTING", help_heading = CONNECTIONS, default_value = "on", value_delimiter = ',')]
+    nodelay: Vec<Nodelay>,
+    /// Write each request in two parts, header and rest (stack raw)
+    #[arg(long, help_heading = CONNECTIONS)]
+    split_writes: bool,
+
+    /// Measured time of a run; a single run goes on until Ctrl-C unless given, of several each takes 10s
+    #[arg(long, value_name = "DURATION", help_heading = RUNS, value_parser = some_time)]
+    duration: Option<Duration>,
+    /// Time before it, in which calls are made and traced but neither counted nor logged as slow
+    #[arg(long, value_name = "DURATION", help_heading = RUNS, default_value = "1s")]
+    warmup: Duration,
+    /// Make all runs so often, in turn
+    #[arg(
+        long, value_name = "N", help_heading = RUNS, default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    repeat: u32,
+
+    /// CPUs of the client: a list such as 0,2-3, or node:N
+    #[arg(long, value_name = "CPUS", help_heading = CLIENT)]
+    cpus: Option<Cpus>,
+    /// Threads of the client; cpp-sync has one per call under way instead
+    #[arg(long, value_name = "LIST", help_heading = CLIENT, default_value = "1", value_parser = threads)]
+    threads: Sweep,
+
     /// A call that takes longer, from its send, is slow
-    #[arg(long, value_name = "DURATION", default_value = "20ms")]
+    #[arg(long, value_name = "DURATION", help_heading = SLOW_AND_SPANS, default_value = "20ms")]
     slow: Duration,
     /// Write slow calls into this file, one JSON object a line
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SLOW_AND_SPANS)]
     slow_log: Option<PathBuf>,
     /// Send a CLIENT span for every call to this OTLP/gRPC receiver, http://HOST:PORT
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = SLOW_AND_SPANS)]
     otlp: Option<CollectorUrl>,
     /// service.name of the spans
-    #[arg(long, value_name = "NAME", default_value = "tank", requires = "otlp")]
+    #[arg(long, value_name = "NAME", help_heading = SLOW_AND_SPANS, default_value = "tank", requires = "otlp")]
     service_name: String,
     /// Whether every call carries a trace context; on unless given when --slow-log or --otlp need it, else off
-    #[arg(long, value_name = "on|off")]
+    #[arg(long, value_name = "on|off", help_heading = SLOW_AND_SPANS, hide_possible_values = true)]
     trace: Option<Switch>,
-    /// Make all runs so often, in turn
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
+
     /// Print the result as one JSON document
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
     /// Write the result as a page with its pictures, for any browser, offline
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     html: Option<PathBuf>,
     /// End with the process that started this one
     #[arg(long, hide = true)]
@@ -182,10 +217,6 @@ impl TankArgs {
     }
 }
 
-fn wrong_usage(why: &str) -> clap::Error {
-    clap::Error::raw(ErrorKind::ArgumentConflict, format!("{why}\n"))
-}
-
 fn open(schedules: Vec<Schedule>, max_in_flight: u32) -> Load {
     Load::Open { schedules, max_in_flight }
 }
@@ -228,11 +259,12 @@ impl Watch for Terminal {
 pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
     end_with_parent(args.with_parent)?;
     let (json, html) = (args.json, args.html.clone());
-    if let Some(path) = &html {
-        // Before the runs: better to know now than then.
-        std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    }
     let settings = args.settings()?;
+    if let Some(path) = &html {
+        // Better to know now than after the runs. What is there stays until there is something new.
+        let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        opened.with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let programs = Programs::of_this_binary().context("cannot find this program's own file")?;
     let stop = Stop::default();
     listen_for_signals(stop.clone())?;

@@ -1,14 +1,13 @@
 //! `spangap target`: the ping-pong server.
 
 use crate::Outcome;
-use crate::args::{Duration, Size};
+use crate::args::{Duration, Size, wrong_usage};
 use anyhow::Context;
 use clap::Args;
-use clap::error::ErrorKind;
 use spangap_bench::contract::{Nodelay, TargetStack};
 use spangap_bench::otlp::{CollectorUrl, ExportSettings};
 use spangap_bench::programs::Programs;
-use spangap_bench::target::{Target, TargetError, TargetReport, TargetSettings};
+use spangap_bench::target::{Target, TargetReport, TargetSettings};
 use std::io::Write;
 use std::sync::Arc;
 use tokio::runtime;
@@ -17,15 +16,20 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Raw arguments of `spangap target`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Serves spangap.ping.v1.Ping, grpc.health.v1.Health and reflection until Ctrl-C; with the stack raw, length-prefixed
+Serves spangap.ping.v1.Ping, grpc.health.v1.Health and reflection until Ctrl-C; with the stack raw, length-prefixed \
 frames over TCP instead. Prints `listening on HOST:PORT` to standard output once it listens.
 
 Examples:
-  spangap target
-  spangap target --stack raw --nodelay off
-  spangap target --stack go --threads 2 --max-streams 100
-  spangap target --listen 0.0.0.0:50051 --think 2ms --otlp http://127.0.0.1:4317
-  grpcurl -plaintext -d '{\"think_ns\": 1000000}' 127.0.0.1:50051 spangap.ping.v1.Ping/Ping")]
+  For a tank on this host:
+    spangap target
+  For tanks on other hosts, each call taking 2 ms and leaving a span:
+    spangap target --listen 0.0.0.0:50051 --think 2ms --otlp http://127.0.0.1:4317
+  Another stack; calls beyond 100 on a connection wait in the client:
+    spangap target --stack go --threads 2 --max-streams 100
+  For a tank of the stack raw, with Nagle's algorithm at work:
+    spangap target --stack raw --nodelay off
+  Any gRPC client will do:
+    grpcurl -plaintext -d '{\"think_ns\": 1000000}' 127.0.0.1:50051 spangap.ping.v1.Ping/Ping")]
 pub struct TargetArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50051", value_parser = host_port)]
@@ -67,7 +71,7 @@ pub fn run(args: TargetArgs) -> anyhow::Result<Outcome> {
     end_with_parent(args.with_parent)?;
     let json = args.json;
     let settings = args.settings();
-    settings.check().map_err(|error| wrong_usage(&error))?;
+    settings.check().map_err(wrong_usage)?;
     let runtime = match (settings.stack, settings.threads) {
         (TargetStack::Rust, Some(threads @ 2..)) => {
             runtime::Builder::new_multi_thread().worker_threads(threads as usize).enable_all().build()
@@ -104,10 +108,6 @@ impl TargetArgs {
             export: export_settings(self.otlp, self.service_name),
         }
     }
-}
-
-fn wrong_usage(error: &TargetError) -> clap::Error {
-    clap::Error::raw(ErrorKind::ArgumentConflict, format!("{error}\n"))
 }
 
 /// The line that tells where the target listens.
