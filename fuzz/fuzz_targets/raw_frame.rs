@@ -11,7 +11,7 @@ fn read(stream: &[u8], piece: usize) -> (Vec<Head>, Option<String>) {
         let mut left = &kept[..];
         loop {
             match frames.next(&mut left) {
-                Ok(Some(head)) => heads.push(head),
+                Ok(Some((head, times))) => heads.extend((0..times).map(|_| head)),
                 Ok(None) => break,
                 Err(error) => return (heads, Some(error.to_string())),
             }

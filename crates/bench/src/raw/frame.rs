@@ -2,6 +2,9 @@
 //!
 //! A frame is read in two steps: its [`Head`] is checked as a whole, and says how many bytes of payload follow.
 //! So nobody needs room for a payload that is only to be skipped: [`Skipping`] reads frames that way.
+//!
+//! Pings come in bunches of the same size and with the same parameters, and so do their answers. Each bunch is read
+//! and written as one head and a number of times.
 
 use crate::ping::MAX_PAYLOAD_BYTES;
 
@@ -181,6 +184,22 @@ impl Head {
             out.extend_from_slice(&parameters.think_ns.unwrap_or(OWN).to_le_bytes());
         }
     }
+
+    /// Appends so many frames with this head, and payloads of zeros.
+    pub fn encode_frames(&self, times: u64, out: &mut Vec<u8>) {
+        let start = out.len();
+        if times == 0 {
+            return;
+        }
+        self.encode(out);
+        let head_bytes = out.len() - start;
+        let frame_bytes = head_bytes + self.payload_bytes as usize;
+        out.resize(start + frame_bytes * times as usize, 0);
+        let (first, others) = out[start..].split_at_mut(frame_bytes);
+        for frame in others.chunks_exact_mut(frame_bytes) {
+            frame[..head_bytes].copy_from_slice(&first[..head_bytes]);
+        }
+    }
 }
 
 impl Context {
@@ -213,30 +232,38 @@ pub struct Skipping {
 }
 
 impl Skipping {
-    /// Takes the next frame off `bytes`, once all of it has been there. Left behind is at most the beginning of a
-    /// head, to be shown again with more behind it.
+    /// Takes the next frame off `bytes`, once all of it has been there, and as many of those behind it as have the
+    /// same head. Returns the head and how many times it came. When there is none, left behind is at most the beginning
+    /// of a head, to be shown again with more behind it.
     ///
     /// # Errors
     /// When the bytes are no frame.
     #[inline]
-    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Head>, FrameError> {
-        let (head, missing) = match self.open.take() {
-            Some(open) => open,
-            None => match Head::parse(bytes)? {
-                Some((head, head_bytes)) => {
-                    *bytes = &bytes[head_bytes..];
-                    (head, head.payload_bytes)
-                }
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<(Head, u64)>, FrameError> {
+        let start = *bytes;
+        let (head, head_bytes, missing) = match self.open.take() {
+            Some((head, missing)) => (head, 0, missing),
+            None => match Head::parse(start)? {
+                Some((head, head_bytes)) => (head, head_bytes, head.payload_bytes),
                 None => return Ok(None),
             },
         };
-        let here = bytes.len().min(missing as usize);
-        *bytes = &bytes[here..];
-        if here < missing as usize {
-            self.open = Some((head, missing - here as u32));
+        let Some((frame, behind)) = start.split_at_checked(head_bytes + missing as usize) else {
+            self.open = Some((head, missing - (start.len() - head_bytes) as u32));
+            *bytes = &[];
             return Ok(None);
+        };
+        *bytes = behind;
+        let mut times = 1;
+        // Without the bytes of the head there is nothing to compare with.
+        while head_bytes > 0
+            && let Some((next, behind)) = bytes.split_at_checked(frame.len())
+            && next[..head_bytes] == frame[..head_bytes]
+        {
+            times += 1;
+            *bytes = behind;
         }
-        Ok(Some(head))
+        Ok(Some((head, times)))
     }
 }
 
@@ -324,21 +351,27 @@ mod tests {
 
         #[test]
         fn pieces_make_the_same_frames(
-            frames in prop::collection::vec((any_head(), 0u32..100), 0..20), cuts in prop::collection::vec(1usize..90, 1..20),
+            runs in prop::collection::vec((any_head(), 0u32..100, 0u64..5), 0..20),
+            cuts in prop::collection::vec(prop_oneof![1usize..90, 1usize..900], 1..20), payload in any::<bool>(),
         ) {
-            let frames: Vec<Head> =
-                frames.into_iter().map(|(head, payload_bytes)| Head { payload_bytes, ..head }).collect();
-            let stream: Vec<u8> = frames
-                .iter()
-                .flat_map(|head| [encoded(head), vec![0xff; head.payload_bytes as usize]].concat())
-                .collect();
+            let runs = runs.into_iter().map(|(head, payload_bytes, times)| (Head { payload_bytes, ..head }, times));
+            let (mut frames, mut stream) = (Vec::new(), Vec::new());
+            for (head, times) in runs {
+                frames.extend((0..times).map(|_| head));
+                if payload {
+                    let frame = [encoded(&head), vec![0xff; head.payload_bytes as usize]].concat();
+                    stream.extend(frame.repeat(times as usize));
+                } else {
+                    head.encode_frames(times, &mut stream);
+                }
+            }
             let mut skipping = Skipping::default();
             let (mut seen, mut at, mut left) = (Vec::new(), 0, 0);
             for cut in cuts.iter().cycle() {
                 let end = (at + cut).min(stream.len());
                 let mut bytes = &stream[at - left..end];
-                while let Some(head) = skipping.next(&mut bytes).unwrap() {
-                    seen.push(head);
+                while let Some((head, times)) = skipping.next(&mut bytes).unwrap() {
+                    seen.extend((0..times).map(|_| head));
                 }
                 prop_assert!(bytes.len() < MAX_HEAD_BYTES);
                 left = bytes.len();

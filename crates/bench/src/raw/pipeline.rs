@@ -1,6 +1,6 @@
 //! The target's end of one connection without its socket: pings in, answers out, in order and when due.
 
-use super::frame::{FrameError, Head, Kind, Parameters, Skipping};
+use super::frame::{Context, FrameError, HEADER_BYTES, Head, Kind, Parameters, Skipping};
 use crate::contract::CallRecord;
 use crate::ping::{MAX_PAYLOAD_BYTES, MAX_THINK_NS};
 use crate::trace::Ids;
@@ -47,7 +47,7 @@ struct Answer {
     kind: Kind,
     code: u8,
     payload_bytes: u32,
-    times: u32,
+    times: u64,
     /// Of one that is recorded; it stands alone.
     record: Option<(Box<CallRecord>, u64)>,
 }
@@ -118,15 +118,15 @@ impl Pipeline {
     /// # Errors
     /// When the caller does not speak the protocol.
     pub fn feed(&mut self, bytes: &mut &[u8], arrival: Arrival) -> Result<(), FrameError> {
-        while let Some(head) = self.frames.next(bytes)? {
+        while let Some((head, times)) = self.frames.next(bytes)? {
             match head.kind {
-                Kind::Ping => self.ping(&head, arrival),
+                Kind::Ping => self.pings(&head, times, arrival),
                 Kind::UsageRequest => self.waiting.push_back(Answer {
                     due_ns: arrival.monotonic_ns,
                     kind: Kind::UsageResponse,
                     code: 0,
                     payload_bytes: 0,
-                    times: 1,
+                    times,
                     record: None,
                 }),
                 kind => return Err(FrameError::Unexpected(kind)),
@@ -135,9 +135,9 @@ impl Pipeline {
         Ok(())
     }
 
-    #[inline]
-    fn ping(&mut self, head: &Head, arrival: Arrival) {
-        self.pings_waiting += 1;
+    /// So many pings alike.
+    fn pings(&mut self, head: &Head, times: u64, arrival: Arrival) {
+        self.pings_waiting += times;
         let asked = head.parameters.unwrap_or(Parameters { response_bytes: None, think_ns: None });
         let response_bytes = asked.response_bytes.unwrap_or(self.own.response_bytes);
         let think_ns = asked.think_ns.unwrap_or(self.own.think_ns);
@@ -147,36 +147,38 @@ impl Pipeline {
             false => (Code::InvalidArgument, 0, 0),
         };
         let due_ns = arrival.monotonic_ns + think_ns;
-        let record = head.context.and_then(|context| {
-            if !context.is_valid() {
-                self.malformed_contexts += 1;
-                return None;
-            }
-            let record = CallRecord {
-                trace_id: context.trace_id,
-                span_id: self.ids.as_mut()?.span_id(),
-                parent_span_id: context.span_id,
-                start_unix_ns: arrival.unix_ns,
-                duration_ns: 0,
-                lateness_ns: 0,
-                status: code as u8,
-                measured: false,
-                slow: false,
-                stream: false,
-                connection: self.connection,
-            };
-            Some((Box::new(record), arrival.monotonic_ns))
-        });
         let code = code as u8;
-        if let (Some(last), None) = (self.waiting.back_mut(), &record)
-            && (last.due_ns, last.kind, last.code, last.payload_bytes, last.times < u32::MAX)
-                == (due_ns, Kind::Pong, code, payload_bytes, true)
+        let answer = |times, record| Answer { due_ns, kind: Kind::Pong, code, payload_bytes, times, record };
+        let valid = head.context.filter(Context::is_valid);
+        if head.context.is_some() && valid.is_none() {
+            self.malformed_contexts += times;
+        }
+        if let (Some(context), Some(ids)) = (valid, &mut self.ids) {
+            for _ in 0..times {
+                let record = CallRecord {
+                    trace_id: context.trace_id,
+                    span_id: ids.span_id(),
+                    parent_span_id: context.span_id,
+                    start_unix_ns: arrival.unix_ns,
+                    duration_ns: 0,
+                    lateness_ns: 0,
+                    status: code,
+                    measured: false,
+                    slow: false,
+                    stream: false,
+                    connection: self.connection,
+                };
+                self.waiting.push_back(answer(1, Some((Box::new(record), arrival.monotonic_ns))));
+            }
+        } else if let Some(last) = self.waiting.back_mut()
+            && (last.due_ns, last.kind, last.code, last.payload_bytes)
+                == (due_ns, Kind::Pong, code, payload_bytes)
             && last.record.is_none()
         {
-            last.times += 1;
-            return;
+            last.times += times;
+        } else {
+            self.waiting.push_back(answer(times, None));
         }
-        self.waiting.push_back(Answer { due_ns, kind: Kind::Pong, code, payload_bytes, times: 1, record });
     }
 
     /// Moves what is due at `now_ns` into the batch, until that is full. `usage` makes the payload of a usage response.
@@ -189,6 +191,7 @@ impl Pipeline {
             if batch.bytes.len() >= BATCH_BYTES {
                 return true;
             }
+            let mut done = 1;
             if self.owed_bytes > 0 {
                 let part = (self.owed_bytes as usize).min(BATCH_BYTES - batch.bytes.len());
                 batch.bytes.resize(batch.bytes.len() + part, 0);
@@ -199,23 +202,30 @@ impl Pipeline {
                 Head { kind: Kind::UsageResponse, ..Head::ping(payload_bytes) }.encode(&mut batch.bytes);
                 batch.bytes.extend_from_slice(&payload);
             } else {
-                Head::pong(answer.code, answer.payload_bytes).encode(&mut batch.bytes);
-                let room = BATCH_BYTES.saturating_sub(batch.bytes.len());
-                let part = (answer.payload_bytes as usize).min(room);
-                batch.bytes.resize(batch.bytes.len() + part, 0);
-                self.owed_bytes = answer.payload_bytes - part as u32;
+                let pong = Head::pong(answer.code, answer.payload_bytes);
+                let room = BATCH_BYTES - batch.bytes.len();
+                let whole = room / (HEADER_BYTES + answer.payload_bytes as usize);
+                if whole > 0 {
+                    done = answer.times.min(whole as u64);
+                    pong.encode_frames(done, &mut batch.bytes);
+                } else {
+                    pong.encode(&mut batch.bytes);
+                    let part = room.saturating_sub(HEADER_BYTES);
+                    batch.bytes.resize(batch.bytes.len() + part, 0);
+                    self.owed_bytes = answer.payload_bytes - part as u32;
+                }
             }
             if self.owed_bytes > 0 {
                 continue;
             }
             if answer.kind == Kind::Pong {
-                batch.by_code[usize::from(answer.code)] += 1;
-                self.pings_waiting -= 1;
+                batch.by_code[usize::from(answer.code)] += done;
+                self.pings_waiting -= done;
             }
             if let Some((record, start_ns)) = &answer.record {
                 batch.records.push(CallRecord { duration_ns: now_ns - start_ns, ..**record });
             }
-            answer.times -= 1;
+            answer.times -= done;
             if answer.times == 0 {
                 self.waiting.pop_front();
             }
@@ -226,7 +236,7 @@ impl Pipeline {
     /// The caller is gone: everything that waits ends as `CANCELLED`.
     pub fn cancel(&mut self, batch: &mut Batch, now_ns: u64) {
         for answer in self.waiting.drain(..).filter(|answer| answer.kind == Kind::Pong) {
-            batch.by_code[Code::Cancelled as usize] += u64::from(answer.times);
+            batch.by_code[Code::Cancelled as usize] += answer.times;
             if let Some((record, start_ns)) = answer.record {
                 let duration_ns = now_ns.saturating_sub(start_ns);
                 batch.records.push(CallRecord { duration_ns, status: Code::Cancelled as u8, ..*record });
@@ -239,7 +249,6 @@ impl Pipeline {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::Context;
     use super::*;
     use proptest::prelude::*;
 
@@ -266,8 +275,8 @@ mod tests {
             let more = pipeline.fill(&mut batch, now_ns, &|| vec![7; 5]);
             assert!(batch.bytes.len() < BATCH_BYTES + 100);
             let mut bytes = &batch.bytes[..];
-            while let Some(head) = frames.next(&mut bytes).unwrap() {
-                heads.push(head);
+            while let Some((head, times)) = frames.next(&mut bytes).unwrap() {
+                heads.extend((0..times).map(|_| head));
             }
             records.extend(batch.records);
             if !more {
@@ -321,6 +330,16 @@ mod tests {
         assert_eq!((records[0].start_unix_ns, records[0].duration_ns), (1_000_010, 60));
         assert_ne!(records[0].span_id, records[1].span_id);
 
+        // The very same context twice is two calls all the same.
+        let mut bytes = Vec::new();
+        Head { context: context(4), ..asking(0, 50) }.encode_frames(2, &mut bytes);
+        Head { context: context(0), ..asking(0, 50) }.encode_frames(3, &mut bytes);
+        pipeline.feed(&mut &bytes[..], at(80)).unwrap();
+        assert_eq!((pipeline.pings_waiting(), pipeline.malformed_contexts), (5, 4));
+        let (heads, records) = answers(&mut pipeline, 130);
+        assert_eq!((heads.len(), records.len()), (5, 2));
+        assert_ne!(records[0].span_id, records[1].span_id);
+
         feed(&mut pipeline, &Head { context: context(3), ..asking(0, 50) }, 100);
         let mut batch = Batch::default();
         pipeline.cancel(&mut batch, 120);
@@ -331,12 +350,16 @@ mod tests {
     proptest! {
         #[test]
         fn every_ping_gets_its_answer_whatever_the_sizes(
-            sizes in prop::collection::vec(prop_oneof![0u64..10, 200_000u64..800_000], 0..30),
+            runs in prop::collection::vec((prop_oneof![0u64..10, 200_000u64..800_000], 0u64..6), 0..15),
         ) {
             let mut pipeline = Pipeline::new(OWN, None, 0);
-            sizes.iter().for_each(|&size| feed(&mut pipeline, &asking(size, 0), 5));
-            let expected: Vec<Head> = sizes.iter().map(|&size| Head::pong(0, size as u32)).collect();
+            let mut bytes = Vec::new();
+            runs.iter().for_each(|&(size, times)| asking(size, 0).encode_frames(times, &mut bytes));
+            pipeline.feed(&mut &bytes[..], at(5)).unwrap();
+            let pongs = |&(size, times): &(u64, u64)| (0..times).map(move |_| Head::pong(0, size as u32));
+            let expected: Vec<Head> = runs.iter().flat_map(pongs).collect();
             prop_assert_eq!(answers(&mut pipeline, 5).0, expected);
+            prop_assert_eq!(pipeline.pings_waiting(), 0);
         }
     }
 }

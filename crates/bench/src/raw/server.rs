@@ -468,6 +468,7 @@ impl<'a> Session<'a> {
 mod tests {
     use super::super::frame::{Context, Head, Kind, Parameters, Skipping};
     use super::*;
+    use std::collections::VecDeque;
 
     fn settings(think_ns: u64) -> RawSettings {
         RawSettings { listen: "127.0.0.1:0".into(), response_bytes: 0, think_ns, nodelay: Nodelay::On }
@@ -476,6 +477,8 @@ mod tests {
     struct Caller {
         stream: TcpStream,
         frames: Skipping,
+        /// Received, and not asked for yet.
+        heads: VecDeque<Head>,
         buffer: Vec<u8>,
     }
 
@@ -483,7 +486,7 @@ mod tests {
         fn connect(address: SocketAddr) -> Self {
             let stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-            Caller { stream, frames: Skipping::default(), buffer: Vec::new() }
+            Caller { stream, frames: Skipping::default(), heads: VecDeque::new(), buffer: Vec::new() }
         }
 
         fn send(&mut self, heads: &[Head]) {
@@ -498,11 +501,16 @@ mod tests {
         /// The next frame, or `None` when the connection has ended.
         fn receive(&mut self) -> Option<Head> {
             loop {
+                if let Some(head) = self.heads.pop_front() {
+                    return Some(head);
+                }
                 let mut bytes = &self.buffer[..];
-                let head = self.frames.next(&mut bytes).unwrap();
+                while let Some((head, times)) = self.frames.next(&mut bytes).unwrap() {
+                    self.heads.extend((0..times).map(|_| head));
+                }
                 self.buffer = bytes.to_vec();
-                if head.is_some() {
-                    return head;
+                if !self.heads.is_empty() {
+                    continue;
                 }
                 let mut piece = [0; 100_000];
                 match self.stream.read(&mut piece) {

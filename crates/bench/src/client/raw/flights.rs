@@ -31,6 +31,11 @@ impl Flights {
         self.flights.push_back(flight);
     }
 
+    /// Calls whose answers are to come, whether or not somebody waits for them.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
     /// Calls that somebody waits for.
     pub fn live(&self) -> u64 {
         self.calls - self.given_up_calls

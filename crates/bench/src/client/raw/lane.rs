@@ -215,58 +215,32 @@ impl Lane {
         let done_ns = clock::monotonic_ns();
         self.expire(books, done_ns);
         let mut left = &buffer[..kept + read];
-        // OK answers to the flight in front that are not accounted for yet.
-        let mut answers = 0;
         loop {
-            let status = match self.frames.next(&mut left) {
-                Ok(Some(Head { kind: Kind::Pong, status, .. })) => status,
+            let (status, mut answers) = match self.frames.next(&mut left) {
+                Ok(Some((Head { kind: Kind::Pong, status, .. }, answers))) => (status, answers),
                 Ok(None) => break,
-                Ok(Some(Head { kind, .. })) => {
+                Ok(Some((Head { kind, .. }, _))) => {
                     return self.lose(books, &format!("the target sent a {kind:?}: expected a Pong"));
                 }
                 Err(error) => return self.lose(books, &format!("no raw protocol: {error}")),
             };
-            let Some((front, given_up)) = self.flights.front() else {
-                return self.lose(books, "the target answered a call that was not made");
-            };
-            if status == 0 && !given_up && answers + 1 < front.times {
-                answers += 1;
-                continue;
-            }
-            let front = *front;
-            if given_up {
-                self.flights.answered(1);
-                continue;
-            }
-            if status == 0 {
-                answers += 1;
-            }
-            self.settle(books, &front, std::mem::take(&mut answers), done_ns, None);
-            if status != 0 {
-                let code = Code::from_i32(status.into());
-                self.settle(books, &front, 1, done_ns, Some((code, "as the target answered")));
+            let failure = (status != 0).then(|| (Code::from_i32(status.into()), "as the target answered"));
+            while answers > 0 {
+                let sent = self.flights.calls() - self.outbox.queued();
+                let (front, given_up) = match self.flights.front() {
+                    Some((front, given_up)) if sent > 0 => (*front, given_up),
+                    _ => return self.lose(books, "the target answered a call that was not made"),
+                };
+                let calls = answers.min(front.times.into()).min(sent) as u32;
+                answers -= u64::from(calls);
+                self.flights.answered(calls);
+                if !given_up {
+                    self.end(books, &front, calls, done_ns, failure);
+                }
             }
         }
         self.kept.clear();
         self.kept.extend_from_slice(left);
-        if let (1.., Some((front, _))) = (answers, self.flights.front()) {
-            let front = *front;
-            self.settle(books, &front, answers, done_ns, None);
-        }
-    }
-
-    fn settle(
-        &mut self,
-        books: &mut Books,
-        front: &Flight,
-        calls: u32,
-        done_ns: u64,
-        failure: Option<(Code, &str)>,
-    ) {
-        if calls > 0 {
-            self.flights.answered(calls);
-            self.end(books, front, calls, done_ns, failure);
-        }
     }
 
     /// Accounts for calls that have ended; their workers are free again.

@@ -1,6 +1,6 @@
 //! Requests on their way to a socket that may take only a part of them.
 
-use crate::raw::frame::{Context, HEADER_BYTES, Head};
+use crate::raw::frame::{Context, HEADER_BYTES, Head, MAX_HEAD_BYTES};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use std::io;
@@ -87,7 +87,17 @@ impl Outbox {
         self.pay();
         while self.queued > 0 && self.bytes.len() < BATCH_BYTES && self.owed_bytes == 0 {
             let at = self.bytes.len();
-            Head { context: context(self.queued), ..self.request }.encode(&mut self.bytes);
+            let context = context(self.queued);
+            if context.is_none() && !self.split {
+                let frame_bytes = MAX_HEAD_BYTES + self.request.payload_bytes as usize;
+                let whole = self.queued.min(((BATCH_BYTES - at) / frame_bytes) as u64);
+                self.request.encode_frames(whole, &mut self.bytes);
+                self.queued -= whole;
+                if whole > 0 {
+                    continue;
+                }
+            }
+            Head { context, ..self.request }.encode(&mut self.bytes);
             self.queued -= 1;
             self.owed_bytes = self.request.payload_bytes;
             self.pay();
@@ -136,8 +146,8 @@ mod tests {
                     }
                     kept.extend_from_slice(&piece[..read]);
                     let mut left = &kept[..];
-                    while let Some(head) = frames.next(&mut left).unwrap() {
-                        heads.push(head);
+                    while let Some((head, times)) = frames.next(&mut left).unwrap() {
+                        heads.extend((0..times).map(|_| head));
                     }
                     kept = left.to_vec();
                 }
