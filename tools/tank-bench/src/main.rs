@@ -129,19 +129,13 @@ fn raw(args: &Args, bench: &Bench, figures: &mut Figures) -> Result<(), BenchErr
         return Ok(());
     };
     // Each client with the server of its own kind: the two do not speak the same frames.
-    let target = bench.target("raw")?;
+    let target = bench.target_with("raw", &["--response-bytes", "56"])?;
     let plain = Target::start_plain(bench, &baseline)?;
     for &in_flight in &[1, 8, 64] {
         eprintln!("raw, {in_flight} in flight");
         let (ours, theirs) = in_turn(
             args.runs,
-            || {
-                bench.tank(
-                    &target,
-                    &["--stack", "raw", "--request-bytes", "56", "--response-bytes", "56"],
-                    in_flight,
-                )
-            },
+            || bench.tank(&target, &["--stack", "raw", "--request-bytes", "56"], in_flight),
             || bench.plain(&baseline, &["client", "127.0.0.1", plain.port()], in_flight),
         )?;
         figures.rows.push(Row {

@@ -112,8 +112,13 @@ impl Bench {
 
     /// Starts `spangap target`.
     pub fn target(&self, stack: &str) -> Result<Target, BenchError> {
+        self.target_with(stack, &[])
+    }
+
+    /// Starts `spangap target` with more flags.
+    pub fn target_with(&self, stack: &str, flags: &[&str]) -> Result<Target, BenchError> {
         let mut command = pinned(&self.spangap, self.target_cpu);
-        command.args(["target", "--listen", "127.0.0.1:0", "--stack", stack]);
+        command.args(["target", "--listen", "127.0.0.1:0", "--stack", stack]).args(flags);
         Target::start(command)
     }
 
