@@ -99,6 +99,8 @@ pub struct Lateness {
     pub p99_ns: f64,
     /// The same.
     pub max_ns: f64,
+    /// How late an exact sleep of 1 ms wakes here, p99: what no stack can be better than without burning a CPU.
+    pub timer_p99_ns: f64,
 }
 
 /// Everything that was measured.
@@ -151,7 +153,7 @@ impl Figures {
             goals.push(Goal {
                 goal: format!("{}, open loop, 1000/s", late.stack),
                 wanted: "p99 lateness <= 100 us".into(),
-                found: format!("{:.0} us", late.p99_ns / 1e3),
+                found: format!("{:.0} us (timer {:.0} us)", late.p99_ns / 1e3, late.timer_p99_ns / 1e3),
                 reached: late.p99_ns <= LATENESS_P99_NS,
             });
         }
@@ -192,11 +194,12 @@ impl fmt::Display for Figures {
         for late in &self.lateness {
             writeln!(
                 f,
-                "lateness {:13} p50 {:.1} us, p99 {:.1} us, max {:.1} us",
+                "lateness {:13} p50 {:.1} us, p99 {:.1} us, max {:.1} us; an exact sleep of 1 ms: p99 {:.1} us",
                 late.stack,
                 late.p50_ns / 1e3,
                 late.p99_ns / 1e3,
-                late.max_ns / 1e3
+                late.max_ns / 1e3,
+                late.timer_p99_ns / 1e3
             )?;
         }
         writeln!(f)?;
@@ -246,7 +249,13 @@ mod tests {
             &[sample(100.0, 1.0, 100.0); 3],
         ));
         figures.rows.push(row(&[sample(89.0, 1.0, 94.0)], &[sample(100.0, 1.0, 100.0)]));
-        figures.lateness.push(Lateness { stack: "raw", p50_ns: 1.0, p99_ns: 100_001.0, max_ns: 2e9 });
+        figures.lateness.push(Lateness {
+            stack: "raw",
+            p50_ns: 1.0,
+            p99_ns: 100_001.0,
+            max_ns: 2e9,
+            timer_p99_ns: 5e4,
+        });
         figures.judge();
         let reached: Vec<bool> = figures.goals.iter().map(|goal| goal.reached).collect();
         assert_eq!(reached, [true, true, false, false, false], "{figures}");

@@ -22,7 +22,7 @@ struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
     /// Seconds of each run
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     /// Calls under way, for the cases that compare throughput
     #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64])]
@@ -226,7 +226,9 @@ fn lateness(bench: &Bench, figures: &mut Figures, stack: &'static str) -> Result
     let target_stack = if stack == "raw" { "raw" } else { "rust" };
     eprintln!("lateness of {stack}");
     match bench.target(target_stack).and_then(|target| bench.lateness(&target, stack)) {
-        Ok((p50_ns, p99_ns, max_ns)) => figures.lateness.push(Lateness { stack, p50_ns, p99_ns, max_ns }),
+        Ok([p50_ns, p99_ns, max_ns, timer_p99_ns]) => {
+            figures.lateness.push(Lateness { stack, p50_ns, p99_ns, max_ns, timer_p99_ns });
+        }
         Err(error) => figures.not_run.push(format!("lateness of {stack}: {error}")),
     }
     Ok(())

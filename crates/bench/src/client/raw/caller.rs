@@ -5,8 +5,7 @@ use super::lane::{Interest, Lane};
 use crate::clock;
 use crate::contract::Pace;
 use crate::schedule::Schedule;
-use rustix::event::Timespec;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::io;
@@ -150,7 +149,15 @@ impl Caller {
                 return self.attend(0);
             }
         }
-        let ahead_ns = self.tick_ns.min(until_ns).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+        let mut ahead_ns = self.tick_ns.min(until_ns).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+        if ahead_ns < LONGEST_WAIT_NS {
+            // Something is due: epoll alone would wait for whole milliseconds.
+            let mut answers = [PollFd::new(&self.epoll, PollFlags::IN)];
+            match poll(&mut answers, Some(&Timespec { tv_sec: 0, tv_nsec: ahead_ns as _ })) {
+                Ok(_) | Err(Errno::INTR) => ahead_ns = 0,
+                Err(error) => return Err(error.into()),
+            }
+        }
         let timeout = Timespec { tv_sec: 0, tv_nsec: ahead_ns as _ };
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         let (ready, _) = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
