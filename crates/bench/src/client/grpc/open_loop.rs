@@ -83,17 +83,17 @@ impl OpenLoop {
         self.slots.iter().for_each(|slot| slot.end());
     }
 
-    /// False when the time for calls is over before.
+    /// False when the time for calls is over before; not earlier, so that the phase has its whole length.
     async fn sleep_until(&self, due_ns: u64) -> bool {
         loop {
             let (now_ns, end_ns) = (clock::monotonic_ns(), self.shared.session.end_ns());
             if now_ns >= due_ns {
                 return true;
             }
-            if due_ns >= end_ns {
+            if now_ns >= end_ns {
                 return false;
             }
-            let until_ns = due_ns.min(now_ns + LONGEST_SLEEP_NS);
+            let until_ns = due_ns.min(end_ns).min(now_ns + LONGEST_SLEEP_NS);
             // A timer of the kernel that was made can be set and read.
             self.timer.until(until_ns).await.expect("the timer works");
         }
