@@ -20,6 +20,8 @@ pub enum Verb {
     Meter(Box<commands::meter::MeterArgs>),
     /// Read files of spans, and tell where time is lost between client and server
     Gaps(commands::gaps::GapsArgs),
+    Dissect(Box<commands::dissect::DissectArgs>),
+    Capture(Box<commands::capture::CaptureArgs>),
     /// Make ping-pong calls with any client stack, and measure them
     Tank(Box<commands::tank::TankArgs>),
     /// Serve the ping-pong calls of a tank

@@ -3,10 +3,14 @@
 //! here reads a clock.
 
 pub mod accounting;
+pub mod cause;
 pub mod duration;
 pub mod histogram;
+pub mod leg;
 pub mod pair;
 
 pub use accounting::Accounting;
+pub use cause::{Cause, Side};
 pub use histogram::Histogram;
+pub use leg::{Leg, Legs};
 pub use pair::{CallStatus, PairKey, PairStats, WorstCall};

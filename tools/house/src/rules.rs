@@ -5,10 +5,12 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-model", &[]),
     ("spangap-meter", &["spangap-model"]),
     ("spangap-bench", &["spangap-model"]),
-    ("spangap", &["spangap-model", "spangap-meter", "spangap-bench", "spangap-meter-bench"]),
+    ("spangap-wire", &["spangap-model"]),
+    ("spangap", &["spangap-model", "spangap-meter", "spangap-bench", "spangap-wire", "spangap-meter-bench"]),
     ("spangap-house", &[]),
     ("spangap-meter-bench", &["spangap-model", "spangap-meter"]),
     ("spangap-tank-bench", &[]),
+    ("spangap-wire-bench", &["spangap-model", "spangap-wire"]),
 ];
 
 /// Dependencies that only some packages may have.
@@ -31,6 +33,17 @@ const RUNTIME: &[&str] =
 const FILES_AND_SOCKETS: &[&str] =
     &["std::fs", "std::net", "std::os::unix::net", "std::process::Command", "rusqlite", "io::stdin"];
 const CLOCK: &[&str] = &["Instant::now", "SystemTime::now", "thread::sleep"];
+/// As above, without `std::net`, whose address types a capture is full of.
+const FILES_AND_LIVE_SOCKETS: &[&str] = &[
+    "std::fs",
+    "std::net::TcpStream",
+    "std::net::UdpSocket",
+    "std::net::TcpListener",
+    "std::os::unix::net",
+    "std::process::Command",
+    "io::stdin",
+    "libc",
+];
 const METER_IO: &[&str] = &["serve/", "history/", "ingest/file.rs", "export/otlp.rs", "export/otlp/"];
 
 /// Where files, sockets, clocks and the async runtime may be.
@@ -51,11 +64,23 @@ pub const CONFINED: &[Confined] = &[
         allowed: METER_IO,
     },
     Confined { what: "a clock", paths: CLOCK, folder: "crates/meter/src/", allowed: METER_IO },
+    Confined { what: "an async runtime", paths: RUNTIME, folder: "crates/wire/src/", allowed: &[] },
+    Confined {
+        what: "a file or socket",
+        paths: FILES_AND_LIVE_SOCKETS,
+        folder: "crates/wire/src/",
+        allowed: &["source/"],
+    },
+    Confined { what: "a clock", paths: CLOCK, folder: "crates/wire/src/", allowed: &["source/"] },
     Confined { what: "the end of the process", paths: &["process::exit"], folder: "crates/", allowed: &[] },
 ];
 
 /// The files that may use `unsafe`, each block with a SAFETY line.
-pub const UNSAFE_FILES: &[&str] = &["crates/bench/src/sockets/tcp_info.rs", "crates/meter/src/prefetch.rs"];
+pub const UNSAFE_FILES: &[&str] = &[
+    "crates/bench/src/sockets/tcp_info.rs",
+    "crates/meter/src/prefetch.rs",
+    "crates/wire/src/source/ring.rs",
+];
 
 /// Lines above which a file is listed.
 pub const LONG_FILE_LINES: usize = 400;

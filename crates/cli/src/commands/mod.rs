@@ -2,8 +2,10 @@
 //! crate that does the work, and prints what came out.
 
 pub mod bench;
+pub mod capture;
 pub mod client;
 pub mod demo;
+pub mod dissect;
 pub mod gaps;
 pub mod generate;
 pub mod meter;
@@ -17,8 +19,10 @@ use crate::args::Verb;
 pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
         Verb::Bench(args) => bench::run(args),
+        Verb::Capture(args) => capture::run(*args),
         Verb::Client(args) => client::run(args),
         Verb::Demo(args) => demo::run(*args),
+        Verb::Dissect(args) => dissect::run(*args),
         Verb::Meter(args) => meter::run(*args),
         Verb::Gaps(args) => gaps::run(args),
         Verb::Tank(args) => tank::run(*args),

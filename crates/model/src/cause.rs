@@ -1,0 +1,139 @@
+//! What can take a call's time: one name for each cause, the same everywhere.
+
+use std::fmt;
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why a call took longer than it had to.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Cause { $($(#[$doc])* $variant,)* }
+
+        impl Cause {
+            /// All of them.
+            pub const ALL: &[Cause] = &[$(Cause::$variant,)*];
+
+            /// The name in JSON, tables and pages.
+            pub fn name(self) -> &'static str {
+                match self { $(Cause::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+causes! {
+    /// Nothing is wrong.
+    None = "none",
+    /// A held back sub-MSS segment waited for the peer's delayed ACK.
+    NagleDelayedAck = "nagle-delayed-ack",
+    /// Loss, mended by the retransmission timer.
+    Rto = "rto",
+    /// Loss of the last segments, mended by a tail loss probe.
+    TailLoss = "tail-loss",
+    /// Loss, mended by fast retransmission or RACK.
+    FastRetransmit = "fast-retransmit",
+    /// A SYN or SYN/ACK was lost.
+    SynLoss = "syn-loss",
+    /// The server's accept queue was full.
+    AcceptOverflow = "accept-overflow",
+    /// The receiver's TCP window was closed or too small: its application reads late.
+    ReceiveWindow = "receive-window",
+    /// SETTINGS_MAX_CONCURRENT_STREAMS was reached.
+    StreamLimit = "stream-limit",
+    /// An HTTP/2 flow-control window was used up.
+    FlowControl = "flow-control",
+    /// Bytes waited behind those of another call on the same connection.
+    HeadOfLine = "head-of-line",
+    /// The client's stack serves the calls of one connection one after the other.
+    SharedConnection = "shared-connection",
+    /// The call had to open its connection first.
+    ConnectionPerCall = "connection-per-call",
+    /// The server's application took the time.
+    ServerApp = "server-app",
+    /// The call waited in the server before its application took it.
+    ServerQueue = "server-queue",
+    /// The client's application took the time.
+    ClientApp = "client-app",
+    /// A thread was runnable and not running.
+    RunQueue = "run-queue",
+    /// CPU quota used up.
+    CpuQuota = "cpu-quota",
+    /// Softirqs ran on the application's CPU.
+    SoftirqOnCpu = "softirq-on-cpu",
+    /// The softirq that delivers packets ran late.
+    SoftirqLate = "softirq-late",
+    /// The NIC delivered interrupts together.
+    Coalescing = "coalescing",
+    /// Packets sent apart arrived together: softirq-late, coalescing or a queue on the way, not told apart.
+    BatchedArrival = "batched-arrival",
+    /// The hypervisor took the CPU.
+    Steal = "steal",
+    /// An idle CPU had to wake up.
+    IdleWake = "idle-wake",
+    /// The process was stopped.
+    Stopped = "stopped",
+    /// The path between the taps took the time.
+    NetworkDelay = "network-delay",
+    /// The path between the taps took a time that varies.
+    NetworkJitter = "network-jitter",
+    /// One way takes longer than the other.
+    PathAsymmetry = "path-asymmetry",
+    /// The size of the message took the time.
+    LargePayload = "large-payload",
+    /// Several attempts per call.
+    Retries = "retries",
+    /// Clocks that differ, with nothing wrong.
+    Clock = "clock",
+    /// Every CPU was busy.
+    CpuSaturated = "cpu-saturated",
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The end of a call at which something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// Where the call is made.
+    Client,
+    /// Where it is served.
+    Server,
+}
+
+impl Side {
+    /// The name in JSON, tables and pages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Client => "client",
+            Side::Server => "server",
+        }
+    }
+
+    /// The other end.
+    pub fn other(self) -> Side {
+        match self {
+            Side::Client => Side::Server,
+            Side::Server => Side::Client,
+        }
+    }
+
+    /// 0 for the client, 1 for the server.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_spelled_alike() {
+        let names: HashSet<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
+        assert_eq!(names.len(), Cause::ALL.len());
+        assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+    }
+}

@@ -1,0 +1,62 @@
+//! A call: its two halves put together, its legs, and what held it up.
+
+use crate::episode::{Certainty, Evidence};
+use crate::exchange::Exchange;
+use crate::spans::SpanTimes;
+use spangap_model::{Cause, Legs, Side};
+
+/// A leg's time. The true one lies in `ns - bound_ns ..= ns + bound_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LegTime {
+    /// Which leg, or which neighbouring legs together.
+    pub legs: Legs,
+    /// Nanoseconds; below zero where a span contradicts the wire (a handler that begins before the request is
+    /// complete), and shown so.
+    pub ns: i64,
+    /// How far off it may be either way.
+    pub bound_ns: u64,
+}
+
+/// What held a call up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Why.
+    pub cause: Cause,
+    /// How sure that is.
+    pub certainty: Certainty,
+    /// The end at which the cause sits, where it has one.
+    pub side: Option<Side>,
+    /// Time of the call that it took; `None` when the wire does not show how much.
+    pub cost_ns: Option<u64>,
+    /// What the cost cannot tell, or the plausibility bound, as a sentence; empty for nothing.
+    pub note: String,
+    /// Packets that show it: number of the capture (0 or 1), and the evidence.
+    pub evidence: Vec<(u8, Evidence)>,
+}
+
+/// A call as it was joined, before the clocks are known.
+#[derive(Clone, Debug, Default)]
+pub struct Halves {
+    /// What the client's tap saw, and what the server's tap saw, by [`Side::index`].
+    pub exchanges: [Option<Exchange>; 2],
+    /// Which capture each is from.
+    pub captures: [u8; 2],
+    /// What the spans say.
+    pub spans: Option<SpanTimes>,
+}
+
+/// A call, finished.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Its halves.
+    pub halves: Halves,
+    /// When it began, by the clock of the capture at the end where it is known first, Unix nanoseconds.
+    pub start_ns: i64,
+    /// From its first event to its last at that end, nanoseconds: of the CLIENT span if known, else of the wire at
+    /// the client's tap, else of the wire at the server's.
+    pub duration_ns: u64,
+    /// Its legs in order; they sum to `duration_ns` exactly.
+    pub legs: Vec<LegTime>,
+    /// What held it up, most costly first.
+    pub findings: Vec<Finding>,
+}

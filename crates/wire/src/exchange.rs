@@ -1,0 +1,137 @@
+//! One request and its response, as one tap saw them: the half of a call that a capture knows.
+
+use spangap_model::CallStatus;
+
+/// When a byte was seen at the tap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// When the packet that carries it was first seen, Unix nanoseconds: what counts where it is sent.
+    pub seen_ns: i64,
+    /// When it and every byte before it had been seen: what counts where it is received, since an application
+    /// cannot read past a hole. Not before `seen_ns`.
+    pub ready_ns: i64,
+    /// Number of the packet that carries it.
+    pub packet: u64,
+    /// Number of the packet that made it ready: the same, unless it had to wait for bytes before it.
+    pub ready_packet: u64,
+}
+
+/// Request or response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its first byte on the wire (of an HTTP/2 HEADERS frame's header, an HTTP/1 request line, ...).
+    pub first: Mark,
+    /// Its last byte.
+    pub last: Mark,
+    /// Stream offset of the first byte (see [`crate::tcp`]: the low 32 bits are the raw sequence number).
+    pub start: u64,
+    /// Stream offset after the last byte.
+    pub end: u64,
+    /// Bytes of its body: of DATA frames without padding, of an HTTP/1 body, of a turn.
+    pub body_bytes: u64,
+    /// gRPC messages in it, complete ones.
+    pub messages: u32,
+}
+
+/// What was spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// gRPC over HTTP/2.
+    Grpc,
+    /// HTTP/2, not gRPC as far as can be seen.
+    Http2,
+    /// HTTP/1.0 or 1.1.
+    Http1,
+    /// TLS without keys: turns of application data.
+    Tls,
+    /// Anything else: bytes there, then bytes back.
+    #[default]
+    Turns,
+}
+
+impl Protocol {
+    /// The name in JSON and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Grpc => "grpc",
+            Protocol::Http2 => "http2",
+            Protocol::Http1 => "http1",
+            Protocol::Tls => "tls",
+            Protocol::Turns => "turns",
+        }
+    }
+}
+
+/// How an exchange ended at this tap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ended {
+    /// With its response complete.
+    #[default]
+    Complete,
+    /// RST_STREAM, with its error code (RFC 9113, 7), from the client or not.
+    Reset {
+        /// The error code.
+        code: u32,
+        /// Whether the client sent it.
+        by_client: bool,
+    },
+    /// The connection ended first.
+    ConnectionClosed,
+    /// The capture ended first.
+    CaptureEnded,
+}
+
+/// What may be wrong with what is known of an exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubts {
+    /// Bytes of its request or response are missing from the capture (dropped, not only cut by the snap length).
+    pub hole: bool,
+    /// The connection was joined after its start, and some header fields could not be decoded.
+    pub headers_unknown: bool,
+    /// Several requests were under way without anything that tells their responses apart.
+    pub turns_overlap: bool,
+}
+
+/// A trace context found in a request's header fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TraceContext {
+    /// As W3C writes it; a 64-bit id has eight zero bytes before it.
+    pub trace_id: [u8; 16],
+    /// Id of the CLIENT span.
+    pub span_id: [u8; 8],
+}
+
+/// Where a text (a method, an authority) is kept: see [`crate::app::Texts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TextId(pub u32);
+
+/// One request and its response at one tap.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Exchange {
+    /// The tap's number of the connection.
+    pub connection: u32,
+    /// HTTP/2 stream; otherwise the number of the exchange on its connection, from 1.
+    pub stream_id: u32,
+    /// Which of several turns of one HTTP/2 stream this is, from 1; zero when the stream is one exchange.
+    pub turn: u32,
+    /// What was spoken.
+    pub protocol: Protocol,
+    /// The request.
+    pub request: Part,
+    /// The response; `None` when nothing of it was seen.
+    pub response: Option<Part>,
+    /// How it ended.
+    pub ended: Ended,
+    /// What may be wrong.
+    pub doubts: Doubts,
+    /// `:path`, or method and target of HTTP/1; zero is unknown.
+    pub method: TextId,
+    /// gRPC status, else HTTP status; unset when neither was seen.
+    pub status: CallStatus,
+    /// Trace context, where a header field carries one.
+    pub trace: Option<TraceContext>,
+    /// `grpc-timeout`, nanoseconds.
+    pub deadline_ns: Option<u64>,
+    /// Calls under way on the connection when this one's request began, itself included.
+    pub in_flight: u32,
+}

@@ -1,0 +1,1 @@
+//! The halves of calls from two captures put together.

@@ -1,0 +1,23 @@
+//! Packets in, calls with legs out: reads captures of one or both ends of the same traffic, follows its TCP
+//! connections and the calls in them, lines both ends up, and says which leg of a call took the time and why.
+//!
+//! No file, socket or clock outside of `source/`: time is what the packets say.
+
+pub mod align;
+pub mod app;
+pub mod call;
+pub mod causes;
+pub mod decode;
+pub mod dissect;
+pub mod episode;
+pub mod exchange;
+pub mod join;
+pub mod ladder;
+pub mod packet;
+pub mod report;
+pub mod segment;
+pub mod source;
+pub mod spans;
+pub mod tap;
+pub mod tcp;
+pub mod totals;

@@ -1,0 +1,1 @@
+//! What users see of a dissection: JSON, tables, ladders. Pure: a [`crate::dissect::Dissection`] in, text out.
