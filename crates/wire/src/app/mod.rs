@@ -4,6 +4,7 @@ pub mod conversation;
 pub mod http1;
 pub mod http2;
 pub mod tls;
+pub mod trace;
 pub mod turns;
 
 use crate::episode::Episode;

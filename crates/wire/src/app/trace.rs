@@ -1,0 +1,317 @@
+//! Trace contexts in header fields, in every form they travel in: the same for HTTP/1 and HTTP/2.
+//!
+//! A proxy or a library may send several of them; the first in this order counts: `traceparent`, `b3`, `x-b3-*`,
+//! `uber-trace-id`, `grpc-trace-bin`, `x-datadog-*`. What does not follow its format is as if it were not there.
+
+use crate::exchange::TraceContext;
+
+type TraceId = [u8; 16];
+type SpanId = [u8; 8];
+
+/// What the header fields of one request say, field by field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceParts {
+    /// The best whole context so far, and its place in the order.
+    whole: Option<(u8, TraceContext)>,
+    b3_trace: Option<TraceId>,
+    b3_span: Option<SpanId>,
+    datadog_trace: Option<u64>,
+    datadog_trace_high: u64,
+    datadog_span: Option<u64>,
+}
+
+const TRACEPARENT: u8 = 0;
+const B3: u8 = 1;
+const B3_PARTS: u8 = 2;
+const JAEGER: u8 = 3;
+const GRPC_TRACE_BIN: u8 = 4;
+const DATADOG: u8 = 5;
+
+/// Takes one header field into account; names in any case. Fields that are none of these cost a look at the
+/// length and two letters of the name.
+#[inline]
+pub fn from_header(name: &[u8], value: &[u8], into: &mut TraceParts) {
+    if !matches!(name.len(), 2 | 11..=14 | 18 | 19)
+        || !matches!(name[0] | 0x20, b't' | b'b' | b'x' | b'u' | b'g')
+    {
+        return;
+    }
+    known_length(name, value.trim_ascii(), into);
+}
+
+fn known_length(name: &[u8], value: &[u8], into: &mut TraceParts) {
+    let is = |what: &[u8]| name.eq_ignore_ascii_case(what);
+    match name.len() {
+        2 if is(b"b3") => into.whole(B3, b3(value)),
+        11 if is(b"traceparent") => into.whole(TRACEPARENT, traceparent(value)),
+        11 if is(b"x-b3-spanid") => into.b3_span = hex(value),
+        12 if is(b"x-b3-traceid") => into.b3_trace = hex(value),
+        13 if is(b"uber-trace-id") => into.whole(JAEGER, jaeger(value)),
+        14 if is(b"grpc-trace-bin") => into.whole(GRPC_TRACE_BIN, grpc_trace_bin(value)),
+        14 if is(b"x-datadog-tags") => into.datadog_trace_high = datadog_high(value).unwrap_or_default(),
+        18 if is(b"x-datadog-trace-id") => into.datadog_trace = decimal(value),
+        19 if is(b"x-datadog-parent-id") => into.datadog_span = decimal(value),
+        _ => {}
+    }
+}
+
+impl TraceParts {
+    fn whole(&mut self, place: u8, context: Option<TraceContext>) {
+        let Some(context) = context else { return };
+        if self.whole.is_none_or(|(before, _)| place < before) {
+            self.whole = Some((place, context));
+        }
+    }
+
+    /// The context that counts.
+    #[inline]
+    pub fn context(&self) -> Option<TraceContext> {
+        let mut all = *self;
+        if let (Some(trace), Some(span)) = (self.b3_trace, self.b3_span) {
+            all.whole(B3_PARTS, valid(trace, span));
+        }
+        if let (Some(low), Some(span)) = (self.datadog_trace, self.datadog_span) {
+            let trace = u128::from(self.datadog_trace_high) << 64 | u128::from(low);
+            all.whole(DATADOG, valid(trace.to_be_bytes(), span.to_be_bytes()));
+        }
+        all.whole.map(|(_, context)| context)
+    }
+}
+
+/// All zeros stand for "none" in every one of the formats.
+fn valid(trace_id: TraceId, span_id: SpanId) -> Option<TraceContext> {
+    (trace_id != TraceId::default() && span_id != SpanId::default())
+        .then_some(TraceContext { trace_id, span_id })
+}
+
+/// W3C Trace Context, 3.2: `version-trace id-parent id-flags`. Versions to come may have more after the flags.
+fn traceparent(value: &[u8]) -> Option<TraceContext> {
+    let dashes = [2, 35, 52].iter().all(|at| value.get(*at) == Some(&b'-'));
+    let version: [u8; 1] = hex_exactly(value.get(..2)?)?;
+    let flags: Option<[u8; 1]> = hex_exactly(value.get(53..55)?);
+    let ends = value.len() == 55 || (version != [0] && value.get(55) == Some(&b'-'));
+    if !dashes || version == [0xff] || flags.is_none() || !ends {
+        return None;
+    }
+    valid(hex_exactly(value.get(3..35)?)?, hex_exactly(value.get(36..52)?)?)
+}
+
+/// B3 in one field: `trace id-span id[-sampling[-parent]]`; a sampling decision alone carries no ids.
+fn b3(value: &[u8]) -> Option<TraceContext> {
+    let mut parts = value.split(|b| *b == b'-');
+    valid(hex(parts.next()?)?, hex(parts.next()?)?)
+}
+
+/// Jaeger: `trace id:span id:parent id:flags`, ids in hexadecimal with or without leading zeros, the colons
+/// possibly percent-encoded.
+fn jaeger(value: &[u8]) -> Option<TraceContext> {
+    let (trace, rest) = jaeger_part(value)?;
+    let (span, _) = jaeger_part(rest)?;
+    valid(hex(trace)?, hex(span)?)
+}
+
+fn jaeger_part(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = value.iter().position(|b| matches!(b, b':' | b'%'))?;
+    let (part, rest) = value.split_at(end);
+    let after = if rest[0] == b':' {
+        1
+    } else if rest.len() >= 3 && rest[..3].eq_ignore_ascii_case(b"%3a") {
+        3
+    } else {
+        return None;
+    };
+    Some((part, &rest[after..]))
+}
+
+/// OpenCensus' binary format in base64: version 0, then fields `0` with 16 bytes of trace id, `1` with 8 bytes of
+/// span id, `2` with one byte of options.
+fn grpc_trace_bin(value: &[u8]) -> Option<TraceContext> {
+    let mut bytes = [0u8; 32];
+    let len = base64(value, &mut bytes)?;
+    let (mut rest, mut trace, mut span) = (bytes.get(..len)?.strip_prefix(&[0])?, None, None);
+    while let Some((field, after)) = rest.split_first() {
+        let len = match field {
+            0 => 16,
+            1 => 8,
+            2 => 1,
+            _ => break,
+        };
+        let (content, after) = after.split_at_checked(len)?;
+        match field {
+            0 => trace = content.try_into().ok(),
+            1 => span = content.try_into().ok(),
+            _ => {}
+        }
+        rest = after;
+    }
+    valid(trace?, span?)
+}
+
+/// The high half of a 128-bit id among Datadog's tags: `_dd.p.tid=` and 16 hexadecimal digits.
+fn datadog_high(value: &[u8]) -> Option<u64> {
+    let tag = value.split(|b| *b == b',').find_map(|tag| tag.trim_ascii().strip_prefix(b"_dd.p.tid="))?;
+    hex_exactly(tag).map(u64::from_be_bytes)
+}
+
+/// Bytes of exactly 2 N hexadecimal digits.
+fn hex_exactly<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    if digits.len() == 2 * N { hex(digits) } else { None }
+}
+
+/// Bytes of up to 2 N hexadecimal digits, zeros before them.
+fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    if digits.is_empty() || digits.len() > 2 * N {
+        return None;
+    }
+    let mut bytes = [0u8; N];
+    for (at, digit) in digits.iter().rev().enumerate() {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            b'A'..=b'F' => digit - b'A' + 10,
+            _ => return None,
+        };
+        bytes[N - 1 - at / 2] |= value << (4 * (at % 2));
+    }
+    Some(bytes)
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |sum, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Decodes base64 (RFC 4648, 4 and 5), padded or not; how many bytes it was. `None` if it is none, or too long.
+fn base64(text: &[u8], into: &mut [u8]) -> Option<usize> {
+    let end = text.iter().rposition(|b| *b != b'=').map_or(0, |at| at + 1);
+    let (mut bits, mut held, mut len) = (0u32, 0u32, 0);
+    for letter in &text[..end] {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            *into.get_mut(len)? = (bits >> held) as u8;
+            len += 1;
+        }
+    }
+    Some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(fields: &[(&str, &str)]) -> Option<TraceContext> {
+        let mut parts = TraceParts::default();
+        for (name, value) in fields {
+            from_header(name.as_bytes(), value.as_bytes(), &mut parts);
+        }
+        parts.context()
+    }
+
+    fn context(trace: u128, span: u64) -> Option<TraceContext> {
+        Some(TraceContext { trace_id: trace.to_be_bytes(), span_id: span.to_be_bytes() })
+    }
+
+    const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+    const SPAN: u64 = 0x00f0_67aa_0ba9_02b7;
+
+    #[test]
+    fn every_form_yields_the_same_context() {
+        let all: &[&[(&str, &str)]] = &[
+            &[("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")],
+            &[("Traceparent", " cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more ")],
+            &[("uber-trace-id", "4bf92f3577b34da6a3ce929d0e0e4736:00f067aa0ba902b7:0:1")],
+            &[("uber-trace-id", "4bf92f3577b34da6a3ce929d0e0e4736%3Af067aa0ba902b7%3a0%3A1")],
+            &[("b3", "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1-05e3ac9a4f6e3b90")],
+            &[("b3", "4BF92F3577B34DA6A3CE929D0E0E4736-00F067AA0BA902B7")],
+            &[("X-B3-TraceId", "4bf92f3577b34da6a3ce929d0e0e4736"), ("X-B3-SpanId", "00f067aa0ba902b7")],
+            &[("grpc-trace-bin", "AABL+S81d7NNpqPOkp0ODkc2AQDwZ6oLqQK3AgE")],
+            &[("grpc-trace-bin", "AABL+S81d7NNpqPOkp0ODkc2AQDwZ6oLqQK3AgE=")],
+            &[
+                ("x-datadog-trace-id", "11803532876627986230"),
+                ("x-datadog-parent-id", "67667974448284343"),
+                ("x-datadog-tags", "_dd.p.dm=-1,_dd.p.tid=4bf92f3577b34da6"),
+            ],
+        ];
+        for fields in all {
+            assert_eq!(of(fields), context(TRACE, SPAN), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn short_ids_have_zeros_before_them() {
+        assert_eq!(of(&[("uber-trace-id", "abc:1f:0:1")]), context(0xabc, 0x1f));
+        assert_eq!(
+            of(&[("b3", "a3ce929d0e0e4736-00f067aa0ba902b7-1")]),
+            context(TRACE & u128::from(u64::MAX), SPAN)
+        );
+        let datadog = [("x-datadog-trace-id", "5"), ("x-datadog-parent-id", "6")];
+        assert_eq!(of(&datadog), context(5, 6));
+    }
+
+    #[test]
+    fn the_order_of_the_fields_does_not_matter() {
+        let w3c = ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let other = ("uber-trace-id", "1:2:0:1");
+        assert_eq!(of(&[w3c, other]), context(TRACE, SPAN));
+        assert_eq!(of(&[other, w3c]), context(TRACE, SPAN));
+        let broken = ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7");
+        assert_eq!(of(&[broken, other]), context(1, 2));
+    }
+
+    #[test]
+    fn what_breaks_its_format_is_no_context() {
+        for (name, value) in [
+            ("traceparent", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+            ("traceparent", "00-00000000000000000000000000000000-00f067aa0ba902b7-01"),
+            ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"),
+            ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x"),
+            ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01"),
+            ("b3", "0"),
+            ("b3", "-"),
+            ("uber-trace-id", "1:"),
+            ("uber-trace-id", "1%3b2"),
+            ("uber-trace-id", "123456789012345678901234567890123:1:0:1"),
+            ("grpc-trace-bin", "AABL"),
+            ("grpc-trace-bin", "!!"),
+            ("x-b3-traceid", "1"),
+            ("x-datadog-trace-id", "99999999999999999999999"),
+            ("tracestate1", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+            ("", ""),
+        ] {
+            assert_eq!(of(&[(name, value)]), None, "{name}: {value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(name in "(?i)traceparent|b3|x-b3-(span|trace)id|uber-trace-id|\
+            grpc-trace-bin|x-datadog-(tags|trace-id|parent-id)", value in prop::collection::vec(any::<u8>(), 0..80)) {
+            let mut parts = TraceParts::default();
+            from_header(name.as_bytes(), &value, &mut parts);
+            let _ = parts.context();
+        }
+
+        #[test]
+        fn every_id_comes_back(trace in 1u128.., span in 1u64..) {
+            prop_assert_eq!(of(&[("traceparent", &format!("00-{trace:032x}-{span:016x}-00"))]), context(trace, span));
+            prop_assert_eq!(of(&[("uber-trace-id", &format!("{trace:x}:{span:x}:0:1"))]), context(trace, span));
+            prop_assert_eq!(of(&[("b3", &format!("{trace:032x}-{span:016x}-d"))]), context(trace, span));
+        }
+    }
+}
