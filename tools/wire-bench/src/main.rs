@@ -1,3 +1,163 @@
 //! `make bench-dissect`: makes captures whose truth is known, and measures dissect on them.
 
-fn main() {}
+mod bench;
+mod frames;
+mod generate;
+mod measure;
+mod retime;
+mod table;
+
+use clap::{Args, Parser, Subcommand};
+use generate::Traffic;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Makes captures whose truth is known, and measures dissect on them.
+#[derive(Parser, Debug)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Write both ends of made-up gRPC traffic: client.pcap, server.pcap, truth.json
+    Generate(GenerateArgs),
+    /// Measure dissect on made-up traffic, beside reading the bytes alone and beside tshark
+    Bench(BenchArgs),
+    /// Rewrite the times of an Ethernet capture, as if its host's clock had been another
+    Retime(RetimeArgs),
+    #[command(hide = true)]
+    Once {
+        costs: PathBuf,
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    #[command(hide = true)]
+    Read { paths: Vec<PathBuf> },
+}
+
+#[derive(Args, Debug)]
+struct GenerateArgs {
+    /// Folder of the three files
+    out: PathBuf,
+    #[arg(long, default_value_t = 100_000)]
+    calls: u64,
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// Calls under way on each connection
+    #[arg(long, default_value_t = 4)]
+    inflight: u32,
+    #[arg(long, default_value_t = 32)]
+    request_bytes: usize,
+    #[arg(long, default_value_t = 32)]
+    response_bytes: usize,
+    /// Longest payload of a packet
+    #[arg(long, default_value_t = 1448)]
+    segment_bytes: usize,
+    /// Clock of the server minus clock of the client
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    offset_ns: i64,
+    /// How much faster the server's clock runs
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    skew_ppm: f64,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Args, Debug)]
+struct BenchArgs {
+    /// The binary
+    #[arg(long, default_value = "target/release/spangap")]
+    spangap: PathBuf,
+    /// Where captures are made, up to 5 GB at a time
+    #[arg(long, default_value = "target/wire-bench")]
+    folder: PathBuf,
+    /// Runs of each command, taken in turn
+    #[arg(long, default_value_t = 5)]
+    runs: u32,
+    /// Size of the captures: 1 is 2.5 million packets of small calls, 2 GB of large ones
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct RetimeArgs {
+    from: PathBuf,
+    to: PathBuf,
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    offset_ns: i64,
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    skew_ppm: f64,
+}
+
+fn main() -> ExitCode {
+    let result: Result<(), Box<dyn std::error::Error>> = match Cli::parse().verb {
+        Verb::Generate(args) => generate(&args).map_err(Into::into),
+        Verb::Bench(args) => measure(&args).map_err(Into::into),
+        Verb::Retime(args) => retime::retime(&args.from, &args.to, args.offset_ns, args.skew_ppm)
+            .map(|packets| println!("{packets} packets"))
+            .map_err(Into::into),
+        Verb::Once { costs, command } => measure::once(&costs, &command).map_err(Into::into),
+        Verb::Read { paths } => bench::read(&paths).map(|sum| println!("{sum}")).map_err(Into::into),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("wire-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {
+    let plan = bench::Plan {
+        spangap: args.spangap.clone(),
+        folder: args.folder.clone(),
+        runs: args.runs.max(1),
+        scale: args.scale,
+    };
+    std::fs::create_dir_all(&plan.folder)
+        .map_err(|error| measure::MeasureError::File { path: plan.folder.clone(), error })?;
+    let rows = bench::bench(&plan, &mut |what| eprintln!("wire-bench: {what}"))?;
+    eprintln!("wire-bench: memory");
+    let memory = bench::memory(&plan)?;
+    if args.json {
+        println!("{}", table::json(&rows, memory));
+    } else {
+        print!("{}", table::text(&rows, memory));
+    }
+    Ok(())
+}
+
+fn generate(args: &GenerateArgs) -> std::io::Result<()> {
+    std::fs::create_dir_all(&args.out)?;
+    let traffic = Traffic {
+        calls: args.calls,
+        connections: args.connections,
+        in_flight: args.inflight,
+        request_bytes: args.request_bytes,
+        response_bytes: args.response_bytes,
+        segment_bytes: args.segment_bytes,
+        offset_ns: args.offset_ns,
+        skew_ppm: args.skew_ppm,
+        seed: args.seed,
+    };
+    let truth = write(&traffic, &args.out)?;
+    println!("{}", serde_json::to_string(&truth)?);
+    Ok(())
+}
+
+/// Both captures and their truth, in a folder.
+fn write(traffic: &Traffic, folder: &Path) -> std::io::Result<generate::Truth> {
+    let open =
+        |name: &str| File::create(folder.join(name)).map(|file| BufWriter::with_capacity(1 << 20, file));
+    let truth = generate::generate(traffic, open("client.pcap")?, open("server.pcap")?)?;
+    std::fs::write(folder.join("truth.json"), serde_json::to_vec_pretty(&truth)?)?;
+    Ok(truth)
+}

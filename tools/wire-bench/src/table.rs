@@ -1,0 +1,95 @@
+//! The measurements as people and scripts read them.
+
+use crate::bench::{LegCheck, Row};
+use crate::measure::Spread;
+use std::fmt::Write;
+
+const MEGA: f64 = 1e6;
+const GIGA: f64 = 1e9;
+
+fn spread(spread: Option<Spread>, unit: f64, digits: usize) -> String {
+    match spread {
+        Some(Spread { median, min, max }) => {
+            format!("{:.digits$} ({:.digits$}..{:.digits$})", median / unit, min / unit, max / unit)
+        }
+        None => "not run".into(),
+    }
+}
+
+/// The table.
+pub fn text(rows: &[Row], memory: [(u64, u64); 2]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "median (min..max) of the runs; all rates per second of CPU time, both captures together"
+    );
+    for row in rows {
+        let Row { name, truth, .. } = row;
+        let _ = writeln!(
+            out,
+            "\n{name}: {} calls, {} packets, {:.2} GB",
+            truth.calls,
+            truth.packets,
+            truth.bytes as f64 / GIGA
+        );
+        let packets = spread(row.packets_per_cpu_s(), MEGA, 2);
+        let _ = writeln!(out, "  packets            {packets} M/s");
+        let _ = writeln!(out, "  capture            {} GB/s", spread(row.bytes_per_cpu_s(), GIGA, 2));
+        let _ = writeln!(
+            out,
+            "  over reading       {} x the CPU time of adding up the bytes",
+            spread(row.over_reading(), 1.0, 1)
+        );
+        let wall =
+            row.over_tshark_wall().map(|ratio| format!("; by wall time {ratio:.0}")).unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "  over tshark        {} x its packets per CPU second{wall}",
+            spread(row.over_tshark(), 1.0, 0)
+        );
+        let wall = Spread::of(row.dissect.iter().map(|cost| cost.wall_s));
+        let peak = Spread::of(row.dissect.iter().map(|cost| cost.peak_bytes as f64));
+        let _ = writeln!(
+            out,
+            "  wall time          {} s; peak {} MiB",
+            spread(wall, 1.0, 2),
+            spread(peak, 1048576.0, 0)
+        );
+        for leg in &row.legs {
+            let LegCheck { leg: name, said_ns, bound_ns, true_ns } = leg;
+            let verdict = if leg.holds() { "holds" } else { "WRONG" };
+            let _ = writeln!(
+                out,
+                "  {name}: {:.3} ms +- {:.3}, truly {:.3}: {verdict}",
+                *said_ns as f64 / MEGA,
+                *bound_ns as f64 / MEGA,
+                *true_ns as f64 / MEGA
+            );
+        }
+    }
+    let [(bytes, peak), (more_bytes, more_peak)] =
+        memory.map(|(bytes, peak)| (bytes as f64 / MEGA, peak as f64 / 1048576.0));
+    let _ = writeln!(
+        out,
+        "\nmemory: {peak:.0} MiB for {bytes:.0} MB of captures, {more_peak:.0} MiB for {more_bytes:.0} MB"
+    );
+    out
+}
+
+/// The same for scripts.
+pub fn json(rows: &[Row], memory: [(u64, u64); 2]) -> String {
+    let memory = memory.map(|(bytes, peak)| serde_json::json!({"capture_bytes": bytes, "peak_bytes": peak}));
+    let summaries: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            serde_json::json!({
+                "row": row,
+                "packets_per_cpu_s": row.packets_per_cpu_s(),
+                "bytes_per_cpu_s": row.bytes_per_cpu_s(),
+                "over_reading": row.over_reading(),
+                "over_tshark": row.over_tshark(),
+            })
+        })
+        .collect();
+    serde_json::json!({"rows": summaries, "memory": memory}).to_string()
+}
