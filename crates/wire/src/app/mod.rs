@@ -130,7 +130,8 @@ pub trait Parser {
         None
     }
     /// Which end of the connection, as the parser was told, must be the client after all: `Some(Side::Server)` when
-    /// what it was told is the server sent a request. Only asked while the sides are a guess.
+    /// what it was told is the server sent a request. Only asked while the sides are a guess. Chunks and holes go on
+    /// being told in the sides of the beginning, and so do the episodes it leaves: the tap turns them around.
     fn client(&self) -> Option<Side> {
         None
     }
