@@ -1,34 +1,279 @@
 //! What a connection speaks is found out from its first bytes; then one parser has it.
+//!
+//! Bytes seen before that is certain are held, few of them, and given to the parser with their own marks. A
+//! connection that was joined after its start, or whose first bytes are missing, is looked at for longer, and what
+//! shows nothing is turns. Turns are still looked at for a while, since many a protocol begins with a few turns of
+//! its own and goes on with TLS or HTTP (proxies, databases, mail).
 
+use super::detect::{self, Look, Spoken};
+use super::http1::Http1;
+use super::http2::Http2;
+use super::tls::Tls;
+use super::turns::Turns;
 use super::{Context, Parser, Sink};
-use crate::exchange::Protocol;
+use crate::exchange::{Mark, Protocol};
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;
 
+/// Bytes of one side held while it is not certain what is spoken.
+const MAX_HELD_BYTES: usize = 4096;
+
+/// Pieces and holes held while it is not certain what is spoken.
+const MAX_HELD: usize = 32;
+
+/// Pieces of turns that are still looked at, for a beginning of something else.
+const LOOKS: u8 = 32;
+
+/// Conversations within one another (HTTP over TLS through a proxy is three); what is deeper is turns.
+const MAX_DEPTH: u8 = 4;
+
 /// One connection, whatever it speaks.
 #[derive(Debug, Default)]
-pub struct Conversation {}
+pub struct Conversation {
+    state: State,
+    /// Conversations around it.
+    depth: u8,
+    /// Exchanges of the conversation around it, which those of this one are numbered after.
+    number: u32,
+    /// Pieces of turns still to be looked at.
+    looks: u8,
+    /// Whether what is seen first may not be the beginning.
+    joined: bool,
+    /// Set when the sides must be the other way round, by what is said.
+    client: Option<Side>,
+}
+
+#[derive(Debug)]
+enum State {
+    Undecided(Box<Held>),
+    Http1(Box<Http1>),
+    Http2(Box<Http2>),
+    Tls(Box<Tls>),
+    Turns(Box<Turns>),
+}
+
+impl Default for State {
+    fn default() -> State {
+        State::Undecided(Box::default())
+    }
+}
+
+/// What was seen before it was certain what is spoken.
+#[derive(Debug, Default)]
+struct Held {
+    events: Vec<Event>,
+    /// Bytes by side.
+    bytes: [Vec<u8>; 2],
+    /// Where in `bytes` the ones without a hole between them begin, by side.
+    since: [usize; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Bytes { from: Side, offset: u64, len: usize, at: Mark },
+    Hole(Hole),
+    Fin(Side),
+}
+
+impl Held {
+    fn last(&self, from: Side) -> &[u8] {
+        let side = from.index();
+        &self.bytes[side][self.since[side]..]
+    }
+}
+
+macro_rules! each {
+    ($state:expr, $parser:ident => $do:expr, $undecided:expr) => {
+        match $state {
+            State::Http1($parser) => $do,
+            State::Http2($parser) => $do,
+            State::Tls($parser) => $do,
+            State::Turns($parser) => $do,
+            State::Undecided(_) => $undecided,
+        }
+    };
+}
+
+impl Conversation {
+    /// What is spoken inside of something else: `depth` conversations around it, `number` exchanges before it.
+    pub fn within(depth: u8, number: u32) -> Conversation {
+        Conversation { depth, number, ..Conversation::default() }
+    }
+
+    /// Turns, whatever the bytes look like.
+    pub fn turns(protocol: Protocol, number: u32) -> Conversation {
+        let state = State::Turns(Box::new(Turns::of(protocol, number)));
+        Conversation { state, ..Conversation::default() }
+    }
+
+    /// HTTP/2, from its preface on.
+    pub fn http2() -> Conversation {
+        Conversation { state: State::Http2(Box::default()), ..Conversation::default() }
+    }
+
+    fn parser(&self, spoken: Spoken, number: u32) -> State {
+        if self.depth >= MAX_DEPTH {
+            return State::Turns(Box::new(Turns::of(Protocol::Turns, number)));
+        }
+        match spoken {
+            Spoken::Http1 => State::Http1(Box::new(Http1::within(self.depth + 1, number))),
+            Spoken::Http2 => State::Http2(Box::default()),
+            Spoken::Tls => State::Tls(Box::new(Tls::within(self.depth + 1, number))),
+            Spoken::Unknown => State::Turns(Box::new(Turns::of(Protocol::Turns, number))),
+        }
+    }
+
+    /// What `bytes` of one side show: all that is held of it since the last hole, and what comes now. `full`: no more
+    /// can be held.
+    fn look(&mut self, from: Side, bytes: &[u8], full: bool) -> Option<Spoken> {
+        match detect::look(from, bytes, self.joined) {
+            Look::Is(spoken) => Some(spoken),
+            // Held until the tap has turned the sides around.
+            Look::OtherWay => {
+                self.client = Some(Side::Server);
+                full.then_some(Spoken::Unknown)
+            }
+            Look::More if !full => None,
+            // A server that speaks first: what it is, its client shows.
+            Look::Unknown if !full && (self.joined || from == Side::Server) => None,
+            Look::More | Look::Unknown => Some(Spoken::Unknown),
+        }
+    }
+
+    fn decide(&mut self, spoken: Spoken, context: Context, sink: &mut Sink) {
+        self.looks = LOOKS;
+        let next = self.parser(spoken, self.number);
+        let State::Undecided(held) = std::mem::replace(&mut self.state, next) else { return };
+        let mut at = [0; 2];
+        for event in held.events {
+            match event {
+                Event::Bytes { from, offset, len, at: mark } => {
+                    let side = from.index();
+                    let bytes = &held.bytes[side][at[side]..at[side] + len];
+                    at[side] += len;
+                    let chunk = Chunk { from, offset, bytes, at: mark };
+                    each!(&mut self.state, parser => parser.bytes(context, chunk, sink), ());
+                }
+                Event::Hole(hole) => each!(&mut self.state, parser => parser.hole(context, hole, sink), ()),
+                Event::Fin(from) => each!(&mut self.state, parser => parser.fin(context, from, sink), ()),
+            }
+        }
+    }
+
+    fn undecided(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) {
+        self.joined |= !context.from_start;
+        let State::Undecided(held) = &mut self.state else { return };
+        let side = chunk.from.index();
+        let full =
+            held.events.len() >= MAX_HELD || held.bytes[side].len() + chunk.bytes.len() > MAX_HELD_BYTES;
+        let first = held.last(chunk.from).is_empty();
+        let spoken = if first {
+            self.look(chunk.from, chunk.bytes, full)
+        } else {
+            let room = MAX_HELD_BYTES.saturating_sub(held.bytes[side].len());
+            let bytes = [held.last(chunk.from), &chunk.bytes[..chunk.bytes.len().min(room)]].concat();
+            self.look(chunk.from, &bytes, full)
+        };
+        if let Some(spoken) = spoken {
+            self.decide(spoken, context, sink);
+            return each!(&mut self.state, parser => parser.bytes(context, chunk, sink), ());
+        }
+        let State::Undecided(held) = &mut self.state else { return };
+        held.bytes[side].extend_from_slice(chunk.bytes);
+        let Chunk { from, offset, bytes, at } = chunk;
+        held.events.push(Event::Bytes { from, offset, len: bytes.len(), at });
+    }
+
+    /// Whether turns go on as something else from this chunk on.
+    fn look_again(&mut self, context: Context, chunk: &Chunk<'_>, sink: &mut Sink) {
+        self.looks -= 1;
+        let State::Turns(turns) = &mut self.state else { return };
+        if self.depth >= MAX_DEPTH || (!self.joined && (chunk.from == Side::Server || turns.waiting())) {
+            return;
+        }
+        let Look::Is(spoken) = detect::look(chunk.from, chunk.bytes, self.joined) else { return };
+        // The end of a message whose beginning was not seen: no turn of its own.
+        if turns.waiting() {
+            turns.abandon(sink);
+        }
+        turns.finish(context, false, sink);
+        let number = turns.number();
+        self.state = self.parser(spoken, number);
+    }
+}
 
 impl Parser for Conversation {
+    #[inline]
     fn bytes(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) {
-        let _ = (context, chunk, sink);
+        match &mut self.state {
+            State::Http2(parser) => parser.bytes(context, chunk, sink),
+            State::Http1(parser) => parser.bytes(context, chunk, sink),
+            State::Tls(parser) => parser.bytes(context, chunk, sink),
+            State::Turns(parser) if self.looks == 0 => parser.bytes(context, chunk, sink),
+            State::Turns(_) => {
+                self.look_again(context, &chunk, sink);
+                each!(&mut self.state, parser => parser.bytes(context, chunk, sink), ());
+            }
+            State::Undecided(_) => self.undecided(context, chunk, sink),
+        }
     }
+
     fn hole(&mut self, context: Context, hole: Hole, sink: &mut Sink) {
-        let _ = (context, hole, sink);
+        if let State::Undecided(held) = &mut self.state {
+            self.joined = true;
+            if held.events.len() < MAX_HELD {
+                let side = hole.from.index();
+                held.since[side] = held.bytes[side].len();
+                held.events.push(Event::Hole(hole));
+                return;
+            }
+            self.decide(Spoken::Unknown, context, sink);
+        }
+        each!(&mut self.state, parser => parser.hole(context, hole, sink), ());
     }
+
     fn fin(&mut self, context: Context, from: Side, sink: &mut Sink) {
-        let _ = (context, from, sink);
+        if let State::Undecided(held) = &mut self.state {
+            // At most one of each side: no more than that is held beyond the limit.
+            held.events.push(Event::Fin(from));
+            return;
+        }
+        each!(&mut self.state, parser => parser.fin(context, from, sink), ());
     }
+
     fn finish(&mut self, context: Context, closed: bool, sink: &mut Sink) {
-        let _ = (context, closed, sink);
+        if matches!(self.state, State::Undecided(_)) {
+            self.decide(Spoken::Unknown, context, sink);
+        }
+        each!(&mut self.state, parser => parser.finish(context, closed, sink), ());
     }
+
     fn protocol(&self) -> Protocol {
-        Protocol::Turns
+        each!(&self.state, parser => parser.protocol(), Protocol::Turns)
     }
+
+    fn max_streams(&self) -> Option<u32> {
+        each!(&self.state, parser => parser.max_streams(), None)
+    }
+
+    fn client(&self) -> Option<Side> {
+        each!(&self.state, parser => parser.client(), None).or(self.client)
+    }
+
     fn open(&self) -> usize {
-        0
+        each!(&self.state, parser => parser.open(), 0)
     }
+
     fn memory_bytes(&self) -> usize {
-        0
+        let held = match &self.state {
+            State::Undecided(held) => {
+                held.bytes[0].capacity()
+                    + held.bytes[1].capacity()
+                    + held.events.capacity() * std::mem::size_of::<Event>()
+                    + std::mem::size_of::<Held>()
+            }
+            _ => 0,
+        };
+        std::mem::size_of::<Conversation>() + held + each!(&self.state, parser => parser.memory_bytes(), 0)
     }
 }

@@ -1,8 +1,11 @@
 //! What is spoken over a connection: bytes in order become exchanges.
 
 pub mod conversation;
+pub mod detect;
 pub mod http1;
 pub mod http2;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 pub mod trace;
 pub mod turns;
