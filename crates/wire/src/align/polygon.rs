@@ -1,0 +1,91 @@
+//! The lines that fit: a convex polygon in the plane of (offset, slope).
+
+/// No clock's rate is further from another's than this: NTP slews by 500 ppm at most (adjtimex(2): MAXFREQ), and
+/// crystals are off by less than 100 ppm each; twice what that needs.
+pub(super) const MAX_SLOPE: f64 = 1e-3;
+/// Every bound is taken this much wider, nanoseconds: rounding of the corners must not exclude the true line.
+const ROUNDING_NS: f64 = 0.25;
+
+/// A bound on the offset at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bound {
+    /// When, nanoseconds from the polygon's origin.
+    pub at: f64,
+    /// The offset is at most (`upper`) or at least this, nanoseconds.
+    pub offset: f64,
+    /// Which of the two.
+    pub upper: bool,
+}
+
+/// All `(offset, slope)` that meet the bounds so far, by its corners in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Polygon {
+    pub corners: Vec<(f64, f64)>,
+    spare: Vec<(f64, f64)>,
+}
+
+impl Polygon {
+    /// Offsets in a range, with any slope.
+    pub fn strip(low: f64, high: f64) -> Polygon {
+        let corners = vec![(low, -MAX_SLOPE), (high, -MAX_SLOPE), (high, MAX_SLOPE), (low, MAX_SLOPE)];
+        Polygon { corners, spare: Vec::new() }
+    }
+
+    /// Whether nothing fits.
+    pub fn is_empty(&self) -> bool {
+        self.corners.is_empty()
+    }
+
+    /// Whether some line fits `bound`, too.
+    pub fn admits(&self, bound: Bound) -> bool {
+        self.corners.iter().any(|corner| inside(*corner, bound) >= 0.0)
+    }
+
+    /// Leaves only the lines that fit `bound` (Sutherland and Hodgman's clipping by one half-plane).
+    pub fn clip(&mut self, bound: Bound) {
+        if self.corners.iter().all(|corner| inside(*corner, bound) >= 0.0) {
+            return;
+        }
+        self.spare.clear();
+        let Some(mut before) = self.corners.last().copied() else { return };
+        let mut depth_before = inside(before, bound);
+        for corner in self.corners.iter().copied() {
+            let depth = inside(corner, bound);
+            if (depth < 0.0) != (depth_before < 0.0) {
+                let share = depth_before / (depth_before - depth);
+                let between = |a: f64, b: f64| a + (b - a) * share;
+                self.spare.push((between(before.0, corner.0), between(before.1, corner.1)));
+            }
+            if depth >= 0.0 {
+                self.spare.push(corner);
+            }
+            (before, depth_before) = (corner, depth);
+        }
+        std::mem::swap(&mut self.corners, &mut self.spare);
+    }
+}
+
+/// How far the line is inside of what the bound allows, nanoseconds; below zero when it breaks it.
+fn inside((offset, slope): (f64, f64), bound: Bound) -> f64 {
+    let theta = offset + slope * bound.at;
+    let depth = if bound.upper { bound.offset - theta } else { theta - bound.offset };
+    depth + ROUNDING_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipping_keeps_exactly_what_fits() {
+        let mut polygon = Polygon::strip(-1e6, 1e6);
+        polygon.clip(Bound { at: 0.0, offset: 100.0, upper: true });
+        polygon.clip(Bound { at: 0.0, offset: 50.0, upper: false });
+        polygon.clip(Bound { at: 1e6, offset: 100.0, upper: true });
+        let highest = polygon.corners.iter().map(|(_, slope)| *slope).fold(f64::MIN, f64::max);
+        assert!((highest - 50.5e-6).abs() < 1e-9, "{highest}");
+        assert!(!polygon.admits(Bound { at: 1e6, offset: 2000.0, upper: false }));
+        polygon.clip(Bound { at: 0.0, offset: 20.0, upper: true });
+        assert!(polygon.is_empty());
+    }
+}
