@@ -1,7 +1,21 @@
 //! From the bytes of a packet to the TCP segment inside: link, IP, tunnels, fragments, TCP.
 
+mod fragments;
+mod ip;
+mod link;
+mod tcp;
+mod tunnel;
+
+pub use fragments::FragmentCounts;
+
 use crate::packet::Packet;
 use crate::segment::Segment;
+use fragments::Fragments;
+use ip::Ip;
+use link::Bytes;
+
+/// Packets within packets that are followed.
+const MAX_DEPTH: usize = 8;
 
 /// Why a packet yields no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,15 +36,117 @@ pub enum Unparsed {
 
 /// Decodes packets; keeps the fragments of datagrams that are not complete.
 #[derive(Debug, Default)]
-pub struct Decoder {}
+pub struct Decoder {
+    fragments: Fragments,
+    /// The last datagrams put together: one, and one found within it.
+    datagrams: [Vec<u8>; 2],
+}
+
+/// What a packet turned out to hold.
+enum Inside<'a> {
+    Segment(Segment<'a>),
+    /// A fragment, and its network.
+    Fragment(Ip<'a>, u32),
+}
 
 impl Decoder {
     /// The segment in a packet.
     ///
     /// # Errors
     /// Why there is none.
+    #[inline]
     pub fn decode<'a>(&'a mut self, packet: &Packet<'a>) -> Result<Segment<'a>, Unparsed> {
-        let _ = packet;
-        Err(Unparsed::LinkType)
+        let bytes = Bytes { data: packet.data, wire_len: packet.wire_len };
+        let ip = ip::ip(link::ip(packet.link, bytes)?)?;
+        if ip.protocol == ip::TCP && ip.fragment.is_none() {
+            return tcp::segment(packet, &ip, 0);
+        }
+        match inside(packet, ip, 0)? {
+            Inside::Segment(segment) => Ok(segment),
+            Inside::Fragment(ip, network) => {
+                fragment(packet, ip, network, &mut self.fragments, &mut self.datagrams)
+            }
+        }
+    }
+
+    /// What became of fragments.
+    pub fn fragments(&self) -> FragmentCounts {
+        self.fragments.counts
+    }
+}
+
+/// Follows packets within packets to a segment or a fragment.
+fn inside<'a>(packet: &Packet<'_>, mut ip: Ip<'a>, mut network: u32) -> Result<Inside<'a>, Unparsed> {
+    for _ in 0..MAX_DEPTH {
+        if ip.fragment.is_some() {
+            return Ok(Inside::Fragment(ip, network));
+        }
+        if ip.protocol == ip::TCP {
+            return tcp::segment(packet, &ip, network).map(Inside::Segment);
+        }
+        let (bytes, inner) = tunnel::inner(&ip, network)?;
+        (ip, network) = (ip::ip(bytes)?, inner);
+    }
+    Err(Unparsed::NotTcp)
+}
+
+/// Keeps a fragment; goes on with the datagram when that is complete.
+#[cold]
+fn fragment<'a>(
+    packet: &Packet<'_>,
+    ip: Ip<'_>,
+    network: u32,
+    fragments: &mut Fragments,
+    datagrams: &'a mut [Vec<u8>],
+) -> Result<Segment<'a>, Unparsed> {
+    let Some((datagram, deeper)) = datagrams.split_first_mut() else { return Err(Unparsed::Fragment) };
+    let whole = fragments.add(&ip, network, packet.time_ns, datagram).ok_or(Unparsed::Fragment)?;
+    match inside(packet, whole, network)? {
+        Inside::Segment(segment) => Ok(segment),
+        Inside::Fragment(ip, network) => fragment(packet, ip, network, fragments, deeper),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::LinkType;
+    use crate::segment::{Endpoint, Flags};
+
+    /// Ethernet, IPv4, TCP with timestamps, five bytes of payload, one of padding.
+    const FRAME: &[u8] = b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\x00\
+        \x45\x00\x00\x39\x12\x34\x40\x00\x40\x06\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02\
+        \xc3\x50\x01\xbb\x00\x00\x10\x00\x00\x00\x20\x00\x80\x18\x01\xf6\x00\x00\x00\x00\
+        \x01\x01\x08\x0a\x00\x00\x00\x07\x00\x00\x00\x09hello\xff";
+
+    fn packet(data: &[u8], wire_len: usize) -> Packet<'_> {
+        Packet { number: 3, time_ns: 11, link: LinkType::ETHERNET, wire_len: wire_len as u32, data }
+    }
+
+    #[test]
+    fn a_segment_has_what_stands_in_the_headers() {
+        let mut decoder = Decoder::default();
+        let segment = decoder.decode(&packet(FRAME, FRAME.len())).expect("a segment");
+        assert_eq!((segment.packet, segment.time_ns, segment.network), (3, 11, 0));
+        assert_eq!(segment.source, Endpoint::v4([10, 0, 0, 1], 50_000));
+        assert_eq!(segment.destination, Endpoint::v4([10, 0, 0, 2], 443));
+        assert_eq!((segment.seq, segment.ack), (0x1000, 0x2000));
+        assert_eq!((segment.flags, segment.window), (Flags(Flags::ACK | Flags::PSH), 502));
+        assert_eq!((segment.ip_id, segment.options.timestamps), (0x1234, Some((7, 9))));
+        assert_eq!((segment.payload_len, segment.payload), (5, &b"hello"[..]));
+    }
+
+    #[test]
+    fn a_cut_packet_is_a_segment_as_long_as_its_headers_are_there() {
+        let mut decoder = Decoder::default();
+        for len in 0..FRAME.len() - 1 {
+            let decoded = decoder.decode(&packet(&FRAME[..len], FRAME.len()));
+            if len < 66 {
+                assert_eq!(decoded.err(), Some(Unparsed::Cut), "{len} bytes");
+            } else {
+                let segment = decoded.expect("a segment");
+                assert_eq!((segment.payload_len, segment.payload), (5, &b"hello"[..len - 66]));
+            }
+        }
     }
 }

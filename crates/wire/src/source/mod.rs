@@ -3,9 +3,27 @@
 //! A capture is a sequence of [`Packet`]s in the order of the file. Whatever can be read counts; what cannot is
 //! recorded with its offset, and counted.
 
-use crate::packet::Packet;
-use std::io::Read;
-use std::path::Path;
+mod bookmarks;
+mod pcap;
+mod pcapng;
+mod reading;
+mod stored;
+mod window;
+
+pub use bookmarks::Bookmarks;
+pub use reading::{Damage, MAX_DAMAGE, Reading};
+
+use crate::packet::{LinkType, Packet};
+use pcap::Pcap;
+use pcapng::Pcapng;
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
+use stored::StoredBytes;
+use window::Window;
+
+/// Longest packet that is believed; with it, memory is bounded whatever a file says.
+const MAX_PACKET_BYTES: usize = 16 << 20;
 
 /// Nothing of the input could be read.
 #[derive(Debug, thiserror::Error)]
@@ -26,58 +44,46 @@ pub enum SourceError {
         /// What was seen.
         found: String,
     },
+    /// It cannot be read a second time.
+    #[error("{file}: cannot be read twice; expected a file, not a pipe")]
+    NotTwice {
+        /// Its name.
+        file: String,
+    },
 }
 
-/// A place that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Offset in the decompressed file.
-    pub offset: u64,
-    /// What was found, what was expected, and how reading went on.
-    pub what: String,
+/// The two formats, each as far as it was read.
+#[derive(Clone, Debug)]
+enum Format {
+    Pcap(Pcap),
+    Pcapng(Pcapng),
 }
 
-/// What was read of a capture, and what was not.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reading {
-    /// Name of the file.
-    pub file: String,
-    /// `pcap` or `pcapng`, with the compression: `pcapng, zstd`.
-    pub format: String,
-    /// Packets handed out.
-    pub packets: u64,
-    /// Bytes read, decompressed.
-    pub bytes: u64,
-    /// Bytes read as they are stored, and how many there are, for progress.
-    pub stored_bytes: u64,
-    /// Size of the file as it is stored, where it is known.
-    pub stored_total_bytes: Option<u64>,
-    /// Packets that the capturing host dropped, where the file tells (pcapng's interface statistics).
-    pub dropped: Option<u64>,
-    /// Packets of which the snap length cut something off.
-    pub cut: u64,
-    /// Packets without a time (pcapng's simple packet blocks): not handed out.
-    pub without_time: u64,
-    /// Coarsest resolution of the timestamps, nanoseconds.
-    pub resolution_ns: u32,
-    /// First places that could not be read, at most [`MAX_DAMAGE`].
-    pub damage: Vec<Damage>,
-    /// Places that could not be read, all of them.
-    pub damaged_places: u64,
-    /// Bytes skipped there.
-    pub damaged_bytes: u64,
-    /// Smallest and largest time of a packet, Unix nanoseconds.
-    pub first_ns: Option<i64>,
-    /// See `first_ns`.
-    pub last_ns: Option<i64>,
+/// A packet just skipped in the window.
+struct Found {
+    time_ns: i64,
+    link: LinkType,
+    wire_len: u32,
+    /// From its first byte to the end of what was skipped.
+    distance: usize,
+    /// Bytes captured.
+    len: usize,
 }
-
-/// Places of damage kept with their words; more are only counted.
-pub const MAX_DAMAGE: usize = 100;
 
 /// A capture that is being read.
 pub struct Capture {
+    window: Window,
+    /// Offset at which reading began.
+    from: u64,
+    format: Format,
+    extras: pcapng::Extras,
     reading: Reading,
+    stored: StoredBytes,
+    /// Number of the last packet.
+    number: u64,
+    bookmarks: Bookmarks,
+    /// After which packet to note the next bookmark.
+    next_bookmark: u64,
 }
 
 impl Capture {
@@ -86,8 +92,14 @@ impl Capture {
     /// # Errors
     /// [`SourceError`] when nothing of it can be read.
     pub fn open(path: &Path) -> Result<Capture, SourceError> {
-        let file = path.display().to_string();
-        Err(SourceError::UnknownFormat { file, found: "nothing".into() })
+        let name = path.display().to_string();
+        let io = |error| SourceError::Io { file: name.clone(), error };
+        let file = File::open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
+        // A pipe with a name has neither a size nor a second time.
+        let (total, path) =
+            if metadata.is_file() { (Some(metadata.len()), Some(path.to_path_buf())) } else { (None, None) };
+        Capture::begin(name.clone(), path, Box::new(file), total)
     }
 
     /// Reads from anything; `file` is its name in reports.
@@ -95,14 +107,109 @@ impl Capture {
     /// # Errors
     /// As [`Capture::open`].
     pub fn from_reader(file: String, reader: Box<dyn Read + Send>) -> Result<Capture, SourceError> {
-        drop(reader);
-        Err(SourceError::UnknownFormat { file, found: "nothing".into() })
+        Capture::begin(file, None, reader, None)
+    }
+
+    /// Reads from memory.
+    ///
+    /// # Errors
+    /// As [`Capture::open`].
+    pub fn from_bytes(file: String, bytes: Vec<u8>) -> Result<Capture, SourceError> {
+        let total = bytes.len() as u64;
+        Capture::begin(file, None, Box::new(Cursor::new(bytes)), Some(total))
+    }
+
+    fn begin(
+        file: String,
+        path: Option<PathBuf>,
+        reader: Box<dyn Read + Send>,
+        stored_total_bytes: Option<u64>,
+    ) -> Result<Capture, SourceError> {
+        let stored = StoredBytes::default();
+        let io = |error| SourceError::Io { file: file.clone(), error };
+        let (reader, compression) = stored::decompressed(reader, &stored).map_err(io)?;
+        let mut window = Window::new(reader, 0);
+        let mut reading = Reading { file: file.clone(), stored_total_bytes, ..Reading::default() };
+        let (format, name) = if let Some(format) = Pcap::begin(&mut window, &mut reading) {
+            (Format::Pcap(format), "pcap")
+        } else if let Some(format) = Pcapng::begin(&mut window) {
+            (Format::Pcapng(format), "pcapng")
+        } else {
+            return Err(match window.take_error() {
+                Some(error) => SourceError::Io { file, error },
+                None => {
+                    SourceError::UnknownFormat { file, found: words(window.bytes(), compression.suffix()) }
+                }
+            });
+        };
+        reading.format = format!("{name}{}", compression.suffix());
+        reading.bytes = window.offset();
+        // Of what is compressed only the beginning can be found again.
+        let next_bookmark =
+            if compression == stored::Compression::None && path.is_some() { 0 } else { u64::MAX };
+        let bookmarks = Bookmarks::new(file, path);
+        let extras = pcapng::Extras::default();
+        Ok(Capture { window, from: 0, format, extras, reading, stored, number: 0, bookmarks, next_bookmark })
+    }
+
+    /// Goes on in the middle of a file, at the packet after `number`.
+    fn in_the_middle(
+        path: &Path,
+        reader: Box<dyn Read + Send>,
+        total: u64,
+        offset: u64,
+        format: Format,
+        number: u64,
+    ) -> Capture {
+        let file = path.display().to_string();
+        let name = if matches!(format, Format::Pcap(_)) { "pcap" } else { "pcapng" };
+        let reading = Reading {
+            file: file.clone(),
+            format: name.into(),
+            stored_total_bytes: Some(total),
+            ..Reading::default()
+        };
+        let bookmarks = Bookmarks::new(file, Some(path.to_path_buf()));
+        let (window, stored) = (Window::new(reader, offset), StoredBytes::default());
+        let extras = pcapng::Extras::default();
+        let next_bookmark = u64::MAX;
+        Capture { window, from: offset, format, extras, reading, stored, number, bookmarks, next_bookmark }
     }
 
     /// The next packet; `None` at the end, or where nothing more can be read.
     #[allow(clippy::should_implement_trait)]
+    #[inline]
     pub fn next(&mut self) -> Option<Packet<'_>> {
-        None
+        if self.number >= self.next_bookmark {
+            self.next_bookmark = self.bookmarks.note(self.number, self.window.offset(), &self.format);
+        }
+        let Capture { window, format, extras, reading, number, from, .. } = self;
+        let found = match format {
+            Format::Pcap(pcap) => pcap.next(window, reading),
+            Format::Pcapng(pcapng) => pcapng.next(window, reading, extras, number),
+        };
+        reading.bytes = window.offset() - *from;
+        reading.stored_bytes = self.stored.get();
+        let Some(found) = found else {
+            if let Some(error) = window.take_error() {
+                let what = format!("reading failed: {error}; nothing after this could be read");
+                reading.damaged(window.offset(), 0, what);
+            }
+            return None;
+        };
+        *number += 1;
+        let data = window.behind(found.distance, found.len);
+        let wire_len = found.wire_len.max(data.len() as u32);
+        reading.packets += 1;
+        reading.packet_bytes += data.len() as u64;
+        reading.cut += u64::from(data.len() < wire_len as usize);
+        reading.times(found.time_ns);
+        Some(Packet { number: *number, time_ns: found.time_ns, link: found.link, wire_len, data })
+    }
+
+    /// Goes on until the next packet is number `packet`, or one after it.
+    fn skip_to(&mut self, packet: u64) {
+        while self.number + 1 < packet && self.next().is_some() {}
     }
 
     /// What was read so far.
@@ -112,6 +219,71 @@ impl Capture {
 
     /// TLS keys that the capture carries (pcapng's decryption secrets blocks), as lines of a key-log file, so far.
     pub fn key_log(&self) -> &[u8] {
-        &[]
+        &self.extras.key_log
+    }
+
+    /// Places from which to read it again, as far as it was read: see [`Bookmarks::reopen_at`].
+    pub fn bookmarks(&self) -> &Bookmarks {
+        &self.bookmarks
+    }
+}
+
+/// What stands at the beginning of something that is no capture.
+fn words(bytes: &[u8], compression: &str) -> String {
+    if bytes.is_empty() {
+        return format!("nothing{compression}");
+    }
+    let hex: Vec<String> = bytes.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("bytes {}{compression}", hex.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pcap(records: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut file = Vec::from(*b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\0\0\x01\0\0\0");
+        for (micros, data) in records {
+            for word in [1_700_000_000, *micros, data.len() as u32, data.len() as u32] {
+                file.extend_from_slice(&word.to_le_bytes());
+            }
+            file.extend_from_slice(data);
+        }
+        file
+    }
+
+    #[test]
+    fn packets_come_in_the_order_of_the_file() {
+        let file = pcap(&[(1, b"one"), (2, b"three"), (999_999, b"five")]);
+        let mut capture = Capture::from_bytes("three.pcap".into(), file.clone()).expect("a capture");
+        let mut seen = Vec::new();
+        while let Some(packet) = capture.next() {
+            assert_eq!((packet.link, packet.wire_len as usize), (LinkType::ETHERNET, packet.data.len()));
+            seen.push((packet.number, packet.time_ns % 1_000_000_000, packet.data.to_vec()));
+        }
+        let expected =
+            [(1, 1000, b"one".to_vec()), (2, 2000, b"three".to_vec()), (3, 999_999_000, b"five".to_vec())];
+        assert_eq!(seen, expected);
+        let reading = capture.reading();
+        assert_eq!((reading.packets, reading.packet_bytes, reading.damaged_places), (3, 12, 0));
+        assert_eq!((reading.bytes, reading.overhead_bytes), (file.len() as u64, 24 + 3 * 16));
+        assert_eq!((reading.format.as_str(), reading.resolution_ns), ("pcap", 1000));
+    }
+
+    #[test]
+    fn what_is_no_capture_is_said_so() {
+        let error = Capture::from_bytes("x".into(), b"\x7fELF".to_vec()).err().expect("an error").to_string();
+        assert!(error.contains("x: not a capture: found bytes 7f 45 4c 46"), "{error}");
+        let error = Capture::from_bytes("x".into(), Vec::new()).err().expect("an error").to_string();
+        assert!(error.contains("found nothing"), "{error}");
+        let missing = Capture::open(Path::new("/nonexistent/capture.pcap")).err().expect("an error");
+        assert!(matches!(missing, SourceError::Io { .. }));
+    }
+
+    #[test]
+    fn a_reader_cannot_be_read_twice() {
+        let file = pcap(&[(1, b"one")]);
+        let capture = Capture::from_reader("-".into(), Box::new(Cursor::new(file))).expect("a capture");
+        assert!(matches!(capture.bookmarks().reopen_at(1), Err(SourceError::NotTwice { .. })));
     }
 }

@@ -1,0 +1,117 @@
+//! From the first byte of a packet to the IP header: Ethernet, Linux cooked, BSD loopback, raw, VLAN tags, MPLS.
+
+use super::Unparsed;
+use crate::packet::LinkType;
+
+/// What may hide behind a link header. Numbers of protocols are those of IEEE 802 ("EtherTypes").
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+/// Tags of VLANs: IEEE 802.1Q, 802.1ad, and two older numbers of the outer tag.
+const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
+/// MPLS, unicast and multicast (RFC 5332).
+const MPLS: [u16; 2] = [0x8847, 0x8848];
+
+/// Bytes of an Ethernet header without tags.
+pub(super) const ETHERNET_HEADER: usize = 14;
+
+/// Bytes of a packet from the IP header on: those captured, and how many there were.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes<'a> {
+    pub data: &'a [u8],
+    pub wire_len: u32,
+}
+
+impl<'a> Bytes<'a> {
+    /// What comes `count` bytes later; an error where less than that was captured.
+    #[inline]
+    pub fn after(self, count: usize) -> Result<Bytes<'a>, Unparsed> {
+        match self.data.get(count..) {
+            Some(data) => Ok(Bytes { data, wire_len: self.wire_len.saturating_sub(count as u32) }),
+            None => Err(self.missing(count)),
+        }
+    }
+
+    /// Why `count` bytes are not here: never there, or cut off.
+    #[cold]
+    pub fn missing(self, count: usize) -> Unparsed {
+        if self.wire_len as usize >= count && self.wire_len as usize > self.data.len() {
+            Unparsed::Cut
+        } else {
+            Unparsed::Malformed
+        }
+    }
+
+    /// The first bytes as an array.
+    #[inline]
+    pub fn head<const N: usize>(self) -> Result<&'a [u8; N], Unparsed> {
+        self.data.first_chunk().ok_or_else(|| self.missing(N))
+    }
+}
+
+/// The IP packet in a packet.
+#[inline]
+pub(super) fn ip(link: LinkType, bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
+    if link == LinkType::ETHERNET {
+        return ethernet(bytes);
+    }
+    match link {
+        LinkType::LINUX_SLL => typed(u16_at(bytes.head::<16>()?, 14), bytes.after(16)?),
+        LinkType::LINUX_SLL2 => typed(u16_at(bytes.head::<20>()?, 0), bytes.after(20)?),
+        LinkType::RAW | LinkType::RAW_BSD | LinkType::IPV4 | LinkType::IPV6 => Ok(bytes),
+        LinkType::NULL | LinkType::LOOP => family(bytes),
+        _ => Err(Unparsed::LinkType),
+    }
+}
+
+/// The IP packet in an Ethernet frame.
+#[inline]
+pub(super) fn ethernet(bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
+    let header = bytes.head::<ETHERNET_HEADER>()?;
+    typed(u16_at(header, 12), bytes.after(ETHERNET_HEADER)?)
+}
+
+/// What follows a number of a protocol.
+#[inline]
+pub(super) fn typed(protocol: u16, bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
+    if protocol == IPV4 || protocol == IPV6 { Ok(bytes) } else { tagged(protocol, bytes) }
+}
+
+/// Behind VLAN tags and MPLS labels, any number of them.
+#[cold]
+fn tagged(mut protocol: u16, mut bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
+    // Each round leaves four bytes behind, so this ends.
+    while VLAN.contains(&protocol) {
+        protocol = u16_at(bytes.head::<4>()?, 2);
+        bytes = bytes.after(4)?;
+    }
+    if MPLS.contains(&protocol) {
+        // The lowest bit of the third byte marks the last label (RFC 3032, 2.1).
+        while bytes.head::<4>()?[2] & 1 == 0 {
+            bytes = bytes.after(4)?;
+        }
+        bytes = bytes.after(4)?;
+        // Nothing says what follows the labels; IP's version does, and a pseudowire begins with zero (RFC 4385).
+        return if matches!(bytes.head::<1>()?[0] >> 4, 4 | 6) { Ok(bytes) } else { Err(Unparsed::NotIp) };
+    }
+    if protocol == IPV4 || protocol == IPV6 { Ok(bytes) } else { Err(Unparsed::NotIp) }
+}
+
+/// Behind an address family as BSD numbers it, in either byte order: AF_INET is 2 everywhere, AF_INET6 is 24, 28 or
+/// 30, and 10 on Linux.
+fn family(bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
+    let family = u32::from_be_bytes(*bytes.head::<4>()?);
+    let family = if family > 0xff { family.swap_bytes() } else { family };
+    if matches!(family, 2 | 10 | 24 | 28 | 30) { bytes.after(4) } else { Err(Unparsed::NotIp) }
+}
+
+/// Two bytes in network order; `at` is a constant within the array.
+#[inline]
+pub(super) fn u16_at<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Four bytes in network order; `at` is a constant within the array.
+#[inline]
+pub(super) fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}

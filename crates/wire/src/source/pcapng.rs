@@ -1,0 +1,419 @@
+//! The pcapng format: sections of blocks, each with its length at both ends (draft-ietf-opsawg-pcapng).
+
+use super::window::Window;
+use super::{Found, MAX_PACKET_BYTES, Reading};
+use crate::packet::LinkType;
+use std::sync::Arc;
+
+/// Type of a section header; the same in both byte orders.
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const OLD_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const STATISTICS: u32 = 5;
+const PACKET: u32 = 6;
+const SECRETS: u32 = 10;
+/// Other types that occur; a search in a damaged file believes these and those above.
+const OTHERS: [u32; 5] = [7, 8, 9, 0x0bad, 0x4000_0bad];
+
+/// Interfaces of one section; more are not believed.
+const MAX_INTERFACES: usize = 4096;
+/// Longest block, with room for a packet's options.
+const MAX_BLOCK_BYTES: u32 = MAX_PACKET_BYTES as u32 + (1 << 16);
+/// TLS keys kept.
+const MAX_KEY_LOG_BYTES: usize = 64 << 20;
+/// A secrets block with lines of a TLS key log.
+const TLS_KEY_LOG: u32 = 0x544c_534b;
+
+/// From the units of a clock to nanoseconds.
+#[derive(Clone, Copy, Debug)]
+enum Scale {
+    Times(u64),
+    Over(u64),
+    /// Units of two to the power of minus this, seconds.
+    Shift(u8),
+}
+
+impl Scale {
+    /// From if_tsresol: a negative power of ten, or of two where the highest bit is set.
+    fn of(resolution: u8) -> Scale {
+        match (resolution & 0x7f, resolution & 0x80 != 0) {
+            (bits, true) => Scale::Shift(bits),
+            (digits @ 0..=9, false) => Scale::Times(10_u64.pow(9 - u32::from(digits))),
+            // Beyond the range of 64 bits there is nothing but zero.
+            (digits, false) => Scale::Over(10_u64.checked_pow(u32::from(digits) - 9).unwrap_or(u64::MAX)),
+        }
+    }
+
+    #[inline]
+    fn ns(self, units: u64) -> Option<i64> {
+        let ns = match self {
+            Scale::Times(factor) => units.checked_mul(factor)?,
+            Scale::Over(divisor) => units / divisor,
+            Scale::Shift(bits) => {
+                let ns = (u128::from(units) * 1_000_000_000).checked_shr(u32::from(bits));
+                u64::try_from(ns.unwrap_or(0)).ok()?
+            }
+        };
+        i64::try_from(ns).ok()
+    }
+
+    /// One unit, nanoseconds, rounded up.
+    fn resolution_ns(self) -> u32 {
+        match self {
+            Scale::Times(factor) => u32::try_from(factor).unwrap_or(u32::MAX),
+            Scale::Over(_) => 1,
+            Scale::Shift(bits) => 1_000_000_000_u64.div_ceil(1 << bits.min(30)) as u32,
+        }
+    }
+}
+
+/// One interface of a section.
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link: LinkType,
+    snaplen: u32,
+    scale: Scale,
+    offset_ns: i64,
+}
+
+/// A section as far as it was read. A clone of it is all that reading from the middle of the file takes.
+#[derive(Clone, Debug)]
+pub(super) struct Pcapng {
+    big_endian: bool,
+    interfaces: Arc<Vec<Interface>>,
+}
+
+/// What blocks other than packets tell.
+#[derive(Debug, Default)]
+pub(super) struct Extras {
+    /// Lines of a TLS key log.
+    pub key_log: Vec<u8>,
+    /// Drops of each interface of the section: as its statistics say (they are totals), and as its packets say (each
+    /// those since the one before).
+    drops: Vec<(u64, u64)>,
+}
+
+impl Extras {
+    /// The larger one counts, since both count the same packets.
+    fn dropped(&mut self, interface: usize, reading: &mut Reading, change: impl FnOnce(&mut (u64, u64))) {
+        if let Some(drops) = self.drops.get_mut(interface) {
+            let before = drops.0.max(drops.1);
+            change(drops);
+            let after = drops.0.max(drops.1);
+            reading.dropped = Some(reading.dropped.unwrap_or(0).saturating_sub(before).saturating_add(after));
+        }
+    }
+}
+
+/// What a block yields.
+enum Block {
+    Packet(Found),
+    /// A packet without a time, or a record that takes a number and is no packet.
+    Numbered,
+    Nothing,
+    /// What is wrong with it, in words.
+    Bad(String),
+}
+
+impl Pcapng {
+    /// At the beginning of a file; `None` when no section begins there.
+    pub fn begin(window: &mut Window) -> Option<Pcapng> {
+        (window.has(12) && section_order(window.bytes()).is_some())
+            .then(|| Pcapng { big_endian: false, interfaces: Arc::default() })
+    }
+
+    #[inline]
+    fn word(&self, bytes: &[u8], at: usize) -> u32 {
+        let word = bytes.get(at..at + 4).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
+        if self.big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+    }
+
+    #[inline]
+    fn half(&self, bytes: &[u8], at: usize) -> u16 {
+        let half = bytes.get(at..at + 2).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
+        if self.big_endian { u16::from_be_bytes(half) } else { u16::from_le_bytes(half) }
+    }
+
+    /// The next packet; `number` counts what has a number in Wireshark and is not handed out.
+    #[inline]
+    pub fn next(
+        &mut self,
+        window: &mut Window,
+        reading: &mut Reading,
+        extras: &mut Extras,
+        number: &mut u64,
+    ) -> Option<Found> {
+        loop {
+            let Some(len) = self.block(window) else {
+                if self.recover(window, reading) {
+                    continue;
+                }
+                return None;
+            };
+            let at = window.offset();
+            let block = self.read(&window.bytes()[..len], at, reading, extras);
+            window.skip(len);
+            match block {
+                Block::Packet(found) => {
+                    reading.overhead_bytes += (len - found.len) as u64;
+                    return Some(found);
+                }
+                Block::Numbered => {
+                    *number += 1;
+                    reading.overhead_bytes += len as u64;
+                }
+                Block::Nothing => reading.overhead_bytes += len as u64,
+                Block::Bad(what) => reading.damaged(at, len as u64, what),
+            }
+        }
+    }
+
+    /// Length of the block here, all of it in the window then; `None` when there is none, or no whole one.
+    #[inline]
+    fn block(&mut self, window: &mut Window) -> Option<usize> {
+        if !window.has(12) {
+            return None;
+        }
+        if self.word(window.bytes(), 0) == SECTION {
+            // Only here, since the length is in the new section's byte order already. What the old section said of
+            // its interfaces holds until the block is known to be whole.
+            let big_endian = section_order(window.bytes())?;
+            return Pcapng { big_endian, interfaces: Arc::clone(&self.interfaces) }.whole(window);
+        }
+        self.whole(window)
+    }
+
+    #[inline]
+    fn whole(&self, window: &mut Window) -> Option<usize> {
+        let len = self.word(window.bytes(), 4);
+        let possible = (12..=MAX_BLOCK_BYTES).contains(&len) && len.is_multiple_of(4);
+        let len = len as usize;
+        (possible && window.has(len) && self.word(window.bytes(), len - 4) as usize == len).then_some(len)
+    }
+
+    /// Reads one block, `at` its offset.
+    #[inline]
+    fn read(&mut self, block: &[u8], at: u64, reading: &mut Reading, extras: &mut Extras) -> Block {
+        match self.word(block, 0) {
+            PACKET => self.packet(block, reading, extras),
+            _ => self.rare(block, at, reading, extras),
+        }
+    }
+
+    /// Enhanced packet block.
+    #[inline]
+    fn packet(&mut self, block: &[u8], reading: &mut Reading, extras: &mut Extras) -> Block {
+        let interface = self.word(block, 8) as usize;
+        let units = u64::from(self.word(block, 12)) << 32 | u64::from(self.word(block, 16));
+        let (captured, original) = (self.word(block, 20) as usize, self.word(block, 24));
+        let found = self.found(block, interface, units, captured, original);
+        let options = 28 + captured.next_multiple_of(4);
+        // An option and the end of options take eight bytes at least.
+        if matches!(found, Block::Packet(_)) && block.len() >= options + 4 + 8 {
+            self.options(block, options, |code, value| {
+                if let (4, Some(count)) = (code, value.get(..8)) {
+                    let count = self.long(count);
+                    extras.dropped(interface, reading, |drops| drops.1 = drops.1.saturating_add(count));
+                }
+            });
+        }
+        found
+    }
+
+    /// A packet whose bytes begin 28 bytes after the block.
+    #[inline]
+    fn found(&self, block: &[u8], interface: usize, units: u64, captured: usize, original: u32) -> Block {
+        let Some(described) = self.interfaces.get(interface) else {
+            let known = self.interfaces.len();
+            return Block::Bad(format!("a packet of interface {interface}; the section describes {known}"));
+        };
+        if block.len() < 32 || captured > block.len() - 32 {
+            return Block::Bad(format!("a packet of {captured} bytes in a block of {}", block.len()));
+        }
+        let time_ns = described.scale.ns(units).and_then(|ns| ns.checked_add(described.offset_ns));
+        let Some(time_ns) = time_ns else {
+            return Block::Bad(format!("a time beyond the year 2262: {units} units"));
+        };
+        let (link, distance) = (described.link, block.len() - 28);
+        Block::Packet(Found { time_ns, link, wire_len: original, distance, len: captured })
+    }
+
+    fn long(&self, bytes: &[u8]) -> u64 {
+        let (first, second) = (u64::from(self.word(bytes, 0)), u64::from(self.word(bytes, 4)));
+        if self.big_endian { first << 32 | second } else { second << 32 | first }
+    }
+
+    /// Calls `each` with the code and the value of every option from `at` to the end of the block.
+    fn options(&self, block: &[u8], at: usize, mut each: impl FnMut(u16, &[u8])) {
+        let mut left = block.get(at..block.len() - 4).unwrap_or_default();
+        while left.len() >= 4 {
+            let (code, len) = (self.half(left, 0), usize::from(self.half(left, 2)));
+            let Some(value) = left.get(4..4 + len).filter(|_| code != 0) else { return };
+            each(code, value);
+            left = left.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
+        }
+    }
+
+    #[cold]
+    fn rare(&mut self, block: &[u8], at: u64, reading: &mut Reading, extras: &mut Extras) -> Block {
+        match self.word(block, 0) {
+            SECTION => {
+                self.big_endian = section_order(block).unwrap_or(self.big_endian);
+                self.interfaces = Arc::default();
+                extras.drops.clear();
+                Block::Nothing
+            }
+            INTERFACE => self.interface(block, reading, extras),
+            OLD_PACKET if block.len() >= 32 => {
+                let (interface, drops) = (usize::from(self.half(block, 8)), self.half(block, 10));
+                let units = u64::from(self.word(block, 12)) << 32 | u64::from(self.word(block, 16));
+                let captured = self.word(block, 20) as usize;
+                // The highest number stands for an unknown one.
+                if drops != u16::MAX && drops != 0 {
+                    let count = u64::from(drops);
+                    extras.dropped(interface, reading, |drops| drops.1 = drops.1.saturating_add(count));
+                }
+                self.found(block, interface, units, captured, self.word(block, 24))
+            }
+            SIMPLE_PACKET if block.len() >= 16 => {
+                reading.without_time += 1;
+                let original = self.word(block, 8);
+                let snaplen = self.interfaces.first().map_or(0, |interface| interface.snaplen);
+                if snaplen != 0 && original > snaplen {
+                    reading.cut += 1;
+                }
+                Block::Numbered
+            }
+            STATISTICS if block.len() >= 24 => {
+                let interface = self.word(block, 8) as usize;
+                let mut total: Option<u64> = None;
+                self.options(block, 20, |code, value| {
+                    // isb_ifdrop and isb_osdrop
+                    if let (5 | 7, Some(count)) = (code, value.get(..8)) {
+                        total = Some(total.unwrap_or(0).saturating_add(self.long(count)));
+                    }
+                });
+                if let Some(total) = total {
+                    extras.dropped(interface, reading, |drops| drops.0 = total);
+                }
+                Block::Nothing
+            }
+            SECRETS if block.len() >= 20 => self.secrets(block, at, reading, extras),
+            OLD_PACKET | SIMPLE_PACKET | STATISTICS | SECRETS => {
+                Block::Bad(format!("a block of {} bytes, too short for what it is", block.len()))
+            }
+            _ => Block::Nothing,
+        }
+    }
+
+    fn interface(&mut self, block: &[u8], reading: &mut Reading, extras: &mut Extras) -> Block {
+        if block.len() < 20 {
+            return Block::Bad(format!(
+                "an interface in a block of {} bytes; expected 20 or more",
+                block.len()
+            ));
+        }
+        if self.interfaces.len() >= MAX_INTERFACES {
+            return Block::Bad(format!("one more interface; expected at most {MAX_INTERFACES}"));
+        }
+        let (mut resolution, mut offset_s) = (6, 0_u64);
+        self.options(block, 16, |code, value| match (code, value) {
+            (9, [value, ..]) => resolution = *value,
+            (14, value) if value.len() >= 8 => offset_s = self.long(value),
+            _ => {}
+        });
+        let Some(offset_ns) = offset_s.cast_signed().checked_mul(1_000_000_000) else {
+            return Block::Bad(format!("an interface whose times are {} s off", offset_s.cast_signed()));
+        };
+        let (link, snaplen) = (LinkType(self.half(block, 8)), self.word(block, 12));
+        let scale = Scale::of(resolution);
+        reading.resolution_ns = reading.resolution_ns.max(scale.resolution_ns());
+        Arc::make_mut(&mut self.interfaces).push(Interface { link, snaplen, scale, offset_ns });
+        extras.drops.push((0, 0));
+        Block::Nothing
+    }
+
+    fn secrets(&mut self, block: &[u8], at: u64, reading: &mut Reading, extras: &mut Extras) -> Block {
+        if self.word(block, 8) != TLS_KEY_LOG {
+            return Block::Nothing;
+        }
+        let len = self.word(block, 12) as usize;
+        let Some(lines) = block[..block.len() - 4].get(16..).and_then(|rest| rest.get(..len)) else {
+            return Block::Bad(format!("TLS keys of {len} bytes in a block of {}", block.len()));
+        };
+        if extras.key_log.len() + lines.len() > MAX_KEY_LOG_BYTES {
+            reading.damaged(
+                at,
+                0,
+                format!("more than {MAX_KEY_LOG_BYTES} bytes of TLS keys; these were left out"),
+            );
+            return Block::Nothing;
+        }
+        extras.key_log.extend_from_slice(lines);
+        if lines.last().is_some_and(|last| *last != b'\n') {
+            extras.key_log.push(b'\n');
+        }
+        Block::Nothing
+    }
+
+    /// Here is no whole block: goes on to the next one. Whether there is anything left to read.
+    #[cold]
+    fn recover(&mut self, window: &mut Window, reading: &mut Reading) -> bool {
+        if !window.has(1) {
+            return false;
+        }
+        let (from, found) = (window.offset(), self.words(window));
+        while window.has(12) {
+            window.skip(1);
+            if window.has(12) && self.plausible(window.bytes()) && self.block(window).is_some() {
+                let to = window.offset();
+                reading.damaged(from, to - from, format!("{found}; the next block begins at offset {to}"));
+                return true;
+            }
+        }
+        window.skip_rest();
+        let bytes = window.offset() - from;
+        reading.damaged(from, bytes, format!("{found}; {bytes} bytes to the end of the file were left out"));
+        false
+    }
+
+    /// Whether a search may believe that a block of this type begins here, as long as its two lengths agree.
+    fn plausible(&self, bytes: &[u8]) -> bool {
+        match self.word(bytes, 0) {
+            SECTION | INTERFACE..=PACKET | SECRETS => true,
+            kind => OTHERS.contains(&kind),
+        }
+    }
+
+    /// What is wrong here.
+    fn words(&self, window: &mut Window) -> String {
+        if !window.has(12) {
+            return format!("the file ends after {} bytes of a block's header", window.bytes().len());
+        }
+        if self.word(window.bytes(), 0) == SECTION && section_order(window.bytes()).is_none() {
+            return "a section without a byte order".into();
+        }
+        let (kind, len) = (self.word(window.bytes(), 0), self.word(window.bytes(), 4));
+        if !(12..=MAX_BLOCK_BYTES).contains(&len) || !len.is_multiple_of(4) {
+            return format!("a block of {len} bytes; expected 12 to {MAX_BLOCK_BYTES} in steps of 4");
+        }
+        if !window.has(len as usize) {
+            let bytes = window.bytes().len();
+            return format!("the file ends after {bytes} bytes of a block (type {kind}); expected {len}");
+        }
+        let end = self.word(window.bytes(), len as usize - 4);
+        format!("a block whose length is {len} at its beginning and {end} at its end")
+    }
+}
+
+/// Whether a section's numbers are big-endian; `None` when its byte-order magic is none.
+#[inline]
+fn section_order(bytes: &[u8]) -> Option<bool> {
+    let magic = bytes.get(8..12)?;
+    match (bytes.get(..4)?, magic) {
+        ([0x0a, 0x0d, 0x0d, 0x0a], [0x1a, 0x2b, 0x3c, 0x4d]) => Some(true),
+        ([0x0a, 0x0d, 0x0d, 0x0a], [0x4d, 0x3c, 0x2b, 0x1a]) => Some(false),
+        _ => None,
+    }
+}
