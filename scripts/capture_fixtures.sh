@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 out=$PWD/fixtures/captures
+clients=${SPANGAP_CLIENTS:-$PWD/target/clients}
 spangap=${SPANGAP:-$PWD/target/release/spangap}
 client=captures-client-$$
 middle=captures-middle-$$
@@ -23,12 +24,13 @@ missing() {
 }
 [ "$(id -u)" = 0 ] || missing "network namespaces need root: run it with sudo"
 [ -x "$spangap" ] || missing "$spangap is missing: run make build"
-for program in ip dumpcap tshark editcap capinfos; do
+for program in ip dumpcap tshark editcap nstat; do
   command -v "$program" >/dev/null || missing "the program $program is missing: install iproute2 and tshark"
 done
 
 # Processes of this run, by name: what they are stopped by, in the order of their start.
 declare -A running=()
+life=
 
 start() { # start NAME COMMAND...: in the background, its output in $work/NAME.
   local name=$1
@@ -49,12 +51,14 @@ await() { # await FILE WORDS: until the file has them; at most 20 s.
     if grep -q "$2" "$1" 2>/dev/null; then return; fi
     sleep 0.01
   done
-  missing "no '$2' in $1: $(tail -3 "$1" "${1%.out}.err" 2>/dev/null)"
+  missing "no '$2' in $1: $(tail -n 3 "$1") $(tail -n 3 "${1%.out}.err" 2>/dev/null)"
 }
 # Without a veth or a TUN device left, the next case starts from nothing.
 clear_case() {
   local name
   for name in "${!running[@]}"; do stop "$name"; done
+  if [ -n "$life" ]; then exec {life}>&-; fi
+  life=
   ip netns del "$client" 2>/dev/null || true
   ip netns del "$middle" 2>/dev/null || true
   ip netns del "$server" 2>/dev/null || true
@@ -94,8 +98,9 @@ line() { # line FLAGS...: the delay line between the two (scripts/delay_line.c);
     ip -n "$name" link set line up
   done
   [ -x "$work/delay_line" ] || cc -O2 -Wall -Werror -o "$work/delay_line" scripts/delay_line.c
-  # Its standard input is its life line: the pipe closes with this script.
-  start line "$work/delay_line" "$@" "$client" line "$server" line < <(sleep 3600)
+  # Its standard input is its life line: when this script ends, however it ends, so does the pipe.
+  exec {life}> >(exec "$work/delay_line" "$@" "$client" line "$server" line >"$work/line.out" 2>"$work/line.err")
+  running[line]=$!
   await "$work/line.out" ready
 }
 on_client() { ip netns exec "$client" "$@"; }
@@ -107,7 +112,34 @@ serve() { # serve FLAGS...: a target on the server's host.
 }
 tank() { # tank FLAGS...: calls it from the client's host.
   on_client "$spangap" tank "${server_seen:-$address}:$port" --trace on --warmup 0s --timeout 30s "$@" --json \
-    >"$work/tank.json" 2>"$work/tank.err" || missing "tank: $(tail -3 "$work/tank.err")"
+    >"$work/tank.json" 2>"$work/tank.err" || missing "tank: $(tail -n 3 "$work/tank.err")"
+}
+# call STACK CALLS FLAGS...: the client program alone, without what tank itself asks the target. Other flags of
+# clients/CONTRACT.md come last, and win.
+call() {
+  local stack=$1 calls=$2 program fifo=$work/go
+  shift 2
+  case $stack in
+    rust | raw) program=("$spangap") ;;
+    go) program=("$clients/spangap-go") ;;
+    *) program=("$clients/spangap-cpp") ;;
+  esac
+  local -A flags=([stack]=$stack [target]="${server_seen:-$address}:$port" [call]=unary [channels]=shared
+    [schedule]=closed [in-flight]=1 [threads]=1 [request-bytes]=0 [response-bytes]=target [think-ns]=target
+    [nodelay]=on [split-writes]=off [timeout-ns]=30000000000 [warmup-ns]=0 [duration-ns]=0 [calls]=$calls
+    [trace]=on [records]=none [slow-ns]=0 [record-file]='')
+  local flag
+  local -a all=()
+  for flag in "$@"; do flags[${flag%%=*}]=${flag#*=}; done
+  for flag in "${!flags[@]}"; do all+=("--$flag=${flags[$flag]}"); done
+  # Open for both ways: the program's life line does not end before it does.
+  rm -f "$fifo"
+  mkfifo "$fifo"
+  exec {go}<>"$fifo"
+  echo go >&"$go"
+  on_client timeout 60 "${program[@]}" client "${all[@]}" <&"$go" >"$work/call.out" 2>"$work/call.err" ||
+    missing "client $stack: $(tail -n 3 "$work/call.err") $(tail -n 3 "$work/call.out")"
+  exec {go}>&-
 }
 tap() { # tap NAME: captures at both ends from here on.
   local end host snap=${snap:-262144}
@@ -132,7 +164,19 @@ keep() { # keep NAME: puts the captures where they belong; large ones compressed
     if [ "$(stat -c %s "$file")" -gt 150000 ]; then zstd -q -19 --rm "$file"; fi
   done
 }
-truth() { # truth NAME STACK HOW EXPECTED-JSON MUST-NOT-JSON NOTES: what the capture shows, for programs.
+# What both kernels counted of TCP, as JSON; the namespaces are new, so that it is this case's own.
+counters() {
+  local end
+  for end in client server; do
+    ip netns exec "${!end}" nstat -az | awk -v end=$end '
+      BEGIN { printf "%s\"%s\": {", end == "server" ? ", " : "", end }
+      $1 ~ /^TcpExt(TCPTimeouts|TCPLossProbes|TCPLossProbeRecovery|TCPFastRetrans|TCPSlowStartRetrans|TCPLostRetransmit|TCPSpuriousRTOs|TCPSynRetrans|TCPDSACKRecv|TCPSACKReorder|TCPToZeroWindowAdv|DelayedACKs)$/ && $2 > 0 {
+        sub("TcpExt", "", $1); printf "%s\"%s\": %d", comma, $1, $2; comma = ", " }
+      $1 == "TcpRetransSegs" && $2 > 0 { printf "%s\"RetransSegs\": %d", comma, $2; comma = ", " }
+      END { printf "}" }'
+  done
+}
+truth() { # truth NAME STACK HOW EXPECTED-JSON MUST-NOT-JSON NOTES [COUNTERS-JSON]: what they show, for programs.
   local how=$3
   how=${how//\"/\\\"}
   cat >"$out/$1.json" <<END
@@ -141,6 +185,7 @@ truth() { # truth NAME STACK HOW EXPECTED-JSON MUST-NOT-JSON NOTES: what the cap
   "stack": "$2",
   "expected": $4,
   "must_not": $5,
+  "counters": {${7:-}},
   "notes": "$6"
 }
 END
@@ -158,10 +203,34 @@ run() {
   tap "$name"
   tank "${tank_flags[@]}"
   untap
-  stop target
-  keep "$name"
-  how="${made_by:-veth}; spangap target $3; spangap tank --trace on --warmup 0s $4"
-  truth "$name" "$stack" "$how" "${expected:-\"none\"}" "${must_not:-$nothing_wrong}" "${notes:-}"
+  finish "$name" "$stack" "spangap target $3; spangap tank --trace on --warmup 0s $4"
+}
+# calls NAME STACK SERVER-FLAGS CALLS FLAGS: the same without tank.
+calls() {
+  local name=$1 stack=$2
+  local -a server_flags flags
+  read -ra server_flags <<<"$3"
+  read -ra flags <<<"${5:-}"
+  serve "${server_flags[@]}"
+  tap "$name"
+  call "$stack" "$4" "${flags[@]}"
+  untap
+  finish "$name" "$stack" "spangap target $3; client program (clients/CONTRACT.md) stack=$stack calls=$4 ${5:-}"
+}
+finish() { # finish NAME STACK HOW: the files, and what is said of them.
+  keep "$1"
+  truth "$1" "$2" "${made_by:-veth}; $3" "${expected:-\"none\"}" "${must_not:-$nothing_wrong}" "${notes:-}" "$(counters)"
+  grep -o '"counters".*' "$out/$1.json"
+}
+# because CAUSE SIDE CALLS [NOT...]: what has to be found, and what not beside it.
+because() {
+  local side='' cause
+  if [ "$2" != - ]; then side="\"side\": \"$2\", "; fi
+  expected="{\"cause\": \"$1\", $side\"at_least_calls\": $3}"
+  shift 3
+  must_not=
+  for cause in "$@"; do must_not+="${must_not:+, }\"$cause\""; done
+  must_not="[$must_not]"
 }
 
 # Every case is a function `case_NAME` (with _ for -) that leaves NAME.*; sourced files only define them.
