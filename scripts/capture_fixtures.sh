@@ -3,6 +3,8 @@
 # Two hosts on this machine (network namespaces with a veth or the delay line between them), a tap at both, one clock.
 # What each shows is in the cases: scripts/captures/*.sh. Removes what it made, also when interrupted.
 # Needs root, the programs that `make build` builds, dumpcap, tshark and editcap; single cases need more and say what.
+# What the cases read, they read in files of their own.
+# shellcheck disable=SC2034
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +17,8 @@ server=captures-server-$$
 client_address=10.77.0.1
 address=10.77.0.2
 port=50051
+# Only what scripts/captures/peer.py needs: grpcio and h2.
+python=${CAPTURES_PYTHON:-/tmp/captures-python/bin/python}
 work=$(mktemp -d)
 keeper=$$
 
@@ -35,6 +39,8 @@ life=
 start() { # start NAME COMMAND...: in the background, its output in $work/NAME.
   local name=$1
   shift
+  # What was said in an earlier case is not to be waited for.
+  rm -f "$work/$name.out" "$work/$name.err"
   "$@" >"$work/$name.out" 2>"$work/$name.err" &
   running[$name]=$!
 }
@@ -99,6 +105,7 @@ line() { # line FLAGS...: the delay line between the two (scripts/delay_line.c);
   done
   [ -x "$work/delay_line" ] || cc -O2 -Wall -Werror -o "$work/delay_line" scripts/delay_line.c
   # Its standard input is its life line: when this script ends, however it ends, so does the pipe.
+  rm -f "$work/line.out"
   exec {life}> >(exec "$work/delay_line" "$@" "$client" line "$server" line >"$work/line.out" 2>"$work/line.err")
   running[line]=$!
   await "$work/line.out" ready
@@ -161,7 +168,7 @@ keep() { # keep NAME: puts the captures where they belong; large ones compressed
     file=$out/$1.$end.pcapng
     rm -f "$file" "$file.zst"
     install -m 644 "$work/$1.$end.pcapng" "$file"
-    if [ "$(stat -c %s "$file")" -gt 150000 ]; then zstd -q -19 --rm "$file"; fi
+    if [ "$(stat -c %s "$file")" -gt "${limit:-45000}" ]; then zstd -q -19 --rm "$file"; fi
   done
 }
 # What both kernels counted of TCP, as JSON; the namespaces are new, so that it is this case's own.
@@ -246,7 +253,7 @@ else
 fi
 for name in "${names[@]}"; do
   declare -F "case_${name//-/_}" >/dev/null || missing "there is no case $name"
-  expected='' must_not='' notes='' made_by='' filter='' snap='' server_seen=''
+  expected='' must_not='' notes='' made_by='' serving='' filter='' snap='' limit='' server_seen=''
   echo "== $name"
   "case_${name//-/_}"
   clear_case

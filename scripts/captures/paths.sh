@@ -38,7 +38,7 @@ case_batched_near() {
 # A response lost while those of other streams come: what they wait for is the hole before them.
 case_head_of_line_loss() {
   delayed --delay-a 2000000 --delay-b 2000000 --drop-b 60,120
-  because "head-of-line|fast-retransmit|tail-loss" - 6 nagle-delayed-ack syn-loss receive-window stream-limit flow-control
+  because "head-of-line|fast-retransmit" - 6 nagle-delayed-ack syn-loss receive-window stream-limit flow-control
   notes="a lost packet delays the calls whose bytes follow it on the connection"
   calls head-of-line-loss rust "--stack rust --think 1ms" 400 "schedule=2000/1000000000 in-flight=64"
 }

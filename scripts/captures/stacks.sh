@@ -5,11 +5,20 @@ unary() { # unary NAME CLIENT-STACK SERVER-STACK FLAGS: over a veth.
   link
   run "$1" "$2" "--stack $3" "--stack $2 $4"
 }
-case_rust_unary() { unary rust-unary rust rust "--inflight 4 --think 2ms --duration 100ms"; }
+case_rust_unary() {
+  limit=100000
+  unary rust-unary rust rust "--inflight 4 --think 2ms --duration 100ms"
+}
 case_rust_one() { unary rust-one rust rust "--rate 200 --duration 400ms"; }
-case_go_unary() { unary go-unary go go "--inflight 4 --think 2ms --duration 100ms"; }
+case_go_unary() {
+  limit=100000
+  unary go-unary go go "--inflight 4 --think 2ms --duration 100ms"
+}
 case_go_one() { unary go-one go go "--rate 200 --duration 400ms"; }
-case_cpp_async_unary() { unary cpp-async-unary cpp-async cpp "--inflight 4 --think 2ms --duration 100ms"; }
+case_cpp_async_unary() {
+  limit=100000
+  unary cpp-async-unary cpp-async cpp "--inflight 4 --think 2ms --duration 100ms"
+}
 case_cpp_sync_unary() { unary cpp-sync-unary cpp-sync cpp "--inflight 4 --think 2ms --duration 100ms"; }
 case_cpp_callback_one() { unary cpp-callback-one cpp-callback cpp "--rate 200 --duration 400ms"; }
 case_raw_unary() { unary raw-unary raw raw "--inflight 1 --think 2ms --duration 150ms --request-bytes 64"; }

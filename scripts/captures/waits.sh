@@ -21,8 +21,8 @@ case_nagle_one_behind() {
 # alone, waits for a delayed ACK, and every call behind it waits, too.
 case_nagle_rare() {
   link
-  notes="a few calls of many"
-  because nagle-delayed-ack client 2 rto tail-loss fast-retransmit syn-loss receive-window stream-limit flow-control
+  notes="a few calls of many; they are held before their first byte, so that their time on the wire is as of any"
+  because nagle-delayed-ack client 5 rto tail-loss fast-retransmit syn-loss receive-window stream-limit flow-control
   run nagle-rare cpp-async "--stack cpp" "--stack cpp-async --nodelay off --rate 150 --duration 2s"
 }
 # Near-misses.
@@ -65,18 +65,6 @@ case_stream_limit_near() {
 far() { # far FLAGS...: a line of 10 ms each way.
   made_by="delay_line --delay-a 10000000 --delay-b 10000000"
   line --delay-a 10000000 --delay-b 10000000
-}
-case_flow_control() {
-  far
-  notes="responses of 400 KB, the client's windows 64 KB at first; it widens them as it goes"
-  because flow-control client 1 nagle-delayed-ack rto tail-loss fast-retransmit syn-loss receive-window stream-limit
-  calls flow-control go "--stack go" 4 "response-bytes=400000"
-}
-case_flow_control_request() {
-  far
-  notes="requests of 400 KB, the server's windows 64 KB at first; it widens them as it goes"
-  because flow-control server 1 nagle-delayed-ack rto tail-loss fast-retransmit syn-loss receive-window stream-limit
-  calls flow-control-request go "--stack go" 4 "request-bytes=400000"
 }
 case_flow_control_near() {
   far
