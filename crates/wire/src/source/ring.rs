@@ -1,0 +1,552 @@
+//! A live ring: the kernel writes packets of an interface into memory that this process sees (AF_PACKET with
+//! TPACKET_V3, Linux Documentation/networking/packet_mmap.rst), and the last blocks stay there until they are wanted.
+//!
+//! Nothing is copied while nobody asks: blocks that the kernel has filled are kept, and the oldest is handed back when
+//! fewer than an eighth are left for the kernel to write to.
+
+#![allow(unsafe_code)]
+
+use super::filter::{Instruction, LoopbackOnce};
+use crate::packet::{LinkType, Packet};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The ring cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The kernel said no.
+    #[error("cannot {doing} {interface}: {error}{hint}")]
+    Refused {
+        /// What was tried, as a verb.
+        doing: &'static str,
+        /// On which interface.
+        interface: String,
+        /// Why not.
+        error: io::Error,
+        /// What would help, with a separator before it; empty for nothing.
+        hint: &'static str,
+    },
+    /// Interfaces of this kind have headers this does not know.
+    #[error("{interface}: interfaces of hardware type {hardware} are not understood; expected Ethernet, loopback or a tunnel without link header")]
+    Hardware {
+        /// Its name.
+        interface: String,
+        /// ARPHRD_* of it.
+        hardware: u16,
+    },
+}
+
+/// An interface to listen on, looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name; `any` for all.
+    pub name: String,
+    /// Its index; zero for all.
+    pub index: u32,
+    /// How its packets begin.
+    pub link: LinkType,
+    /// What to do about packets that pass the tap twice.
+    pub once: LoopbackOnce,
+}
+
+/// Hardware types (include/uapi/linux/if_arp.h).
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+const ARPHRD_WITHOUT_HEADER: [u16; 6] = [512, 768, 769, 776, 778, 65534];
+
+impl Interface {
+    /// Looks an interface up by its name; `any` listens on all.
+    ///
+    /// # Errors
+    /// When there is none, or its packets begin in a way this does not understand.
+    pub fn find(name: &str) -> Result<Interface, RingError> {
+        let refused = |error| RingError::Refused {
+            doing: "find the interface",
+            interface: name.into(),
+            error,
+            hint: "; `ip link` lists them, and `any` is all of them",
+        };
+        let number = |name: &str, file: &str| {
+            let text = std::fs::read_to_string(format!("/sys/class/net/{name}/{file}"))?;
+            text.trim().parse::<u32>().map_err(io::Error::other)
+        };
+        if name == "any" {
+            let once = number("lo", "ifindex").map(LoopbackOnce::Index).unwrap_or(LoopbackOnce::No);
+            return Ok(Interface { name: name.into(), index: 0, link: LinkType::LINUX_SLL2, once });
+        }
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return Err(refused(io::Error::from(io::ErrorKind::NotFound)));
+        }
+        let index = number(name, "ifindex").map_err(refused)?;
+        let hardware = number(name, "type").map_err(refused)? as u16;
+        let (link, once) = match hardware {
+            ARPHRD_ETHER => (LinkType::ETHERNET, LoopbackOnce::No),
+            ARPHRD_LOOPBACK => (LinkType::ETHERNET, LoopbackOnce::All),
+            other if ARPHRD_WITHOUT_HEADER.contains(&other) => (LinkType::RAW, LoopbackOnce::No),
+            hardware => return Err(RingError::Hardware { interface: name.into(), hardware }),
+        };
+        Ok(Interface { name: name.into(), index, link, once })
+    }
+}
+
+/// What the kernel counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounts {
+    /// Packets that passed the filter, dropped ones included.
+    pub received: u64,
+    /// Packets that found no room.
+    pub dropped: u64,
+    /// Times the kernel found every block taken.
+    pub stalls: u64,
+}
+
+/// How long a block may stay open while packets are few: after that time packets can be seen.
+pub const BLOCK_TIMEOUT_MS: u32 = 100;
+/// One of so many blocks is left to the kernel, at least two.
+const FREE_SHARE: usize = 8;
+
+/// Fields of `struct tpacket_block_desc` and `tpacket3_hdr` (include/uapi/linux/if_packet.h), by offset.
+mod offset {
+    pub const BLOCK_STATUS: usize = 8;
+    pub const BLOCK_PACKETS: usize = 12;
+    pub const BLOCK_FIRST: usize = 16;
+    pub const NEXT: usize = 0;
+    pub const SECONDS: usize = 4;
+    pub const NANOSECONDS: usize = 8;
+    pub const CAPTURED: usize = 12;
+    pub const LENGTH: usize = 16;
+    pub const STATUS: usize = 20;
+    pub const MAC: usize = 24;
+    pub const NET: usize = 26;
+    pub const VLAN_TCI: usize = 32;
+    pub const VLAN_TPID: usize = 36;
+    /// `struct sockaddr_ll` behind the aligned header.
+    pub const ADDRESS: usize = 48;
+}
+
+/// Memory shared with the kernel.
+struct Memory {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is unmapped once, whichever thread holds it.
+unsafe impl Send for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: `start` and `length` are those of a mapping made in `Ring::open`, and nothing borrows from it any
+        // more: every borrow of it goes through a borrow of the ring.
+        unsafe { libc::munmap(self.start.cast(), self.length) };
+    }
+}
+
+/// A ring that is being written by the kernel.
+pub struct Ring {
+    socket: OwnedFd,
+    memory: Memory,
+    block_bytes: usize,
+    blocks: usize,
+    /// The oldest block kept, and how many are.
+    oldest: usize,
+    kept: usize,
+    interface: Interface,
+    counts: RingCounts,
+}
+
+impl Ring {
+    /// Starts to capture. About `ring_bytes` of memory are taken; seven of eight blocks of it hold packets.
+    ///
+    /// # Errors
+    /// [`RingError`], most often for want of privilege.
+    pub fn open(interface: &Interface, program: &[Instruction], ring_bytes: u64) -> Result<Ring, RingError> {
+        let refused = |doing, hint| {
+            let interface = interface.name.clone();
+            move |error| RingError::Refused { doing, interface, error, hint }
+        };
+        let privilege = "; it needs CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep` on the binary";
+        let kind = if interface.index == 0 { libc::SOCK_DGRAM } else { libc::SOCK_RAW };
+        // Protocol zero: nothing is received before the filter is in place.
+        // SAFETY: no memory is passed.
+        let descriptor = unsafe { libc::socket(libc::AF_PACKET, kind | libc::SOCK_CLOEXEC, 0) };
+        if descriptor < 0 {
+            return Err(refused("capture on", privilege)(io::Error::last_os_error()));
+        }
+        // SAFETY: it was just opened, and nothing else owns it.
+        let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+
+        attach(&socket, program).map_err(refused("set the filter on", "; is it longer than 4096 instructions?"))?;
+        let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)
+            .map_err(refused("set up the ring of", "; it needs Linux 3.2"))?;
+        let (block_bytes, blocks) = geometry(ring_bytes);
+        let request = libc::tpacket_req3 {
+            tp_block_size: block_bytes as u32,
+            tp_block_nr: blocks as u32,
+            // Only a divisor has to be given: frames are as long as they are in this version.
+            tp_frame_size: 2048,
+            tp_frame_nr: (block_bytes / 2048 * blocks) as u32,
+            tp_retire_blk_tov: BLOCK_TIMEOUT_MS,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        };
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
+            .map_err(refused("set up the ring of", "; try a smaller --ring"))?;
+        let length = block_bytes * blocks;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                socket.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(refused("map the ring of", "")(io::Error::last_os_error()));
+        }
+        let memory = Memory { start: start.cast(), length };
+        bind(&socket, interface.index).map_err(refused("listen on", ""))?;
+        let interface = interface.clone();
+        Ok(Ring {
+            socket,
+            memory,
+            block_bytes,
+            blocks,
+            oldest: 0,
+            kept: 0,
+            interface,
+            counts: RingCounts::default(),
+        })
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// Bytes of memory that hold packets when the ring is full.
+    pub fn kept_bytes_at_most(&self) -> usize {
+        self.block_bytes * (self.blocks - free_blocks(self.blocks))
+    }
+
+    /// Waits until the kernel has filled a block, at most `timeout_ms`.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn wait(&self, timeout_ms: i32) -> io::Result<()> {
+        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd is passed, and its number.
+        let ready = unsafe { libc::poll(&mut poll, 1, timeout_ms) };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+        }
+        if poll.revents & libc::POLLERR != 0 {
+            let mut pending: libc::c_int = 0;
+            get_option(&self.socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut pending)?;
+            if pending != 0 {
+                return Err(io::Error::from_raw_os_error(pending));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of the blocks that were filled, and hands the oldest ones back where room is needed. Gives the
+    /// number of blocks newly filled.
+    pub fn advance(&mut self) -> usize {
+        let mut filled = 0;
+        while self.kept < self.blocks && self.is_filled((self.oldest + self.kept) % self.blocks) {
+            self.kept += 1;
+            filled += 1;
+            if self.kept > self.blocks - free_blocks(self.blocks) {
+                self.release_oldest();
+            }
+        }
+        filled
+    }
+
+    /// Hands every packet kept to `take`, oldest first; numbers count from 1 in the order of the ring.
+    ///
+    /// # Errors
+    /// Those of `take`, which end it.
+    pub fn packets<E>(&self, mut take: impl FnMut(&Packet<'_>) -> Result<(), E>) -> Result<u64, E> {
+        let mut number = 0;
+        let mut scratch = Vec::new();
+        for n in 0..self.kept {
+            let block = self.block((self.oldest + n) % self.blocks);
+            for frame in frames(block) {
+                number += 1;
+                let link = self.interface.link;
+                take(&frame.packet(number, link, &mut scratch))?;
+            }
+        }
+        Ok(number)
+    }
+
+    /// Hands every block kept back to the kernel.
+    pub fn release_all(&mut self) {
+        while self.kept > 0 {
+            self.release_oldest();
+        }
+    }
+
+    /// Time of the oldest packet kept, Unix nanoseconds.
+    pub fn oldest_ns(&self) -> Option<i64> {
+        (0..self.kept).find_map(|n| Some(frames(self.block((self.oldest + n) % self.blocks)).next()?.time_ns))
+    }
+
+    /// What the kernel counted since the ring was opened.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn counts(&mut self) -> io::Result<RingCounts> {
+        // struct tpacket_stats_v3: packets, drops, stalls; reading sets them to zero.
+        let mut since = [0u32; 3];
+        get_option(&self.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut since)?;
+        self.counts.received += since[0] as u64;
+        self.counts.dropped += since[1] as u64;
+        self.counts.stalls += since[2] as u64;
+        Ok(self.counts)
+    }
+
+    fn status(&self, block: usize) -> &AtomicU32 {
+        debug_assert!(block < self.blocks);
+        // SAFETY: the word lies inside of the mapping, is aligned (blocks begin at pages), lives as long as `self`,
+        // and both kernel and process only access it atomically.
+        unsafe {
+            AtomicU32::from_ptr(
+                self.memory.start.add(block * self.block_bytes + offset::BLOCK_STATUS).cast::<u32>(),
+            )
+        }
+    }
+
+    fn is_filled(&self, block: usize) -> bool {
+        self.status(block).load(Ordering::Acquire) & 1 != 0
+    }
+
+    /// The bytes of a block that is kept.
+    fn block(&self, block: usize) -> &[u8] {
+        debug_assert!((block + self.blocks - self.oldest) % self.blocks < self.kept);
+        // SAFETY: it lies inside of the mapping, and the kernel does not write to a filled block until it is handed
+        // back, which takes a mutable borrow of the ring.
+        unsafe {
+            std::slice::from_raw_parts(self.memory.start.add(block * self.block_bytes), self.block_bytes)
+        }
+    }
+
+    fn release_oldest(&mut self) {
+        self.status(self.oldest).store(0, Ordering::Release);
+        self.oldest = (self.oldest + 1) % self.blocks;
+        self.kept -= 1;
+    }
+}
+
+fn free_blocks(blocks: usize) -> usize {
+    (blocks / FREE_SHARE).max(2)
+}
+
+/// Size and number of the blocks: a power of two of pages, and enough of them that a block which is closed half empty
+/// by its timeout costs little.
+fn geometry(ring_bytes: u64) -> (usize, usize) {
+    let block_bytes = (ring_bytes / 2048).next_power_of_two().clamp(128 << 10, 1 << 20) as usize;
+    (block_bytes, (ring_bytes as usize / block_bytes).max(8))
+}
+
+/// One packet as it lies in a block.
+struct Frame<'a> {
+    bytes: &'a [u8],
+    time_ns: i64,
+    captured: usize,
+    length: u32,
+    data_at: usize,
+    /// Tag protocol and tag that the kernel took out of the packet.
+    vlan: Option<(u16, u16)>,
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |bytes| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).map_or(0, |bytes| u16::from_ne_bytes([bytes[0], bytes[1]]))
+}
+
+/// The packets of a block. Offsets come from the kernel, and are checked all the same.
+fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
+    let mut left = word(block, offset::BLOCK_PACKETS);
+    let mut at = word(block, offset::BLOCK_FIRST) as usize;
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let bytes = block.get(at..)?;
+        left -= 1;
+        match word(bytes, offset::NEXT) {
+            0 => left = 0,
+            next => at += next as usize,
+        }
+        let status = word(bytes, offset::STATUS);
+        let tag = |flag: u32, at| (status & flag != 0).then(|| half(bytes, at));
+        // TP_STATUS_VLAN_VALID, TP_STATUS_VLAN_TPID_VALID; a tag without protocol is an ordinary one.
+        let vlan = tag(1 << 4, offset::VLAN_TCI)
+            .map(|tci| (tag(1 << 6, offset::VLAN_TPID).unwrap_or(0x8100), tci));
+        Some(Frame {
+            bytes,
+            time_ns: word(bytes, offset::SECONDS) as i64 * 1_000_000_000
+                + word(bytes, offset::NANOSECONDS) as i64,
+            captured: word(bytes, offset::CAPTURED) as usize,
+            length: word(bytes, offset::LENGTH),
+            data_at: half(bytes, offset::MAC) as usize,
+            vlan,
+        })
+    })
+}
+
+impl<'a> Frame<'a> {
+    /// The packet as a file has it; where something has to be put in, it is copied to `scratch`.
+    fn packet<'s>(&self, number: u64, link: LinkType, scratch: &'s mut Vec<u8>) -> Packet<'s>
+    where
+        'a: 's,
+    {
+        let from = if link == LinkType::LINUX_SLL2 { half(self.bytes, offset::NET) as usize } else { self.data_at };
+        let to = (from + self.captured).min(self.bytes.len());
+        let data = self.bytes.get(from..to).unwrap_or_default();
+        let added = match (link, self.vlan) {
+            (LinkType::LINUX_SLL2, _) => {
+                scratch.clear();
+                cooked_header(self.bytes, scratch);
+                scratch.len()
+            }
+            (LinkType::ETHERNET, Some((protocol, tag))) if data.len() >= 12 => {
+                scratch.clear();
+                scratch.extend_from_slice(&data[..12]);
+                scratch.extend_from_slice(&protocol.to_be_bytes());
+                scratch.extend_from_slice(&tag.to_be_bytes());
+                4
+            }
+            _ => {
+                return Packet { number, time_ns: self.time_ns, link, wire_len: self.length.max(data.len() as u32), data };
+            }
+        };
+        let rest = if link == LinkType::ETHERNET { &data[12..] } else { data };
+        scratch.extend_from_slice(rest);
+        let wire_len = (self.length + added as u32).max(scratch.len() as u32);
+        Packet { number, time_ns: self.time_ns, link, wire_len, data: scratch }
+    }
+}
+
+/// LINKTYPE_LINUX_SLL2: protocol, two zeros, interface, hardware type, packet type, address length, address.
+fn cooked_header(frame: &[u8], out: &mut Vec<u8>) {
+    let address = frame.get(offset::ADDRESS..offset::ADDRESS + 20).unwrap_or(&[0; 20]);
+    // struct sockaddr_ll: family, protocol (big-endian), index, hardware type, packet type, address length, address.
+    out.extend_from_slice(&address[2..4]);
+    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&word(address, 4).to_be_bytes());
+    out.extend_from_slice(&half(address, 8).to_be_bytes());
+    out.extend_from_slice(&address[10..20]);
+}
+
+fn attach(socket: &OwnedFd, program: &[Instruction]) -> io::Result<()> {
+    let mut filter: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|i| libc::sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.k })
+        .collect();
+    let len = u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address lives through the call, and its length is given.
+    let status = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn set_option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value lives through the call, and its length is given.
+    let status =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn get_option<T: Copy>(socket: &OwnedFd, level: i32, name: i32, value: &mut T) -> io::Result<()> {
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to a value that is that long and of plain numbers.
+    let status = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut *value).cast(), &raw mut length)
+    };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_fill_the_ring() {
+        for ring_bytes in [1u64, 1 << 20, 64 << 20, 256 << 20, 4 << 30] {
+            let (block_bytes, blocks) = geometry(ring_bytes);
+            assert!(block_bytes.is_power_of_two() && block_bytes % 4096 == 0);
+            assert!(blocks >= 8 && free_blocks(blocks) < blocks);
+            let total = (block_bytes * blocks) as u64;
+            assert!(total >= ring_bytes.max(1 << 20) - block_bytes as u64 && total <= ring_bytes.max(1 << 20));
+        }
+    }
+
+    #[test]
+    fn interfaces_that_are_not_there() {
+        let error = Interface::find("no-such-if").unwrap_err().to_string();
+        assert!(error.starts_with("cannot find the interface no-such-if: "), "{error}");
+        assert!(Interface::find("../net/lo").is_err());
+    }
+
+    #[test]
+    fn a_tag_that_the_kernel_took_out_is_put_back() {
+        let mut bytes = vec![0; 200];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(offset::CAPTURED, &20u32.to_ne_bytes());
+        put(offset::LENGTH, &90u32.to_ne_bytes());
+        put(offset::STATUS, &(1u32 | 1 << 4).to_ne_bytes());
+        put(offset::MAC, &82u16.to_ne_bytes());
+        put(offset::VLAN_TCI, &7u32.to_ne_bytes());
+        put(82, &(1..=20).collect::<Vec<u8>>());
+        let mut block = vec![0; 48];
+        block[offset::BLOCK_PACKETS] = 1;
+        block[offset::BLOCK_FIRST] = 48;
+        block.extend_from_slice(&bytes);
+        let mut scratch = Vec::new();
+        let frame = frames(&block).next().unwrap();
+        let packet = frame.packet(1, LinkType::ETHERNET, &mut scratch);
+        assert_eq!(packet.data[10..18], [11, 12, 0x81, 0, 0, 7, 13, 14]);
+        assert_eq!((packet.data.len(), packet.wire_len), (24, 94));
+    }
+
+    #[test]
+    fn damaged_blocks_are_survived() {
+        let mut random = 1u64;
+        for _ in 0..20_000 {
+            let block: Vec<u8> = (0..256)
+                .map(|_| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    if random >> 60 < 8 { 0 } else { (random >> 33) as u8 }
+                })
+                .collect();
+            let mut scratch = Vec::new();
+            for (n, frame) in frames(&block).enumerate().take(1000) {
+                frame.packet(n as u64, LinkType::LINUX_SLL2, &mut scratch);
+                frame.packet(n as u64, LinkType::ETHERNET, &mut scratch);
+            }
+        }
+    }
+}
