@@ -12,7 +12,7 @@ mod status;
 pub mod contract;
 mod deadline;
 pub mod otlp;
-mod process;
+pub mod process;
 pub mod programs;
 pub mod raw;
 pub mod report;

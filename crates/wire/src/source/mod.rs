@@ -4,11 +4,14 @@
 //! recorded with its offset, and counted.
 
 mod bookmarks;
+pub mod filter;
 mod pcap;
 mod pcapng;
 mod reading;
+pub mod ring;
 mod stored;
 mod window;
+pub mod write;
 
 pub use bookmarks::Bookmarks;
 pub use reading::{Damage, MAX_DAMAGE, Reading};

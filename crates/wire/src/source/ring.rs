@@ -28,7 +28,9 @@ pub enum RingError {
         hint: &'static str,
     },
     /// Interfaces of this kind have headers this does not know.
-    #[error("{interface}: interfaces of hardware type {hardware} are not understood; expected Ethernet, loopback or a tunnel without link header")]
+    #[error(
+        "{interface}: interfaces of hardware type {hardware} are not understood; expected Ethernet, loopback or a tunnel without link header"
+    )]
     Hardware {
         /// Its name.
         interface: String,
@@ -111,9 +113,9 @@ mod offset {
     pub const BLOCK_STATUS: usize = 8;
     pub const BLOCK_PACKETS: usize = 12;
     pub const BLOCK_FIRST: usize = 16;
+    pub const BLOCK_LAST_TIME: usize = 40;
     pub const NEXT: usize = 0;
-    pub const SECONDS: usize = 4;
-    pub const NANOSECONDS: usize = 8;
+    pub const TIME: usize = 4;
     pub const CAPTURED: usize = 12;
     pub const LENGTH: usize = 16;
     pub const STATUS: usize = 20;
@@ -153,6 +155,7 @@ pub struct Ring {
     kept: usize,
     interface: Interface,
     counts: RingCounts,
+    complete_since_ns: i64,
 }
 
 impl Ring {
@@ -176,7 +179,8 @@ impl Ring {
         // SAFETY: it was just opened, and nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
 
-        attach(&socket, program).map_err(refused("set the filter on", "; is it longer than 4096 instructions?"))?;
+        attach(&socket, program)
+            .map_err(refused("set the filter on", "; is it longer than 4096 instructions?"))?;
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)
             .map_err(refused("set up the ring of", "; it needs Linux 3.2"))?;
@@ -220,6 +224,7 @@ impl Ring {
             kept: 0,
             interface,
             counts: RingCounts::default(),
+            complete_since_ns: now_ns(),
         })
     }
 
@@ -294,9 +299,9 @@ impl Ring {
         }
     }
 
-    /// Time of the oldest packet kept, Unix nanoseconds.
-    pub fn oldest_ns(&self) -> Option<i64> {
-        (0..self.kept).find_map(|n| Some(frames(self.block((self.oldest + n) % self.blocks)).next()?.time_ns))
+    /// Since when every packet that was not dropped is kept, Unix nanoseconds.
+    pub fn complete_since_ns(&self) -> i64 {
+        self.complete_since_ns
     }
 
     /// What the kernel counted since the ring was opened.
@@ -339,6 +344,9 @@ impl Ring {
     }
 
     fn release_oldest(&mut self) {
+        let block = self.block(self.oldest);
+        let last_ns = time_ns(block, offset::BLOCK_LAST_TIME);
+        self.complete_since_ns = self.complete_since_ns.max(last_ns + 1);
         self.status(self.oldest).store(0, Ordering::Release);
         self.oldest = (self.oldest + 1) % self.blocks;
         self.kept -= 1;
@@ -375,6 +383,17 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |bytes| u16::from_ne_bytes([bytes[0], bytes[1]]))
 }
 
+/// Seconds and nanoseconds of Unix time.
+fn time_ns(bytes: &[u8], at: usize) -> i64 {
+    word(bytes, at) as i64 * 1_000_000_000 + word(bytes, at + 4) as i64
+}
+
+fn now_ns() -> i64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |time| time.as_nanos() as i64)
+}
+
 /// The packets of a block. Offsets come from the kernel, and are checked all the same.
 fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
     let mut left = word(block, offset::BLOCK_PACKETS);
@@ -392,12 +411,11 @@ fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
         let status = word(bytes, offset::STATUS);
         let tag = |flag: u32, at| (status & flag != 0).then(|| half(bytes, at));
         // TP_STATUS_VLAN_VALID, TP_STATUS_VLAN_TPID_VALID; a tag without protocol is an ordinary one.
-        let vlan = tag(1 << 4, offset::VLAN_TCI)
-            .map(|tci| (tag(1 << 6, offset::VLAN_TPID).unwrap_or(0x8100), tci));
+        let vlan =
+            tag(1 << 4, offset::VLAN_TCI).map(|tci| (tag(1 << 6, offset::VLAN_TPID).unwrap_or(0x8100), tci));
         Some(Frame {
             bytes,
-            time_ns: word(bytes, offset::SECONDS) as i64 * 1_000_000_000
-                + word(bytes, offset::NANOSECONDS) as i64,
+            time_ns: time_ns(bytes, offset::TIME),
             captured: word(bytes, offset::CAPTURED) as usize,
             length: word(bytes, offset::LENGTH),
             data_at: half(bytes, offset::MAC) as usize,
@@ -412,7 +430,8 @@ impl<'a> Frame<'a> {
     where
         'a: 's,
     {
-        let from = if link == LinkType::LINUX_SLL2 { half(self.bytes, offset::NET) as usize } else { self.data_at };
+        let from =
+            if link == LinkType::LINUX_SLL2 { half(self.bytes, offset::NET) as usize } else { self.data_at };
         let to = (from + self.captured).min(self.bytes.len());
         let data = self.bytes.get(from..to).unwrap_or_default();
         let added = match (link, self.vlan) {
@@ -429,7 +448,13 @@ impl<'a> Frame<'a> {
                 4
             }
             _ => {
-                return Packet { number, time_ns: self.time_ns, link, wire_len: self.length.max(data.len() as u32), data };
+                return Packet {
+                    number,
+                    time_ns: self.time_ns,
+                    link,
+                    wire_len: self.length.max(data.len() as u32),
+                    data,
+                };
             }
         };
         let rest = if link == LinkType::ETHERNET { &data[12..] } else { data };
@@ -500,7 +525,9 @@ mod tests {
             assert!(block_bytes.is_power_of_two() && block_bytes % 4096 == 0);
             assert!(blocks >= 8 && free_blocks(blocks) < blocks);
             let total = (block_bytes * blocks) as u64;
-            assert!(total >= ring_bytes.max(1 << 20) - block_bytes as u64 && total <= ring_bytes.max(1 << 20));
+            assert!(
+                total >= ring_bytes.max(1 << 20) - block_bytes as u64 && total <= ring_bytes.max(1 << 20)
+            );
         }
     }
 

@@ -48,7 +48,8 @@ const MAX_DEPTH: usize = 64;
 /// Longest expression, bytes.
 const MAX_LENGTH: usize = 4096;
 
-const CONDITION: &str = "tcp, udp, ip, ip6, [src|dst] host ADDRESS, net ADDRESS/BITS, port N, portrange A-B, not or (";
+const CONDITION: &str =
+    "tcp, udp, ip, ip6, [src|dst] host ADDRESS, net ADDRESS/BITS, port N, portrange A-B, not or (";
 
 /// Parses an expression; `None` for the empty one.
 pub(super) fn parse(text: &str) -> Result<Option<Expression>, FilterError> {
@@ -198,7 +199,8 @@ impl<'a> Parser<'a> {
     }
 
     fn host(&mut self, end: End) -> Result<Expression, FilterError> {
-        let address: IpAddr = self.argument("an IPv4 or IPv6 address (names are not looked up)", |word| word.parse().ok())?;
+        let address: IpAddr =
+            self.argument("an IPv4 or IPv6 address (names are not looked up)", |word| word.parse().ok())?;
         Ok(Expression::Net(end, address, if address.is_ipv4() { 32 } else { 128 }))
     }
 

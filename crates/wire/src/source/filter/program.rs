@@ -146,7 +146,9 @@ impl Assembler {
             Expression::Version(_) => self.test(LOAD_HALF, PROTOCOL, ETHERTYPE_IPV6, yes, no),
             Expression::Protocol(number) => self.protocol(*number, yes, no),
             Expression::Net(end, address, bits) => self.net(*end, *address, *bits, yes, no),
-            Expression::Ports(end, carrier, first, last) => self.ports(*end, *carrier, (*first, *last), yes, no),
+            Expression::Ports(end, carrier, first, last) => {
+                self.ports(*end, *carrier, (*first, *last), yes, no)
+            }
             Expression::Not(inner) => self.condition(inner, no, yes),
             Expression::And(left, right) => {
                 let next = self.label();

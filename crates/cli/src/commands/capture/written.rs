@@ -1,0 +1,142 @@
+//! What is written out of the ring, and why.
+
+use super::cannot_write;
+use super::trigger::Slow;
+use serde::Serialize;
+use spangap_model::duration::format_ns;
+use spangap_wire::source::ring::Ring;
+use spangap_wire::source::write::{Origin, PcapngWriter};
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::BufWriter;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// Why packets are written.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// SIGUSR1.
+    Signal,
+    /// The end of the capture.
+    End,
+    /// A line in the slow log.
+    SlowCall(Slow),
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Written {
+    /// Its path.
+    pub file: String,
+    /// Why it was written.
+    pub reason: Reason,
+    /// Packets in it.
+    pub packets: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Time of its first packet.
+    pub from_unix_ns: Option<i64>,
+    /// Time of its last packet.
+    pub to_unix_ns: Option<i64>,
+    /// Packets dropped since the capture began, for want of room.
+    pub dropped: u64,
+    /// Whether all packets since the beginning of the slow call were still there.
+    pub covers_call: Option<bool>,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Written { file, packets, dropped, .. } = self;
+        if let Reason::SlowCall(slow) = &self.reason {
+            write!(f, "call {} took {}: ", slow.trace_id, format_ns(slow.duration_ns))?;
+        }
+        write!(f, "{file}: {packets} packets")?;
+        if let (Some(from), Some(to)) = (self.from_unix_ns, self.to_unix_ns) {
+            write!(f, " of {}", format_ns(to.abs_diff(from)))?;
+        }
+        if *dropped > 0 {
+            write!(f, ", {dropped} dropped until now")?;
+        }
+        match self.covers_call {
+            Some(false) => write!(f, "; the call began before the first of them: a larger --ring keeps more"),
+            _ if *packets == 0 => write!(f, "; nothing that passes the filter was seen"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The files of one capture.
+pub struct Files {
+    path: PathBuf,
+    filter: String,
+    snap_bytes: u32,
+    written: Vec<Written>,
+}
+
+impl Files {
+    /// The first is `path` itself.
+    pub fn new(path: PathBuf, filter: String, snap_bytes: u32) -> Files {
+        Files { path, filter, snap_bytes, written: Vec::new() }
+    }
+
+    /// All files so far.
+    pub fn written(&self) -> &[Written] {
+        &self.written
+    }
+
+    /// Writes what the ring holds, and empties it: the next file goes on where this one ends.
+    pub fn write(&mut self, ring: &mut Ring, reason: Reason) -> anyhow::Result<&Written> {
+        ring.advance();
+        let path = self.next_path();
+        let failed = cannot_write(&path);
+        let mut options = OpenOptions::new();
+        // Packets hold what was said: they are for the owner's eyes.
+        let file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(&failed)?;
+        let counts = ring.counts().map_err(&failed)?;
+        let comment = match &reason {
+            Reason::SlowCall(slow) => format!("trace {} took {} ns", slow.trace_id, slow.duration_ns),
+            _ => format!("filter: {}", self.filter),
+        };
+        let interface = ring.interface();
+        let origin = Origin {
+            interface: &interface.name,
+            link: interface.link,
+            snap_bytes: self.snap_bytes,
+            comment: &comment,
+        };
+        let mut writer =
+            PcapngWriter::create(BufWriter::with_capacity(1 << 20, file), &origin).map_err(&failed)?;
+        let (mut from_unix_ns, mut to_unix_ns) = (None, None);
+        ring.packets(|packet| {
+            from_unix_ns.get_or_insert(packet.time_ns);
+            to_unix_ns = Some(packet.time_ns);
+            writer.packet(packet)
+        })
+        .map_err(&failed)?;
+        let (packets, bytes) = (writer.packets, writer.bytes);
+        writer.finish(to_unix_ns.unwrap_or_default(), counts.received, counts.dropped).map_err(&failed)?;
+        let covers_call = match &reason {
+            Reason::SlowCall(slow) => Some(ring.complete_since_ns() <= slow.sent_unix_ns as i64),
+            _ => None,
+        };
+        ring.release_all();
+        let file = path.display().to_string();
+        let dropped = counts.dropped;
+        let written =
+            Written { file, reason, packets, bytes, from_unix_ns, to_unix_ns, dropped, covers_call };
+        self.written.push(written);
+        Ok(&self.written[self.written.len() - 1])
+    }
+
+    fn next_path(&self) -> PathBuf {
+        let number = self.written.len() + 1;
+        if number == 1 {
+            return self.path.clone();
+        }
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let ending = self.path.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
+        self.path.with_file_name(format!("{stem}-{number}{}", ending.unwrap_or_default()))
+    }
+}
