@@ -32,7 +32,7 @@ Examples:
       until this very trace shows up
 
 Filters are a part of tcpdump's: tcp, udp, ip, ip6, [src|dst] host ADDRESS, net ADDRESS/BITS, port N,
-portrange A-B, with and, or, not and parentheses. Only headers and the first bytes are needed to find
+portrange A-B, with and, or (equally strong, from the left, as there), not and parentheses. Only headers and the first bytes are needed to find
 where time goes: 512 bytes of each packet are kept unless --snap says otherwise.
 It needs CAP_NET_RAW. Files can be read by their owner only: they hold what was said.";
 

@@ -1,7 +1,7 @@
 //! Capture filters: an expression in the usual words becomes a classic BPF program that the kernel runs.
 //!
 //! Understood is the part of pcap-filter(7) that RPC traffic needs: `tcp`, `udp`, `ip`, `ip6`, `host`, `net`, `port`,
-//! `portrange`, with `src` or `dst` before them, joined by `and`, `or`, `not` and parentheses. Offsets count from the
+//! `portrange` (of IP packets only), with `src` or `dst` before them, joined by `and`, `or`, `not` and parentheses. Offsets count from the
 //! network header (SKF_NET_OFF), so that one program serves every kind of interface.
 
 mod expression;

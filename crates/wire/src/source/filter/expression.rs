@@ -112,20 +112,18 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// As in pcap-filter(7), `and` and `or` bind equally, from left to right.
     fn any(&mut self) -> Result<Expression, FilterError> {
-        let mut left = self.all()?;
-        while self.take(&["or", "||"]) {
-            left = Expression::Or(Box::new(left), Box::new(self.all()?));
-        }
-        Ok(left)
-    }
-
-    fn all(&mut self) -> Result<Expression, FilterError> {
         let mut left = self.one()?;
-        while self.take(&["and", "&&"]) {
-            left = Expression::And(Box::new(left), Box::new(self.one()?));
+        loop {
+            if self.take(&["and", "&&"]) {
+                left = Expression::And(Box::new(left), Box::new(self.one()?));
+            } else if self.take(&["or", "||"]) {
+                left = Expression::Or(Box::new(left), Box::new(self.one()?));
+            } else {
+                return Ok(left);
+            }
         }
-        Ok(left)
     }
 
     fn one(&mut self) -> Result<Expression, FilterError> {
