@@ -1,11 +1,15 @@
 //! One capture: packets in, exchanges out.
 
-use crate::app::{AppCounts, Texts};
-use crate::decode::Unparsed;
+use crate::app::conversation::Conversation;
+use crate::app::{AppCounts, Observer, Texts};
+use crate::decode::{Decoder, Unparsed};
 use crate::episode::Episode;
 use crate::exchange::Exchange;
 use crate::packet::Packet;
+use crate::segment::Segment;
 use crate::tcp::ConnectionFacts;
+use crate::tcp::connection::{Connection, Shared};
+use crate::tcp::flows::Flows;
 use std::collections::BTreeMap;
 
 /// Counts of one tap.
@@ -21,64 +25,128 @@ pub struct TapCounts {
     pub connections: u64,
     /// Connections forgotten before they ended, to make room.
     pub connections_evicted: u64,
-    /// Bytes buffered out of order that were given up for room.
+    /// Connections forgotten since nothing was seen of them for hours.
+    pub connections_expired: u64,
+    /// Ended connections dropped before anybody took them, to make room.
+    pub connections_untaken: u64,
+    /// Bytes that came after the hole they fill had been given up, because the bytes after it found no more room, or
+    /// because they had been acknowledged long before.
     pub reassembly_dropped_bytes: u64,
+    /// Segments whose bytes differ from those seen before at the same place; the first were kept.
+    pub reassembly_conflicts: u64,
     /// What the application parsers did not understand.
     pub app: AppCounts,
 }
 
 /// Follows one capture.
+///
+/// A connection that was closed lingers for [`crate::tcp::flows::LINGER_NS`] of the capture's time (less, when very
+/// many close), then [`Tap::take_ended`] has it; after the next call of that it is forgotten.
 #[derive(Default)]
 pub struct Tap {
-    counts: TapCounts,
-    texts: Texts,
+    decoder: Decoder,
+    flows: Flows<Conversation>,
+    shared: Shared,
+    packets: u64,
+    segments: u64,
+    unparsed: BTreeMap<Unparsed, u64>,
 }
 
 impl Tap {
+    /// With somebody who watches what is read.
+    pub fn with_observer(observer: Box<dyn Observer>) -> Tap {
+        let mut tap = Tap::default();
+        tap.shared.sink.observer = Some(observer);
+        tap
+    }
+
+    /// Adds TLS keys, lines of a key-log file; gives the lines that are none: their number from 1, and what is wrong.
+    pub fn add_keys(&mut self, lines: &[u8]) -> Vec<(usize, String)> {
+        self.shared.sink.keys.add(lines)
+    }
+
     /// Takes the next packet.
+    #[inline]
     pub fn packet(&mut self, packet: &Packet<'_>) {
-        let _ = packet;
-        self.counts.packets += 1;
+        self.packets += 1;
+        match self.decoder.decode(packet) {
+            Ok(segment) => {
+                self.segments += 1;
+                self.flows.segment(&segment, &mut self.shared);
+            }
+            Err(reason) => *self.unparsed.entry(reason).or_default() += 1,
+        }
+    }
+
+    /// Takes the next segment, of a packet decoded elsewhere.
+    #[inline]
+    pub fn segment(&mut self, segment: &Segment<'_>) {
+        self.packets += 1;
+        self.segments += 1;
+        self.flows.segment(segment, &mut self.shared);
     }
 
     /// Moves the exchanges finished since the last call to `into`, in the order in which they finished.
     pub fn take_exchanges(&mut self, into: &mut Vec<Exchange>) {
-        let _ = into;
+        into.append(&mut self.shared.sink.exchanges);
     }
 
-    /// The capture is over: exchanges under way are handed out as they are.
-    pub fn finish(&mut self) {}
+    /// The capture is over: exchanges under way are handed out as they are. Connections that have not ended are in
+    /// [`Tap::connections`], before and after.
+    pub fn finish(&mut self) {
+        self.flows.finish(&mut self.shared);
+    }
 
-    /// Connections that were closed or forgotten since the last call, for whoever keeps something by connection.
+    /// Connections that are not followed any more since the last call, for whoever keeps something by connection:
+    /// each once, with what is finally known. They can still be asked for until the next call.
     pub fn take_ended(&mut self, into: &mut Vec<ConnectionFacts>) {
-        let _ = into;
+        self.flows.take_ended(into);
     }
 
     /// What is known of a connection; `None` when it is forgotten.
     pub fn connection(&self, id: u32) -> Option<ConnectionFacts> {
-        let _ = id;
-        None
+        self.flows.connection(id).map(Connection::facts)
     }
 
-    /// Every connection followed now.
+    /// Every connection followed now, those that linger after they were closed included: all but those that
+    /// [`Tap::take_ended`] gives or gave.
     pub fn connections(&self) -> Vec<ConnectionFacts> {
-        Vec::new()
+        self.flows.followed().into_iter().map(Connection::facts).collect()
     }
 
     /// Recent episodes of a connection that held up bytes of `exchange`, oldest first. Kept for a while after the
     /// exchange has finished, since loss of a response shows only later.
     pub fn episodes_of(&self, exchange: &Exchange) -> Vec<Episode> {
-        let _ = exchange;
-        Vec::new()
+        self.flows
+            .connection(exchange.connection)
+            .map(|found| found.episodes_of(exchange))
+            .unwrap_or_default()
+    }
+
+    /// What the rules have to say of a connection as a whole, in sentences.
+    pub fn notes(&self, id: u32) -> Vec<String> {
+        self.flows.connection(id).map(Connection::notes).unwrap_or_default()
     }
 
     /// Methods and authorities.
     pub fn texts(&self) -> &Texts {
-        &self.texts
+        &self.shared.sink.texts
     }
 
     /// What was seen and what was not.
     pub fn counts(&self) -> TapCounts {
-        self.counts.clone()
+        let flows = self.flows.counts;
+        TapCounts {
+            packets: self.packets,
+            segments: self.segments,
+            unparsed: self.unparsed.clone(),
+            connections: flows.connections,
+            connections_evicted: flows.evicted,
+            connections_expired: flows.expired,
+            connections_untaken: flows.untaken,
+            reassembly_dropped_bytes: self.shared.ledger.late_bytes,
+            reassembly_conflicts: self.shared.ledger.conflicts,
+            app: self.shared.sink.counts,
+        }
     }
 }

@@ -1,8 +1,17 @@
 //! TCP connections as one tap saw them: who sent which bytes when, and what was acknowledged when.
 //!
 //! *Stream offsets.* A byte is named by its sequence number unwrapped to 64 bits: the low 32 bits of an offset are
-//! the raw sequence number on the wire, and offsets of one direction only grow. The first one of a direction has
-//! the high half 1, so that bytes before the first one seen have an offset, too.
+//! the raw sequence number on the wire, and offsets of one direction only grow. The first number of a direction that
+//! is seen, in a segment of its own or acknowledged by the peer, has the high half 1, so that bytes before it have an
+//! offset, too. SYN and FIN take one offset each.
+
+pub mod classify;
+pub mod connection;
+pub mod flows;
+pub mod in_flight;
+pub mod reassembly;
+pub mod repeated;
+pub mod roles;
 
 use crate::segment::Segment;
 use spangap_model::Side;
@@ -50,7 +59,8 @@ pub enum Kind {
     Resent,
     /// Bytes never seen before that fill a hole: sent again, or overtaken on the way.
     Fill,
-    /// The same packet once more (captured twice, or duplicated on the way); it means nothing.
+    /// The same packet once more (captured twice, or duplicated on the way), or an acknowledgement that a later one
+    /// has overtaken; it means nothing.
     Duplicate,
     /// One byte before the window, or none, to see whether the peer is there.
     KeepAlive,
@@ -94,18 +104,20 @@ pub struct SideState {
     pub acked: u64,
     /// Sent and not acknowledged, oldest first; bounded, the oldest are forgotten first.
     pub in_flight: VecDeque<Sent>,
-    /// Maximum segment size that the peer announced, or the largest seen from this side when the handshake was not
-    /// seen (then it is a lower bound).
+    /// Most payload that one packet of this side carries: by the options of both SYNs, less what the timestamps take.
+    /// When they were not seen, a lower bound: the largest segment seen, but no more than what every path carries,
+    /// since with segmentation offload one segment of the capture may be many packets.
     pub mss: u32,
     /// Whether `mss` was announced.
     pub mss_announced: bool,
-    /// Window scale that this side announced; `None` when its SYN was not seen: windows are then unknown.
+    /// Window scale that this side announced, 0 when one of the SYNs has none. `None` when they were not seen:
+    /// windows other than zero are then unknown.
     pub window_scale: Option<u8>,
     /// Window this side last advertised, bytes; `None` while it cannot be known.
     pub window: Option<u64>,
     /// Whether the peer acknowledged bytes of this side that the capture does not have.
     pub missing: bool,
-    /// The last segment with payload.
+    /// The last segment with bytes not seen before, and when they were last seen.
     pub last_data: Option<Sent>,
     /// The last segment of any kind: when, and its packet number.
     pub last: Option<(i64, u64)>,
@@ -136,7 +148,8 @@ pub struct Step<'a> {
     pub newly_acked: Range<u64>,
     /// Bytes of its own side sent before it and not acknowledged.
     pub in_flight_before: u64,
-    /// For bytes sent again: the earliest of them as it was sent before.
+    /// For bytes sent again: the earliest of them as it was sent before. `None` when that was not seen, or is
+    /// forgotten: of acknowledged bytes only the last few runs are known.
     pub earlier: Option<Sent>,
     /// The window of its sender before it.
     pub window_before: Option<u64>,

@@ -1,0 +1,381 @@
+//! What each segment is to its connection: keeps the state of both sides true, and says what changed.
+
+use super::repeated::{Recent, fingerprint};
+use super::{Handshake, Kind, Sent, SideState, Step, in_flight};
+use crate::segment::{Flags, Segment};
+use spangap_model::Side;
+use std::ops::Range;
+
+/// Largest window there is (RFC 7323, 2.3: 65,535 shifted by 14): a number farther from those known than this is
+/// none of this connection.
+const MAX_WINDOW: u64 = 65_535 << 14;
+/// A segment both of whose numbers are farther than this from those known belongs to another connection between the
+/// same ports. Two random numbers are both nearer in one case of a thousand; a capture that lost as much of both
+/// directions at once has lost the connection anyway.
+const OTHER_CONNECTION: u64 = 64 << 20;
+/// Payload that every path carries in one packet (IPv6's minimum of 1,280 bytes, RFC 8200, 5, without headers): what
+/// is assumed of the segment size when no handshake told, since with segmentation offload one packet of the capture
+/// may be many on the wire.
+const ASSUMED_MSS: u32 = 1_220;
+/// Space that the timestamps option takes of each segment (RFC 7323, appendix A).
+const TIMESTAMPS_BYTES: u32 = 12;
+/// Runs acknowledged lately that are kept per side, to recognise bytes sent again after all.
+const PAST_RUNS: usize = 4;
+
+/// What is known of one side beside what the rules may see.
+#[derive(Debug, Default)]
+struct Private {
+    isn: Option<u32>,
+    /// Window scale option of its SYN, if that was seen: `Some(None)` for a SYN without.
+    scale: Option<Option<u8>>,
+    mss: Option<u16>,
+    timestamps: bool,
+    /// The window as it stood in the header of the last segment.
+    raw_window: Option<u16>,
+    /// After the FIN, if one was sent.
+    fin: Option<u64>,
+    /// Where a window probe's byte stood.
+    probe: Option<u64>,
+    past: [Option<Sent>; PAST_RUNS],
+    past_at: u8,
+    recent: Recent,
+}
+
+/// The state of both sides.
+#[derive(Debug, Default)]
+pub struct Tracker {
+    /// What the rules may see, by [`Side::index`].
+    pub sides: [SideState; 2],
+    /// The handshake.
+    pub handshake: Handshake,
+    private: [Private; 2],
+    /// Bytes of the step's payload that were never seen before: set by each step.
+    pub fresh_bytes: u64,
+}
+
+/// The offset of a raw number nearest to one that is known.
+#[inline]
+pub fn unwrap(near: u64, raw: u32) -> u64 {
+    near.wrapping_add_signed(i64::from(raw.wrapping_sub(near as u32) as i32))
+}
+
+/// The offset of the first raw number of a direction.
+fn first_offset(raw: u32) -> u64 {
+    (1 << 32) | u64::from(raw)
+}
+
+impl Tracker {
+    /// Whether a segment may be of this connection, by its numbers.
+    pub fn admits(&self, segment: &Segment<'_>, from: Side) -> bool {
+        let flags = segment.flags;
+        let own = &self.private[from.index()];
+        let peer = &self.private[from.other().index()];
+        if flags.has(Flags::RST) {
+            return true;
+        }
+        if flags.has(Flags::SYN) {
+            let answers = flags.has(Flags::ACK).then(|| segment.ack.wrapping_sub(1));
+            let peer_fits = answers.is_none_or(|isn| peer.isn.is_none_or(|known| known == isn));
+            return match own.isn {
+                Some(isn) => isn == segment.seq && peer_fits,
+                None if self.sides[from.index()].next == 0 => peer_fits,
+                // The ACK of a SYN/ACK can be captured before it.
+                None => answers.is_some() && peer.isn == answers,
+            };
+        }
+        let off = |next: u64, raw: u32| if next == 0 { 0 } else { unwrap(next, raw).abs_diff(next) };
+        let seq_off = off(self.sides[from.index()].next, segment.seq);
+        if seq_off > MAX_WINDOW {
+            return false;
+        }
+        if !flags.has(Flags::ACK) || seq_off <= OTHER_CONNECTION {
+            return true;
+        }
+        off(self.sides[from.other().index()].next, segment.ack) <= OTHER_CONNECTION
+    }
+
+    /// Turns the sides around.
+    pub fn swap(&mut self) {
+        self.sides.swap(0, 1);
+        self.private.swap(0, 1);
+    }
+
+    /// Classifies a segment. `unseen` tells how many bytes of a range were never seen; `run_limit` how many runs of
+    /// unacknowledged bytes may be kept.
+    #[inline]
+    pub fn step<'a>(
+        &mut self,
+        segment: &'a Segment<'a>,
+        from: Side,
+        run_limit: usize,
+        unseen: impl Fn(Range<u64>) -> u64,
+    ) -> Step<'a> {
+        let flags = segment.flags;
+        let first = self.sides[from.index()].next == 0;
+        let bytes = self.place(segment, from);
+        let own = &self.sides[from.index()];
+        let mut step = Step {
+            segment,
+            from,
+            kind: Kind::Duplicate,
+            newly_acked: 0..0,
+            in_flight_before: own.next.saturating_sub(own.acked),
+            earlier: None,
+            window_before: own.window,
+            bytes,
+        };
+        self.fresh_bytes = if step.bytes.is_empty() { 0 } else { unseen(step.bytes.clone()) };
+        let ack = if flags.has(Flags::ACK) { self.acknowledged_by(segment, from) } else { None };
+        step.kind = self.kind(&step, first, ack.as_ref());
+        let new = matches!(step.kind, Kind::New | Kind::Ahead | Kind::Fill | Kind::BareAck);
+        let print = fingerprint(segment);
+        let private = &mut self.private[from.index()];
+        if !new && private.recent.holds(print, segment) {
+            step.kind = Kind::Duplicate;
+            self.fresh_bytes = 0;
+            return step;
+        }
+        private.recent.add(print, segment.time_ns);
+        if let Some(ack) = ack
+            && step.kind != Kind::Duplicate
+        {
+            step.newly_acked = self.acknowledge(ack, from, segment);
+        }
+        if !matches!(step.kind, Kind::Duplicate | Kind::Reset) {
+            self.sent(&mut step, run_limit);
+            self.window(segment, from);
+        }
+        self.sides[from.index()].last = Some((segment.time_ns, segment.packet));
+        step
+    }
+
+    /// The offsets of the payload; the first segment of a direction defines them.
+    fn place(&mut self, segment: &Segment<'_>, from: Side) -> Range<u64> {
+        let side = &mut self.sides[from.index()];
+        if side.next == 0 {
+            let first = first_offset(segment.seq);
+            side.next = first;
+            side.acked = first;
+        }
+        let start = unwrap(side.next, segment.seq) + u64::from(segment.flags.has(Flags::SYN));
+        start..start + u64::from(segment.payload_len)
+    }
+
+    /// What the acknowledgement covers: before it, and now. `None` when it can't be one of this connection.
+    fn acknowledged_by(&mut self, segment: &Segment<'_>, from: Side) -> Option<Range<u64>> {
+        let peer = &mut self.sides[from.other().index()];
+        if peer.next == 0 {
+            let first = first_offset(segment.ack);
+            // The number before the first one acknowledged in a handshake is the SYN's.
+            peer.next = first;
+            peer.acked = first;
+            return Some(first..first);
+        }
+        let ack = unwrap(peer.next, segment.ack);
+        (ack.abs_diff(peer.next) <= MAX_WINDOW).then_some(peer.acked..ack)
+    }
+
+    fn kind(&self, step: &Step<'_>, first: bool, ack: Option<&Range<u64>>) -> Kind {
+        let (segment, flags) = (step.segment, step.segment.flags);
+        if flags.has(Flags::RST) {
+            return Kind::Reset;
+        }
+        if flags.has(Flags::SYN) {
+            return Kind::Handshake;
+        }
+        let own = &self.sides[step.from.index()];
+        let private = &self.private[step.from.index()];
+        let closed_window = self.sides[step.from.other().index()].window == Some(0);
+        let (start, len, fin) = (step.bytes.start, segment.payload_len, flags.has(Flags::FIN));
+        let end = step.bytes.end + u64::from(fin);
+        let acks_more = ack.is_some_and(|ack| ack.end > ack.start);
+        if len == 0 && !fin {
+            let idle = own.acked >= own.next && private.fin.is_none() && !first && !acks_more;
+            if idle && start + 1 == own.next {
+                return if closed_window { Kind::WindowProbe } else { Kind::KeepAlive };
+            }
+            return match ack {
+                _ if first => Kind::BareAck,
+                Some(_) if acks_more => Kind::BareAck,
+                // Overtaken by a later one: it says nothing any more.
+                Some(ack) if ack.end < ack.start => Kind::Duplicate,
+                _ if segment.options.sack_count == 0 && private.raw_window != Some(segment.window) => {
+                    Kind::WindowUpdate
+                }
+                _ => Kind::RepeatedAck,
+            };
+        }
+        if len == 1 && !fin {
+            let sent_alone = own.last_data.is_some_and(|last| last.start == start && last.end == start + 1);
+            if closed_window && (start == own.next || start + 1 == own.next) && own.acked >= start {
+                return Kind::WindowProbe;
+            }
+            if start + 1 == own.next && own.acked >= own.next && !sent_alone && !first {
+                return Kind::KeepAlive;
+            }
+        }
+        let no_data_before = own.data_segments == 0 && self.private[step.from.index()].isn.is_none();
+        if first || (no_data_before && len > 0 && start <= own.next) {
+            Kind::New
+        } else if start > own.next {
+            Kind::Ahead
+        } else if end > own.next {
+            let after_probe = private.probe == Some(start) && start + 1 == own.next;
+            if start == own.next || after_probe { Kind::New } else { Kind::Resent }
+        } else if self.fresh_bytes > 0 {
+            Kind::Fill
+        } else {
+            Kind::Resent
+        }
+    }
+
+    /// Notes what was acknowledged; gives what was so for the first time.
+    fn acknowledge(&mut self, ack: Range<u64>, from: Side, segment: &Segment<'_>) -> Range<u64> {
+        let peer = &mut self.sides[from.other().index()];
+        let private = &mut self.private[from.other().index()];
+        if ack.end <= ack.start {
+            return ack.start..ack.start;
+        }
+        peer.acked = ack.end;
+        let rtt_ns = in_flight::acknowledged(&mut peer.in_flight, ack.end, segment.time_ns, |run| {
+            private.past[usize::from(private.past_at) % PAST_RUNS] = Some(run);
+            private.past_at = private.past_at.wrapping_add(1);
+        });
+        if let Some(rtt_ns) = rtt_ns {
+            peer.rtt_min_ns = Some(peer.rtt_min_ns.map_or(rtt_ns, |least| least.min(rtt_ns)));
+        }
+        ack
+    }
+
+    /// Notes what was sent.
+    fn sent(&mut self, step: &mut Step<'_>, run_limit: usize) {
+        let segment = step.segment;
+        let side = step.from.index();
+        if step.kind == Kind::Handshake {
+            return self.shake_hands(step);
+        }
+        if let (Some(_), None, Side::Client) = (self.handshake.syn_ack, self.handshake.ack, step.from)
+            && segment.flags.has(Flags::ACK)
+        {
+            self.handshake.ack = Some((segment.time_ns, segment.packet));
+        }
+        let end = step.bytes.end + u64::from(segment.flags.has(Flags::FIN));
+        if step.kind == Kind::KeepAlive || step.bytes.start == end {
+            return;
+        }
+        let own = &mut self.sides[side];
+        let private = &mut self.private[side];
+        if step.kind == Kind::WindowProbe {
+            private.probe = Some(step.bytes.start);
+        }
+        let all = step.bytes.start..end;
+        // What was acknowledged already is not under way again.
+        let under_way = all.start.max(own.acked)..all.end;
+        let (time_ns, packet) = (segment.time_ns, segment.packet);
+        step.earlier = in_flight::sent(&mut own.in_flight, under_way, time_ns, packet, run_limit);
+        if step.kind == Kind::Resent && step.earlier.is_none_or(|earlier| earlier.start > all.start) {
+            let past = private.past.iter().flatten().chain(&own.last_data);
+            let past =
+                past.filter(|run| run.start < all.end && run.end > all.start).min_by_key(|run| run.start);
+            step.earlier = past.copied().or(step.earlier);
+        }
+        if segment.flags.has(Flags::FIN) {
+            private.fin = Some(end);
+        }
+        if !step.bytes.is_empty() {
+            own.data_segments += 1;
+            own.bytes += self.fresh_bytes;
+            own.resent_bytes +=
+                u64::from(segment.payload_len) - self.fresh_bytes.min(segment.payload_len.into());
+            if !own.mss_announced {
+                own.mss = own.mss.max(segment.payload_len.min(ASSUMED_MSS));
+            }
+            match &mut own.last_data {
+                Some(last) if step.bytes.end <= last.end => {
+                    if step.bytes.end > last.start {
+                        last.last_time_ns = time_ns;
+                        last.last_packet = packet;
+                        last.sends = last.sends.saturating_add(1);
+                    }
+                }
+                last => {
+                    *last = Some(Sent {
+                        start: step.bytes.start,
+                        end: step.bytes.end,
+                        time_ns,
+                        packet,
+                        last_time_ns: time_ns,
+                        last_packet: packet,
+                        sends: 1,
+                    });
+                }
+            }
+        }
+        own.next = own.next.max(end);
+    }
+
+    fn shake_hands(&mut self, step: &Step<'_>) {
+        let segment = step.segment;
+        let answer = segment.flags.has(Flags::ACK);
+        let at = Some((segment.time_ns, segment.packet));
+        if answer {
+            self.handshake.syn_ack = self.handshake.syn_ack.or(at);
+            self.handshake.syn_acks += 1;
+            let peer = &mut self.private[step.from.other().index()];
+            peer.isn = peer.isn.or(Some(segment.ack.wrapping_sub(1)));
+        } else {
+            self.handshake.syn = self.handshake.syn.or(at);
+            self.handshake.syns += 1;
+        }
+        let own = &mut self.sides[step.from.index()];
+        let private = &mut self.private[step.from.index()];
+        own.next = own.next.max(step.bytes.end);
+        // The SYN's own number is under way, too: its acknowledgement is the first round trip.
+        let syn = step.bytes.start - 1..step.bytes.end;
+        in_flight::sent(&mut own.in_flight, syn, segment.time_ns, segment.packet, in_flight::FEW_RUNS);
+        private.isn = Some(segment.seq);
+        private.scale = Some(segment.options.window_scale.map(|shift| shift.min(14)));
+        private.mss = segment.options.mss;
+        private.timestamps = segment.options.timestamps.is_some();
+        self.negotiated();
+    }
+
+    /// What both SYNs together mean, as far as they were seen.
+    fn negotiated(&mut self) {
+        let [a, b] = &self.private;
+        let scales = match (a.scale, b.scale) {
+            (Some(Some(a)), Some(Some(b))) => [Some(a), Some(b)],
+            // Scaling needs the option in both (RFC 7323, 1.3).
+            (Some(None), _) | (_, Some(None)) => [Some(0), Some(0)],
+            _ => [None, None],
+        };
+        let timestamps = if a.timestamps && b.timestamps { TIMESTAMPS_BYTES } else { 0 };
+        // A side sends no more than the peer takes, nor, as a rule, than it takes itself: it has one link.
+        // Without the option it is 536 (RFC 9293, 3.7.1).
+        let taken_by = |peer: &Private| peer.mss.or(peer.scale.map(|_| 536));
+        let mss = [taken_by(b), taken_by(a)];
+        let least = [mss[0].zip(a.mss), mss[1].zip(b.mss)];
+        for side in 0..2 {
+            let own = &mut self.sides[side];
+            own.window_scale = scales[side];
+            let limit = least[side].map(|(peer, own)| peer.min(own)).or(mss[side]);
+            if let Some(limit) = limit {
+                own.mss = u32::from(limit).saturating_sub(timestamps);
+                own.mss_announced = true;
+            }
+        }
+    }
+
+    fn window(&mut self, segment: &Segment<'_>, from: Side) {
+        let own = &mut self.sides[from.index()];
+        let private = &mut self.private[from.index()];
+        private.raw_window = Some(segment.window);
+        let raw = u64::from(segment.window);
+        own.window = match own.window_scale {
+            // The window of a SYN is never scaled (RFC 7323, 2.2).
+            _ if segment.flags.has(Flags::SYN) || raw == 0 => Some(raw),
+            Some(shift) => Some(raw << shift),
+            None => None,
+        };
+    }
+}

@@ -1,0 +1,444 @@
+//! One connection: its state, its bytes in order handed to what reads them, its segments to the rules.
+
+use super::classify::Tracker;
+use super::in_flight;
+use super::reassembly::{Ledger, Output, Part, Reassembly};
+use super::{Chunk, ConnectionFacts, Hole, Kind, SideState, Step};
+use crate::app::{Context, Parser, Sink};
+use crate::causes::{Causes, View};
+use crate::episode::Episode;
+use crate::exchange::{Exchange, Protocol};
+use crate::segment::{Endpoint, Flags, Segment};
+use spangap_model::Side;
+use std::collections::VecDeque;
+
+/// Episodes kept per connection, the latest.
+pub const MAX_EPISODES: usize = 64;
+
+/// What connections share.
+#[derive(Default)]
+pub struct Shared {
+    /// Where parsers leave what they find.
+    pub sink: Sink,
+    /// Bytes held and given up.
+    pub ledger: Ledger,
+    /// Runs of unacknowledged bytes in all connections.
+    pub runs: usize,
+    found: Vec<Episode>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection<P> {
+    id: u32,
+    ends: [Endpoint; 2],
+    network: u32,
+    sides_known: bool,
+    /// Whether the parser was told the sides the other way around, before they were known.
+    told_swapped: bool,
+    tracker: Tracker,
+    reassembly: [Reassembly; 2],
+    /// Made for the first byte, dropped when the connection is over.
+    parser: Option<Box<P>>,
+    causes: Causes,
+    episodes: VecDeque<Episode>,
+    packets: u64,
+    first_ns: i64,
+    last_ns: i64,
+    closed: bool,
+    /// No more bytes are taken: closed, or the capture is over.
+    over: bool,
+    protocol: Protocol,
+    max_streams: Option<u32>,
+    peak_in_flight: u32,
+    runs: usize,
+}
+
+impl<P: Parser + Default> Connection<P> {
+    /// A connection of which this is the first segment seen. `client` is its sender's side.
+    pub fn new(id: u32, segment: &Segment<'_>, from: Side, sides_known: bool) -> Connection<P> {
+        let mut ends = [segment.source, segment.destination];
+        if from == Side::Server {
+            ends.swap(0, 1);
+        }
+        Connection {
+            id,
+            ends,
+            network: segment.network,
+            sides_known,
+            told_swapped: false,
+            tracker: Tracker::default(),
+            reassembly: Default::default(),
+            parser: None,
+            causes: Causes::default(),
+            episodes: VecDeque::new(),
+            packets: 0,
+            first_ns: segment.time_ns,
+            last_ns: segment.time_ns,
+            closed: false,
+            over: false,
+            protocol: Protocol::default(),
+            max_streams: None,
+            peak_in_flight: 0,
+            runs: 0,
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Client and server.
+    pub fn ends(&self) -> [Endpoint; 2] {
+        self.ends
+    }
+
+    /// Virtual network, see [`Segment::network`].
+    pub fn network(&self) -> u32 {
+        self.network
+    }
+
+    /// Time of the latest packet.
+    pub fn last_ns(&self) -> i64 {
+        self.last_ns
+    }
+
+    /// Whether it was closed: FINs of both sides, or RST.
+    pub fn closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Whether nothing but SYNs was seen.
+    pub fn half_open(&self) -> bool {
+        self.tracker.sides.iter().any(|side| side.next == 0)
+    }
+
+    /// Memory of its parser, roughly.
+    pub fn parser_bytes(&self) -> usize {
+        self.parser.as_ref().map_or(0, |parser| parser.memory_bytes())
+    }
+
+    /// Which side sent a segment of this connection.
+    #[inline]
+    pub fn side_of(&self, source: &Endpoint) -> Side {
+        if *source == self.ends[0] { Side::Client } else { Side::Server }
+    }
+
+    /// Whether a segment is of this connection, and not of a later one between the same ports.
+    #[inline]
+    pub fn admits(&self, segment: &Segment<'_>) -> bool {
+        self.tracker.admits(segment, self.side_of(&segment.source))
+    }
+
+    /// What each side sent, by [`Side::index`].
+    pub fn sides(&self) -> &[SideState; 2] {
+        &self.tracker.sides
+    }
+
+    /// Takes the next segment; gives what it did.
+    #[inline]
+    pub fn segment<'a>(&mut self, segment: &'a Segment<'a>, shared: &mut Shared) -> Step<'a> {
+        let from = self.side_of(&segment.source);
+        self.packets += 1;
+        self.first_ns = self.first_ns.min(segment.time_ns);
+        self.last_ns = self.last_ns.max(segment.time_ns);
+        let exchanges = shared.sink.exchanges.len();
+        self.settle(segment.time_ns, shared);
+        let limit =
+            if shared.runs < in_flight::MAX_TOTAL_RUNS { in_flight::MAX_RUNS } else { in_flight::FEW_RUNS };
+        let reassembly = &self.reassembly[from.index()];
+        let step = self.tracker.step(segment, from, limit, |bytes| reassembly.unseen(bytes));
+        let view = View { id: self.id, sides: &self.tracker.sides, handshake: &self.tracker.handshake };
+        self.causes.step(&step, view, &mut shared.found);
+        let runs = self.tracker.sides.iter().map(|side| side.in_flight.len()).sum::<usize>();
+        shared.runs = (shared.runs + runs).saturating_sub(self.runs);
+        self.runs = runs;
+        if !self.over {
+            self.read(&step, shared);
+        }
+        if shared.sink.exchanges.len() > exchanges {
+            self.exchanges(exchanges, shared);
+        }
+        if !(shared.found.is_empty() && shared.sink.episodes.is_empty()) {
+            self.keep_episodes(shared);
+        }
+        step
+    }
+
+    /// Bytes whose absence is certain by now become holes.
+    #[inline]
+    fn settle(&mut self, now_ns: i64, shared: &mut Shared) {
+        if !self.reassembly.iter().any(Reassembly::misses_acknowledged) {
+            return;
+        }
+        for from in [Side::Client, Side::Server] {
+            let context = self.context();
+            let Connection { reassembly, parser, told_swapped, tracker, .. } = self;
+            let (this, state) = (&mut reassembly[from.index()], &mut tracker.sides[from.index()]);
+            let Shared { sink, ledger, .. } = shared;
+            let mut out = |output: Output<'_>| hand_over(parser, context, from, *told_swapped, sink, output);
+            if this.settle(now_ns, ledger, &mut out) {
+                state.missing = true;
+                state.hole_bytes = this.hole_bytes();
+                state.next = state.next.max(this.next());
+            }
+        }
+    }
+
+    /// Reads a segment's bytes and its acknowledgement.
+    #[inline]
+    fn read(&mut self, step: &Step<'_>, shared: &mut Shared) {
+        let (segment, from, flags) = (step.segment, step.from, step.segment.flags);
+        match step.kind {
+            Kind::Duplicate => return,
+            Kind::Reset => {
+                if self.resets(segment, from) {
+                    self.close((segment.time_ns, segment.packet), shared);
+                }
+                return;
+            }
+            Kind::Handshake => self.reassembly[from.index()].anchor(step.bytes.start),
+            _ => {}
+        }
+        if flags.has(Flags::ACK) {
+            let peer = &self.tracker.sides[from.other().index()];
+            let reassembly = &mut self.reassembly[from.other().index()];
+            if from == Side::Client && self.tracker.handshake.syn.is_some() && peer.data_segments == 0 {
+                // The SYN/ACK is not in the capture; what it would tell, its acknowledgement does.
+                reassembly.anchor(peer.acked);
+            }
+            let again = step.kind == Kind::RepeatedAck;
+            reassembly.acknowledged(peer.acked, again, segment.time_ns, segment.packet);
+        }
+        let fin = flags.has(Flags::FIN);
+        if step.bytes.is_empty() && !fin {
+            if step.kind != Kind::Handshake {
+                self.reassembly[from.index()].hint(step.bytes.start);
+            }
+            return;
+        }
+        if step.kind == Kind::KeepAlive {
+            return;
+        }
+        let captured = segment.payload.len().min(segment.payload_len as usize);
+        let part = Part {
+            offset: step.bytes.start,
+            len: segment.payload_len,
+            bytes: segment.payload.get(..captured).unwrap_or_default(),
+            fin,
+            time_ns: segment.time_ns,
+            packet: segment.packet,
+        };
+        let context = self.context();
+        let Connection { reassembly, parser, told_swapped, tracker, .. } = self;
+        let this = &mut reassembly[from.index()];
+        let Shared { sink, ledger, .. } = shared;
+        let mut out = |output: Output<'_>| hand_over(parser, context, from, *told_swapped, sink, output);
+        this.insert(part, ledger, &mut out);
+        tracker.sides[from.index()].hole_bytes = this.hole_bytes();
+        self.after_reading(shared);
+        if self.reassembly.iter().all(Reassembly::ended) {
+            self.close((segment.time_ns, segment.packet), shared);
+        }
+    }
+
+    /// Asks the parser what there is to know.
+    #[inline]
+    fn after_reading(&mut self, shared: &mut Shared) {
+        let Some(parser) = &self.parser else { return };
+        self.peak_in_flight = self.peak_in_flight.max(u32::try_from(parser.open()).unwrap_or(u32::MAX));
+        if !self.sides_known
+            && let Some(client) = parser.client()
+        {
+            self.sides_known = true;
+            if client == Side::Server {
+                self.swap(shared);
+            }
+        }
+    }
+
+    /// The sides were guessed wrong: from now on, and for what was noted before, they are the other way around. The
+    /// rules have seen little until a parser tells, and start anew.
+    #[cold]
+    fn swap(&mut self, shared: &mut Shared) {
+        self.keep_episodes(shared);
+        self.ends.swap(0, 1);
+        self.tracker.swap();
+        self.reassembly.swap(0, 1);
+        self.told_swapped = true;
+        self.causes = Causes::default();
+        self.episodes.iter_mut().for_each(turn_around);
+    }
+
+    /// Whether an RST ends the connection, and is not one of another connection or made up (RFC 5961, 3).
+    fn resets(&self, segment: &Segment<'_>, from: Side) -> bool {
+        let own = &self.tracker.sides[from.index()];
+        let offset = super::classify::unwrap(own.next, segment.seq);
+        let refused = self.tracker.handshake.syn.is_some() && self.tracker.handshake.syn_ack.is_none();
+        let peer_window = self.tracker.sides[from.other().index()].window.unwrap_or(0).max(1 << 16);
+        refused || (offset + 1 >= own.acked && offset <= own.next + peer_window)
+    }
+
+    fn close(&mut self, now: (i64, u64), shared: &mut Shared) {
+        self.closed = true;
+        self.end(now, shared);
+    }
+
+    /// The capture is over, or there is no more room for this connection.
+    pub fn finish(&mut self, shared: &mut Shared) {
+        let exchanges = shared.sink.exchanges.len();
+        let last = self.tracker.sides.iter().filter_map(|side| side.last).max();
+        self.end(last.unwrap_or((self.last_ns, 0)), shared);
+        self.exchanges(exchanges, shared);
+        let view = View { id: self.id, sides: &self.tracker.sides, handshake: &self.tracker.handshake };
+        self.causes.finish(view, &mut shared.found);
+        self.keep_episodes(shared);
+        shared.runs = shared.runs.saturating_sub(std::mem::take(&mut self.runs));
+        self.tracker.sides.iter_mut().for_each(|side| side.in_flight = VecDeque::new());
+    }
+
+    /// No more bytes will come.
+    fn end(&mut self, now: (i64, u64), shared: &mut Shared) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        for from in [Side::Client, Side::Server] {
+            let context = self.context();
+            let Connection { reassembly, parser, told_swapped, tracker, .. } = self;
+            let this = &mut reassembly[from.index()];
+            let Shared { sink, ledger, .. } = shared;
+            let mut out = |output: Output<'_>| hand_over(parser, context, from, *told_swapped, sink, output);
+            this.finish(now, ledger, &mut out);
+            tracker.sides[from.index()].hole_bytes = this.hole_bytes();
+        }
+        self.after_reading(shared);
+        let context = self.context();
+        if let Some(mut parser) = self.parser.take() {
+            parser.finish(context, self.closed, &mut shared.sink);
+            self.protocol = parser.protocol();
+            self.max_streams = parser.max_streams();
+        }
+    }
+
+    /// Shows finished exchanges to the rules.
+    #[cold]
+    fn exchanges(&mut self, from: usize, shared: &mut Shared) {
+        let Shared { sink, found, .. } = shared;
+        for exchange in sink.exchanges.get(from..).unwrap_or_default() {
+            let view = View { id: self.id, sides: &self.tracker.sides, handshake: &self.tracker.handshake };
+            self.causes.exchange(exchange, view, found);
+        }
+    }
+
+    /// Takes the episodes found, of rules and of the parser.
+    #[cold]
+    fn keep_episodes(&mut self, shared: &mut Shared) {
+        let of_parser = shared.sink.episodes.drain(..).map(|(_, mut episode)| {
+            if self.told_swapped {
+                turn_around(&mut episode);
+            }
+            episode
+        });
+        for episode in shared.found.drain(..).chain(of_parser) {
+            if self.episodes.len() == MAX_EPISODES {
+                self.episodes.pop_front();
+            }
+            self.episodes.push_back(episode);
+        }
+    }
+
+    fn context(&self) -> Context {
+        let handshake = &self.tracker.handshake;
+        Context { connection: self.id, from_start: handshake.syn.is_some() || handshake.syn_ack.is_some() }
+    }
+
+    /// Episodes that held up bytes of an exchange, oldest first: they overlap it in time, and the bytes are at or
+    /// before its last one in their direction.
+    pub fn episodes_of(&self, exchange: &Exchange) -> Vec<Episode> {
+        let begin_ns = exchange.request.first.seen_ns;
+        let end_ns = exchange
+            .response
+            .map_or(i64::MAX, |response| response.last.ready_ns.max(exchange.request.last.ready_ns));
+        let of_stream = |stream: u32| match exchange.protocol {
+            Protocol::Grpc | Protocol::Http2 => stream == exchange.stream_id,
+            _ => false,
+        };
+        let concerns = |episode: &&Episode| {
+            let part = match episode.sender {
+                Side::Client => Some(exchange.request),
+                Side::Server => exchange.response,
+            };
+            episode.from_ns <= end_ns
+                && episode.to_ns >= begin_ns
+                && part.is_none_or(|part| episode.start < part.end)
+                && episode.stream_id.is_none_or(of_stream)
+        };
+        let mut episodes: Vec<Episode> = self.episodes.iter().filter(concerns).cloned().collect();
+        episodes.sort_by_key(|episode| episode.from_ns);
+        episodes
+    }
+
+    /// What is to be said of it as a whole, in sentences.
+    pub fn notes(&self) -> Vec<String> {
+        self.causes.notes()
+    }
+
+    /// What is known of it.
+    pub fn facts(&self) -> ConnectionFacts {
+        let [client, server] = &self.tracker.sides;
+        let parser = self.parser.as_deref();
+        ConnectionFacts {
+            id: self.id,
+            ends: self.ends,
+            network: self.network,
+            sides_known: self.sides_known,
+            handshake: self.tracker.handshake,
+            protocol: parser.map_or(self.protocol, Parser::protocol),
+            packets: self.packets,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            closed: self.closed,
+            bytes: [client.bytes, server.bytes],
+            resent_bytes: [client.resent_bytes, server.resent_bytes],
+            hole_bytes: [client.hole_bytes, server.hole_bytes],
+            rtt_min_ns: [client.rtt_min_ns, server.rtt_min_ns],
+            max_streams: parser.map_or(self.max_streams, Parser::max_streams),
+            peak_in_flight: self.peak_in_flight,
+        }
+    }
+}
+
+/// Exchanges the sides of an episode.
+fn turn_around(episode: &mut Episode) {
+    episode.sender = episode.sender.other();
+    episode.side = episode.side.map(Side::other);
+}
+
+/// Hands what is in order to the parser.
+#[inline]
+fn hand_over<P: Parser + Default>(
+    parser: &mut Option<Box<P>>,
+    context: Context,
+    from: Side,
+    told_swapped: bool,
+    sink: &mut Sink,
+    output: Output<'_>,
+) {
+    let from = if told_swapped { from.other() } else { from };
+    match output {
+        Output::Bytes { offset, bytes, at } => {
+            let parser = parser.get_or_insert_default();
+            parser.bytes(context, Chunk { from, offset, bytes, at }, sink);
+        }
+        Output::Hole { offset, len, at, cut } => {
+            let parser = parser.get_or_insert_default();
+            parser.hole(context, Hole { from, offset, len, at, cut }, sink);
+        }
+        Output::Fin => {
+            if let Some(parser) = parser {
+                parser.fin(context, from, sink);
+            }
+        }
+    }
+}

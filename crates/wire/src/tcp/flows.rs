@@ -1,0 +1,370 @@
+//! The connections of a capture: finds that of a segment, makes new ones, forgets old ones.
+//!
+//! A connection is *followed* until it is closed for a while, idle for very long, replaced by another between the same
+//! ports, or in the way when there are too many. Then it has *departed*: it is still there for whoever asks by its
+//! number, until it was taken as ended, and once more was.
+
+use super::ConnectionFacts;
+use super::connection::{Connection, Shared};
+use super::roles::Roles;
+use crate::app::Parser;
+use crate::segment::{Endpoint, Segment};
+use rustc_hash::FxHashMap;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Connections followed at once: a busy proxy's; with what each takes at rest (some 2 KiB and its parser), below 1 GiB.
+pub const MAX_CONNECTIONS: usize = 1 << 18;
+/// Closed connections that linger, so that what comes late finds its connection, and is not taken for a new one.
+pub const MAX_CLOSED: usize = 1 << 15;
+/// How long a closed connection lingers, nanoseconds: TIME_WAIT of Linux (include/net/tcp.h, TCP_TIMEWAIT_LEN).
+pub const LINGER_NS: i64 = 60_000_000_000;
+/// How long a connection may be idle before it is forgotten, nanoseconds: twice the time after which a keep-alive
+/// would have asked (tcp_keepalive_time, 2 h).
+pub const IDLE_NS: i64 = 4 * 3600 * 1_000_000_000;
+/// The same for one of which only one side was seen, nanoseconds: SYNs are repeated for 127 s (tcp_syn_retries).
+pub const HALF_OPEN_IDLE_NS: i64 = 300_000_000_000;
+/// Departed connections that wait to be taken; then the oldest are dropped.
+pub const MAX_DEPARTED: usize = 1 << 15;
+/// Memory of all parsers together, bytes, above which connections are evicted. Each parser is bounded itself; this is
+/// for very many of them.
+pub const MAX_PARSER_BYTES: usize = 1 << 30;
+/// Every so many segments some connections are looked at, whether they are idle.
+const SWEEP_EVERY: u32 = 256;
+/// So many.
+const SWEEP_SLOTS: usize = 8;
+/// Slots looked at for one to evict.
+const EVICTION_SAMPLE: usize = 64;
+
+/// The two ends of a connection, the smaller first, and the virtual network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    ends: [u128; 2],
+    ports: u64,
+}
+
+impl Key {
+    #[inline]
+    fn of(a: &Endpoint, b: &Endpoint, network: u32) -> Key {
+        let (first, second) = (u128::from_be_bytes(a.address), u128::from_be_bytes(b.address));
+        let (low, high) = (u64::from(a.port), u64::from(b.port));
+        let network = u64::from(network) << 32;
+        if (first, low) <= (second, high) {
+            Key { ends: [first, second], ports: network | low << 16 | high }
+        } else {
+            Key { ends: [second, first], ports: network | high << 16 | low }
+        }
+    }
+}
+
+impl std::hash::Hash for Key {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for end in self.ends {
+            state.write_u64(end as u64);
+            state.write_u64((end >> 64) as u64);
+        }
+        state.write_u64(self.ports);
+    }
+}
+
+/// A fast hash that nobody outside can aim at: whoever writes a capture does not know the seed.
+#[derive(Clone, Copy, Debug)]
+struct Seed(u64);
+
+impl Default for Seed {
+    fn default() -> Seed {
+        Seed(RandomState::new().hash_one(0))
+    }
+}
+
+impl BuildHasher for Seed {
+    type Hasher = Fold;
+    fn build_hasher(&self) -> Fold {
+        Fold { state: self.0, seed: self.0 | 1 }
+    }
+}
+
+/// Folded multiplication of each word with the state.
+struct Fold {
+    state: u64,
+    seed: u64,
+}
+
+impl Hasher for Fold {
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.state ^ word) * u128::from(0x9e37_79b9_7f4a_7c15_u64 ^ self.seed);
+        self.state = (product as u64) ^ ((product >> 64) as u64) ^ self.seed.rotate_left(23);
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn finish(&self) -> u64 {
+        self.state
+    }
+}
+
+/// Why connections were forgotten, and how many there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCounts {
+    /// Connections seen.
+    pub connections: u64,
+    /// Forgotten before they ended, to make room.
+    pub evicted: u64,
+    /// Forgotten since nothing was seen of them for very long.
+    pub expired: u64,
+    /// Departed, and dropped before anybody took them as ended.
+    pub untaken: u64,
+}
+
+/// The connections of a capture.
+pub struct Flows<P> {
+    by_key: HashMap<Key, u32, Seed>,
+    by_id: FxHashMap<u32, u32>,
+    slots: Vec<Option<Box<Connection<P>>>>,
+    free: Vec<u32>,
+    last: Option<(Key, u32)>,
+    /// Closed ones that linger: slot, number, and when they were closed.
+    closed: VecDeque<(u32, u32, i64)>,
+    departed: VecDeque<u32>,
+    /// Taken as ended at the last call: slots.
+    taken: Vec<u32>,
+    roles: Roles,
+    until_sweep: u32,
+    hand: usize,
+    next_id: u32,
+    parser_bytes: FxHashMap<u32, usize>,
+    parsers_total: usize,
+    limit: usize,
+    /// Counts.
+    pub counts: FlowCounts,
+}
+
+impl<P> Default for Flows<P> {
+    fn default() -> Flows<P> {
+        Flows {
+            by_key: HashMap::default(),
+            by_id: FxHashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            last: None,
+            closed: VecDeque::new(),
+            departed: VecDeque::new(),
+            taken: Vec::new(),
+            roles: Roles::default(),
+            until_sweep: SWEEP_EVERY,
+            hand: 0,
+            next_id: 1,
+            parser_bytes: FxHashMap::default(),
+            parsers_total: 0,
+            limit: MAX_CONNECTIONS,
+            counts: FlowCounts::default(),
+        }
+    }
+}
+
+impl<P: Parser + Default> Flows<P> {
+    /// With another limit than [`MAX_CONNECTIONS`].
+    pub fn with_limit(limit: usize) -> Flows<P> {
+        Flows { limit: limit.max(1), ..Flows::default() }
+    }
+
+    /// Takes the next segment of the capture.
+    #[inline]
+    pub fn segment(&mut self, segment: &Segment<'_>, shared: &mut Shared) {
+        let key = Key::of(&segment.source, &segment.destination, segment.network);
+        let slot = match self.last {
+            Some((last, slot)) if last == key => Some(slot),
+            _ => self.by_key.get(&key).copied(),
+        };
+        let admitted =
+            slot.filter(|slot| self.get(*slot).is_some_and(|connection| connection.admits(segment)));
+        let slot = match admitted {
+            Some(slot) => slot,
+            None => self.begin(key, slot, segment, shared),
+        };
+        self.last = Some((key, slot));
+        if let Some(connection) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
+            let was_closed = connection.closed();
+            connection.segment(segment, shared);
+            if connection.closed() && !was_closed {
+                self.closed.push_back((slot, connection.id(), segment.time_ns));
+            }
+        }
+        self.until_sweep -= 1;
+        if self.until_sweep == 0 {
+            self.until_sweep = SWEEP_EVERY;
+            self.sweep(segment.time_ns, shared);
+        }
+    }
+
+    #[inline]
+    fn get(&self, slot: u32) -> Option<&Connection<P>> {
+        self.slots.get(slot as usize)?.as_deref()
+    }
+
+    /// Begins a connection, and ends the one that had its key.
+    #[cold]
+    fn begin(&mut self, key: Key, old: Option<u32>, segment: &Segment<'_>, shared: &mut Shared) -> u32 {
+        if let Some(old) = old {
+            self.depart(old, shared);
+        }
+        while self.by_key.len() >= self.limit {
+            self.make_room(segment.time_ns, shared);
+        }
+        let (from, known) = self.roles.side(segment);
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            *place = Some(Box::new(Connection::new(id, segment, from, known)));
+        }
+        self.by_key.insert(key, slot);
+        self.by_id.insert(id, slot);
+        self.counts.connections += 1;
+        slot
+    }
+
+    /// Makes room for one connection: a closed one if there is one, else the longest idle of a sample.
+    fn make_room(&mut self, now_ns: i64, shared: &mut Shared) {
+        while let Some((slot, id, _)) = self.closed.pop_front() {
+            if self.is_followed(slot, id) {
+                return self.depart(slot, shared);
+            }
+        }
+        let mut longest: Option<(i64, u32)> = None;
+        for looked_at in 0..self.slots.len() {
+            if looked_at >= EVICTION_SAMPLE && longest.is_some() {
+                break;
+            }
+            self.hand = (self.hand + 1) % self.slots.len().max(1);
+            let slot = self.hand as u32;
+            let Some(connection) = self.get(slot) else { continue };
+            let idle_ns = now_ns.saturating_sub(connection.last_ns());
+            if self.is_followed(slot, connection.id()) && longest.is_none_or(|(longest, _)| idle_ns > longest)
+            {
+                longest = Some((idle_ns, slot));
+            }
+        }
+        let Some((_, slot)) = longest else { return };
+        self.counts.evicted += 1;
+        self.depart(slot, shared);
+    }
+
+    fn key_of(connection: &Connection<P>) -> Key {
+        let [a, b] = connection.ends();
+        Key::of(&a, &b, connection.network())
+    }
+
+    /// Whether the connection of this number is in this slot, and has not departed.
+    fn is_followed(&self, slot: u32, id: u32) -> bool {
+        self.get(slot).is_some_and(|connection| {
+            connection.id() == id && self.by_key.get(&Flows::key_of(connection)) == Some(&slot)
+        })
+    }
+
+    /// No more segments will be of this connection.
+    fn depart(&mut self, slot: u32, shared: &mut Shared) {
+        self.last = None;
+        let Some(connection) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        connection.finish(shared);
+        self.by_key.remove(&Flows::key_of(connection));
+        let bytes = self.parser_bytes.remove(&slot).unwrap_or(0);
+        self.parsers_total = self.parsers_total.saturating_sub(bytes);
+        self.departed.push_back(slot);
+        if self.departed.len() > MAX_DEPARTED
+            && let Some(oldest) = self.departed.pop_front()
+        {
+            self.counts.untaken += 1;
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if let Some(connection) = self.slots.get_mut(slot as usize).and_then(Option::take) {
+            self.by_id.remove(&connection.id());
+            self.free.push(slot);
+        }
+    }
+
+    /// Lets closed connections go that have lingered, and looks whether some others are idle.
+    #[cold]
+    fn sweep(&mut self, now_ns: i64, shared: &mut Shared) {
+        while let Some((slot, id, closed_ns)) = self.closed.front().copied() {
+            let lingered = now_ns.saturating_sub(closed_ns) >= LINGER_NS || self.closed.len() > MAX_CLOSED;
+            if !lingered {
+                break;
+            }
+            self.closed.pop_front();
+            if self.is_followed(slot, id) {
+                self.depart(slot, shared);
+            }
+        }
+        for _ in 0..SWEEP_SLOTS.min(self.slots.len()) {
+            self.hand = (self.hand + 1) % self.slots.len().max(1);
+            let slot = self.hand as u32;
+            let Some(connection) = self.get(slot) else { continue };
+            let idle_ns = now_ns.saturating_sub(connection.last_ns());
+            let limit_ns = if connection.half_open() { HALF_OPEN_IDLE_NS } else { IDLE_NS };
+            let bytes = connection.parser_bytes();
+            if !self.is_followed(slot, connection.id()) {
+                continue;
+            }
+            let before = self.parser_bytes.insert(slot, bytes).unwrap_or(0);
+            self.parsers_total = (self.parsers_total + bytes).saturating_sub(before);
+            if idle_ns > limit_ns {
+                self.counts.expired += 1;
+                self.depart(slot, shared);
+            } else if self.parsers_total > MAX_PARSER_BYTES {
+                self.counts.evicted += 1;
+                self.depart(slot, shared);
+            }
+        }
+    }
+
+    /// The capture is over: every connection hands out what it has. They stay followed.
+    pub fn finish(&mut self, shared: &mut Shared) {
+        let mut order: Vec<(u32, u32)> = self.by_id.iter().map(|(id, slot)| (*id, *slot)).collect();
+        order.sort_unstable();
+        for (_, slot) in order {
+            if let Some(connection) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
+                connection.finish(shared);
+            }
+        }
+    }
+
+    /// Moves what is known of departed connections to `into`. They can still be asked for until the next call.
+    pub fn take_ended(&mut self, into: &mut Vec<ConnectionFacts>) {
+        for slot in std::mem::take(&mut self.taken) {
+            self.remove(slot);
+        }
+        while let Some(slot) = self.departed.pop_front() {
+            if let Some(connection) = self.get(slot) {
+                into.push(connection.facts());
+                self.taken.push(slot);
+            }
+        }
+    }
+
+    /// A connection by its number; `None` when it is forgotten.
+    pub fn connection(&self, id: u32) -> Option<&Connection<P>> {
+        self.get(*self.by_id.get(&id)?)
+    }
+
+    /// Every connection followed now, in the order in which they began.
+    pub fn followed(&self) -> Vec<&Connection<P>> {
+        let slots = self.by_key.values();
+        let mut connections: Vec<_> = slots.filter_map(|slot| self.get(*slot)).collect();
+        connections.sort_by_key(|connection| connection.id());
+        connections
+    }
+
+    /// Slots in use: followed, lingering and departed connections.
+    pub fn held(&self) -> usize {
+        self.by_id.len()
+    }
+}

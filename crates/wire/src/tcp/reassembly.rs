@@ -1,0 +1,410 @@
+//! The bytes of one direction in order: in place where they come so, out of a bounded buffer where they do not, and
+//! as explicit holes where the capture does not have them.
+
+use crate::exchange::Mark;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bytes of one direction buffered ahead of a gap. More than the receive buffers of common settings
+/// (net.ipv4.tcp_rmem, 6 MiB), so that what a receiver can hold, this can.
+pub const MAX_AHEAD_BYTES: usize = 8 << 20;
+/// Bytes buffered in all connections together.
+pub const MAX_TOTAL_AHEAD_BYTES: usize = 256 << 20;
+/// What a buffered piece counts beside its bytes: more than it takes, so that tiny ones stay few (16,384).
+const PIECE_BYTES: usize = 512;
+/// How long an acknowledgement of bytes not in the capture waits for them, nanoseconds: packets that different
+/// queues and cores handed to the capture are out of order by microseconds.
+pub const REORDER_GRACE_NS: i64 = 100_000;
+
+/// What comes out, in order and without a gap between one and the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output<'a> {
+    /// Bytes.
+    Bytes {
+        /// Stream offset of the first.
+        offset: u64,
+        /// They themselves.
+        bytes: &'a [u8],
+        /// When they were seen, and when they could be read.
+        at: Mark,
+    },
+    /// Bytes that the capture does not have.
+    Hole {
+        /// Stream offset of the first.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// When that became certain.
+        at: Mark,
+        /// Whether only the snap length cut them.
+        cut: bool,
+    },
+    /// There will be no more.
+    Fin,
+}
+
+/// A segment's part of the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Stream offset of its first byte.
+    pub offset: u64,
+    /// Bytes there were on the wire.
+    pub len: u32,
+    /// The captured beginning of them.
+    pub bytes: &'a [u8],
+    /// Whether the stream ends after them.
+    pub fin: bool,
+    /// When it was seen.
+    pub time_ns: i64,
+    /// Number of its packet.
+    pub packet: u64,
+}
+
+/// What is held and what was given up, over all connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Bytes buffered now, each piece's own cost included.
+    pub ahead_bytes: usize,
+    /// Bytes that arrived after the hole they fill had been given up.
+    pub late_bytes: u64,
+    /// Segments whose bytes differ from those seen before at the same place.
+    pub conflicts: u64,
+}
+
+/// Bytes that wait for others before them.
+#[derive(Debug)]
+struct Piece {
+    len: u64,
+    bytes: Box<[u8]>,
+    time_ns: i64,
+    packet: u64,
+}
+
+/// Bytes that the peer acknowledged and that were not seen.
+#[derive(Clone, Copy, Debug)]
+struct Unseen {
+    up_to: u64,
+    time_ns: i64,
+    packet: u64,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+pub struct Reassembly {
+    /// Everything before it has come out; zero before the first segment.
+    next: u64,
+    /// Whether anything has come out, or must start at `next` since a SYN said so.
+    anchored: bool,
+    fin: Option<u64>,
+    ended: bool,
+    /// Time and packet of the latest segment that made bytes readable.
+    ready: (i64, u64),
+    ahead: BTreeMap<u64, Piece>,
+    ahead_cost: usize,
+    unseen: Option<Unseen>,
+    /// Whether the peer repeated its acknowledgement at the gap: it waits for these bytes, too.
+    peer_waits: bool,
+    hole_bytes: u64,
+    /// The latest hole: what of it comes late is counted.
+    hole: Range<u64>,
+}
+
+impl Reassembly {
+    /// The stream begins at `offset`: a SYN, or the acknowledgement of one, said so.
+    pub fn anchor(&mut self, offset: u64) {
+        if !self.anchored {
+            self.next = offset;
+            self.anchored = true;
+        }
+    }
+
+    /// A segment without bytes at `offset`: what follows it begins there, as far as is known.
+    pub fn hint(&mut self, offset: u64) {
+        if self.next == 0 {
+            self.next = offset;
+        }
+    }
+
+    /// Everything before this offset has come out.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether the peer acknowledged bytes that were not seen yet.
+    #[inline]
+    pub fn misses_acknowledged(&self) -> bool {
+        self.unseen.is_some()
+    }
+
+    /// Bytes that came out as holes, cut ones not included.
+    pub fn hole_bytes(&self) -> u64 {
+        self.hole_bytes
+    }
+
+    /// Whether the end came out.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// How many of these bytes were never seen and are still waited for.
+    #[inline]
+    pub fn unseen(&self, bytes: Range<u64>) -> u64 {
+        if !self.anchored {
+            return bytes.end - bytes.start;
+        }
+        let start = bytes.start.max(self.next);
+        let total = bytes.end.saturating_sub(start);
+        if total == 0 || self.ahead.is_empty() {
+            return total;
+        }
+        let mut unseen = 0;
+        gaps(&self.ahead, start..bytes.end, |gap| unseen += gap.end - gap.start);
+        unseen
+    }
+
+    /// Takes a segment's part; whatever is in order now goes to `out`.
+    #[inline]
+    pub fn insert(&mut self, part: Part<'_>, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
+        if part.offset == self.next && self.ahead.is_empty() && self.anchored && self.fin.is_none() {
+            self.ready = later(self.ready, (part.time_ns, part.packet));
+            let at = mark((part.time_ns, part.packet), self.ready);
+            emit(&mut self.next, part.bytes, u64::from(part.len), at, out);
+            if part.fin {
+                self.fin = Some(self.next);
+                self.end(out);
+            }
+            return;
+        }
+        self.insert_elsewhere(part, ledger, out);
+    }
+
+    #[cold]
+    fn insert_elsewhere(&mut self, part: Part<'_>, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
+        if self.ended {
+            return;
+        }
+        if !self.anchored {
+            // Joined after the start: it begins with the first bytes seen. Only a keep-alive may have named the
+            // offset before them, and a segment without bytes that of bytes to come.
+            let expected = self.next != 0 && part.offset > self.next + 1;
+            self.next = if expected { self.next } else { part.offset };
+            self.anchored = true;
+        }
+        let end = part.offset + u64::from(part.len);
+        let late = part.offset.max(self.hole.start)..end.min(self.hole.end);
+        if late.start < late.end {
+            ledger.late_bytes += late.end - late.start;
+            self.hole.start = late.end;
+        }
+        if part.fin && self.fin.is_none() && end >= self.next {
+            self.fin = Some(end);
+        }
+        let end = end.min(self.fin.unwrap_or(u64::MAX));
+        if part.offset < end {
+            self.buffer(part, end, ledger);
+        }
+        self.release(ledger, out);
+        if self.ahead_cost > MAX_AHEAD_BYTES || ledger.ahead_bytes > MAX_TOTAL_AHEAD_BYTES {
+            self.give_up(u64::MAX, (part.time_ns, part.packet), true, ledger, out);
+        }
+    }
+
+    /// Keeps of a part what was not seen before: the first copy counts.
+    fn buffer(&mut self, part: Part<'_>, end: u64, ledger: &mut Ledger) {
+        let start = part.offset.max(self.next);
+        if start >= end {
+            return;
+        }
+        let bytes_of = |range: &Range<u64>| {
+            let from = usize::try_from(range.start - part.offset).unwrap_or(usize::MAX);
+            let to = usize::try_from(range.end - part.offset).unwrap_or(usize::MAX);
+            part.bytes.get(from.min(part.bytes.len())..to.min(part.bytes.len())).unwrap_or_default()
+        };
+        if self.ahead.range(..end).next_back().is_some_and(|(at, piece)| at + piece.len > start) {
+            let differs = overlapping(&self.ahead, start..end)
+                .any(|(at, piece)| piece_differs(at, piece, start..end, bytes_of));
+            ledger.conflicts += u64::from(differs);
+        }
+        let mut fresh = Vec::new();
+        gaps(&self.ahead, start..end, |gap| fresh.push(gap));
+        for gap in fresh {
+            let bytes: Box<[u8]> = bytes_of(&gap).into();
+            let cost = bytes.len() + PIECE_BYTES;
+            self.ahead_cost += cost;
+            ledger.ahead_bytes += cost;
+            let piece = Piece { len: gap.end - gap.start, bytes, time_ns: part.time_ns, packet: part.packet };
+            self.ahead.insert(gap.start, piece);
+        }
+    }
+
+    /// Hands out what is in order now.
+    fn release(&mut self, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
+        while let Some(entry) = self.ahead.first_entry() {
+            if *entry.key() != self.next {
+                break;
+            }
+            let piece = entry.remove();
+            let cost = piece.bytes.len() + PIECE_BYTES;
+            self.ahead_cost = self.ahead_cost.saturating_sub(cost);
+            ledger.ahead_bytes = ledger.ahead_bytes.saturating_sub(cost);
+            let seen = (piece.time_ns, piece.packet);
+            self.ready = later(self.ready, seen);
+            let at = mark(seen, self.ready);
+            emit(&mut self.next, &piece.bytes, piece.len, at, out);
+        }
+        if self.ahead.is_empty() {
+            self.peer_waits = false;
+        }
+        if self.unseen.is_some_and(|unseen| unseen.up_to <= self.next) {
+            self.unseen = None;
+        }
+        self.end(out);
+    }
+
+    fn end(&mut self, out: &mut impl FnMut(Output<'_>)) {
+        if !self.ended && self.fin == Some(self.next) {
+            self.ended = true;
+            out(Output::Fin);
+        }
+    }
+
+    /// The peer acknowledged everything before `ack`; `again`, when it only repeats what it said before.
+    #[inline]
+    pub fn acknowledged(&mut self, ack: u64, again: bool, time_ns: i64, packet: u64) {
+        if ack > self.next && self.anchored && !self.ended {
+            let first = self.unseen.map_or((time_ns, packet), |unseen| (unseen.time_ns, unseen.packet));
+            // A FIN's number is no byte.
+            let up_to = ack.min(self.fin.unwrap_or(u64::MAX));
+            if up_to > self.next {
+                self.unseen = Some(Unseen { up_to, time_ns: first.0, packet: first.1 });
+            }
+        } else if again && ack == self.next && !self.ahead.is_empty() {
+            self.peer_waits = true;
+        }
+    }
+
+    /// Bytes that were acknowledged before `now_ns` for long enough will not come: they become a hole. Gives whether
+    /// there was one.
+    #[inline]
+    pub fn settle(&mut self, now_ns: i64, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) -> bool {
+        let Some(unseen) = self.unseen else { return false };
+        if now_ns.saturating_sub(unseen.time_ns) < REORDER_GRACE_NS || self.only_a_fin(unseen.up_to) {
+            return false;
+        }
+        let at = (unseen.time_ns, unseen.packet);
+        self.unseen = None;
+        self.give_up(unseen.up_to, at, self.peer_waits, ledger, out);
+        true
+    }
+
+    /// Nothing more will come: everything buffered goes out, with the holes between.
+    pub fn finish(&mut self, now: (i64, u64), ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
+        let acknowledged = self.unseen.take().map_or(0, |unseen| unseen.up_to);
+        if self.only_a_fin(acknowledged) {
+            self.fin.get_or_insert(self.next);
+            self.end(out);
+        }
+        if self.anchored && !self.ended {
+            let last = self.ahead.last_key_value().map_or(0, |(at, piece)| at + piece.len);
+            self.give_up(acknowledged.max(last), now, true, ledger, out);
+        }
+    }
+
+    /// One number acknowledged after all that was seen is most likely that of a FIN, as long as nothing follows it.
+    fn only_a_fin(&self, acknowledged: u64) -> bool {
+        acknowledged == self.next + 1 && self.ahead.is_empty()
+    }
+
+    /// Everything before `up_to` comes out, as bytes or as holes, and what is in order after it. `waited` tells
+    /// whether the receiver had to wait for the bytes of the hole until `at`; if not, it had them, and only the
+    /// capture has not.
+    #[cold]
+    fn give_up(
+        &mut self,
+        up_to: u64,
+        at: (i64, u64),
+        waited: bool,
+        ledger: &mut Ledger,
+        out: &mut impl FnMut(Output<'_>),
+    ) {
+        if waited {
+            self.ready = later(self.ready, at);
+        }
+        loop {
+            self.release(ledger, out);
+            let piece = self.ahead.first_key_value().map(|(at, _)| *at);
+            let end = match piece {
+                Some(start) => start.min(up_to),
+                None if up_to == u64::MAX => break,
+                None => up_to,
+            };
+            if end <= self.next || self.ended {
+                break;
+            }
+            let len = end - self.next;
+            out(Output::Hole { offset: self.next, len, at: mark(at, at), cut: false });
+            self.hole_bytes += len;
+            self.hole = self.next..end;
+            self.next = end;
+        }
+    }
+}
+
+/// The later of two moments.
+fn later(a: (i64, u64), b: (i64, u64)) -> (i64, u64) {
+    if b.0 >= a.0 { b } else { a }
+}
+
+/// A mark of bytes seen at one moment and readable at another.
+#[inline]
+fn mark(seen: (i64, u64), ready: (i64, u64)) -> Mark {
+    Mark { seen_ns: seen.0, ready_ns: ready.0, packet: seen.1, ready_packet: ready.1 }
+}
+
+/// Hands out what was captured of `len` bytes, and the rest as cut.
+#[inline]
+fn emit(next: &mut u64, bytes: &[u8], len: u64, at: Mark, out: &mut impl FnMut(Output<'_>)) {
+    let captured = bytes.len() as u64;
+    if captured > 0 {
+        out(Output::Bytes { offset: *next, bytes, at });
+    }
+    if captured < len {
+        out(Output::Hole { offset: *next + captured, len: len - captured, at, cut: true });
+    }
+    *next += len.max(captured);
+}
+
+/// The pieces that overlap `bytes`, in order.
+fn overlapping(ahead: &BTreeMap<u64, Piece>, bytes: Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
+    let before = ahead.range(..bytes.start).next_back();
+    let before = before.filter(|(at, piece)| *at + piece.len > bytes.start);
+    before.into_iter().chain(ahead.range(bytes)).map(|(at, piece)| (*at, piece))
+}
+
+/// The parts of `bytes` that no piece has, in order.
+fn gaps(ahead: &BTreeMap<u64, Piece>, bytes: Range<u64>, mut gap: impl FnMut(Range<u64>)) {
+    let mut from = bytes.start;
+    for (at, piece) in overlapping(ahead, bytes.clone()) {
+        if at > from {
+            gap(from..at);
+        }
+        from = from.max(at + piece.len);
+    }
+    if from < bytes.end {
+        gap(from..bytes.end);
+    }
+}
+
+/// Whether a piece has other bytes than the new copy, where both were captured.
+fn piece_differs<'a>(
+    at: u64,
+    piece: &Piece,
+    copy: Range<u64>,
+    bytes_of: impl Fn(&Range<u64>) -> &'a [u8],
+) -> bool {
+    let both = at.max(copy.start)..(at + piece.len).min(copy.end);
+    let new = bytes_of(&both);
+    let old =
+        usize::try_from(both.start - at).ok().and_then(|from| piece.bytes.get(from..)).unwrap_or_default();
+    old.iter().zip(new).any(|(old, new)| old != new)
+}

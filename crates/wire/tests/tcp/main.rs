@@ -1,0 +1,4 @@
+//! TCP as a tap sees it: connections, streams in order, and what each segment is.
+
+mod classification;
+mod made;
