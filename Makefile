@@ -10,10 +10,10 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test lint bench bench-tank story-b story-c setup clean help
+.PHONY: run build clients test lint bench bench-tank bench-dissect story-b story-c setup clean help
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## Build, then run the meter with a pair of programs to measure, until Ctrl-C
 	@exec target/release/spangap demo
@@ -49,6 +49,11 @@ bench-tank: build ## Measure tank against the plainest programs that do the same
 	@scripts/baseline.sh
 	cargo build --release --locked --package spangap-tank-bench
 	target/release/spangap-tank-bench $(BENCH_ARGS)
+
+bench-dissect: build ## Measure dissect on captures with known truth, beside reading the bytes alone and beside tshark
+	@scripts/setup.sh bench
+	cargo build --release --locked --package spangap-wire-bench
+	target/release/spangap-wire-bench bench $(BENCH_ARGS)
 
 story-b: build ## Replay: less load, more delay
 	@scripts/story.sh b

@@ -108,11 +108,14 @@ case $stage in
     need prometheus prometheus
     need promtool prometheus
     need chromium chromium
+    need tshark tshark
+    need tcpdump tcpdump
     ;;
   lint) need shellcheck shellcheck ;;
   bench)
     need taskset util-linux
     need h2load nghttp2-client
+    need tshark tshark
     ;;
 esac
 # The stacks that tank can measure beside Rust. Without its toolchain a stack is left out.
