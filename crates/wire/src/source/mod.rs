@@ -64,6 +64,8 @@ enum Format {
 
 /// A packet just skipped in the window.
 struct Found {
+    /// It has a number, and nothing else of it counts.
+    without_time: bool,
     time_ns: i64,
     link: LinkType,
     wire_len: u32,
@@ -183,36 +185,51 @@ impl Capture {
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Option<Packet<'_>> {
+        loop {
+            let found = self.step()?;
+            if found.without_time {
+                continue;
+            }
+            let data = self.window.behind(found.distance, found.len);
+            let Found { time_ns, link, wire_len, .. } = found;
+            return Some(Packet { number: self.number, time_ns, link, wire_len, data });
+        }
+    }
+
+    /// Goes on by one packet.
+    #[inline]
+    fn step(&mut self) -> Option<Found> {
         if self.number >= self.next_bookmark {
             self.next_bookmark = self.bookmarks.note(self.number, self.window.offset(), &self.format);
         }
-        let Capture { window, format, extras, reading, number, from, .. } = self;
+        let Capture { window, format, extras, reading, .. } = self;
         let found = match format {
             Format::Pcap(pcap) => pcap.next(window, reading),
-            Format::Pcapng(pcapng) => pcapng.next(window, reading, extras, number),
+            Format::Pcapng(pcapng) => pcapng.next(window, reading, extras),
         };
-        reading.bytes = window.offset() - *from;
+        reading.bytes = window.offset() - self.from;
         reading.stored_bytes = self.stored.get();
-        let Some(found) = found else {
+        let Some(mut found) = found else {
             if let Some(error) = window.take_error() {
                 let what = format!("reading failed: {error}; nothing after this could be read");
                 reading.damaged(window.offset(), 0, what);
             }
             return None;
         };
-        *number += 1;
-        let data = window.behind(found.distance, found.len);
-        let wire_len = found.wire_len.max(data.len() as u32);
-        reading.packets += 1;
-        reading.packet_bytes += data.len() as u64;
-        reading.cut += u64::from(data.len() < wire_len as usize);
-        reading.times(found.time_ns);
-        Some(Packet { number: *number, time_ns: found.time_ns, link: found.link, wire_len, data })
+        self.number += 1;
+        if !found.without_time {
+            found.wire_len = found.wire_len.max(found.len as u32);
+            reading.packets += 1;
+            reading.packet_bytes += found.len as u64;
+            reading.cut += u64::from(found.len < found.wire_len as usize);
+            reading.times(found.time_ns);
+        }
+        Some(found)
     }
 
     /// Goes on until the next packet is number `packet`, or one after it.
     fn skip_to(&mut self, packet: u64) {
-        while self.number + 1 < packet && self.next().is_some() {}
+        while self.number + 1 < packet && self.step().is_some() {}
     }
 
     /// What was read so far.

@@ -80,6 +80,7 @@ impl Pcap {
                     self.last_s = Some(record.seconds);
                     let fraction_ns = i64::from(record.fraction) * i64::from(self.fraction_ns);
                     return Some(Found {
+                        without_time: false,
                         time_ns: i64::from(record.seconds) * 1_000_000_000 + fraction_ns,
                         link: self.link,
                         wire_len: record.original,

@@ -109,8 +109,6 @@ impl Extras {
 /// What a block yields.
 enum Block {
     Packet(Found),
-    /// A packet without a time, or a record that takes a number and is no packet.
-    Numbered,
     Nothing,
     /// What is wrong with it, in words.
     Bad(String),
@@ -135,15 +133,9 @@ impl Pcapng {
         if self.big_endian { u16::from_be_bytes(half) } else { u16::from_le_bytes(half) }
     }
 
-    /// The next packet; `number` counts what has a number in Wireshark and is not handed out.
+    /// The next packet.
     #[inline]
-    pub fn next(
-        &mut self,
-        window: &mut Window,
-        reading: &mut Reading,
-        extras: &mut Extras,
-        number: &mut u64,
-    ) -> Option<Found> {
+    pub fn next(&mut self, window: &mut Window, reading: &mut Reading, extras: &mut Extras) -> Option<Found> {
         loop {
             let Some(len) = self.block(window) else {
                 if self.recover(window, reading) {
@@ -158,10 +150,6 @@ impl Pcapng {
                 Block::Packet(found) => {
                     reading.overhead_bytes += (len - found.len) as u64;
                     return Some(found);
-                }
-                Block::Numbered => {
-                    *number += 1;
-                    reading.overhead_bytes += len as u64;
                 }
                 Block::Nothing => reading.overhead_bytes += len as u64,
                 Block::Bad(what) => reading.damaged(at, len as u64, what),
@@ -236,7 +224,14 @@ impl Pcapng {
             return Block::Bad(format!("a time beyond the year 2262: {units} units"));
         };
         let (link, distance) = (described.link, block.len() - 28);
-        Block::Packet(Found { time_ns, link, wire_len: original, distance, len: captured })
+        Block::Packet(Found {
+            without_time: false,
+            time_ns,
+            link,
+            wire_len: original,
+            distance,
+            len: captured,
+        })
     }
 
     fn long(&self, bytes: &[u8]) -> u64 {
@@ -283,7 +278,8 @@ impl Pcapng {
                 if snaplen != 0 && original > snaplen {
                     reading.cut += 1;
                 }
-                Block::Numbered
+                let (time_ns, link) = (0, LinkType::NULL);
+                Block::Packet(Found { without_time: true, time_ns, link, wire_len: 0, distance: 0, len: 0 })
             }
             STATISTICS if block.len() >= 24 => {
                 let interface = self.word(block, 8) as usize;

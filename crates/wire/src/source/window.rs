@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Read};
 
 /// Bytes asked for at a time: large enough that a read costs nothing per packet, small enough to stay in a cache.
 const READ_BYTES: usize = 1 << 20;
+/// And at first, since many captures are small.
+const FIRST_READ_BYTES: usize = 1 << 16;
 
 /// The window. Positions in it are valid until the next call of [`Window::has`].
 pub(super) struct Window {
@@ -22,7 +24,7 @@ impl Window {
     pub fn new(reader: Box<dyn Read + Send>, offset: u64) -> Window {
         Window {
             reader,
-            buffer: vec![0; READ_BYTES],
+            buffer: vec![0; FIRST_READ_BYTES],
             start: 0,
             end: 0,
             base: offset,
@@ -83,8 +85,9 @@ impl Window {
             self.end -= self.start;
             self.start = 0;
             // Twice what is needed, so that going on byte by byte does not move everything each time.
-            if bytes > self.buffer.len() / 2 {
-                self.buffer.resize(2 * bytes, 0);
+            let wanted = READ_BYTES.min(4 * self.buffer.len()).max(2 * bytes);
+            if wanted > self.buffer.len() {
+                self.buffer.resize(wanted, 0);
             }
         }
         while !self.ended && self.end - self.start < bytes {
