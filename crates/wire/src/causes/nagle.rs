@@ -1,0 +1,639 @@
+//! Nagle x delayed ACK: a small segment held back until the peer acknowledges a small one before it, while the peer
+//! puts that acknowledgement off.
+//!
+//! The sender's kernel holds a segment that is not full while a small one is unacknowledged (RFC 1122, 4.2.3.4;
+//! Linux `tcp_nagle_check`); the receiver's kernel delays an acknowledgement that it has nothing to send with, on
+//! Linux by 40 to 200 ms (TCP_DELACK_MIN, TCP_DELACK_MAX). Neither duration is asked for here: routes and other
+//! kernels have other ones.
+//!
+//! *How the wire shows that the sender had the bytes.* A bare ACK wakes no application: what leaves right after it was
+//! held by the kernel, or left just then by chance. The chance is the distance of the release from the ACK, as a part
+//! of the hold; each hold that ends in time adds evidence, in bits, and each that does not takes some away, as in a
+//! sequential test. A small segment sent while another one is unacknowledged speaks against it most: a socket that
+//! does so has TCP_NODELAY.
+
+use super::{Rule, View, nanos};
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::exchange::{Exchange, Part};
+use crate::segment::Flags;
+use crate::tcp::{Kind, Step};
+use spangap_model::{Cause, Side};
+use std::ops::Range;
+
+/// Shorter holds are ordinary: the clock of the acknowledgements ticks as fast as the path allows.
+const MIN_HOLD_NS: u64 = 2_000_000;
+/// An acknowledgement is delayed when it takes this many times the way to the peer and back.
+const DELAYED_TIMES: u64 = 2;
+/// A release further from the ACK than this part of the hold is none.
+const TIGHT: u64 = 64;
+/// Evidence in bits from which a hold is shown: by chance in one of 16,384 cases.
+const ENOUGH_BITS: i16 = 14;
+/// What one hold adds at most: tight timing can be the work of two timers in lockstep.
+const MOST_BITS: i16 = 10;
+/// A hold in the middle of a message: the sender had begun to write it, and what follows is rarely produced later.
+const MESSAGE_BITS: i16 = 4;
+/// A segment that left on its own, after the ACK but not right after it.
+const OWN_TIME_BITS: i16 = 10;
+/// A small segment sent over an unacknowledged small one.
+const NODELAY_BITS: i16 = 30;
+/// A small segment that soon after another one cannot be a probe of the sender's timer (which ignores Nagle):
+/// the timer takes two round trips and 2 ms at least (Linux `tcp_schedule_loss_probe`).
+const BEFORE_PROBE_NS: u64 = 2_000_000;
+/// After something was sent again, the congestion window may hold a segment back as well.
+const CONGESTED_NS: u64 = 1_000_000_000;
+/// Payload that every link takes (RFC 9293, 3.7.1): below it a segment is small whatever the MSS.
+const SMALL_BYTES: u64 = 536;
+/// Holds released by data of the peer before they are shown, and how much they must have varied (in eighths).
+const VARIED_HOLDS: u16 = 4;
+const VARIED_EIGHTHS: u64 = 12;
+
+const APPLICATION: &str =
+    "whether the sender had the bytes all along: its application may have written them late";
+const SCALE: &str = "the window scale, which only the SYN shows: the peer's window may have been too small";
+const ROUND_TRIP: &str = "how long the path takes: without it an ordinary acknowledgement may look delayed";
+
+/// Everything a side had sent was acknowledged, its last segment a small one.
+#[derive(Clone, Copy, Debug)]
+struct Cleared {
+    sent_ns: i64,
+    sent_packet: u64,
+    sent: (u64, u64),
+    in_flight: u64,
+    ack_ns: i64,
+    ack_packet: u64,
+    /// The peer's bytes that the ACK came with; empty for a bare ACK.
+    with: (u64, u64),
+    /// What the peer's window had room for before the ACK, bytes; `None` when the scale is unknown.
+    room: Option<u64>,
+}
+
+/// A hold that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    cleared: Cleared,
+    released_ns: i64,
+    released_packet: u64,
+    bytes: (u64, u64),
+}
+
+impl Hold {
+    fn delay_ns(&self) -> u64 {
+        nanos(self.cleared.sent_ns, self.cleared.ack_ns)
+    }
+
+    fn is_inside(&self, part: &Part) -> bool {
+        part.start < self.cleared.sent.1 && self.bytes.0 < part.end
+    }
+
+    fn episode(&self, sender: Side, certainty: Certainty) -> Episode {
+        let Cleared { sent, sent_ns, sent_packet, ack_ns, ack_packet, .. } = self.cleared;
+        let held = self.bytes.1 - self.bytes.0;
+        let mine = |packet, time_ns, what| Evidence { packet, time_ns, what };
+        let late_us = nanos(sent_ns, ack_ns) / 1000;
+        let ack = match self.cleared.with {
+            (start, end) if start < end => {
+                What::with("acknowledged after {} us, by data of another message", late_us, 0)
+            }
+            _ => What::with("acknowledged after {} us, by a bare ACK", late_us, 0),
+        };
+        let after_us = nanos(ack_ns, self.released_ns) / 1000;
+        Episode {
+            cause: Cause::NagleDelayedAck,
+            certainty,
+            side: Some(sender),
+            sender,
+            from_ns: sent_ns,
+            to_ns: self.released_ns,
+            start: self.bytes.0,
+            end: self.bytes.1,
+            stream_id: None,
+            evidence: EvidenceList::of(&[
+                mine(
+                    sent_packet,
+                    sent_ns,
+                    What::with(
+                        "{} bytes, less than a full segment, are unacknowledged from here on",
+                        sent.1 - sent.0,
+                        0,
+                    ),
+                ),
+                mine(ack_packet, ack_ns, ack),
+                mine(
+                    self.released_packet,
+                    self.released_ns,
+                    What::with("{} bytes leave {} us after that ACK", held, after_us),
+                ),
+            ]),
+        }
+    }
+}
+
+/// What is known of a side as a sender.
+#[derive(Debug, Default)]
+struct Sender {
+    /// Offset after the last small segment.
+    small_end: u64,
+    cleared: Option<Cleared>,
+    /// Evidence that its socket holds small segments back.
+    bits: i16,
+    /// A hold released by a bare ACK that waits to be found in the middle of a message.
+    bare: Option<Hold>,
+    /// A hold released by data of the peer; only a message shows that it is one.
+    carried: Option<Hold>,
+    /// Holds of the second kind, the shortest and the longest of them.
+    carried_count: u16,
+    carried_ns: (u64, u64),
+    resent_ns: Option<i64>,
+}
+
+/// The rule's memory of one connection.
+#[derive(Debug, Default)]
+pub struct Memory {
+    senders: [Sender; 2],
+    /// Window in the last header of each side, not scaled.
+    windows: [u16; 2],
+}
+
+impl Rule for Memory {
+    #[inline]
+    fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        if !step.newly_acked.is_empty() {
+            self.acknowledged(step, view);
+        } else if !step.bytes.is_empty() {
+            // What the other side sends from here on may be the answer to this.
+            self.senders[step.from.other().index()].cleared = None;
+        }
+        self.windows[step.from.index()] = step.segment.window;
+        if step.bytes.is_empty() {
+            return;
+        }
+        match step.kind {
+            Kind::New => self.sent(step, view, found),
+            Kind::Resent | Kind::Fill | Kind::Ahead => {
+                let sender = &mut self.senders[step.from.index()];
+                sender.resent_ns = Some(step.segment.time_ns);
+                sender.cleared = None;
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn exchange(&mut self, exchange: &Exchange, view: View<'_>, found: &mut Vec<Episode>) {
+        for (side, part) in
+            [(Side::Client, Some(&exchange.request)), (Side::Server, exchange.response.as_ref())]
+        {
+            let sender = &mut self.senders[side.index()];
+            let Some(part) = part else { continue };
+            if let Some(hold) = sender.bare.take_if(|hold| hold.is_inside(part)) {
+                conclude(&hold, side, sender.bits + MESSAGE_BITS, view, found);
+            }
+            if let Some(hold) = sender.carried.take_if(|hold| hold.is_inside(part)) {
+                if let Some(certainty) = sender.carried(&hold, side, exchange, view) {
+                    found.push(hold.episode(side, certainty));
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, view: View<'_>, found: &mut Vec<Episode>) {
+        for (side, sender) in [Side::Client, Side::Server].into_iter().zip(&mut self.senders) {
+            if let Some(hold) = sender.bare.take() {
+                conclude(&hold, side, sender.bits, view, found);
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// Something of the other side was acknowledged: does it leave nothing in flight, the last of it small?
+    #[inline]
+    fn acknowledged(&mut self, step: &Step<'_>, view: View<'_>) {
+        let side = step.from.other();
+        let (own, sender) = (view.of(side), &mut self.senders[side.index()]);
+        sender.cleared = None;
+        if own.acked != own.next || sender.small_end != own.next {
+            return;
+        }
+        let Some(last) = own.last_data.filter(|last| last.end == own.next && last.sends == 1) else { return };
+        // What stands in the header is a lower bound while the scale is unknown; if it would do, the scale does not
+        // matter.
+        let known = view.of(step.from).window_scale.and(step.window_before);
+        let least = u64::from(self.windows[step.from.index()]);
+        sender.cleared = Some(Cleared {
+            sent_ns: last.time_ns,
+            sent_packet: last.packet,
+            sent: (last.start, last.end),
+            in_flight: step.newly_acked.end - step.newly_acked.start,
+            ack_ns: step.segment.time_ns,
+            ack_packet: step.segment.packet,
+            with: (step.bytes.start, step.bytes.end),
+            room: known.or((least >= 2 * SMALL_BYTES).then_some(least)),
+        });
+    }
+
+    /// New bytes were sent.
+    #[inline]
+    fn sent(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let sender = &mut self.senders[step.from.index()];
+        let len = step.bytes.end - step.bytes.start;
+        let full = view.full_bytes(step.from, step.segment.options.timestamps.is_some());
+        let cleared = sender.cleared.take();
+        let small = match full {
+            Some(full) => len < full,
+            None => len < SMALL_BYTES,
+        };
+        // A segment longer than a full one is several of them, the last one small unless they come out even.
+        let ends_small = small || full.is_some_and(|full| len % full != 0);
+        // A FIN is never held back.
+        let is_fin = step.segment.flags.has(Flags::FIN);
+        if small && !is_fin {
+            match cleared {
+                Some(cleared) if step.in_flight_before == 0 => sender.follows(cleared, step, view, found),
+                _ if step.in_flight_before > 0 && sender.small_end > view.of(step.from).acked => {
+                    sender.overtakes(step, view);
+                }
+                _ => {}
+            }
+        }
+        if ends_small {
+            sender.small_end = step.bytes.end;
+        }
+    }
+}
+
+impl Sender {
+    /// A small segment left while another one was unacknowledged: Nagle's algorithm did not hold it.
+    fn overtakes(&mut self, step: &Step<'_>, view: View<'_>) {
+        if self.bits == -NODELAY_BITS {
+            return;
+        }
+        let Some(last) = view.of(step.from).in_flight.iter().rev().nth(1) else { return };
+        let probe_ns = BEFORE_PROBE_NS + 2 * view.round_trip_ns().unwrap_or(0);
+        let waited_ns = nanos(last.last_time_ns, step.segment.time_ns);
+        let bits = if waited_ns < probe_ns { NODELAY_BITS } else { OWN_TIME_BITS };
+        self.bits = (self.bits - bits).max(-NODELAY_BITS);
+    }
+
+    /// A small segment left after everything before it was acknowledged.
+    #[inline]
+    fn follows(&mut self, cleared: Cleared, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let delay_ns = nanos(cleared.sent_ns, cleared.ack_ns);
+        let gap_ns = nanos(cleared.ack_ns, step.segment.time_ns);
+        if delay_ns < MIN_HOLD_NS {
+            return;
+        }
+        self.near(cleared, gap_ns, delay_ns, step, view, found);
+    }
+
+    #[cold]
+    fn near(
+        &mut self,
+        cleared: Cleared,
+        gap_ns: u64,
+        delay_ns: u64,
+        step: &Step<'_>,
+        view: View<'_>,
+        found: &mut Vec<Episode>,
+    ) {
+        let time_ns = step.segment.time_ns;
+        if self.resent_ns.is_some_and(|resent| nanos(resent, time_ns) < CONGESTED_NS) {
+            return;
+        }
+        if cleared.room.is_some_and(|room| room < cleared.in_flight + (step.bytes.end - step.bytes.start)) {
+            return;
+        }
+        // Seen from the tap, the release follows the ACK by the way to the sender and back. Without the handshake,
+        // a way that is not short may be the time that the sender's end takes to acknowledge.
+        let reliable = |way: &u64| view.handshake.ack.is_some() || *way <= delay_ns / 8;
+        let way_ns = view.reach_ns(step.from).filter(reliable).unwrap_or(0);
+        if gap_ns > delay_ns + way_ns {
+            return;
+        }
+        let off_ns = gap_ns.abs_diff(way_ns).min(gap_ns);
+        let tight = off_ns <= delay_ns / TIGHT;
+        let hold = Hold {
+            cleared,
+            released_ns: time_ns,
+            released_packet: step.segment.packet,
+            bytes: (step.bytes.start, step.bytes.end),
+        };
+        if cleared.with.0 < cleared.with.1 {
+            if tight {
+                self.carried = Some(hold);
+            }
+            return;
+        }
+        if !tight {
+            self.bits = (self.bits - OWN_TIME_BITS).max(-NODELAY_BITS);
+            return;
+        }
+        let bits = (delay_ns / off_ns.max(1)).ilog2() as i16;
+        self.bits = (self.bits + bits.min(MOST_BITS)).min(NODELAY_BITS);
+        if let Some(before) = self.bare.replace(hold) {
+            conclude(&before, step.from, self.bits - bits.min(MOST_BITS), view, found);
+        }
+        // Beyond doubt, and the path is known: no need to see which message it is in.
+        if self.bits >= ENOUGH_BITS && is_delayed(&hold, step.from, view) == Some(true) {
+            self.bare = None;
+            conclude(&hold, step.from, self.bits, view, found);
+        }
+    }
+
+    /// A hold inside a message, released by data of the peer: nothing if that data is what the message answers.
+    fn carried(&mut self, hold: &Hold, side: Side, exchange: &Exchange, view: View<'_>) -> Option<Certainty> {
+        let answered = match side {
+            Side::Server => Some(&exchange.request),
+            Side::Client => exchange.response.as_ref(),
+        };
+        let with: Range<u64> = hold.cleared.with.0..hold.cleared.with.1;
+        if answered.is_some_and(|part| part.start < with.end && with.start < part.end) {
+            return None;
+        }
+        if side == Side::Server && exchange.request.last.seen_ns > hold.cleared.sent_ns {
+            return None;
+        }
+        // WINDOW_UPDATE frames (13 bytes each, RFC 9113, 6.9) may have released it by flow control.
+        let with_bytes = with.end - with.start;
+        if with_bytes % 13 == 0 && with_bytes <= 52
+            || is_delayed(hold, side, view) != Some(true)
+            || self.bits < 0
+        {
+            return None;
+        }
+        let delay_ns = hold.delay_ns();
+        let (least, most) = if self.carried_count == 0 { (delay_ns, delay_ns) } else { self.carried_ns };
+        self.carried_count = self.carried_count.saturating_add(1);
+        self.carried_ns = (least.min(delay_ns), most.max(delay_ns));
+        // An application that always takes the same time may meet requests that come at the same rate.
+        let varied =
+            self.carried_count >= VARIED_HOLDS && self.carried_ns.1 >= self.carried_ns.0 / 8 * VARIED_EIGHTHS;
+        let shown = varied || self.bits >= ENOUGH_BITS;
+        Some(if shown { Certainty::Shown } else { Certainty::Possible { missing: APPLICATION } })
+    }
+}
+
+/// Whether the peer put its acknowledgement off; `None` while it is not known how fast it could have been.
+fn is_delayed(hold: &Hold, sender: Side, view: View<'_>) -> Option<bool> {
+    let way_ns = view.reach_ns(sender.other())?;
+    let delay_ns = hold.delay_ns();
+    if way_ns >= delay_ns {
+        // This hold itself may be the shortest acknowledgement known.
+        return None;
+    }
+    Some(delay_ns >= MIN_HOLD_NS + DELAYED_TIMES * way_ns)
+}
+
+/// Says of a hold released by a bare ACK what its evidence is good for.
+fn conclude(hold: &Hold, sender: Side, bits: i16, view: View<'_>, found: &mut Vec<Episode>) {
+    let missing = match is_delayed(hold, sender, view) {
+        Some(false) => return,
+        _ if bits <= 0 => return,
+        None => Some(ROUND_TRIP),
+        Some(true) if hold.cleared.room.is_none() => Some(SCALE),
+        Some(true) if bits < ENOUGH_BITS => Some(APPLICATION),
+        Some(true) => None,
+    };
+    let certainty = missing.map_or(Certainty::Shown, |missing| Certainty::Possible { missing });
+    found.push(hold.episode(sender, certainty));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{CLIENT, SERVER, Scene, part};
+    use super::*;
+
+    /// A request in two small parts, the second `after_us` after the ACK of the first, which comes after `delay_us`
+    /// at this tap; then the response.
+    fn call(scene: &mut Scene, start_us: i64, delay_us: i64, after_us: i64) {
+        call_over(scene, 1000, start_us, delay_us, after_us);
+    }
+
+    /// The same, the response taking its time.
+    fn call_over(scene: &mut Scene, way_us: i64, start_us: i64, delay_us: i64, after_us: i64) {
+        let first = scene.at(start_us).data_and_ack(CLIENT, 70);
+        let began = scene.mark();
+        scene.at(start_us + delay_us).ack(SERVER);
+        let second = scene.at(start_us + delay_us + after_us).data(CLIENT, 30);
+        let sent = scene.mark();
+        let response = scene.at(start_us + delay_us + after_us + way_us).data_and_ack(SERVER, 90);
+        let answered = scene.mark();
+        scene.exchange(&Exchange {
+            request: part(first.start..second.end, began, sent),
+            response: Some(part(response, answered, answered)),
+            ..Exchange::default()
+        });
+    }
+
+    #[test]
+    fn a_request_whose_second_part_leaves_with_the_delayed_ack() {
+        // At the client's tap the release follows the ACK at once; at the server's, by the way there and back.
+        for (mut scene, after_us) in [(Scene::at_client(), 30), (Scene::at_server(), 1030)] {
+            for n in 0..5 {
+                call(&mut scene, n * 100_000, 41_000, after_us);
+            }
+            assert_eq!(scene.shown(), [Cause::NagleDelayedAck; 5]);
+            assert_eq!(scene.possible(), []);
+            let episode = &scene.found[0];
+            assert_eq!(episode.to_ns - episode.from_ns, (41_000 + after_us) * 1000);
+            assert_eq!((episode.side, episode.end - episode.start), (Some(CLIENT), 30));
+            assert_eq!(episode.evidence.iter().count(), 3);
+        }
+    }
+
+    #[test]
+    fn the_hold_may_last_as_long_as_the_peer_likes() {
+        for delay_us in [10_000, 25_000, 40_000, 200_000] {
+            let mut scene = Scene::at_client();
+            call(&mut scene, 0, delay_us, 20);
+            call(&mut scene, 500_000, delay_us, 20);
+            assert!(scene.shown().contains(&Cause::NagleDelayedAck), "{delay_us}");
+        }
+    }
+
+    #[test]
+    fn joined_in_the_middle_it_shows_as_soon_as_the_path_is_known() {
+        let mut scene = Scene::joined();
+        for n in 0..4 {
+            call(&mut scene, n * 100_000, 41_000, 30);
+        }
+        // Before the first one, the server's window had not been seen.
+        assert_eq!((scene.shown().len(), scene.possible().len()), (3, 1), "{:?}", scene.found);
+    }
+
+    #[test]
+    fn two_parts_of_an_application_that_waits_by_itself() {
+        // It is never held: the second part leaves before, or some time after, the ACK.
+        for own_us in [38_000, 40_500, 44_000, 47_000] {
+            let mut scene = Scene::at_client();
+            for n in 0..8 {
+                let delay_us = 40_000 + n * 1371 % 4000;
+                if own_us > delay_us {
+                    call(&mut scene, n * 100_000, delay_us, own_us - delay_us);
+                } else {
+                    let first = scene.at(n * 100_000).data_and_ack(CLIENT, 70);
+                    let second = scene.at(n * 100_000 + own_us).data(CLIENT, 30);
+                    scene.at(n * 100_000 + delay_us + 200).ack(SERVER);
+                    let mark = scene.mark();
+                    let request = part(first.start..second.end, mark, mark);
+                    scene.exchange(&Exchange { request, ..Exchange::default() });
+                }
+            }
+            scene.finish();
+            assert_eq!(scene.shown(), [], "{own_us}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_acknowledges_at_once_delays_nothing() {
+        // Neither at once nor after the long way there and back.
+        for (way_us, ack_us) in [(1000, 1000), (50_000, 50_300)] {
+            let mut scene = Scene::connected(20, way_us);
+            for n in 0..8 {
+                call_over(&mut scene, way_us, n * 200_000, ack_us, 20);
+            }
+            scene.finish();
+            assert_eq!(scene.found, []);
+        }
+    }
+
+    #[test]
+    fn a_hold_that_ends_without_an_ack_is_none() {
+        let mut scene = Scene::at_client();
+        for n in 0..8 {
+            scene.at(n * 100_000).data_and_ack(CLIENT, 70);
+            scene.at(n * 100_000 + 40_000).data(CLIENT, 30);
+            scene.at(n * 100_000 + 41_000).data_and_ack(SERVER, 90);
+        }
+        scene.finish();
+        assert_eq!(scene.found, []);
+    }
+
+    #[test]
+    fn a_full_window_is_another_cause() {
+        let mut scene = Scene::at_client();
+        for n in 0..8 {
+            scene.windows[1] = 90;
+            scene.at(n * 100_000).data_and_ack(SERVER, 90);
+            scene.at(n * 100_000 + 10).data_and_ack(CLIENT, 70);
+            scene.at(n * 100_000 + 41_000).window(SERVER, 30_000);
+            scene.at(n * 100_000 + 41_020).data(CLIENT, 30);
+            scene.at(n * 100_000 + 42_000).ack(SERVER);
+        }
+        scene.finish();
+        assert!(!scene.shown().contains(&Cause::NagleDelayedAck));
+        assert!(!scene.possible().contains(&Cause::NagleDelayedAck));
+    }
+
+    #[test]
+    fn after_loss_the_congestion_window_may_be_what_holds() {
+        let mut scene = Scene::at_client();
+        let lost = scene.data(CLIENT, 70);
+        scene.at(5000).bytes(Kind::Resent, CLIENT, lost);
+        scene.at(6000).ack(SERVER);
+        scene.found.clear();
+        call(&mut scene, 10_000, 41_000, 20);
+        call(&mut scene, 110_000, 41_000, 20);
+        assert!(!scene.shown().contains(&Cause::NagleDelayedAck));
+    }
+
+    #[test]
+    fn an_answer_to_what_came_after_the_ack_is_no_release() {
+        let mut scene = Scene::at_server();
+        for n in 0..8 {
+            scene.at(n * 100_000).data_and_ack(SERVER, 70);
+            scene.at(n * 100_000 + 41_000).ack(CLIENT);
+            scene.at(n * 100_000 + 41_005).data(CLIENT, 100);
+            scene.at(n * 100_000 + 41_015).data_and_ack(SERVER, 30);
+            scene.at(n * 100_000 + 42_015).ack(CLIENT);
+        }
+        scene.finish();
+        assert_eq!(scene.found, []);
+    }
+
+    #[test]
+    fn a_full_segment_is_never_held() {
+        let mut scene = Scene::at_client();
+        for n in 0..8 {
+            scene.at(n * 100_000).data_and_ack(CLIENT, 70);
+            scene.at(n * 100_000 + 41_000).ack(SERVER);
+            scene.at(n * 100_000 + 41_020).data(CLIENT, 1460);
+            scene.at(n * 100_000 + 42_000).data_and_ack(SERVER, 90);
+        }
+        scene.finish();
+        assert_eq!(scene.found, []);
+    }
+
+    #[test]
+    fn a_hold_outside_of_any_message_shows_when_it_recurs() {
+        // A lone control frame is held up, and the call behind it.
+        let mut scene = Scene::at_client();
+        for n in 0..4 {
+            scene.at(n * 100_000).data(CLIENT, 17);
+            scene.at(n * 100_000 + 41_000).ack(SERVER);
+            scene.at(n * 100_000 + 41_025).data(CLIENT, 80);
+            scene.at(n * 100_000 + 42_000).data_and_ack(SERVER, 90);
+            scene.at(n * 100_000 + 43_000).ack(CLIENT);
+        }
+        scene.finish();
+        assert_eq!(scene.shown().len(), 3);
+        assert_eq!(scene.possible().len(), 1, "the first alone could be chance");
+    }
+
+    /// A response in two parts, the second right after the next request.
+    fn one_behind(scene: &mut Scene, intervals_us: &[i64]) {
+        let mut now = 0;
+        let mut open: Option<(Range<u64>, Range<u64>, crate::exchange::Mark, crate::exchange::Mark)> = None;
+        for interval_us in intervals_us {
+            let request = scene.at(now).data_and_ack(CLIENT, 100);
+            let asked = scene.mark();
+            if let Some((before, headers, asked_before, began)) = open.take() {
+                let rest = scene.at(now + 20).data(SERVER, 40);
+                let ended = scene.mark();
+                scene.exchange(&Exchange {
+                    request: part(before, asked_before, asked_before),
+                    response: Some(part(headers.start..rest.end, began, ended)),
+                    ..Exchange::default()
+                });
+                // The rest of the last response leaves alone; the client acknowledges it.
+                scene.at(now + 100).ack(CLIENT);
+            }
+            let headers = scene.at(now + 200).data_and_ack(SERVER, 60);
+            open = Some((request, headers, asked, scene.mark()));
+            now += interval_us;
+        }
+        scene.finish();
+    }
+
+    #[test]
+    fn a_response_released_by_the_next_request() {
+        let mut scene = Scene::at_server();
+        one_behind(&mut scene, &[10_000, 14_000, 22_000, 9000, 17_000, 12_000]);
+        assert_eq!(scene.shown(), [Cause::NagleDelayedAck; 2], "{:?}", scene.found);
+        assert_eq!(scene.possible(), [Cause::NagleDelayedAck; 3]);
+        assert_eq!(scene.found[0].side, Some(SERVER));
+        // At an even rate the server may as well take that long by itself.
+        let mut even = Scene::at_server();
+        one_behind(&mut even, &[10_000; 12]);
+        assert_eq!(even.shown(), []);
+        assert_eq!(even.possible(), [Cause::NagleDelayedAck; 11]);
+    }
+
+    #[test]
+    fn a_response_to_the_request_that_brings_the_ack_is_ordinary() {
+        let mut scene = Scene::at_server();
+        for n in 0..20 {
+            let request = scene.at(n * 10_000).data_and_ack(CLIENT, 100);
+            let asked = scene.mark();
+            let response = scene.at(n * 10_000 + 20).data_and_ack(SERVER, 90);
+            let answered = scene.mark();
+            scene.exchange(&Exchange {
+                request: part(request, asked, asked),
+                response: Some(part(response, answered, answered)),
+                ..Exchange::default()
+            });
+        }
+        scene.finish();
+        assert_eq!(scene.found, []);
+    }
+}

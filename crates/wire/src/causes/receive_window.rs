@@ -1,0 +1,249 @@
+//! The receiver's TCP window: closed, or too small for the next segment, until its application has read.
+//!
+//! What must be seen: the receiver advertises no room for a segment although the sender has used all it had, then
+//! advertises more, and the sender's next bytes, which did not fit before, leave right then. A window that only keeps
+//! as many bytes under way as the path holds is another thing: there acknowledgements open it as fast as they come.
+
+use super::{Rule, View, nanos};
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::segment::Flags;
+use crate::tcp::{Kind, Step};
+use spangap_model::{Cause, Side};
+
+/// Shorter stalls are not worth a word.
+const MIN_STALL_NS: u64 = 1_000_000;
+/// Bytes that leave later after the update than this part of the stall were not waiting for it.
+const RELEASE: u64 = 8;
+
+const WAITED: &str =
+    "whether the sender had more to send: no probe was seen, and its next bytes came later than the update";
+
+/// The window left no room.
+#[derive(Clone, Copy, Debug)]
+struct Closed {
+    time_ns: i64,
+    packet: u64,
+    /// Bytes advertised.
+    window: u64,
+    /// Last byte that the sender may send.
+    limit: u64,
+    /// A probe of the sender into the closed window.
+    probe: Option<(i64, u64)>,
+    /// The update that opened it.
+    opened: Option<(i64, u64, u64)>,
+}
+
+/// The rule's memory of one connection: by the side that sends into the window.
+#[derive(Debug, Default)]
+pub struct Memory {
+    closed: [Option<Closed>; 2],
+}
+
+impl Rule for Memory {
+    #[inline]
+    fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let sender = step.from.other();
+        let own = view.of(sender);
+        // A window of zero is zero whatever its scale, and what opens it is more than zero; others are unknown until
+        // the scale is known.
+        let raw = u64::from(step.segment.window);
+        let known = raw == 0 || self.closed[sender.index()].is_some();
+        let window = view.of(step.from).window.or(known.then_some(raw));
+        if let Some(window) = window {
+            if window < u64::from(own.mss.max(1)) || self.closed[sender.index()].is_some() {
+                self.advertised(step, view, sender, window);
+            }
+        }
+        if self.closed[step.from.index()].is_some() {
+            self.sent(step, view, found);
+        }
+    }
+}
+
+impl Memory {
+    /// The peer of `sender` advertises so many bytes.
+    #[cold]
+    fn advertised(&mut self, step: &Step<'_>, view: View<'_>, sender: Side, window: u64) {
+        let own = view.of(sender);
+        let segment = step.segment;
+        if step.kind == Kind::Handshake || segment.flags.has(Flags::RST) || own.next == 0 {
+            return;
+        }
+        let slot = &mut self.closed[sender.index()];
+        let limit = own.acked + window;
+        // Without the handshake only a closed window is surely too small.
+        let full = view.full_bytes(sender, segment.options.timestamps.is_some()).unwrap_or(1);
+        let room = limit.saturating_sub(own.next);
+        // The sender has used what it was given, and everything has arrived: the rest is up to the reader.
+        let is_closed = window < full && room < full && (own.acked == own.next || window == 0);
+        match slot {
+            None if is_closed => {
+                *slot = Some(Closed {
+                    time_ns: segment.time_ns,
+                    packet: segment.packet,
+                    window,
+                    limit,
+                    probe: None,
+                    opened: None,
+                });
+            }
+            Some(closed) if closed.opened.is_none() && limit > closed.limit && !is_closed => {
+                closed.opened = Some((segment.time_ns, segment.packet, window));
+            }
+            _ => {}
+        }
+    }
+
+    /// The sender whose window is closed, or was just opened, sent something.
+    #[cold]
+    fn sent(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let segment = step.segment;
+        let slot = &mut self.closed[step.from.index()];
+        let Some(closed) = slot else { return };
+        let now = (segment.time_ns, segment.packet);
+        if matches!(step.kind, Kind::WindowProbe) {
+            closed.probe.get_or_insert(now);
+            return;
+        }
+        if step.bytes.is_empty() || !matches!(step.kind, Kind::New | Kind::Ahead) {
+            return;
+        }
+        let closed = *closed;
+        if step.bytes.end <= closed.limit {
+            // It fitted after all; the window is as closed as before.
+            return;
+        }
+        *slot = None;
+        let Some((opened_ns, opened_packet, window)) = closed.opened else { return };
+        let stall_ns = nanos(closed.time_ns, opened_ns);
+        if stall_ns < MIN_STALL_NS {
+            return;
+        }
+        let way_ns = view.reach_ns(step.from).unwrap_or(0);
+        let after_ns = nanos(opened_ns, now.0);
+        let prompt = after_ns.saturating_sub(way_ns) <= stall_ns / RELEASE;
+        let certainty = match closed.probe {
+            Some(_) => Certainty::Shown,
+            None if prompt => Certainty::Shown,
+            None if after_ns <= stall_ns => Certainty::Possible { missing: WAITED },
+            None => return,
+        };
+        let evidence = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+        let closing = What::with("the receiver's window has room for {} bytes only", closed.window, 0);
+        let opening = What::with("opened again to {} bytes after {} us", window, stall_ns / 1000);
+        let len = step.bytes.end - step.bytes.start;
+        let mut items = vec![evidence((closed.time_ns, closed.packet), closing)];
+        items.extend(
+            closed.probe.map(|probe| evidence(probe, What::text("the sender probes the closed window"))),
+        );
+        items.push(evidence((opened_ns, opened_packet), opening));
+        items.push(evidence(now, What::with("{} bytes leave {} us after that", len, after_ns / 1000)));
+        found.push(Episode {
+            cause: Cause::ReceiveWindow,
+            certainty,
+            side: Some(step.from.other()),
+            sender: step.from,
+            from_ns: closed.time_ns,
+            to_ns: if certainty == Certainty::Shown { now.0 } else { opened_ns },
+            start: step.bytes.start,
+            end: step.bytes.end,
+            stream_id: None,
+            evidence: EvidenceList::of(&items),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{CLIENT, FIRST, SERVER, Scene};
+    use super::*;
+
+    /// The client sends until the window of the server is as small as said; the server opens it at 50 ms.
+    fn filled(scene: &mut Scene, window: u64) {
+        scene.data(CLIENT, 1460 * 4);
+        scene.at(1000).window(SERVER, window);
+    }
+
+    #[test]
+    fn a_window_that_closes_and_opens_again_holds_the_sender_up() {
+        for (window, mut scene) in [
+            (0, Scene::at_client()),
+            (700, Scene::at_client()),
+            (0, Scene::at_server()),
+            // A closed window is closed whatever its scale.
+            (0, Scene::joined()),
+        ] {
+            filled(&mut scene, window);
+            scene.at(50_000).window(SERVER, 30_000);
+            scene.at(51_100).data(CLIENT, 1460);
+            assert_eq!(scene.shown(), [Cause::ReceiveWindow], "{window}");
+            assert_eq!(scene.found[0].side, Some(Side::Server));
+            assert_eq!(scene.found[0].to_ns - scene.found[0].from_ns, 50_100_000);
+        }
+    }
+
+    #[test]
+    fn a_probe_shows_that_there_was_more_to_send() {
+        let mut scene = Scene::at_client();
+        filled(&mut scene, 0);
+        scene.at(201_000).bytes(Kind::WindowProbe, CLIENT, FIRST..FIRST);
+        scene.at(300_000).window(SERVER, 30_000);
+        // Its application was slow, too.
+        scene.at(390_000).data(CLIENT, 1460);
+        assert_eq!(scene.shown(), [Cause::ReceiveWindow]);
+        assert_eq!(scene.found[0].evidence.iter().count(), 4);
+    }
+
+    #[test]
+    fn a_sender_that_had_nothing_to_send_was_not_held_up() {
+        let mut scene = Scene::at_client();
+        filled(&mut scene, 0);
+        scene.at(50_000).window(SERVER, 30_000);
+        scene.at(80_000).data(CLIENT, 1460);
+        assert_eq!(scene.shown(), []);
+        assert_eq!(scene.possible(), [Cause::ReceiveWindow]);
+        let mut scene = Scene::at_client();
+        filled(&mut scene, 0);
+        scene.at(50_000).window(SERVER, 30_000);
+        scene.at(180_000).data(CLIENT, 1460);
+        assert_eq!(scene.found, []);
+    }
+
+    #[test]
+    fn a_window_that_was_large_enough_holds_nobody_up() {
+        // Room for what follows, although less than for a full segment.
+        let mut scene = Scene::at_client();
+        filled(&mut scene, 700);
+        scene.at(50_000).data(CLIENT, 500);
+        assert_eq!(scene.found, []);
+        // A window that is small in the header, and unknown.
+        let mut scene = Scene::joined();
+        scene.windows = [501; 2];
+        filled(&mut scene, 501);
+        scene.at(50_000).window(SERVER, 30_000);
+        scene.at(50_010).data(CLIENT, 1460);
+        assert_eq!(scene.found, []);
+    }
+
+    #[test]
+    fn a_window_as_large_as_what_is_under_way_is_ordinary() {
+        let mut scene = Scene::at_client();
+        scene.windows = [14_600; 2];
+        for round in 0..20 {
+            scene.at(round * 10_000).data(CLIENT, 14_600);
+            scene.at(round * 10_000 + 9_990).ack(SERVER);
+        }
+        assert_eq!(scene.found, []);
+    }
+
+    #[test]
+    fn a_reset_says_nothing_about_windows() {
+        let mut scene = Scene::at_client();
+        scene.data(CLIENT, 1460);
+        scene.windows = [0; 2];
+        scene.at(1000).flagged(Kind::Reset, SERVER, FIRST..FIRST, FIRST, &[], Flags::RST);
+        scene.at(50_000).window(SERVER, 30_000);
+        scene.at(50_010).data(CLIENT, 1460);
+        assert_eq!(scene.found, []);
+    }
+}

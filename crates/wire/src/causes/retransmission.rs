@@ -1,0 +1,614 @@
+//! Loss, and what mended it: the retransmission timer, a tail loss probe, or fast retransmission.
+//!
+//! Between the sender and the loss, a tap sees bytes sent twice; it knows when the first copy left and what the peer
+//! acknowledged in between, and so what made the sender send again:
+//! - *fast retransmission* (RFC 5681, 3.2; RACK, RFC 8985): the peer had acknowledged later bytes, by SACK or by
+//!   repeating itself;
+//! - *tail loss probe* (RFC 8985, 7): the last segment again, after about two round trips; with one segment in flight
+//!   after 200 ms more, which is where the retransmission timer would have sent it, too;
+//! - *retransmission timer* (RFC 6298; TCP_RTO_MIN is 200 ms): the first unacknowledged segment again without any of
+//!   these, and twice as long until the next time.
+//!
+//! Between the loss and the receiver, a tap sees only that bytes come late, after others that were sent later. It
+//! cannot say how long ago they were lost, only how long the later ones had to wait.
+//!
+//! An episode is said when the peer has acknowledged the bytes: until then a DSACK (RFC 2883), or an acknowledgement
+//! faster than the path allows, may show that they were never lost.
+
+use super::{Rule, View, nanos};
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::segment::Segment;
+use crate::tcp::{Kind, Sent, Step};
+use spangap_model::{Cause, Side};
+use std::cmp::Ordering;
+
+/// TCP_RTO_MIN of Linux, less one tick of a kernel with HZ = 100.
+const RTO_MIN_NS: u64 = 190_000_000;
+/// How much later than 200 ms and two round trips a probe of a single segment may come: ticks, and a smoothed round
+/// trip above the shortest one.
+const PROBE_SLACK_NS: u64 = 40_000_000;
+/// Packets that overtake each other on their way do so by less, and the bytes wait less: not worth a word.
+const REORDERED_NS: u64 = 3_000_000;
+
+const TIMER: &str = "why it was sent again: neither acknowledgements of later bytes were seen nor had the 200 ms of \
+                     the usual timer passed";
+const OVERTAKEN: &str = "whether it was sent again or overtaken on the way: the capture of the sender's end, IP \
+                         identification or TCP timestamps would tell";
+
+/// A recovery under way: bytes sent again and not yet acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Recovery {
+    cause: Cause,
+    certainty: Certainty,
+    first: Sent,
+    /// What made the sender send again, if it was seen.
+    signal: Option<(i64, u64)>,
+    /// How many segments were sent again.
+    resent: u32,
+    /// The first one sent again.
+    again: (i64, u64),
+    /// The last one.
+    last: (i64, u64),
+    start: u64,
+    end: u64,
+}
+
+/// The first segment after a hole, at a tap behind the loss.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    time_ns: i64,
+    packet: u64,
+    start: u64,
+    ip_id: u16,
+    timestamp: Option<u32>,
+    /// When some of the missing bytes came.
+    filled_ns: Option<i64>,
+}
+
+/// What is known of a side as a sender.
+#[derive(Debug, Default)]
+struct Sender {
+    recovery: Option<Recovery>,
+    ahead: Option<Ahead>,
+    /// First acknowledgement by the peer of bytes after a missing one, since its acknowledgements last advanced.
+    signal: Option<(i64, u64)>,
+    /// Segments sent again although the peer had them.
+    needless: u32,
+}
+
+/// The rule's memory of one connection.
+#[derive(Debug, Default)]
+pub struct Memory {
+    senders: [Sender; 2],
+    /// Whether either end cannot do SACK, and so does not probe (RFC 8985, 3): known from the handshake.
+    without_sack: bool,
+}
+
+impl Rule for Memory {
+    #[inline]
+    fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let peer = &mut self.senders[step.from.other().index()];
+        let sacks = step.segment.options.sack_count > 0 || step.kind == Kind::RepeatedAck;
+        if sacks || peer.recovery.is_some() || peer.signal.is_some() {
+            peer.acknowledged(step, view, found);
+        }
+        match step.kind {
+            Kind::Resent => self.resent(step, view, found),
+            Kind::Ahead => self.senders[step.from.index()].ahead(step),
+            Kind::Fill => self.senders[step.from.index()].fill(step, view, found),
+            Kind::New => {
+                let own = &mut self.senders[step.from.index()];
+                if own.ahead.is_some() && !step.bytes.is_empty() {
+                    // In order again: every hole is filled.
+                    own.ahead = None;
+                }
+            }
+            Kind::Handshake => self.without_sack |= !step.segment.options.sack_permitted,
+            _ => {}
+        }
+    }
+
+    fn finish(&mut self, _view: View<'_>, found: &mut Vec<Episode>) {
+        for (side, sender) in [Side::Client, Side::Server].into_iter().zip(&mut self.senders) {
+            if let Some(recovery) = sender.recovery.take() {
+                found.push(recovery.episode(side, None));
+            }
+        }
+    }
+
+    fn notes(&self, into: &mut Vec<String>) {
+        for (side, sender) in [Side::Client, Side::Server].into_iter().zip(&self.senders) {
+            if sender.needless > 0 {
+                into.push(format!(
+                    "The {} sent {} segments again although the {} had them (DSACK, or an acknowledgement faster \
+                     than the path): late acknowledgements, not loss.",
+                    side.name(),
+                    sender.needless,
+                    side.other().name()
+                ));
+            }
+        }
+    }
+}
+
+impl Memory {
+    #[cold]
+    fn resent(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let own = view.of(step.from);
+        let without_sack = self.without_sack;
+        let sender = &mut self.senders[step.from.index()];
+        if step.bytes.end <= own.acked {
+            // The tap has seen their acknowledgement: that one is late, or lost.
+            sender.needless = sender.needless.saturating_add(1);
+            return;
+        }
+        let now = (step.segment.time_ns, step.segment.packet);
+        if let Some(recovery) = &mut sender.recovery {
+            // Of the same flight: these, too, had left before the sender first sent again.
+            let of_flight = step.bytes.start < recovery.end
+                || step.earlier.is_some_and(|earlier| earlier.time_ns <= recovery.again.0);
+            if of_flight {
+                let waited_ns = nanos(recovery.last.0, now.0);
+                // What was sent again got lost as well: the timer had to expire.
+                let again = step.earlier.is_some_and(|earlier| earlier.sends > 1);
+                if again && waited_ns >= RTO_MIN_NS {
+                    recovery.cause = Cause::Rto;
+                    recovery.certainty = Certainty::Shown;
+                }
+                recovery.resent = recovery.resent.saturating_add(1);
+                recovery.last = now;
+                recovery.start = recovery.start.min(step.bytes.start);
+                recovery.end = recovery.end.max(step.bytes.end);
+                return;
+            }
+            found.push(recovery.episode(step.from, None));
+            sender.recovery = None;
+        }
+        let Some(earlier) = step.earlier else { return };
+        let (cause, certainty) = why(step, earlier, sender.signal, without_sack, view);
+        sender.recovery = Some(Recovery {
+            cause,
+            certainty,
+            first: earlier,
+            signal: sender.signal.filter(|_| cause == Cause::FastRetransmit),
+            resent: 1,
+            again: now,
+            last: now,
+            start: step.bytes.start,
+            end: step.bytes.end,
+        });
+    }
+}
+
+/// What made the sender send `earlier` again.
+fn why(
+    step: &Step<'_>,
+    earlier: Sent,
+    signal: Option<(i64, u64)>,
+    without_sack: bool,
+    view: View<'_>,
+) -> (Cause, Certainty) {
+    let own = view.of(step.from);
+    let waited_ns = nanos(earlier.last_time_ns, step.segment.time_ns);
+    let round_trip_ns = view.round_trip_ns().or(view.reach_ns(step.from.other()));
+    // A signal from before the bytes were sent is about others.
+    let signal = signal.filter(|(at, _)| *at >= earlier.last_time_ns);
+    if let Some((signal_ns, _)) = signal {
+        // The timer may still be first, when too little comes back for fast retransmission.
+        let idle_ns = nanos(signal_ns, step.segment.time_ns);
+        let timer = idle_ns >= RTO_MIN_NS && idle_ns > 2 * round_trip_ns.unwrap_or(0);
+        return (if timer { Cause::Rto } else { Cause::FastRetransmit }, Certainty::Shown);
+    }
+    let is_head = step.bytes.start <= own.acked;
+    let is_tail = step.bytes.end == own.next;
+    if waited_ns >= RTO_MIN_NS {
+        // RFC 8985, 7.2: two round trips, and 200 ms when only one segment is in flight.
+        let probe_ns = 200_000_000 + 3 * round_trip_ns.unwrap_or(0) + PROBE_SLACK_NS;
+        let probed = !without_sack && is_tail && waited_ns <= probe_ns;
+        let alone = own.in_flight.len() <= 1;
+        let late_path = round_trip_ns.is_some_and(|trip| trip >= RTO_MIN_NS / 2);
+        return match (is_head, is_tail) {
+            (true, true) if probed && (alone || late_path) => (Cause::TailLoss, Certainty::Shown),
+            (false, true) if probed && late_path => (Cause::TailLoss, Certainty::Shown),
+            (true, _) => (Cause::Rto, Certainty::Shown),
+            _ => (Cause::Rto, Certainty::Possible { missing: TIMER }),
+        };
+    }
+    if is_tail && !without_sack && waited_ns >= round_trip_ns.unwrap_or(0) {
+        return (Cause::TailLoss, Certainty::Shown);
+    }
+    // Sooner than the usual timer, without a reason that this tap could see.
+    (Cause::Rto, Certainty::Possible { missing: TIMER })
+}
+
+impl Sender {
+    /// The peer acknowledged something, or repeated itself, while that matters.
+    #[cold]
+    fn acknowledged(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let from = step.from.other();
+        let segment = step.segment;
+        let own = view.of(from);
+        if is_dsack(segment) {
+            self.needless = self.needless.saturating_add(1);
+            if self.recovery.take_if(|recovery| recovery.resent == 1).is_some() {
+                return;
+            }
+            if let Some(recovery) = &mut self.recovery {
+                recovery.resent -= 1;
+            }
+        }
+        if !step.newly_acked.is_empty() {
+            self.signal = None;
+        }
+        if own.acked < own.next {
+            let reports = match segment.options.sack_count {
+                0 => step.kind == Kind::RepeatedAck,
+                count => blocks(segment, count).any(|(left, _)| left.wrapping_sub(segment.ack) as i32 > 0),
+            };
+            if reports && self.signal.is_none() {
+                self.signal = Some((segment.time_ns, segment.packet));
+            }
+        }
+        let Some(recovery) = self.recovery.filter(|recovery| own.acked >= recovery.end) else { return };
+        self.recovery = None;
+        // Sooner than a copy could have come and its acknowledgement gone back: it is that of the first copy.
+        let way_ns = view.reach_ns(step.from).unwrap_or(0);
+        if recovery.resent == 1 && nanos(recovery.again.0, segment.time_ns) < way_ns / 8 * 7 {
+            self.needless = self.needless.saturating_add(1);
+            return;
+        }
+        found.push(recovery.episode(from, Some((segment.time_ns, segment.packet))));
+    }
+
+    #[cold]
+    fn ahead(&mut self, step: &Step<'_>) {
+        if self.ahead.is_none() {
+            let segment = step.segment;
+            self.ahead = Some(Ahead {
+                time_ns: segment.time_ns,
+                packet: segment.packet,
+                start: step.bytes.start,
+                ip_id: segment.ip_id,
+                timestamp: segment.options.timestamps.map(|(value, _)| value),
+                filled_ns: None,
+            });
+        }
+    }
+
+    /// Bytes that were missing came.
+    #[cold]
+    fn fill(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let now_ns = step.segment.time_ns;
+        let Some(ahead) = self.ahead.filter(|ahead| step.bytes.start < ahead.start) else { return };
+        if let Some(slot) = &mut self.ahead {
+            slot.filled_ns = Some(now_ns);
+        }
+        // More of what was filled just now is part of that.
+        if ahead.filled_ns.is_some_and(|filled| nanos(filled, now_ns) < REORDERED_NS) {
+            return;
+        }
+        let waited_ns = nanos(ahead.time_ns, step.segment.time_ns);
+        let way_ns = view.reach_ns(step.from);
+        let sent_later = order(step.segment, ahead);
+        // What the sender was told by the first segment after the hole cannot have come back sooner.
+        let too_soon = way_ns.is_none_or(|way| waited_ns < way / 8 * 7);
+        let overtaken = sent_later == Some(Ordering::Less)
+            || (sent_later.is_none() && (waited_ns < REORDERED_NS || (way_ns.is_some() && too_soon)));
+        if overtaken {
+            return;
+        }
+        let certainty = match sent_later {
+            Some(_) => Certainty::Shown,
+            // Reordering by as much as a round trip, to the point, is not known; by less it may be.
+            None if way_ns.is_some_and(|way| waited_ns >= way) => Certainty::Shown,
+            None => Certainty::Possible { missing: OVERTAKEN },
+        };
+        let timer = waited_ns >= RTO_MIN_NS && waited_ns > 2 * way_ns.unwrap_or(0);
+        let cause = if timer { Cause::Rto } else { Cause::FastRetransmit };
+        let evidence = |packet, time_ns, what| Evidence { packet, time_ns, what };
+        found.push(Episode {
+            cause,
+            certainty,
+            side: None,
+            sender: step.from,
+            from_ns: ahead.filled_ns.unwrap_or(ahead.time_ns),
+            to_ns: step.segment.time_ns,
+            start: step.bytes.start,
+            end: step.bytes.end,
+            stream_id: None,
+            evidence: EvidenceList::of(&[
+                evidence(
+                    ahead.packet,
+                    ahead.time_ns,
+                    What::with("{} bytes before these are missing", ahead.start - step.bytes.start, 0),
+                ),
+                evidence(
+                    step.segment.packet,
+                    step.segment.time_ns,
+                    What::with(
+                        "{} missing bytes come {} us later",
+                        step.bytes.end - step.bytes.start,
+                        waited_ns / 1000,
+                    ),
+                ),
+            ]),
+        });
+    }
+}
+
+/// Whether a segment that came after another one was also sent after it, where its headers tell.
+fn order(segment: &Segment<'_>, ahead: Ahead) -> Option<Ordering> {
+    if let (Some((value, _)), Some(before)) = (segment.options.timestamps, ahead.timestamp) {
+        if value != before {
+            return Some((value.wrapping_sub(before) as i32).cmp(&0));
+        }
+    }
+    // Linux counts the segments of a connection in the IPv4 identification; other stacks may count all they send.
+    // Zero and equal ones count nothing.
+    if segment.ip_id != 0 && ahead.ip_id != 0 && segment.ip_id != ahead.ip_id {
+        let distance = segment.ip_id.wrapping_sub(ahead.ip_id) as i16;
+        if distance.unsigned_abs() < 1024 {
+            return Some(distance.cmp(&0));
+        }
+    }
+    None
+}
+
+fn blocks<'a>(segment: &'a Segment<'_>, count: u8) -> impl Iterator<Item = (u32, u32)> + 'a {
+    segment.options.sack.iter().take(usize::from(count)).copied()
+}
+
+/// Whether the first SACK block reports bytes that came twice (RFC 2883, 4).
+fn is_dsack(segment: &Segment<'_>) -> bool {
+    let count = segment.options.sack_count;
+    let mut blocks = blocks(segment, count);
+    let Some((left, right)) = blocks.next() else { return false };
+    if (right.wrapping_sub(segment.ack) as i32) <= 0 {
+        return true;
+    }
+    blocks.next().is_some_and(|(outer_left, outer_right)| {
+        left.wrapping_sub(outer_left) as i32 >= 0 && outer_right.wrapping_sub(right) as i32 >= 0
+    })
+}
+
+impl Recovery {
+    fn episode(&self, sender: Side, acknowledged: Option<(i64, u64)>) -> Episode {
+        let evidence = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+        let waited_us = nanos(self.first.time_ns, self.again.0) / 1000;
+        let why = match self.cause {
+            Cause::TailLoss => {
+                "the last segment in flight is sent again after {} us, as a probe; {} segments in all"
+            }
+            Cause::FastRetransmit => {
+                "sent again after {} us, later bytes being acknowledged; {} segments in all"
+            }
+            _ => "sent again after {} us; {} segments in all until they are acknowledged",
+        };
+        let sent = What::with("{} bytes sent for the first time", self.first.end - self.first.start, 0);
+        let mut items = vec![evidence((self.first.time_ns, self.first.packet), sent)];
+        if let Some(signal) = self.signal {
+            items.push(evidence(signal, What::text("the peer acknowledges bytes after a missing one")));
+        }
+        items.push(evidence(self.again, What::with(why, waited_us, u64::from(self.resent))));
+        if self.last != self.again {
+            let after_us = nanos(self.again.0, self.last.0) / 1000;
+            items.push(evidence(
+                self.last,
+                What::with("the last one sent again, {} us after the first", after_us, 0),
+            ));
+        } else if let Some(acknowledged) = acknowledged {
+            items.push(evidence(acknowledged, What::text("the peer acknowledges them")));
+        }
+        Episode {
+            cause: self.cause,
+            certainty: self.certainty,
+            side: None,
+            sender,
+            from_ns: self.first.time_ns,
+            to_ns: self.last.0,
+            start: self.start,
+            end: self.end,
+            stream_id: None,
+            evidence: EvidenceList::of(&items),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{CLIENT, SERVER, Scene};
+    use super::*;
+
+    const MILLI: i64 = 1000;
+
+    /// A connection whose ends are 10 ms apart and back, seen at the client's end.
+    fn far() -> Scene {
+        Scene::connected(20, 10 * MILLI)
+    }
+
+    #[test]
+    fn the_timer_sends_the_first_of_several_again() {
+        let mut scene = far();
+        let first = scene.data(CLIENT, 1000);
+        scene.data(CLIENT, 1000);
+        scene.at(212 * MILLI).bytes(Kind::Resent, CLIENT, first.clone());
+        assert_eq!(scene.found, [], "not before the peer has said what it had");
+        scene.at(223 * MILLI).ack(SERVER);
+        assert_eq!(scene.shown(), [Cause::Rto]);
+        let episode = &scene.found[0];
+        assert_eq!((episode.from_ns, episode.to_ns), (0, 212_000_000));
+        assert_eq!((episode.start, episode.end), (first.start, first.end));
+    }
+
+    #[test]
+    fn a_timer_that_expires_twice_is_one_episode() {
+        let mut scene = far();
+        let lost = scene.data(CLIENT, 100);
+        for at in [215, 425, 850] {
+            scene.at(at * MILLI).bytes(Kind::Resent, CLIENT, lost.clone());
+        }
+        scene.at(861 * MILLI).ack(SERVER);
+        // The first could be a probe; those after it are the timer's.
+        assert_eq!(scene.shown(), [Cause::Rto]);
+        assert_eq!(scene.found[0].to_ns, 850_000_000);
+    }
+
+    #[test]
+    fn a_single_segment_after_200_ms_is_a_probe() {
+        let mut scene = far();
+        let lost = scene.data(CLIENT, 100);
+        scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, lost);
+        scene.at(233 * MILLI).ack(SERVER);
+        assert_eq!(scene.shown(), [Cause::TailLoss]);
+        // Without SACK nobody probes.
+        let mut scene = Scene::connected(20, 10 * MILLI);
+        scene.syn(CLIENT);
+        let lost = scene.data(CLIENT, 100);
+        scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, lost);
+        scene.at(233 * MILLI).ack(SERVER);
+        assert_eq!(scene.shown(), [Cause::Rto]);
+    }
+
+    #[test]
+    fn the_last_of_several_after_two_round_trips_is_a_probe() {
+        let mut scene = far();
+        scene.data(CLIENT, 1460);
+        scene.at(100).data(CLIENT, 1460);
+        let last = scene.at(200).data(CLIENT, 300);
+        scene.at(23 * MILLI).bytes(Kind::Resent, CLIENT, last);
+        scene.at(34 * MILLI).ack(SERVER);
+        assert_eq!(scene.shown(), [Cause::TailLoss]);
+    }
+
+    #[test]
+    fn what_a_probe_brings_to_light_belongs_to_it() {
+        let mut scene = far();
+        let lost = scene.data(CLIENT, 1460);
+        let last = scene.at(100).data(CLIENT, 300);
+        scene.at(23 * MILLI).bytes(Kind::Resent, CLIENT, last.clone());
+        scene.at(33 * MILLI).ack_to(SERVER, lost.start, &[(last.start, last.end)]);
+        scene.at(33 * MILLI + 50).bytes(Kind::Resent, CLIENT, lost);
+        scene.at(44 * MILLI).ack(SERVER);
+        assert_eq!(scene.shown(), [Cause::TailLoss]);
+        assert_eq!(scene.found[0].to_ns, 33_050_000);
+    }
+
+    #[test]
+    fn later_bytes_acknowledged_bring_the_lost_ones_again() {
+        for sack in [true, false] {
+            let mut scene = far();
+            let lost = scene.data(CLIENT, 1460);
+            let later = scene.at(100).data(CLIENT, 4380);
+            let blocks = [(later.start, later.end)];
+            for at in [100, 110, 120] {
+                scene.at(10 * MILLI + at).ack_to(SERVER, lost.start, if sack { &blocks } else { &[] });
+            }
+            scene.at(10 * MILLI + 150).bytes(Kind::Resent, CLIENT, lost);
+            scene.at(20 * MILLI + 200).ack(SERVER);
+            assert_eq!(scene.shown(), [Cause::FastRetransmit]);
+            assert_eq!(scene.found[0].to_ns, 10_150_000);
+            assert_eq!(scene.found[0].evidence.iter().count(), 4);
+        }
+    }
+
+    #[test]
+    fn what_the_peer_had_already_is_not_loss() {
+        // It says so.
+        let mut scene = far();
+        let sent = scene.data(CLIENT, 100);
+        scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, sent.clone());
+        scene.at(233 * MILLI).ack_to(SERVER, sent.end, &[(sent.start, sent.end)]);
+        scene.finish();
+        assert_eq!(scene.found, []);
+        assert!(
+            scene.notes()[0].starts_with("The client sent 1 segments again although the server had them")
+        );
+        // Its acknowledgement is faster than the path.
+        let mut scene = far();
+        let sent = scene.data(CLIENT, 100);
+        scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, sent);
+        scene.at(223 * MILLI).ack(SERVER);
+        scene.finish();
+        assert_eq!((scene.found.len(), scene.notes().len()), (0, 1));
+        // Its acknowledgement had been here.
+        let mut scene = far();
+        let sent = scene.data(CLIENT, 100);
+        scene.at(11 * MILLI).ack(SERVER);
+        scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, sent);
+        scene.finish();
+        assert_eq!((scene.found.len(), scene.notes().len()), (0, 1));
+    }
+
+    #[test]
+    fn sooner_than_the_timer_without_a_reason_is_only_possible() {
+        let mut scene = far();
+        let first = scene.data(CLIENT, 1460);
+        scene.data(CLIENT, 1460);
+        scene.at(60 * MILLI).bytes(Kind::Resent, CLIENT, first);
+        scene.at(71 * MILLI).ack(SERVER);
+        assert_eq!((scene.shown(), scene.possible()), (vec![], vec![Cause::Rto]));
+    }
+
+    #[test]
+    fn silence_without_a_segment_sent_again_is_nothing() {
+        let mut scene = far();
+        scene.data(CLIENT, 100);
+        scene.at(200 * MILLI).ack(SERVER);
+        scene.at(200 * MILLI + 20).data(CLIENT, 2000);
+        scene.at(450 * MILLI).data_and_ack(SERVER, 100);
+        scene.finish();
+        assert!(!scene.shown().iter().any(|cause| [Cause::Rto, Cause::TailLoss].contains(cause)));
+    }
+
+    /// At the server's end: 500 bytes are missing, others come, and those after so many milliseconds.
+    fn late(way_us: i64, late_us: i64, headers: Option<(u16, u32)>) -> Scene {
+        let mut scene = Scene::connected(way_us, 20);
+        scene.data_and_ack(CLIENT, 100);
+        let next = scene.next(CLIENT);
+        if headers.is_some() {
+            (scene.ip_id, scene.timestamps) = (1000, Some((500, 0)));
+        }
+        scene.at(MILLI).bytes(Kind::Ahead, CLIENT, next + 500..next + 900);
+        if let Some((ip_id, timestamp)) = headers {
+            (scene.ip_id, scene.timestamps) = (ip_id, Some((timestamp, 0)));
+        }
+        scene.at(MILLI + late_us).bytes(Kind::Fill, CLIENT, next..next + 500);
+        scene.at(MILLI + late_us + 10).ack(SERVER);
+        scene
+    }
+
+    #[test]
+    fn behind_the_loss_it_shows_as_bytes_that_come_late() {
+        let scene = late(10 * MILLI, 11 * MILLI, None);
+        assert_eq!(scene.shown(), [Cause::FastRetransmit]);
+        assert_eq!(scene.found[0].to_ns - scene.found[0].from_ns, 11_000_000);
+        assert_eq!(late(10 * MILLI, 215 * MILLI, None).shown(), [Cause::Rto]);
+    }
+
+    #[test]
+    fn overtaken_on_the_way_is_not_loss() {
+        // Less than the way there and back; less than a few milliseconds.
+        assert_eq!(late(10 * MILLI, 5 * MILLI, None).found, []);
+        assert_eq!(late(50, 2 * MILLI, None).found, []);
+        // Sent before the others, as its headers say.
+        assert_eq!(late(50, 20 * MILLI, Some((999, 500))).found, []);
+        assert_eq!(late(50, 20 * MILLI, Some((1001, 499))).found, []);
+        // Sent after them, as its headers say.
+        assert_eq!(late(50, 2 * MILLI, Some((1001, 500))).shown(), [Cause::FastRetransmit]);
+        assert_eq!(late(50, 2 * MILLI, Some((0, 502))).shown(), [Cause::FastRetransmit]);
+    }
+
+    #[test]
+    fn several_lost_segments_of_a_flight_are_one_episode() {
+        let mut scene = far();
+        let lost: Vec<_> = (0..20).map(|_| scene.data(CLIENT, 1460)).collect();
+        let later = scene.data(CLIENT, 1460);
+        scene.at(10 * MILLI).ack_to(SERVER, lost[0].start, &[(later.start, later.end)]);
+        for (n, range) in (0..).zip(&lost) {
+            scene.at(10 * MILLI + 100 + n * 10).bytes(Kind::Resent, CLIENT, range.clone());
+        }
+        scene.at(21 * MILLI).ack(SERVER);
+        assert_eq!(scene.shown(), [Cause::FastRetransmit]);
+        assert_eq!((scene.found[0].start, scene.found[0].end), (lost[0].start, lost[19].end));
+    }
+}

@@ -1,0 +1,300 @@
+//! Connections that took a second and more to open: a SYN or SYN/ACK was lost, or the server would not take it.
+//!
+//! A SYN without an answer is sent again after 1, 3 and 7 s (RFC 6298, 2.1; newer Linux kernels first every second).
+//! A server whose accept queue is full drops SYNs without a word, or ignores the ACK that completes the handshake and
+//! sends its SYN/ACK again (Linux `tcp_conn_request`, `tcp_v4_syn_recv_sock`). One end's capture cannot tell
+//! everything: whether the SYN arrived is known at the server's end only, so that both ends together say more
+//! ([`together`]).
+
+use super::{Rule, View, nanos};
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::segment::Flags;
+use crate::tcp::{Handshake, Kind, Step};
+use spangap_model::{Cause, Side};
+
+/// A handshake part that comes again sooner is no retransmission: the first timeout is 1 s (RFC 6298, 2.1).
+const FIRST_TIMEOUT_NS: u64 = 900_000_000;
+
+const WHERE_LOST: &str = "whether the SYN reached the server's host: a capture there tells loss on the way from a full \
+                          accept queue";
+const LISTEN_QUEUE: &str = "ListenOverflows and ListenDrops of the server's host (/proc/net/netstat)";
+
+/// Parts of one kind: the first, the last, and how many timeouts lie between.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    first: Option<(i64, u64)>,
+    last: (i64, u64),
+    again: u32,
+}
+
+impl Parts {
+    fn seen(&mut self, at: (i64, u64)) {
+        if self.first.is_none() {
+            self.first = Some(at);
+        } else if nanos(self.last.0, at.0) < FIRST_TIMEOUT_NS {
+            return;
+        } else {
+            self.again += 1;
+        }
+        self.last = at;
+    }
+}
+
+/// The rule's memory of one connection.
+#[derive(Debug, Default)]
+pub struct Memory {
+    syn: Parts,
+    syn_ack: Parts,
+    /// The client's first segment after the SYN.
+    ack: Option<(i64, u64)>,
+    /// SYNs sent again that stood without an answer until then.
+    unanswered: u32,
+    offset: u64,
+    open: bool,
+}
+
+impl Rule for Memory {
+    #[inline]
+    fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        if step.kind == Kind::Handshake {
+            self.handshake(step);
+        } else if self.open {
+            self.after(step, view, found);
+        }
+    }
+
+    fn finish(&mut self, view: View<'_>, found: &mut Vec<Episode>) {
+        self.conclude(view, found);
+    }
+}
+
+impl Memory {
+    #[cold]
+    fn handshake(&mut self, step: &Step<'_>) {
+        let at = (step.segment.time_ns, step.segment.packet);
+        self.open = true;
+        if step.segment.flags.has(Flags::ACK) {
+            self.syn_ack.seen(at);
+        } else {
+            let before = self.syn.again;
+            self.syn.seen(at);
+            self.offset = step.bytes.start;
+            if self.syn.again > before && self.syn_ack.first.is_none() {
+                self.unanswered += 1;
+            }
+        }
+    }
+
+    #[cold]
+    fn after(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        if step.kind == Kind::Reset {
+            self.conclude(view, found);
+        } else if step.from == Side::Client {
+            self.ack.get_or_insert((step.segment.time_ns, step.segment.packet));
+        }
+        // The server has data, or acknowledges some: it took the connection.
+        if step.from == Side::Server {
+            self.conclude(view, found);
+        }
+    }
+
+    fn conclude(&mut self, _view: View<'_>, found: &mut Vec<Episode>) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let evidence = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+        let episode =
+            |cause, certainty, side, sender, from: (i64, u64), to: (i64, u64), items: &[Evidence]| Episode {
+                cause,
+                certainty,
+                side,
+                sender,
+                from_ns: from.0,
+                to_ns: to.0,
+                start: self.offset,
+                end: self.offset,
+                stream_id: None,
+                evidence: EvidenceList::of(items),
+            };
+        let after = |parts: &Parts, first: (i64, u64)| nanos(first.0, parts.last.0) / 1_000_000;
+        if let Some(first) = self.syn.first.filter(|_| self.syn.again > 0) {
+            let sent = evidence(first, What::text("the first SYN"));
+            let again = |words| {
+                evidence(
+                    self.syn.last,
+                    What::with(words, after(&self.syn, first), u64::from(self.syn.again) + 1),
+                )
+            };
+            if self.unanswered > 0 {
+                let items =
+                    [sent, again("sent again after {} ms, without any answer so far; {} SYNs in all")];
+                let certainty = Certainty::Possible { missing: WHERE_LOST };
+                found.push(episode(
+                    Cause::SynLoss,
+                    certainty,
+                    None,
+                    Side::Client,
+                    first,
+                    self.syn.last,
+                    &items,
+                ));
+            } else if let Some(answer) = self.syn_ack.first {
+                // This tap saw the answer, the client did not.
+                let items = [
+                    sent,
+                    evidence(answer, What::text("the first SYN/ACK: it did not reach the client")),
+                    again("the client sends its SYN again after {} ms; {} SYNs in all"),
+                ];
+                found.push(episode(
+                    Cause::SynLoss,
+                    Certainty::Shown,
+                    None,
+                    Side::Server,
+                    first,
+                    self.syn.last,
+                    &items,
+                ));
+            }
+        } else if let Some(first) = self.syn_ack.first.filter(|_| self.syn_ack.again > 0) {
+            let sent = evidence(first, What::text("the first SYN/ACK"));
+            let words = "the SYN/ACK again after {} ms; {} in all";
+            let again = evidence(
+                self.syn_ack.last,
+                What::with(words, after(&self.syn_ack, first), u64::from(self.syn_ack.again) + 1),
+            );
+            match self.ack.filter(|ack| ack.0 < self.syn_ack.last.0) {
+                Some(ack) => {
+                    let items = [sent, evidence(ack, What::text("the client's ACK of it")), again];
+                    let certainty = Certainty::Possible { missing: LISTEN_QUEUE };
+                    let (cause, side) = (Cause::AcceptOverflow, Some(Side::Server));
+                    found.push(episode(
+                        cause,
+                        certainty,
+                        side,
+                        Side::Server,
+                        first,
+                        self.syn_ack.last,
+                        &items,
+                    ));
+                }
+                None => found.push(episode(
+                    Cause::SynLoss,
+                    Certainty::Shown,
+                    None,
+                    Side::Server,
+                    first,
+                    self.syn_ack.last,
+                    &[sent, again],
+                )),
+            }
+        }
+    }
+}
+
+/// What both ends' captures say of one connection whose SYN was sent more than once: lost on the way when fewer
+/// arrived, else not taken by the server's host, which only its own counters can show.
+pub fn together(client: &Handshake, server: &Handshake) -> Option<(Cause, Certainty)> {
+    if client.syns < 2 || server.syns == 0 {
+        return None;
+    }
+    // Every SYN that the client's end lacks an answer to: lost before the server, or its answer lost after it.
+    let answers_lost = server.syn_acks > client.syn_acks;
+    if server.syns < client.syns || answers_lost {
+        return Some((Cause::SynLoss, Certainty::Shown));
+    }
+    Some((Cause::AcceptOverflow, Certainty::Possible { missing: LISTEN_QUEUE }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{CLIENT, SERVER, Scene};
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    #[test]
+    fn a_syn_without_an_answer_is_possibly_lost_until_the_other_end_is_seen() {
+        let mut scene = Scene::joined();
+        scene.syn(CLIENT);
+        scene.at(SECOND).syn(CLIENT);
+        scene.at(3 * SECOND).syn(CLIENT);
+        scene.at(3 * SECOND + 1000).syn(SERVER);
+        scene.syn_done();
+        scene.data(CLIENT, 100);
+        scene.at(3 * SECOND + 2000).ack(SERVER);
+        assert_eq!(scene.possible(), [Cause::SynLoss]);
+        assert_eq!(scene.shown(), []);
+        assert_eq!(scene.found[0].to_ns - scene.found[0].from_ns, 3_000_000_000);
+    }
+
+    #[test]
+    fn an_answer_that_did_not_reach_the_client_is_loss() {
+        let mut scene = Scene::joined();
+        scene.syn(CLIENT);
+        scene.at(50).syn(SERVER);
+        scene.at(SECOND).syn(CLIENT);
+        scene.at(SECOND + 50).syn(SERVER);
+        scene.at(SECOND + 1000).syn_done();
+        scene.data(CLIENT, 100);
+        scene.at(SECOND + 2000).ack(SERVER);
+        assert_eq!(scene.shown(), [Cause::SynLoss]);
+    }
+
+    #[test]
+    fn a_syn_ack_sent_again_without_an_ack_is_loss_and_with_one_a_full_queue_perhaps() {
+        for acknowledged in [false, true] {
+            let mut scene = Scene::joined();
+            scene.syn(CLIENT);
+            scene.at(50).syn(SERVER);
+            if acknowledged {
+                scene.at(1000).syn_done();
+            }
+            scene.at(SECOND).syn(SERVER);
+            scene.at(SECOND + 1000).syn_done();
+            scene.data(CLIENT, 100);
+            scene.at(SECOND + 2000).ack(SERVER);
+            if acknowledged {
+                assert_eq!((scene.shown(), scene.possible()), (vec![], vec![Cause::AcceptOverflow]));
+            } else {
+                assert_eq!((scene.shown(), scene.possible()), (vec![Cause::SynLoss], vec![]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_or_duplicated_handshake_is_not_loss() {
+        let mut scene = Scene::joined();
+        scene.syn(CLIENT);
+        scene.at(10).syn(CLIENT);
+        scene.at(800_000).syn(SERVER);
+        scene.at(800_010).syn(SERVER);
+        scene.syn_done();
+        scene.data(CLIENT, 100);
+        scene.at(1_600_000).ack(SERVER);
+        scene.finish();
+        assert_eq!(scene.found, []);
+    }
+
+    #[test]
+    fn a_connection_that_never_opened_is_told_at_the_end() {
+        let mut scene = Scene::joined();
+        scene.syn(CLIENT);
+        scene.at(SECOND).syn(CLIENT);
+        scene.finish();
+        scene.finish();
+        assert_eq!(scene.possible(), [Cause::SynLoss]);
+    }
+
+    #[test]
+    fn both_ends_together_tell_loss_from_a_server_that_does_not_answer() {
+        let seen = |syns, syn_acks| Handshake { syns, syn_acks, ..Handshake::default() };
+        let shown = Some((Cause::SynLoss, Certainty::Shown));
+        assert_eq!(together(&seen(2, 1), &seen(1, 1)), shown);
+        assert_eq!(together(&seen(2, 1), &seen(2, 2)), shown);
+        let overflow = together(&seen(2, 1), &seen(2, 1));
+        assert_eq!(overflow.map(|(cause, _)| cause), Some(Cause::AcceptOverflow));
+        assert_ne!(overflow, Some((Cause::AcceptOverflow, Certainty::Shown)));
+        assert_eq!(together(&seen(1, 1), &seen(1, 1)), None);
+        assert_eq!(together(&seen(2, 1), &seen(0, 0)), None, "that end was not captured from the start");
+    }
+}
