@@ -4,8 +4,9 @@
 //
 //   delay_line [OPTIONS] NETNS_A DEVICE_A NETNS_B DEVICE_B
 //
-// Direction a is from A to B. The devices exist already (`ip tuntap add dev DEVICE mode tun`). Prints `ready` when it
-// forwards, nothing else. Ends when its standard input does, or by a signal. Options; -b likewise:
+// A namespace is a name of `ip netns`, or a path. The devices exist already (`ip tuntap add dev DEVICE mode tun`).
+// Direction a is from A to B. Prints `ready` when it forwards, nothing else. Ends when its standard input does, or by
+// a signal. Options; -b likewise:
 //
 //   --delay-a NS          how long every packet takes
 //   --spike-a EVERY,NS    every EVERYth counted packet takes NS longer, and what follows waits behind it
@@ -163,7 +164,7 @@ static void release(Direction *line, int64_t until_ns) {
 // A TUN device belongs to the namespace in which its file was opened.
 static int attach(const char *netns, const char *device) {
   char path[256];
-  snprintf(path, sizeof path, "/var/run/netns/%s", netns);
+  snprintf(path, sizeof path, strchr(netns, '/') ? "%s" : "/var/run/netns/%s", netns);
   int space = open(path, O_RDONLY | O_CLOEXEC);
   if (space < 0) fail(path);
   if (setns(space, CLONE_NEWNET) < 0) fail("entering the namespace");

@@ -14,42 +14,42 @@ timed_out=(nagle-delayed-ack tail-loss fast-retransmit syn-loss receive-window s
 case_rto_response() {
   lossy --drop-b 12,20
   no_probes
-  because rto server 2 "${timed_out[@]}"
+  because rto - 2 "${timed_out[@]}"
   calls rto-response rust "--stack rust" 30
 }
 case_rto_request() {
   lossy --drop-a 14,24
   no_probes
-  because rto client 2 "${timed_out[@]}"
+  because rto - 2 "${timed_out[@]}"
   calls rto-request go "--stack go" 30
 }
 # One lost packet alone in flight: the kernel's probe comes when the timer would have, and only the counters tell.
 case_loss_one_in_flight() {
   lossy --drop-b 16,24
   notes="sent again after about 200 ms: tail-loss by the kernel's counters; on the wire the same as an rto"
-  because "tail-loss|rto" server 2 nagle-delayed-ack fast-retransmit syn-loss receive-window stream-limit flow-control
+  because "tail-loss|rto" - 2 nagle-delayed-ack fast-retransmit syn-loss receive-window stream-limit flow-control
   calls loss-one-in-flight rust "--stack rust" 30
 }
 # The last packet of a response of several is the only one that is not full.
 case_tail_loss() {
   lossy --least-b 200 --most-b 1400 --drop-b 12,18
-  because tail-loss server 2 nagle-delayed-ack rto fast-retransmit syn-loss receive-window stream-limit
+  because tail-loss - 2 nagle-delayed-ack rto fast-retransmit syn-loss receive-window stream-limit
   calls tail-loss rust "--stack rust" 20 "response-bytes=20000"
 }
 # The same where a PING of the server happens to follow: its acknowledgement tells of the loss before any probe.
 case_loss_before_ping() {
   lossy --least-b 200 --most-b 1400 --drop-b 12,20
-  because fast-retransmit server 2 nagle-delayed-ack rto syn-loss receive-window stream-limit
+  because fast-retransmit - 2 nagle-delayed-ack rto syn-loss receive-window stream-limit
   calls loss-before-ping cpp-async "--stack cpp" 20 "response-bytes=20000"
 }
 case_fast_retransmit() {
   lossy --least-b 1400 --drop-b 100,200
-  because fast-retransmit server 2 nagle-delayed-ack rto tail-loss syn-loss receive-window stream-limit
+  because fast-retransmit - 2 nagle-delayed-ack rto tail-loss syn-loss receive-window stream-limit
   calls fast-retransmit go "--stack go" 8 "response-bytes=60000"
 }
 case_fast_retransmit_request() {
   lossy --least-a 1400 --drop-a 100,200
-  because fast-retransmit client 2 nagle-delayed-ack rto tail-loss syn-loss receive-window stream-limit
+  because fast-retransmit - 2 nagle-delayed-ack rto tail-loss syn-loss receive-window stream-limit
   calls fast-retransmit-request rust "--stack rust" 8 "request-bytes=60000"
 }
 case_syn_loss() {

@@ -1,0 +1,116 @@
+//! Every capture of `fixtures/captures`: the cause that it was made to show is found, and none that it was made not to.
+
+use crate::{calls, capture, captures, dissect, names, truth};
+use serde_json::Value;
+
+/// What one fixture should say and does not.
+fn misses(name: &str, about: &Value) -> Vec<String> {
+    let ends = [capture(name, "client"), capture(name, "server")];
+    let keys = captures().join(format!("{name}.keys"));
+    let keys = keys.to_string_lossy();
+    let arguments = if std::path::Path::new(&*keys).exists() { vec!["--keylog", &keys] } else { Vec::new() };
+    let mut misses = Vec::new();
+    let report = dissect(&[&ends[0], &ends[1]], &arguments);
+    truth::consistent(&report);
+    let (low, high, _) = truth::clock(&report);
+    if low > 0 || high < 0 {
+        misses.push(format!("the clocks are one, and their offset was taken to be in {low}..{high} ns"));
+    }
+    if calls(&report).is_empty() {
+        misses.push("no call was found".into());
+    }
+    let expected = &about["expected"];
+    if let Some(causes) = expected["cause"].as_str() {
+        let side = expected["side"].as_str();
+        let found = calls(&report)
+            .iter()
+            .filter(|call| {
+                call["findings"].as_array().expect("findings").iter().any(|finding| {
+                    causes.split('|').any(|cause| finding["cause"] == cause)
+                        && side.is_none_or(|side| finding["side"] == side)
+                })
+            })
+            .count() as u64;
+        let least = expected["at_least_calls"].as_u64().expect("a number of calls");
+        if found < least {
+            misses.push(format!("{causes} at {side:?}: {found} calls of at least {least}"));
+        }
+        // What holds up a connection and no call has to be said of the connection.
+        if least == 0 && !report["connections"].to_string().contains(causes) {
+            misses.push(format!("{causes} is said of no connection"));
+        }
+    }
+    let must_not: Vec<&str> =
+        about["must_not"].as_array().expect("causes").iter().filter_map(Value::as_str).collect();
+    let named = |report: &Value, shown_only: bool, seen: &str, misses: &mut Vec<String>| {
+        for cause in &must_not {
+            let blamed: Vec<&Value> = calls(report)
+                .iter()
+                .filter(|call| {
+                    call["findings"].as_array().expect("findings").iter().any(|finding| {
+                        finding["cause"] == *cause && (!shown_only || finding["certainty"] == "shown")
+                    })
+                })
+                .collect();
+            if let Some(first) = blamed.first() {
+                misses.push(format!(
+                    "{cause} is blamed for {} calls {seen}, first stream {} of {}",
+                    blamed.len(),
+                    first["stream_id"],
+                    first["client"]
+                ));
+            }
+        }
+    };
+    named(&report, false, "by both ends", &mut misses);
+    // One end knows less: it may hold something possible, and convicts of nothing that is not so.
+    for (end, file) in ["the client's end", "the server's end"].into_iter().zip(&ends) {
+        let report = dissect(&[file], &arguments);
+        truth::consistent(&report);
+        named(&report, true, &format!("by {end} alone"), &mut misses);
+    }
+    misses
+}
+
+#[test]
+fn every_fixture_shows_what_it_was_made_to_show() {
+    let mut failed = Vec::new();
+    for name in names() {
+        let text =
+            std::fs::read_to_string(captures().join(format!("{name}.json"))).expect("what is known of it");
+        let about: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}.json: {error}"));
+        let misses = misses(&name, &about);
+        match (about["known_miss"].as_str(), misses.is_empty()) {
+            (Some(why), false) => println!("known miss: {name}: {}: {why}", misses.join("; ")),
+            (Some(_), true) => {
+                failed.push(format!("{name}: is a known miss no more: take it out of its JSON"))
+            }
+            (None, false) => failed.push(format!("{name}: {}", misses.join("; "))),
+            (None, true) => {}
+        }
+    }
+    assert!(failed.is_empty(), "{} of the fixtures:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn spans_tell_the_application_from_the_wire() {
+    let ends = ["client", "server"].map(|end| capture("rust-spans", end));
+    let spans = ["client", "server"].map(|end| captures().join(format!("rust-spans.{end}.spans.pb")));
+    let spans = spans.each_ref().map(|path| path.to_string_lossy());
+    let report = dissect(&[&ends[0], &ends[1]], &["--spans", &spans[0], "--spans", &spans[1]]);
+    truth::consistent(&report);
+    let pings: Vec<&Value> = calls(&report)
+        .iter()
+        .filter(|call| call["method"].as_str().is_some_and(|m| m.ends_with("Ping")))
+        .collect();
+    assert!(pings.len() >= 50, "{} calls of Ping", pings.len());
+    for call in pings {
+        let legs = call["legs"].as_array().expect("legs");
+        for one in ["client_app_out", "request_wire", "server_app", "response_wire", "client_app_in"] {
+            assert!(legs.iter().any(|leg| leg["leg"] == one), "no leg {one} in {call:#}");
+        }
+        // The target was told to think for 5 ms.
+        let app = legs.iter().find(|leg| leg["leg"] == "server_app").and_then(|leg| leg["ns"].as_i64());
+        assert!(app.is_some_and(|ns| ns >= 5_000_000), "{call:#}");
+    }
+}

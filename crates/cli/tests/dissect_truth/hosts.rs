@@ -1,0 +1,197 @@
+//! Two hosts on this machine with the delay line between them. Namespaces without names: they are gone with the
+//! processes that hold them, and these end with the test, however it ends.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long any one condition may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The server's address; the client's is one less.
+pub const SERVER: &str = "10.77.0.2";
+/// What the last packet carries that the taps see.
+const LAST_WORDS: &[u8] = b"that is all of it";
+
+/// A process that ends with this value, at the latest.
+struct Ending(Child);
+
+impl Ending {
+    /// Asks it to end, and waits.
+    fn end(mut self, signal: &str) {
+        let _ = Command::new("kill").args(["-s", signal, &self.0.id().to_string()]).status();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Both of them.
+pub struct Hosts {
+    line: Ending,
+    client: Ending,
+    server: Ending,
+}
+
+/// What is missing to make them; `None` for nothing.
+pub fn missing() -> Option<String> {
+    let root =
+        std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !root {
+        return Some("network namespaces need root".into());
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Some("there is no /dev/net/tun".into());
+    }
+    let programs = ["ip", "unshare", "nsenter", "dumpcap", "tshark", "cc", "bash"];
+    programs.into_iter().find(|program| !crate::has(program)).map(|program| format!("no program {program}"))
+}
+
+impl Hosts {
+    /// Makes them; packets take so long there and back.
+    pub fn new(folder: &Path, there_ns: u64, back_ns: u64) -> Hosts {
+        let delay_line = folder.join("delay_line");
+        if !delay_line.exists() {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/delay_line.c");
+            let compiled = Command::new("cc").arg("-O2").arg("-o").arg(&delay_line).arg(source).status();
+            assert!(compiled.expect("cc starts").success());
+        }
+        let client = host("10.77.0.1");
+        let server = host(SERVER);
+        let space = |host: &Ending| format!("/proc/{}/ns/net", host.0.id());
+        let mut line = Command::new(&delay_line)
+            .args(["--delay-a", &there_ns.to_string(), "--delay-b", &back_ns.to_string()])
+            .args([&space(&client), "line", &space(&server), "line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the delay line starts");
+        assert_eq!(first_line(line.stdout.take().expect("it is piped")).0, "ready");
+        Hosts { line: Ending(line), client, server }
+    }
+
+    /// A command on the client's host.
+    pub fn on_client(&self, program: &str) -> Command {
+        on(&self.client, program)
+    }
+
+    /// A command on the server's host.
+    pub fn on_server(&self, program: &str) -> Command {
+        on(&self.server, program)
+    }
+
+    /// Captures at both ends while `traffic` runs, from a target of the stack `rust` with these flags; the files are
+    /// client.pcapng and server.pcapng in the folder.
+    pub fn captured(
+        &self,
+        folder: &Path,
+        target: &[&str],
+        traffic: impl FnOnce(&Hosts, &str),
+    ) -> [PathBuf; 2] {
+        let mut serving = self
+            .on_server(env!("CARGO_BIN_EXE_spangap"))
+            .args(["target", "--listen", &format!("{SERVER}:0")])
+            .args(target)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a target starts");
+        let (listening, _said) = first_line(serving.stdout.take().expect("it is piped"));
+        let serving = Ending(serving);
+        let address = listening.strip_prefix("listening on ").expect("an address").to_owned();
+        let files = ["client", "server"].map(|end| folder.join(format!("{end}.pcapng")));
+        let taps = [tap(&self.client, &files[0]), tap(&self.server, &files[1])];
+        traffic(self, &address);
+        let words = String::from_utf8_lossy(LAST_WORDS);
+        let sent =
+            self.on_client("bash").args(["-c", &format!("echo '{words}' >/dev/udp/{SERVER}/9")]).status();
+        assert!(sent.expect("bash starts").success());
+        for file in &files {
+            until_it_has(file, LAST_WORDS);
+        }
+        for tap in taps {
+            tap.end("INT");
+        }
+        serving.end("TERM");
+        files
+    }
+
+    /// Ends them.
+    pub fn end(self) {
+        self.line.end("TERM");
+    }
+}
+
+/// A process in a network namespace of its own, with a device `line`.
+fn host(address: &str) -> Ending {
+    let host =
+        Command::new("unshare").args(["-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut host = host.expect("unshare starts");
+    // It is in its namespace when it is cat, and answers.
+    host.stdin.as_mut().expect("it is piped").write_all(b"there?\n").expect("it listens");
+    assert_eq!(first_line(host.stdout.take().expect("it is piped")).0, "there?");
+    let host = Ending(host);
+    for arguments in [
+        "link set lo up",
+        "tuntap add dev line mode tun",
+        &format!("address add {address}/24 dev line"),
+        "link set line up",
+    ] {
+        let done = on(&host, "ip").args(arguments.split(' ')).output().expect("ip starts");
+        assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    host
+}
+
+fn on(host: &Ending, program: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["-t", &host.0.id().to_string(), "-n", program]);
+    command
+}
+
+/// Begins to capture on the device `line`.
+fn tap(host: &Ending, file: &Path) -> Ending {
+    let mut tap = on(host, "dumpcap")
+        .args(["-q", "-i", "line", "-w"])
+        .arg(file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("dumpcap starts");
+    let said = BufReader::new(tap.stderr.take().expect("it is piped"));
+    let mut lines = said.lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.starts_with("File:"))), "dumpcap does not capture");
+    // What else it says is of no interest, but somebody has to read it.
+    std::thread::spawn(move || lines.for_each(drop));
+    Ending(tap)
+}
+
+/// The first line, without its end, and what the rest can be read from.
+fn first_line<R: std::io::Read>(from: R) -> (String, BufReader<R>) {
+    let (mut line, mut from) = (String::new(), BufReader::new(from));
+    from.read_line(&mut line).expect("a line");
+    (line.trim_end().to_owned(), from)
+}
+
+/// dumpcap writes what it has captured when it has time.
+fn until_it_has(file: &Path, words: &[u8]) {
+    let (begun, mut read) = (Instant::now(), 0);
+    loop {
+        let length = std::fs::metadata(file).map_or(0, |file| file.len());
+        if length != read {
+            read = length;
+            let bytes = std::fs::read(file).unwrap_or_default();
+            if bytes.windows(words.len()).any(|window| window == words) {
+                return;
+            }
+        }
+        assert!(begun.elapsed() < PATIENCE, "{} has no last words after {PATIENCE:?}", file.display());
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,59 @@
+//! `spangap dissect` against truth that it had no part in: what tshark and the kernels saw, and how the traffic was
+//! made.
+
+mod fixtures;
+mod hosts;
+mod legs;
+mod rewritten;
+mod truth;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the captures are.
+fn captures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures")
+}
+
+/// One end of a fixture, compressed or not.
+fn capture(name: &str, end: &str) -> PathBuf {
+    let plain = captures().join(format!("{name}.{end}.pcapng"));
+    if plain.exists() { plain } else { captures().join(format!("{name}.{end}.pcapng.zst")) }
+}
+
+/// What `spangap dissect --json` says, all calls listed.
+fn dissect(captures: &[&Path], arguments: &[&str]) -> Value {
+    let done = Command::new(env!("CARGO_BIN_EXE_spangap"))
+        .arg("dissect")
+        .args(captures)
+        .args(["--json", "--slowest", "100000"])
+        .args(arguments)
+        .output()
+        .expect("the binary starts");
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "dissect {captures:?} {arguments:?}: {} {complaint}", done.status);
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{captures:?}: {error}: {complaint}"))
+}
+
+/// The calls listed.
+fn calls(report: &Value) -> &[Value] {
+    report["calls"].as_array().expect("a list of calls")
+}
+
+/// Whether a program is there.
+fn has(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|at| at.join(program).exists()))
+}
+
+/// Names of all fixtures.
+fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(captures()).expect("the folder of captures");
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".json").map(str::to_owned))
+        .collect();
+    names.sort();
+    assert!(names.len() > 60, "captures are missing: {names:?}");
+    names
+}
