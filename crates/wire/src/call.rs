@@ -50,6 +50,8 @@ pub struct Halves {
 pub struct Call {
     /// Its halves.
     pub halves: Halves,
+    /// Number of its connection in [`crate::dissect::Dissection::connections`]; zero when it is not listed there.
+    pub connection: u32,
     /// When it began, by the clock of the capture at the end where it is known first, Unix nanoseconds.
     pub start_ns: i64,
     /// From its first event to its last at that end, nanoseconds: of the CLIENT span if known, else of the wire at

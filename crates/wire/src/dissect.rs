@@ -1,8 +1,15 @@
 //! The whole way from captures to a [`Dissection`]: reads both in step, joins, lines up, concludes.
 
+mod caveats;
+mod pace;
+mod run;
+mod search;
+#[cfg(test)]
+mod tests;
+
 use crate::align::Clock;
 use crate::call::Call;
-use crate::source::{Capture, Reading};
+use crate::source::{Bookmarks, Capture, Reading};
 use crate::spans::Spans;
 use crate::tap::TapCounts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
@@ -34,8 +41,10 @@ pub struct CaptureTotals {
     pub counts: TapCounts,
     /// Exchanges of this capture that found no other half, although there are two captures.
     pub unmatched: u64,
-    /// Why halves were given up before the end: no room.
+    /// Halves among them that were given up before the end, for want of room.
     pub halves_evicted: u64,
+    /// Where to read it again.
+    pub bookmarks: Option<Bookmarks>,
 }
 
 /// What two captures (or one) tell.
@@ -51,7 +60,7 @@ pub struct Dissection {
     pub sums: Sums,
     /// Calls that fit `over_ns` or `trace_ids`, kept or not.
     pub matching: u64,
-    /// Connections, most time in calls first, bounded.
+    /// Connections with calls, most time in calls first, bounded.
     pub connections: Vec<ConnectionTotals>,
     /// Connections that found no room in `connections`.
     pub connections_left_out: u64,
@@ -66,6 +75,10 @@ pub struct Dissection {
     pub caveats: Vec<String>,
     /// Whether the caller ended it early.
     pub interrupted: bool,
+    /// Halves left out because one capture has the same call twice (two interfaces, before and after a translation).
+    pub copies: u64,
+    /// Calls whose times contradict those of their connection: the ends would be exchanged.
+    pub contradictions: u64,
 }
 
 /// How far it has come.
@@ -84,8 +97,24 @@ pub struct Progress {
 /// Is told how far it has come, and may end it.
 pub type OnProgress<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
-/// Dissects one capture, or two of the same traffic.
+impl Dissection {
+    /// The method of a call, from whichever capture knows it.
+    pub fn method_of(&self, call: &Call) -> Option<&str> {
+        let halves = call.halves.exchanges.iter().zip(call.halves.captures);
+        halves.filter_map(|(half, capture)| half.as_ref().map(|half| (capture, half.method))).find_map(
+            |wanted| {
+                let found = self.methods.iter().find(|(capture, id, _)| (*capture, *id) == wanted);
+                found.map(|(.., text)| text.as_str())
+            },
+        )
+    }
+}
+
+/// Dissects one capture, or two of the same traffic; more are not read.
 pub fn dissect(captures: Vec<Capture>, settings: &Settings, on_progress: &mut OnProgress<'_>) -> Dissection {
-    let _ = (captures, settings, on_progress);
-    Dissection::default()
+    let mut run = run::Run::new(captures, settings);
+    let interrupted = run.read(on_progress).is_break();
+    let mut dissection = run.finish();
+    dissection.interrupted = interrupted;
+    dissection
 }

@@ -1,1 +1,383 @@
 //! The halves of calls from two captures put together.
+//!
+//! A byte's raw sequence number is the same at both ends, also through address translation, so a call is found by
+//! the one of its request's first byte. Two connections are one when their addresses are; with different addresses
+//! (NAT, container networks), when a request and its response agree in both sequence numbers and both lengths: the
+//! numbers of both directions are chosen at random (RFC 6528), so 64 bits agree by chance in one of 10^19 cases.
+
+pub(crate) mod links;
+mod pending;
+#[cfg(test)]
+pub(crate) mod world;
+use crate::align::Bounds;
+use crate::call::Halves;
+use crate::exchange::{Exchange, Part};
+use crate::tcp::ConnectionFacts;
+use links::{Link, Links};
+use pending::Pending;
+use spangap_model::Side;
+
+/// Halves that wait for their other half, for each capture; with more, the oldest is given up.
+const MAX_PENDING: usize = 200_000;
+/// Calls remembered to recognise the same call captured twice by one capture; a power of two.
+const MEMORY: usize = 8192;
+/// The same call captured twice is seen twice within this time.
+const COPY_NS: u64 = 1_000_000_000;
+
+/// What is known of a connection, asked when its first exchange comes.
+pub(crate) type Facts<'a> = dyn Fn(usize, u32) -> Option<ConnectionFacts> + 'a;
+
+/// A joined call, or the one half that there is.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    /// Place of its link in [`Joiner::links`].
+    pub link: usize,
+    pub halves: Halves,
+}
+
+/// Calls seen lately, by the sequence numbers of their request and response.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    numbers: (u32, u32),
+    at_ns: i64,
+    connection: u32,
+}
+
+/// Puts halves together.
+#[derive(Debug)]
+pub(crate) struct Joiner {
+    /// Whether there are two captures.
+    two: bool,
+    pending: [Pending; 2],
+    pub links: Links,
+    /// Bounds on the offset that the joined calls give.
+    pub bounds: Bounds,
+    seen: [Vec<Seen>; 2],
+    /// Halves given up for room, by capture.
+    pub evicted: [u64; 2],
+    /// Halves without another half, by capture.
+    pub unmatched: [u64; 2],
+    /// Halves left out because the same call was captured twice by one capture.
+    pub copies: u64,
+    /// Calls whose times say that the other capture is at the client's end.
+    pub contradictions: u64,
+    /// Calls put together.
+    pub matched: u64,
+    /// Links whose client is at that capture, as far as calls show it.
+    roles: [u64; 2],
+}
+
+impl Joiner {
+    pub fn new(two: bool) -> Joiner {
+        Joiner {
+            two,
+            pending: Default::default(),
+            links: Links::default(),
+            bounds: Bounds::default(),
+            seen: [vec![Seen::default(); MEMORY], vec![Seen::default(); MEMORY]],
+            evicted: [0; 2],
+            unmatched: [0; 2],
+            copies: 0,
+            contradictions: 0,
+            matched: 0,
+            roles: [0; 2],
+        }
+    }
+
+    /// Whether no more halves of a capture find room without others being given up.
+    pub fn is_full(&self, capture: usize) -> bool {
+        self.pending[capture].len() >= MAX_PENDING
+    }
+
+    /// Takes an exchange; what is complete (or given up) goes to `out`.
+    #[inline]
+    pub fn offer(&mut self, capture: usize, exchange: Exchange, facts: &Facts<'_>, out: &mut Vec<Joined>) {
+        let link = self.links.of(capture, exchange.connection, facts);
+        if !self.two {
+            if self.is_copy(0, link, &exchange) {
+                self.copies += 1;
+            } else {
+                self.remember(0, &exchange);
+                out.push(self.alone(0, link, exchange));
+            }
+            return;
+        }
+        let other = 1 - capture;
+        if self.links.at(link).connections[other].is_none() && self.is_copy(capture, link, &exchange) {
+            self.copies += 1;
+            return;
+        }
+        let Some((link, place)) = self.mate(capture, link, &exchange) else {
+            if self.is_full(capture)
+                && let Some((link, exchange)) = self.pending[capture].take_oldest()
+            {
+                self.evicted[capture] += 1;
+                out.push(self.given_up(capture, link, exchange));
+            }
+            self.links.at(link).uses += 1;
+            self.pending[capture].insert(link, exchange);
+            return;
+        };
+        let (waited, mate) = self.pending[other].take(place);
+        self.links.settle(waited);
+        self.drop_copies(link, &exchange);
+        self.remember(capture, &exchange);
+        self.remember(other, &mate);
+        let halves = if capture == 0 { [exchange, mate] } else { [mate, exchange] };
+        out.push(self.together(link, halves));
+    }
+
+    /// Every half that waits still; there will be no other.
+    pub fn finish(&mut self, out: &mut Vec<Joined>) {
+        for capture in 0..2 {
+            while let Some((link, exchange)) = self.pending[capture].take_oldest() {
+                out.push(self.given_up(capture, link, exchange));
+            }
+        }
+    }
+
+    /// The other half, with its link made one with `link`.
+    fn mate(&mut self, capture: usize, link: usize, exchange: &Exchange) -> Option<(usize, usize)> {
+        let other = 1 - capture;
+        let mut by_numbers = None;
+        let mut ambiguous = false;
+        for (place, waiting, half) in self.pending[other].candidates(exchange.request.start as u32) {
+            let waiting = self.links.resolved(waiting);
+            if waiting == link {
+                return Some((link, place));
+            }
+            let (mine, theirs) = (self.links.get(link), self.links.get(waiting));
+            if mine.connections[other].is_some() || theirs.connections[capture].is_some() {
+                continue;
+            }
+            if same_addresses(mine.facts[capture].as_ref(), theirs.facts[other].as_ref()) {
+                return Some((self.links.unite(link, waiting), place));
+            }
+            if agree(exchange, half) && translated(mine.facts[capture].as_ref(), theirs.facts[other].as_ref())
+            {
+                // Two that wait at about the same time are one call captured twice: the first of them.
+                let at_ns = half.request.first.seen_ns;
+                ambiguous |= by_numbers
+                    .is_some_and(|(.., before): (usize, usize, i64)| before.abs_diff(at_ns) >= COPY_NS);
+                by_numbers = Some((waiting, place, at_ns));
+            }
+        }
+        let (waiting, place, _) = by_numbers.filter(|_| !ambiguous)?;
+        Some((self.links.unite(link, waiting), place))
+    }
+
+    fn together(&mut self, link: usize, halves: [Exchange; 2]) -> Joined {
+        self.matched += 1;
+        let own = client_by_times(&halves);
+        let roles = &mut self.roles;
+        let state = self.links.at(link);
+        if let Some(own) = own {
+            if state.votes == [0; 2] {
+                roles[own] += 1;
+            }
+            state.votes[own] = state.votes[own].saturating_add(1);
+        }
+        let client = state.client_capture().or(own).unwrap_or(usize::from(roles[1] > roles[0]));
+        state.uses += 1;
+        if own.is_some_and(|own| own != client) {
+            self.contradictions += 1;
+        } else {
+            bound_offset(&mut self.bounds, &halves, client);
+        }
+        let [first, second] = halves;
+        let mut exchanges =
+            if client == 0 { [Some(first), Some(second)] } else { [Some(second), Some(first)] };
+        fill_in(&mut exchanges);
+        let captures = [client as u8, 1 - client as u8];
+        Joined { link, halves: Halves { exchanges, captures, spans: None } }
+    }
+
+    /// A half whose other half never came.
+    fn given_up(&mut self, capture: usize, link: usize, exchange: Exchange) -> Joined {
+        self.unmatched[capture] += 1;
+        let link = self.links.settle(link);
+        self.alone(capture, link, exchange)
+    }
+
+    /// A call of which one end is known.
+    fn alone(&mut self, capture: usize, link: usize, exchange: Exchange) -> Joined {
+        let role = match self.roles {
+            [0, 0] => None,
+            roles => Some(usize::from(roles[1] > roles[0])),
+        };
+        let state = self.links.at(link);
+        state.uses += 1;
+        let client = state.client_capture().map(|client| client == capture);
+        let side = client
+            .map(|client| if client { Side::Client } else { Side::Server })
+            .or_else(|| state.facts[capture].as_ref().and_then(nearer_side))
+            .or(role.map(|client| if client == capture { Side::Client } else { Side::Server }))
+            .unwrap_or(Side::Client);
+        let mut exchanges = [None, None];
+        exchanges[side.index()] = Some(exchange);
+        let mut captures = [capture as u8; 2];
+        if self.two {
+            captures[side.other().index()] = 1 - capture as u8;
+        }
+        Joined { link, halves: Halves { exchanges, captures, spans: None } }
+    }
+
+    fn is_copy(&self, capture: usize, link: usize, exchange: &Exchange) -> bool {
+        let Some(numbers) = numbers(exchange) else { return false };
+        let seen = &self.seen[capture][memory_place(numbers)];
+        seen.numbers == numbers
+            && seen.connection != exchange.connection
+            && seen.at_ns.abs_diff(exchange.request.first.seen_ns) < COPY_NS
+            && self.links.known(capture, seen.connection).is_some_and(|other| {
+                translated(self.links.get(link).facts[capture].as_ref(), other.facts[capture].as_ref())
+            })
+    }
+
+    fn remember(&mut self, capture: usize, exchange: &Exchange) {
+        if let Some(numbers) = numbers(exchange) {
+            let (at_ns, connection) = (exchange.request.first.seen_ns, exchange.connection);
+            self.seen[capture][memory_place(numbers)] = Seen { numbers, at_ns, connection };
+        }
+    }
+
+    /// Halves of the call just joined that wait although one of their own capture was joined.
+    fn drop_copies(&mut self, link: usize, joined: &Exchange) {
+        for capture in 0..2 {
+            let candidates = self.pending[capture].candidates(joined.request.start as u32);
+            let facts = |link: usize| self.links.get(self.links.resolved(link)).facts[capture].as_ref();
+            let mut copies = candidates
+                .filter(|(_, waiting, half)| agree(joined, half) && translated(facts(*waiting), facts(link)));
+            let copy = copies.next().map(|(place, ..)| place);
+            drop(copies);
+            if let Some(place) = copy {
+                let (link, _) = self.pending[capture].take(place);
+                self.links.settle(link);
+                self.copies += 1;
+            }
+        }
+    }
+}
+
+/// Sequence numbers of request and response.
+fn numbers(exchange: &Exchange) -> Option<(u32, u32)> {
+    Some((exchange.request.start as u32, exchange.response.as_ref()?.start as u32))
+}
+
+fn memory_place((request, response): (u32, u32)) -> usize {
+    (request.wrapping_mul(0x9E37_79B1) ^ response.wrapping_mul(0x85EB_CA77)) as usize >> 7 & (MEMORY - 1)
+}
+
+fn same_part(a: &Part, b: &Part) -> bool {
+    a.start as u32 == b.start as u32 && a.end as u32 == b.end as u32
+}
+
+/// Whether two exchanges are the same bytes on the wire.
+fn agree(a: &Exchange, b: &Exchange) -> bool {
+    let responses = a.response.as_ref().zip(b.response.as_ref());
+    same_part(&a.request, &b.request) && responses.is_some_and(|(a, b)| same_part(a, b))
+}
+
+fn same_addresses(a: Option<&ConnectionFacts>, b: Option<&ConnectionFacts>) -> bool {
+    a.zip(b).is_some_and(|(a, b)| a.network == b.network && a.ends == b.ends)
+}
+
+/// Whether the addresses are different ones, and not only another port of the same hosts: so that both may be one
+/// connection, before and after a translation.
+fn translated(a: Option<&ConnectionFacts>, b: Option<&ConnectionFacts>) -> bool {
+    a.zip(b).is_some_and(|(a, b)| {
+        let hosts = |facts: &ConnectionFacts| (facts.network, facts.ends[0].address, facts.ends[1]);
+        hosts(a) != hosts(b)
+    })
+}
+
+/// Which capture is nearer to the client: from a request to its response it sees the longer time, since at the other
+/// one both ways are missing. No clock is compared with another.
+fn client_by_times(halves: &[Exchange; 2]) -> Option<usize> {
+    let waits = [&halves[0], &halves[1]].map(|half| {
+        let response = half.response.as_ref().filter(|_| !half.doubts.hole)?;
+        Some((
+            response.first.ready_ns - half.request.last.seen_ns,
+            half.request.end as u32,
+            response.start as u32,
+        ))
+    });
+    let (first, second) = waits[0].zip(waits[1])?;
+    if (first.1, first.2) != (second.1, second.2) || first.0 == second.0 {
+        return None;
+    }
+    Some(usize::from(second.0 > first.0))
+}
+
+/// Which end a single tap is at: the end whose answers come at once. On the client's host the SYN/ACK takes a round
+/// trip and the ACK after it none; on the server's host it is the other way round.
+fn nearer_side(facts: &ConnectionFacts) -> Option<Side> {
+    let handshake = &facts.handshake;
+    let mut waits = match (handshake.syn, handshake.syn_ack, handshake.ack) {
+        (Some(syn), Some(syn_ack), Some(ack)) if handshake.syns == 1 && handshake.syn_acks == 1 => {
+            [syn_ack.0 - syn.0, ack.0 - syn_ack.0]
+        }
+        _ => [0; 2],
+    };
+    if waits == [0; 2] {
+        let [client, server] = facts.rtt_min_ns;
+        waits = [client? as i64, server? as i64];
+    }
+    // Within a factor of three, it may be chance.
+    match waits {
+        [server, client] if server > 3 * client => Some(Side::Client),
+        [server, client] if client > 3 * server => Some(Side::Server),
+        _ => None,
+    }
+}
+
+/// What the two ends of a call say about the clocks. A byte counts at its sender when it was first seen, at its
+/// receiver when it was there for good: true also when it was sent again. Not from a sender's tap that missed some.
+fn bound_offset(bounds: &mut Bounds, halves: &[Exchange; 2], client: usize) {
+    let (at_client, at_server) = (&halves[client], &halves[1 - client]);
+    let mut sent = |from: usize, sent_ns: i64, received_ns: i64| match from {
+        0 => bounds.first_to_second(sent_ns, received_ns),
+        _ => bounds.second_to_first(sent_ns, received_ns),
+    };
+    if !at_client.doubts.hole {
+        let (there, here) = (&at_client.request, &at_server.request);
+        sent(client, there.first.seen_ns, here.first.ready_ns);
+        if there.end as u32 == here.end as u32 {
+            sent(client, there.last.seen_ns, here.last.ready_ns);
+        }
+    }
+    let Some((here, there)) = at_client.response.as_ref().zip(at_server.response.as_ref()) else { return };
+    if !at_server.doubts.hole && here.start as u32 == there.start as u32 {
+        sent(1 - client, there.first.seen_ns, here.first.ready_ns);
+        if there.end as u32 == here.end as u32 {
+            sent(1 - client, there.last.seen_ns, here.last.ready_ns);
+        }
+    }
+}
+
+/// What one half knows and the other does not. Methods are numbers of their own capture, and stay where they are.
+fn fill_in(exchanges: &mut [Option<Exchange>; 2]) {
+    let [Some(client), Some(server)] = exchanges else { return };
+    let trace = client.trace.or(server.trace);
+    (client.trace, server.trace) = (trace, trace);
+    let deadline_ns = client.deadline_ns.or(server.deadline_ns);
+    (client.deadline_ns, server.deadline_ns) = (deadline_ns, deadline_ns);
+    if client.status == spangap_model::CallStatus::UNSET {
+        client.status = server.status;
+    } else if server.status == spangap_model::CallStatus::UNSET {
+        server.status = client.status;
+    }
+}
+
+impl Link {
+    /// The capture at the client's end, as most of its calls show it.
+    pub fn client_capture(&self) -> Option<usize> {
+        match self.votes {
+            [first, second] if first > second => Some(0),
+            [first, second] if second > first => Some(1),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,21 @@
 //! One call, packet by packet, at both ends: read from the captures a second time, since the first pass keeps no
 //! packets.
 
+use crate::align::Clock;
 use crate::call::Call;
-use crate::segment::Flags;
+use crate::decode::Decoder;
+use crate::dissect::Dissection;
+use crate::exchange::{Exchange, Mark};
+use crate::segment::{Endpoint, Flags, Segment};
+use crate::source::SourceError;
 use spangap_model::Side;
+
+/// Rungs shown; of more, those in the middle without a note are left out.
+const MAX_RUNGS: usize = 60;
+/// Packets read again at most for one end of one call.
+const MAX_PACKETS: u64 = 2_000_000;
+/// Rungs kept of one end of one call before the middle is left out.
+const MAX_KEPT: usize = 5_000;
 
 /// One packet of the ladder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +52,167 @@ pub struct Ladder {
     pub left_out: u64,
 }
 
-/// What a ladder needs of a call: the packets between the first and the last of the call and of its evidence.
-pub fn ladder_of(call: &Call) -> Ladder {
-    let _ = call;
-    Ladder::default()
+/// Reads the packets of a call again: those of its connection between the first and the last packet of the call and
+/// of its evidence, at both ends.
+///
+/// # Errors
+/// [`SourceError`] when a capture cannot be read a second time.
+pub fn ladder_of(dissection: &Dissection, call: &Call) -> Result<Ladder, SourceError> {
+    let mut ladder = Ladder::default();
+    for (side, exchange) in call.halves.exchanges.iter().enumerate() {
+        let capture = call.halves.captures[side];
+        let Some(exchange) = exchange else { continue };
+        let end =
+            dissection.captures.get(usize::from(capture)).and_then(|capture| capture.bookmarks.as_ref());
+        let seen = dissection.connections.iter().find(|listed| listed.number == call.connection);
+        let facts = seen.and_then(|listed| listed.seen[usize::from(capture)].as_ref());
+        let (Some(bookmarks), Some(facts)) = (end, facts) else { continue };
+        let notes = notes(call, exchange, capture, if side == 0 { Side::Client } else { Side::Server });
+        let (Some(first), Some(last)) = (notes.first().map(|n| n.0), notes.last().map(|n| n.0)) else {
+            continue;
+        };
+        let mut reader = bookmarks.reopen_at(first)?;
+        let mut decoder = Decoder::default();
+        let mut left = MAX_PACKETS;
+        while let Some(packet) = reader.next() {
+            if packet.number > last || left == 0 {
+                break;
+            }
+            left -= 1;
+            let Ok(segment) = decoder.decode(&packet) else { continue };
+            let Some(from) = sender(&segment, facts.ends).filter(|_| segment.network == facts.network) else {
+                continue;
+            };
+            let mut rung = rung(&segment, capture, from, exchange);
+            rung.notes =
+                notes.iter().filter(|note| note.0 == packet.number).map(|note| note.1.clone()).collect();
+            ladder.rungs.push(rung);
+            if ladder.rungs.len() >= 2 * MAX_KEPT {
+                shorten(&mut ladder, MAX_KEPT);
+            }
+        }
+    }
+    let clock = dissection.clock.as_ref();
+    ladder.rungs.sort_by_key(|rung| (by_first_clock(rung, clock), rung.capture, rung.packet));
+    shorten(&mut ladder, MAX_RUNGS);
+    Ok(ladder)
+}
+
+/// Who sent a segment of a connection; `None` when it is of another one.
+fn sender(segment: &Segment<'_>, ends: [Endpoint; 2]) -> Option<Side> {
+    let [client, server] = ends;
+    match (segment.source, segment.destination) {
+        (from, to) if from == client && to == server => Some(Side::Client),
+        (from, to) if from == server && to == client => Some(Side::Server),
+        _ => None,
+    }
+}
+
+fn rung(segment: &Segment<'_>, capture: u8, from: Side, exchange: &Exchange) -> Rung {
+    let near = |side: Side| match side {
+        Side::Client => exchange.request.start,
+        Side::Server => exchange.response.as_ref().map_or(1 << 32, |response| response.start),
+    };
+    Rung {
+        capture,
+        packet: segment.packet,
+        time_ns: segment.time_ns,
+        from,
+        flags: segment.flags,
+        offset: unwrapped(segment.seq, near(from)),
+        len: segment.payload_len,
+        ack: segment.flags.has(Flags::ACK).then(|| unwrapped(segment.ack, near(from.other()))),
+        window: segment.window,
+        notes: Vec::new(),
+    }
+}
+
+/// The offset nearest to `near` whose low half is `number`.
+fn unwrapped(number: u32, near: u64) -> u64 {
+    let apart = number.wrapping_sub(near as u32) as i32;
+    near.wrapping_add_signed(i64::from(apart))
+}
+
+/// What packets are to the call, by number.
+fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<(u64, String)> {
+    let at = |mark: &Mark, sent: bool| if sent { mark.packet } else { mark.ready_packet };
+    let mut notes = Vec::new();
+    let mut part = |part: &crate::exchange::Part, sent: bool, name: &str| {
+        let (first, last) = (at(&part.first, sent), at(&part.last, sent));
+        if first == last {
+            notes.push((first, format!("the whole {name}")));
+        } else {
+            notes.push((first, format!("first {name} byte")));
+            notes.push((last, format!("last {name} byte")));
+        }
+    };
+    part(&exchange.request, tap == Side::Client, "request");
+    if let Some(response) = &exchange.response {
+        part(response, tap == Side::Server, "response");
+    }
+    for (of, evidence) in call.findings.iter().flat_map(|finding| &finding.evidence) {
+        if *of == capture {
+            notes.push((evidence.packet, evidence.what.to_string()));
+        }
+    }
+    notes.sort();
+    notes.dedup();
+    notes
+}
+
+/// A rung's time by the first capture's clock, as far as the offset allows.
+fn by_first_clock(rung: &Rung, clock: Option<&Clock>) -> i64 {
+    if rung.capture == 0 {
+        return rung.time_ns;
+    }
+    let range = clock.and_then(|clock| clock.first_at(rung.time_ns));
+    range.map_or(rung.time_ns, |(low, high)| low + (high - low) / 2)
+}
+
+/// Leaves out rungs without a note, from the middle.
+fn shorten(ladder: &mut Ladder, most: usize) {
+    let excess = ladder.rungs.len().saturating_sub(most);
+    let plain = ladder.rungs.iter().filter(|rung| rung.notes.is_empty()).count();
+    let out = excess.min(plain);
+    let begin = (plain - out) / 2;
+    let mut nth = 0;
+    ladder.rungs.retain(|rung| {
+        let is_plain = rung.notes.is_empty();
+        nth += usize::from(is_plain);
+        !(is_plain && (begin + 1..=begin + out).contains(&nth))
+    });
+    ladder.left_out += out as u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_is_left_out_and_what_has_a_note_stays() {
+        let rung = |packet: u64| Rung {
+            capture: 0,
+            packet,
+            time_ns: 0,
+            from: Side::Client,
+            flags: Flags::default(),
+            offset: 0,
+            len: 0,
+            ack: None,
+            window: 0,
+            notes: if packet == 50 { vec!["last request byte".into()] } else { Vec::new() },
+        };
+        let mut ladder = Ladder { rungs: (1..=100).map(rung).collect(), left_out: 0 };
+        shorten(&mut ladder, 21);
+        let packets: Vec<u64> = ladder.rungs.iter().map(|rung| rung.packet).collect();
+        let expected: Vec<u64> = (1..=10).chain([50]).chain(91..=100).collect();
+        assert_eq!((packets, ladder.left_out), (expected, 79));
+    }
+
+    #[test]
+    fn numbers_wrap_around() {
+        let near = (3 << 32) + 5;
+        assert_eq!(unwrapped(u32::MAX, near), (3 << 32) - 1);
+        assert_eq!(unwrapped(9, near), (3 << 32) + 9);
+    }
 }

@@ -1,8 +1,19 @@
 //! Sums over calls: by connection, by pair of hosts, over all.
 
+pub(crate) mod accum;
+
+use crate::align::Clock;
+use crate::join::links::Link;
 use crate::segment::Endpoint;
 use crate::tcp::ConnectionFacts;
+use accum::Accum;
+use rustc_hash::FxHashMap;
 use spangap_model::{Cause, Histogram, Legs, Side};
+
+/// Connections listed; beyond it those with the least time in calls are only counted.
+const MAX_CONNECTIONS: usize = 10_000;
+/// Pairs of hosts listed; the calls of others are in the sums over all.
+const MAX_PAIRS: usize = 10_000;
 
 /// Time of one leg, summed over calls. The true sum lies within `bound_ns` of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +71,7 @@ pub struct ConnectionTotals {
     pub client_capture: Option<u8>,
     /// Sums over its calls.
     pub sums: Sums,
-    /// Episodes that no call was held up by, or that are about the connection as a whole, summed by cause.
+    /// What is to be said of the connection as a whole, in sentences.
     pub notes: Vec<String>,
 }
 
@@ -75,4 +86,99 @@ pub struct PairTotals {
     pub connections: u64,
     /// Sums over its calls.
     pub sums: Sums,
+}
+
+/// A connection that is over.
+#[derive(Debug)]
+struct Listed {
+    link: Link,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct PairAccum {
+    connections: u64,
+    sums: Accum,
+}
+
+/// Sums over everything that is over.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    all: Accum,
+    pairs: FxHashMap<([u8; 16], Endpoint), PairAccum>,
+    /// Connections of pairs that found no room.
+    pub pairs_left_out: u64,
+    listed: Vec<Listed>,
+    connections_left_out: u64,
+}
+
+/// [`Totals`], the clocks being known.
+pub(crate) struct Finished {
+    pub sums: Sums,
+    pub pairs: Vec<PairTotals>,
+    pub connections: Vec<ConnectionTotals>,
+    pub connections_left_out: u64,
+    /// Number in the report and [`Link::detour_ns`], by [`Link::key`].
+    pub numbers: FxHashMap<u32, (u32, [i64; 2])>,
+}
+
+impl Totals {
+    /// Takes a connection that is over.
+    pub fn take(&mut self, link: Link, notes: Vec<String>) {
+        if link.sums.calls == 0 {
+            return;
+        }
+        self.all.add(&link.sums);
+        if let Some(facts) =
+            link.facts[link.client_capture().unwrap_or(0)].as_ref().or(link.facts[1].as_ref())
+        {
+            let [client, server] = facts.ends;
+            let key = (client.address, server);
+            if self.pairs.len() < MAX_PAIRS || self.pairs.contains_key(&key) {
+                let pair = self.pairs.entry(key).or_default();
+                pair.connections += 1;
+                pair.sums.add(&link.sums);
+            } else {
+                self.pairs_left_out += 1;
+            }
+        }
+        self.listed.push(Listed { link, notes });
+        if self.listed.len() >= 2 * MAX_CONNECTIONS {
+            self.shorten();
+        }
+    }
+
+    fn shorten(&mut self) {
+        self.listed.sort_by_key(|listed| (std::cmp::Reverse(listed.link.sums.total_ns()), listed.link.key));
+        self.connections_left_out += self.listed.len().saturating_sub(MAX_CONNECTIONS) as u64;
+        self.listed.truncate(MAX_CONNECTIONS);
+    }
+
+    /// All sums.
+    pub fn finish(mut self, clock: Option<&Clock>, resolution_ns: u32) -> Finished {
+        self.shorten();
+        let mut numbers = FxHashMap::default();
+        let mut connections = Vec::with_capacity(self.listed.len());
+        for (i, Listed { link, notes }) in self.listed.into_iter().enumerate() {
+            let number = i as u32 + 1;
+            numbers.insert(link.key, (number, link.detour_ns));
+            let client_capture = link.client_capture().map(|capture| capture as u8);
+            let sums = link.sums.finish(clock, resolution_ns);
+            connections.push(ConnectionTotals { number, seen: link.facts, client_capture, sums, notes });
+        }
+        let mut pairs: Vec<PairTotals> = Vec::with_capacity(self.pairs.len());
+        for ((address, server), pair) in self.pairs {
+            let client = Endpoint { address, port: 0 };
+            let sums = pair.sums.finish(clock, resolution_ns);
+            pairs.push(PairTotals { client, server, connections: pair.connections, sums });
+        }
+        pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.sums.durations.sum_ns()), pair.client, pair.server));
+        Finished {
+            sums: self.all.finish(clock, resolution_ns),
+            pairs,
+            connections,
+            connections_left_out: self.connections_left_out,
+            numbers,
+        }
+    }
 }

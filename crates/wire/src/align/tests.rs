@@ -74,7 +74,7 @@ fn check(world: &World, clock: &Clock, at: i64) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_true_offset_is_always_inside(world in world()) {

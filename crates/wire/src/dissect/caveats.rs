@@ -1,0 +1,163 @@
+//! What the figures cannot tell, in sentences.
+
+use super::Dissection;
+use crate::align::Clock;
+use crate::exchange::Protocol;
+
+/// What the result does not say itself.
+pub(super) struct Known<'a> {
+    pub clock: Option<&'a Clock>,
+    pub same_clock: bool,
+    /// Calls seen at both ends.
+    pub matched: u64,
+    pub pairs_left_out: u64,
+    pub no_calls: bool,
+}
+
+/// The sentences, most important first.
+pub(super) fn caveats(dissection: &Dissection, known: &Known<'_>) -> Vec<String> {
+    let mut out = Vec::new();
+    if dissection.interrupted {
+        out.push("It was ended early: only a part of the captures was read.".into());
+    }
+    clocks(dissection, known, &mut out);
+    for capture in &dissection.captures {
+        of_capture(capture, &mut out);
+    }
+    let holes = |side: usize| -> u64 {
+        dissection
+            .connections
+            .iter()
+            .flat_map(|c| c.seen.iter().flatten())
+            .map(|facts| facts.hole_bytes[side])
+            .sum()
+    };
+    let (from_client, from_server) = (holes(0), holes(1));
+    if from_client + from_server > 0 {
+        out.push(format!(
+            "{from_client} bytes from clients and {from_server} from servers were acknowledged and are in no packet of \
+             the capture at that end: it missed packets. Calls with such bytes bound no clock, and their legs may be off."
+        ));
+    }
+    if dissection.copies > 0 {
+        let copies = dissection.copies;
+        out.push(format!("{copies} calls are twice in one capture (two interfaces, or before and after an address translation): each counts once."));
+    }
+    let tls = dissection
+        .connections
+        .iter()
+        .filter(|c| c.seen.iter().flatten().any(|facts| facts.protocol == Protocol::Tls));
+    let tls = tls.count();
+    if tls > 0 {
+        out.push(format!("{tls} connections are TLS without keys: their calls are turns of encrypted bytes, without method, status and trace id. A key-log file opens them."));
+    }
+    if known.pairs_left_out > 0 {
+        out.push(format!(
+            "{} connections are of pairs of hosts beyond those listed; the sums over all have them.",
+            known.pairs_left_out
+        ));
+    }
+    if known.no_calls {
+        out.push("No calls were found.".into());
+    }
+    out
+}
+
+fn clocks(dissection: &Dissection, known: &Known<'_>, out: &mut Vec<String>) {
+    let [first, second] = &dissection.captures[..] else {
+        if dissection.captures.len() == 1 {
+            out.push("One capture: what happened on the way and at the other end is one figure. Where the capture was taken is concluded from who answers at once; where that does not show, it is taken for the client's end.".into());
+        }
+        return;
+    };
+    if known.matched == 0 {
+        out.push(format!(
+            "No call of {} is in {}: they may be of different traffic or times.",
+            first.reading.file, second.reading.file
+        ));
+    }
+    let unmatched = first.unmatched + second.unmatched;
+    if unmatched > 0 && known.matched > 0 {
+        out.push(format!(
+            "{} calls are only in {}, {} only in {}: legs at the other end are unknown for them.",
+            first.unmatched, first.reading.file, second.unmatched, second.reading.file
+        ));
+    }
+    let evicted = first.halves_evicted + second.halves_evicted;
+    if evicted > 0 {
+        out.push(format!(
+            "{evicted} of these were given up for want of room; their other half may have come later."
+        ));
+    }
+    if dissection.contradictions > 0 {
+        out.push(format!(
+            "{} calls took longer at the server's end than at the client's: their times bound no clock.",
+            dissection.contradictions
+        ));
+    }
+    if known.same_clock {
+        return;
+    }
+    let Some(clock) = known.clock else { return };
+    if clock.contradictions > 0 {
+        out.push(format!(
+            "{} packets contradict the clocks of all others and were not used.",
+            clock.contradictions
+        ));
+    }
+    match clock.stretches.len() {
+        0 => out.push("The packets contradict each other about the clocks: no offset fits for any length of time, so each way is half of both together, with that as bound.".into()),
+        1 => {}
+        n => out.push(format!("No single rate of the clocks fits: a clock was set, or its rate changed. {n} stretches of time are taken by themselves; around their borders bounds are wide.")),
+    }
+    if clock.stretches.iter().any(|stretch| stretch.corners.is_empty()) {
+        out.push("At times nothing bounds the clocks' offset from both sides: there, each way is half of both together, with that as bound.".into());
+    }
+}
+
+fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
+    let (reading, counts) = (&capture.reading, &capture.counts);
+    let file = &reading.file;
+    if let Some(dropped) = reading.dropped.filter(|dropped| *dropped > 0) {
+        out.push(format!("{file}: the capturing host dropped {dropped} packets."));
+    }
+    if reading.damaged_places > 0 {
+        out.push(format!(
+            "{file}: {} places could not be read; {} bytes were skipped.",
+            reading.damaged_places, reading.damaged_bytes
+        ));
+    }
+    if reading.cut > 0 {
+        out.push(format!(
+            "{file}: {} packets were cut by the snap length: their times count, headers and messages in the part cut off are unknown.",
+            reading.cut
+        ));
+    }
+    if reading.without_time > 0 {
+        out.push(format!("{file}: {} packets have no time and were left out.", reading.without_time));
+    }
+    if counts.connections_evicted > 0 {
+        out.push(format!(
+            "{file}: {} connections were forgotten for want of room.",
+            counts.connections_evicted
+        ));
+    }
+    if counts.app.header_blocks_unknown > 0 {
+        out.push(format!(
+            "{file}: {} header blocks could not be decoded whole, since the capture does not have their connection from the start: methods and trace ids of some calls are unknown.",
+            counts.app.header_blocks_unknown
+        ));
+    }
+    if counts.app.resyncs > 0 {
+        out.push(format!(
+            "{file}: the place in a connection was lost {} times; {} bytes were skipped until it was found again.",
+            counts.app.resyncs, counts.app.bytes_skipped
+        ));
+    }
+    if counts.app.records_undecrypted > 0 {
+        out.push(format!(
+            "{file}: {} TLS records could not be decrypted with the keys given.",
+            counts.app.records_undecrypted
+        ));
+    }
+}

@@ -1,0 +1,60 @@
+//! Which capture is read next, so that both ends of a call come at about the same time.
+
+/// What is known of the two captures' progress.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Time of the latest packet, by each capture's own clock.
+    pub now_ns: [Option<i64>; 2],
+    /// Which have been read to their end.
+    pub over: [bool; 2],
+    /// Which can keep no more halves without giving up others.
+    pub full: [bool; 2],
+    /// Second clock minus first, as far as known.
+    pub offset_ns: Option<i64>,
+}
+
+impl Pace {
+    /// The capture that is behind; `None` when both are over.
+    ///
+    /// As long as no call has shown the offset, the clocks are taken to agree roughly. If that is wrong, the capture
+    /// read first fills up with halves; then the other one is read, until calls show the offset, or it is full, too.
+    pub fn next(&self) -> Option<usize> {
+        match self.over {
+            [true, true] => return None,
+            [true, false] => return Some(1),
+            [false, true] => return Some(0),
+            [false, false] => {}
+        }
+        let [Some(first), Some(second)] = self.now_ns else {
+            return Some(usize::from(self.now_ns[0].is_some()));
+        };
+        if self.offset_ns.is_none() && self.full[0] != self.full[1] {
+            return Some(usize::from(self.full[0]));
+        }
+        Some(usize::from(second.saturating_sub(self.offset_ns.unwrap_or(0)) < first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_behind_is_read() {
+        let mut pace = Pace { now_ns: [Some(10), Some(20)], ..Pace::default() };
+        assert_eq!(pace.next(), Some(0));
+        pace.offset_ns = Some(15);
+        assert_eq!(pace.next(), Some(1));
+        pace.over = [false, true];
+        assert_eq!(pace.next(), Some(0));
+        pace.over = [true, true];
+        assert_eq!(pace.next(), None);
+    }
+
+    #[test]
+    fn with_unknown_clocks_the_one_with_room_is_read() {
+        let full = [true, false];
+        let pace = Pace { now_ns: [Some(10), Some(2_000_000_000)], full, ..Pace::default() };
+        assert_eq!(pace.next(), Some(1));
+    }
+}

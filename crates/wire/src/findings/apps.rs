@@ -1,0 +1,119 @@
+//! The applications: the server's, the client's, and the queue in front of the server's.
+
+use super::WORTH_NAMING_NS;
+use crate::call::{Finding, Halves};
+use crate::episode::{Certainty, Evidence, What};
+use crate::exchange::Mark;
+use crate::legs::Moments;
+use spangap_model::{Cause, Side};
+
+/// Findings about the applications; added to those known already.
+pub(crate) fn findings(halves: &Halves, moments: &Moments, duration_ns: u64, found: &mut Vec<Finding>) {
+    let others = found.clone();
+    let out = found;
+    if duration_ns < WORTH_NAMING_NS {
+        return;
+    }
+    let most = |ns: i64| u64::try_from(ns).ok().filter(|ns| *ns >= WORTH_NAMING_NS && 2 * ns >= duration_ns);
+    let at = |i: usize, side: Side| moments.0[i].filter(|(_, of)| *of == side).map(|(at, _)| at);
+    let server = |i| at(i, Side::Server);
+    let client = |i| at(i, Side::Client);
+    match (server(3).zip(server(6)), server(4).zip(server(5))) {
+        (wire, Some((start, end))) => {
+            if let Some(cost) = most(end - start) {
+                out.push(finding(
+                    Cause::ServerApp,
+                    Certainty::Shown,
+                    Side::Server,
+                    cost,
+                    server_evidence(halves),
+                ));
+            }
+            if let Some(cost) = wire.and_then(|(arrived, _)| most(start - arrived)) {
+                let missing = "a record of the server's host: run queue, softirq, accept queue";
+                let certainty = Certainty::Possible { missing };
+                out.push(finding(Cause::ServerQueue, certainty, Side::Server, cost, server_evidence(halves)));
+            }
+        }
+        (Some((arrived, answered)), None) => {
+            if let Some(cost) = most(answered - arrived) {
+                let certainty = Certainty::Possible { missing: "the server's span" };
+                out.push(finding(Cause::ServerApp, certainty, Side::Server, cost, server_evidence(halves)));
+            }
+        }
+        (None, None) => {}
+    }
+    let one_end = halves.exchanges[1].is_none();
+    if let Some(half) = halves.exchanges[0].as_ref().filter(|_| one_end && server(4).is_none())
+        && let Some(response) = &half.response
+        && let Some(cost) = most(response.first.ready_ns - half.request.last.seen_ns)
+        && others.iter().all(|other| other.cost_ns.is_none_or(|taken| 2 * taken < cost))
+    {
+        let certainty =
+            Certainty::Possible { missing: "the server's capture: the path is in this time, too" };
+        let evidence = between(halves.captures[0], &half.request.last, &response.first, true);
+        out.push(finding(Cause::ServerApp, certainty, Side::Server, cost, evidence));
+    }
+    // Before its first byte and after its last one, the call is with the client alone.
+    let explained: u64 = others
+        .iter()
+        .filter(|other| matches!(other.cause, Cause::StreamLimit | Cause::SynLoss | Cause::ConnectionPerCall))
+        .filter_map(|other| other.cost_ns)
+        .sum();
+    let out_ns = client(0).zip(client(1)).map_or(0, |(start, first)| (first - start).max(0) as u64);
+    let in_ns = client(8).zip(client(9)).map_or(0, |(last, end)| (end - last).max(0) as u64);
+    let cost = out_ns.saturating_sub(explained) + in_ns;
+    if let (Some(cost), Some(half)) = (most(cost as i64), &halves.exchanges[0]) {
+        let certainty = Certainty::Possible { missing: "a record of the client's host" };
+        let capture = halves.captures[0];
+        let mut evidence = Vec::new();
+        if out_ns > 0 {
+            let what = What::with("first request byte, {} us after the CLIENT span began", out_ns / 1000, 0);
+            evidence.push(shown(capture, half.request.first.packet, half.request.first.seen_ns, what));
+        }
+        if let Some(response) = half.response.as_ref().filter(|_| in_ns > 0) {
+            let what = What::with("last response byte, {} us before the CLIENT span ended", in_ns / 1000, 0);
+            evidence.push(shown(capture, response.last.ready_packet, response.last.ready_ns, what));
+        }
+        out.push(finding(Cause::ClientApp, certainty, Side::Client, cost, evidence));
+    }
+}
+
+fn finding(
+    cause: Cause,
+    certainty: Certainty,
+    side: Side,
+    cost_ns: u64,
+    evidence: Vec<(u8, Evidence)>,
+) -> Finding {
+    Finding { cause, certainty, side: Some(side), cost_ns: Some(cost_ns), note: String::new(), evidence }
+}
+
+fn shown(capture: u8, packet: u64, time_ns: i64, what: What) -> (u8, Evidence) {
+    (capture, Evidence { packet, time_ns, what })
+}
+
+fn server_evidence(halves: &Halves) -> Vec<(u8, Evidence)> {
+    let Some(half) = &halves.exchanges[1] else { return Vec::new() };
+    let Some(response) = &half.response else { return Vec::new() };
+    between(halves.captures[1], &half.request.last, &response.first, false)
+}
+
+/// The packet that ends the request and the one that begins the response.
+fn between(capture: u8, request: &Mark, response: &Mark, client: bool) -> Vec<(u8, Evidence)> {
+    let (asked, answered) = if client {
+        ((request.seen_ns, request.packet), (response.ready_ns, response.ready_packet))
+    } else {
+        ((request.ready_ns, request.ready_packet), (response.seen_ns, response.packet))
+    };
+    let waited = (answered.0 - asked.0).max(0) as u64 / 1000;
+    vec![
+        shown(capture, asked.1, asked.0, What::text("last byte of the request")),
+        shown(
+            capture,
+            answered.1,
+            answered.0,
+            What::with("first byte of the response, {} us later", waited, 0),
+        ),
+    ]
+}

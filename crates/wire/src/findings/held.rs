@@ -1,0 +1,170 @@
+//! Episodes of both taps as findings of a call: what each took of the call's time.
+
+use super::is_loss;
+use crate::call::{Finding, Halves};
+use crate::episode::{Certainty, Episode, Evidence};
+use crate::exchange::{Exchange, Part};
+use crate::legs::Moments;
+use spangap_model::{Cause, Side};
+
+/// Packets of evidence kept for one finding.
+const MAX_EVIDENCE: usize = 8;
+/// What waits for a hold to end is sent within this time after it.
+const RELEASED_NS: i64 = 100_000;
+
+/// An episode with what it took of the call.
+struct Held<'a> {
+    episode: &'a Episode,
+    /// The end at whose tap it was seen.
+    tap: Side,
+    /// Time taken, from the beginning of the call's time at that tap; `None` when it lies outside of what is known.
+    taken: Option<(i64, i64)>,
+}
+
+/// Findings of the episodes that the taps at both ends saw, by [`Side::index`].
+pub(crate) fn findings(
+    halves: &Halves,
+    moments: &Moments,
+    duration_ns: u64,
+    episodes: &[Vec<Episode>; 2],
+) -> Vec<Finding> {
+    let mut held: Vec<Held<'_>> = Vec::new();
+    for tap in [Side::Client, Side::Server] {
+        let Some(exchange) = &halves.exchanges[tap.index()] else { continue };
+        let window = window(halves, moments, tap, duration_ns);
+        for episode in &episodes[tap.index()] {
+            if let Some(taken) = taken(episode, exchange, window) {
+                held.push(Held { episode, tap, taken });
+            }
+        }
+    }
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut done = vec![false; held.len()];
+    for i in 0..held.len() {
+        if done[i] {
+            continue;
+        }
+        // Every episode of one event: the same bytes at the other tap, or the same cause again.
+        let best = (i..held.len())
+            .filter(|j| !done[*j] && same_event(&held[i], &held[*j]))
+            .max_by_key(|j| rank(&held[*j]));
+        let best = &held[best.unwrap_or(i)];
+        let mut taken = Vec::new();
+        let mut evidence: Vec<(u8, Evidence)> = Vec::new();
+        for j in i..held.len() {
+            let other = &held[j];
+            let same_cause =
+                other.episode.cause == best.episode.cause && other.episode.side == best.episode.side;
+            if done[j] || !(same_cause || same_event(best, other)) {
+                continue;
+            }
+            done[j] = true;
+            if other.tap == best.tap || !held.iter().any(|h| h.tap == best.tap && same_event(h, other)) {
+                taken.extend(other.taken);
+            }
+            let capture = halves.captures[other.tap.index()];
+            evidence.extend(other.episode.evidence.iter().map(|packet| (capture, *packet)));
+        }
+        evidence.truncate(MAX_EVIDENCE);
+        let cost_ns = union(&mut taken).map(|ns| ns.min(duration_ns));
+        findings.push(finding(best.episode, cost_ns, evidence, moments));
+    }
+    findings
+}
+
+fn finding(
+    episode: &Episode,
+    mut cost_ns: Option<u64>,
+    evidence: Vec<(u8, Evidence)>,
+    moments: &Moments,
+) -> Finding {
+    let mut note = String::new();
+    if episode.cause == Cause::StreamLimit {
+        // What waits for a stream has not been on the wire yet: only the CLIENT span knows since when.
+        match (moments.0[0], moments.0[1]) {
+            (Some((start, _)), Some((first, Side::Client))) => cost_ns = u64::try_from(first - start).ok(),
+            _ => {
+                cost_ns = None;
+                note = "how long the call waited for a stream, only its CLIENT span tells".into();
+            }
+        }
+    } else if cost_ns.is_none() {
+        note = "it lies before or after what this capture shows of the call".into();
+    }
+    let Episode { cause, certainty, side, .. } = *episode;
+    Finding { cause, certainty, side, cost_ns, note, evidence }
+}
+
+/// The call's time at a tap. At the server's tap neither way is seen: both together are added on either side, since
+/// which of them was held up is not known there.
+fn window(halves: &Halves, moments: &Moments, tap: Side, duration_ns: u64) -> (i64, i64) {
+    let of = |moment: Option<(i64, Side)>| moment.filter(|(_, side)| *side == tap).map(|(at, _)| at);
+    if tap == Side::Client || halves.exchanges[0].is_none() {
+        let first = moments.0.iter().copied().find_map(of);
+        let last = moments.0.iter().rev().copied().find_map(of);
+        return first.zip(last).unwrap_or_default();
+    }
+    let exchange = halves.exchanges[tap.index()].as_ref();
+    let first = exchange.map_or(0, |exchange| exchange.request.first.seen_ns);
+    let last = of(moments.0[7]).or(of(moments.0[3])).unwrap_or(first).max(first);
+    let slack = i64::try_from(duration_ns).unwrap_or(i64::MAX).saturating_sub(last - first).max(0);
+    (first.saturating_sub(slack), last.saturating_add(slack))
+}
+
+/// What an episode took of the call: `None` when it took nothing of it.
+#[allow(clippy::option_option)]
+fn taken(episode: &Episode, exchange: &Exchange, window: (i64, i64)) -> Option<Option<(i64, i64)>> {
+    let mut from_ns = episode.from_ns;
+    let part: Option<&Part> = match episode.sender {
+        Side::Client => Some(&exchange.request),
+        Side::Server => exchange.response.as_ref(),
+    };
+    if let Some(part) = part
+        && episode.stream_id.is_none()
+        && episode.end > episode.start
+        && episode.end <= part.start
+    {
+        // Bytes before those of the call: they cost it only what it then had to wait itself.
+        if is_loss(episode.cause) {
+            from_ns = from_ns.max(part.first.seen_ns);
+        } else if !(0..=RELEASED_NS).contains(&(part.first.seen_ns - episode.to_ns)) {
+            return None;
+        }
+    }
+    let begin = from_ns.max(window.0);
+    let end = episode.to_ns.min(window.1);
+    if end > begin {
+        return Some(Some((begin - window.0, end - window.0)));
+    }
+    let outside = matches!(episode.cause, Cause::StreamLimit | Cause::SynLoss | Cause::ConnectionPerCall);
+    // What the last bytes of a response went through after they were first sent, a server's tap alone cannot add.
+    let after = is_loss(episode.cause) && episode.sender == Side::Server && episode.to_ns > window.1;
+    (outside || after).then_some(None)
+}
+
+/// Whether two taps (or one twice) tell of the same bytes being held up in the same manner.
+fn same_event(a: &Held<'_>, b: &Held<'_>) -> bool {
+    let (one, other) = (a.episode, b.episode);
+    let alike = one.cause == other.cause || (is_loss(one.cause) && is_loss(other.cause));
+    let len = |episode: &Episode| (episode.end - episode.start).max(1);
+    let apart = u64::from((other.start as u32).wrapping_sub(one.start as u32));
+    let back = u64::from((one.start as u32).wrapping_sub(other.start as u32));
+    alike && one.sender == other.sender && (apart < len(one) || back < len(other))
+}
+
+/// Which of two tellings counts: the surer one, then that of the sender's tap, which saw what was sent.
+fn rank(held: &Held<'_>) -> (bool, bool, bool) {
+    (held.episode.certainty == Certainty::Shown, held.taken.is_some(), held.tap == held.episode.sender)
+}
+
+/// Time covered by the ranges together; `None` without any.
+fn union(ranges: &mut [(i64, i64)]) -> Option<u64> {
+    ranges.sort_unstable();
+    let mut covered = 0;
+    let mut until = i64::MIN;
+    for (begin, end) in ranges.iter().copied() {
+        covered += (end - begin.max(until)).max(0);
+        until = until.max(end);
+    }
+    (!ranges.is_empty()).then(|| covered.unsigned_abs())
+}

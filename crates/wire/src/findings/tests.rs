@@ -1,0 +1,179 @@
+//! What an episode, an application or the path takes of a call, and what it does not.
+
+use super::*;
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::join::Joiner;
+use crate::join::world::{START, TrueCall, World};
+use crate::spans::SpanTimes;
+
+const US: i64 = 1_000;
+
+/// A call: sent at 0, 500 us there, 1 ms at the server, 100 us of response, 600 us back.
+fn call(number: u32, begin: i64, there: i64) -> TrueCall {
+    let mut at = [0, 0, 20, 520, 520, 1_520, 1_520, 1_620, 2_220, 2_220].map(|us| begin + us * US);
+    at[3..].iter_mut().for_each(|moment| *moment += there);
+    let start = number * 1_000;
+    TrueCall { connection: 1, at, resent: [false; 2], request: (start, 900), response: (start, 900) }
+}
+
+fn joined(calls: Vec<TrueCall>) -> Vec<Halves> {
+    let (client, offset_ns, skew_ppm, resolution_ns) = (0, 5_000_000, 0.0, 1);
+    let world = World { client, offset_ns, skew_ppm, resolution_ns, translated: false, calls };
+    let mut joiner = Joiner::new(true);
+    let mut out = Vec::new();
+    let facts = |capture: usize, connection: u32| Some(world.facts(capture, connection));
+    for (capture, exchange) in world.exchanges() {
+        joiner.offer(capture, exchange, &facts, &mut out);
+    }
+    out.into_iter().map(|joined| joined.halves).collect()
+}
+
+fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> Episode {
+    let evidence = Evidence { packet: 9, time_ns: range.0, what: What::text("sent again") };
+    Episode {
+        cause,
+        certainty: Certainty::Shown,
+        side: None,
+        sender,
+        from_ns: range.0,
+        to_ns: range.1,
+        start: (1 << 32) + bytes.0,
+        end: (1 << 32) + bytes.1,
+        stream_id: None,
+        evidence: EvidenceList::of(&[evidence]),
+    }
+}
+
+fn held_findings(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<Finding> {
+    let moments = Moments::of(halves);
+    let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0);
+    held::findings(halves, &moments, duration as u64, episodes)
+}
+
+#[test]
+fn the_same_loss_at_both_taps_costs_once_and_has_evidence_of_both() {
+    let halves = joined(vec![call(1, START, 0)]).remove(0);
+    let client = episode(Cause::Rto, Side::Client, (START + 20 * US, START + 420 * US), (1_000, 1_900));
+    let server_clock = START + 5_000 * US;
+    // The receiver's tap cannot tell which timer it was.
+    let server = episode(
+        Cause::FastRetransmit,
+        Side::Client,
+        (server_clock + 100 * US, server_clock + 520 * US),
+        (1_000, 1_900),
+    );
+    let found = held_findings(&halves, &[vec![client], vec![server]]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].cause, found[0].cost_ns), (Cause::Rto, Some(400_000)));
+    let captures: Vec<u8> = found[0].evidence.iter().map(|(capture, _)| *capture).collect();
+    assert_eq!(captures, [0, 1]);
+}
+
+#[test]
+fn two_losses_of_one_call_are_one_finding_without_counting_time_twice() {
+    let halves = joined(vec![call(1, START, 0)]).remove(0);
+    let first = episode(Cause::Rto, Side::Client, (START, START + 300 * US), (1_000, 1_500));
+    let second = episode(Cause::Rto, Side::Client, (START + 200 * US, START + 500 * US), (1_500, 1_900));
+    let found = held_findings(&halves, &[vec![first, second], Vec::new()]);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].cost_ns, Some(500_000));
+}
+
+#[test]
+fn bytes_before_the_call_cost_it_only_what_it_waited_for_itself() {
+    let halves = joined(vec![call(1, START, 0)]).remove(0);
+    let server_clock = START + 5_000 * US;
+    // A response before this one was held back, and gone long before this one was written.
+    let early = (server_clock + 530 * US, server_clock + 570 * US);
+    let earlier = episode(Cause::NagleDelayedAck, Side::Server, early, (0, 900));
+    assert_eq!(held_findings(&halves, &[Vec::new(), vec![earlier]]), []);
+    // This one was let go together with it.
+    let until = (server_clock + 530 * US, server_clock + 1_520 * US);
+    let together = episode(Cause::NagleDelayedAck, Side::Server, until, (0, 900));
+    assert_eq!(held_findings(&halves, &[Vec::new(), vec![together]])[0].cost_ns, Some(990_000));
+    // Lost bytes before it hold it up from when it was sent.
+    let lost = episode(Cause::Rto, Side::Server, until, (0, 900));
+    assert_eq!(held_findings(&halves, &[Vec::new(), vec![lost]]), []);
+}
+
+#[test]
+fn what_a_wait_for_a_stream_costs_the_span_tells() {
+    let mut halves = joined(vec![call(1, START, 0)]).remove(0);
+    let episodes =
+        [vec![episode(Cause::StreamLimit, Side::Client, (START, START), (1_000, 1_900))], Vec::new()];
+    assert_eq!(held_findings(&halves, &episodes)[0].cost_ns, None);
+    halves.spans = Some(SpanTimes { client: Some((START - 7_000_000, START + 2_220 * US)), server: None });
+    assert_eq!(held_findings(&halves, &episodes)[0].cost_ns, Some(7_000_000));
+}
+
+#[test]
+fn the_server_is_convicted_only_with_its_span() {
+    let mut halves = joined(vec![call(1, START, 0)]).remove(0);
+    let exchange = halves.exchanges[1].as_mut().expect("both ends");
+    let response = exchange.response.as_mut().expect("answered");
+    let later = |mark: &mut crate::exchange::Mark| {
+        mark.seen_ns += 9_000_000;
+        mark.ready_ns += 9_000_000;
+    };
+    later(&mut response.first);
+    later(&mut response.last);
+    let response = halves.exchanges[0].as_mut().and_then(|half| half.response.as_mut()).expect("answered");
+    later(&mut response.first);
+    later(&mut response.last);
+    let find = |halves: &Halves| {
+        let moments = Moments::of(halves);
+        let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0) as u64;
+        let mut found = Vec::new();
+        apps::findings(halves, &moments, duration, &mut found);
+        found
+    };
+    let found = find(&halves);
+    assert_eq!((found[0].cause, found[0].cost_ns), (Cause::ServerApp, Some(10_000_000)));
+    assert_eq!(found[0].certainty, Certainty::Possible { missing: "the server's span" });
+    let server_clock = START + 5_000 * US;
+    let arrived = server_clock + 520 * US;
+    halves.spans = Some(SpanTimes { client: None, server: Some((arrived + 100, arrived + 9_900_000)) });
+    assert_eq!((find(&halves)[0].cause, find(&halves)[0].certainty), (Cause::ServerApp, Certainty::Shown));
+    // Its application began late: then it was not the application.
+    halves.spans = Some(SpanTimes { client: None, server: Some((arrived + 9_800_000, arrived + 9_900_000)) });
+    let found = find(&halves);
+    assert_eq!((found.len(), found[0].cause, found[0].cost_ns), (1, Cause::ServerQueue, Some(9_800_000)));
+    assert_eq!(find(&joined(vec![call(1, START, 0)])[0]), [], "a millisecond is not most of two");
+}
+
+/// Excess of each call's request, and the batch it arrived in.
+fn requests(calls: Vec<TrueCall>) -> Vec<(u64, bool)> {
+    let (mut paths, mut arrivals) = (Paths::default(), Arrivals::default());
+    let mut detour = i64::MAX;
+    let all: Vec<Way> =
+        joined(calls).iter().filter_map(|halves| ways(halves, &Moments::of(halves))[0]).collect();
+    all.iter().for_each(|way| arrivals.note(way));
+    all.iter().map(|way| (paths.excess_ns(way, &mut detour), arrivals.batch(way).is_some())).collect()
+}
+
+#[test]
+fn a_late_request_is_the_network_and_needs_no_offset() {
+    let calls =
+        (0..20).map(|i| call(i, START + i64::from(i) * 10_000 * US, if i == 13 { 4_000 * US } else { 0 }));
+    let found = requests(calls.collect());
+    for (i, (excess, batch)) in found.iter().enumerate() {
+        assert_eq!((*excess, *batch), (if i == 13 { 4_000_000 } else { 0 }, false), "call {i}");
+    }
+    assert!(network_delay::counts(4_000_000, 6_000_000) && !network_delay::counts(900_000, 1_000_000));
+}
+
+#[test]
+fn sent_apart_and_arrived_together_is_a_batch() {
+    // Five calls 1 ms apart arrive at the same moment, in order; others come on time.
+    let calls = (0..30).map(|i| {
+        let held = if (10..15).contains(&i) { i64::from(14 - i) * 1_000 * US + i64::from(i) } else { 0 };
+        call(i, START + i64::from(i) * 1_000 * US, held)
+    });
+    let found = requests(calls.collect());
+    for (i, (excess, batch)) in found.iter().enumerate() {
+        assert_eq!(*batch, (10..15).contains(&i), "call {i}: {excess}");
+    }
+    // Written together, they arrive together: that is no batch.
+    let calls = (0..30).map(|i| call(i, START + i64::from(i) * US, 0));
+    assert!(requests(calls.collect()).iter().all(|(_, batch)| !batch));
+}

@@ -1,0 +1,239 @@
+//! The legs of a call: ten moments of it, as far as they are known, and the time between neighbours.
+//!
+//! Moments of the client's end are read on one clock, those of the server's end on another. With the offset known
+//! as an interval, the server's moments are mapped to the client's clock by the interval's middle: what lies between
+//! two moments of different ends is uncertain by half its width. All legs are differences of one list of moments, so
+//! they sum to the duration exactly.
+
+use crate::align::Clock;
+use crate::call::{Halves, LegTime};
+use spangap_model::{Leg, Legs, Side};
+
+/// Moment `i` begins leg `i` of [`Leg::ALL`] and ends leg `i - 1`.
+const MOMENTS: usize = 10;
+/// Rate of one clock by the other where nothing bounds it: see [`crate::align`].
+const MAX_SLOPE: f64 = 1e-3;
+
+/// A moment: nanoseconds on the clock of that end.
+pub(crate) type Moment = Option<(i64, Side)>;
+
+/// The moments of a call, in order; unknown ones are `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moments(pub [Moment; MOMENTS]);
+
+/// The time between two neighbouring known moments, each as its own clock shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RawLeg {
+    pub legs: Legs,
+    pub from: (i64, Side),
+    pub to: (i64, Side),
+}
+
+impl Moments {
+    /// Of a call. A last byte counts only when both ends mean the same byte.
+    ///
+    /// At its sender a byte counts when it was first seen, at its receiver when it could be read.
+    #[inline]
+    pub fn of(halves: &Halves) -> Moments {
+        let mut at = [None; MOMENTS];
+        let [client, server] = &halves.exchanges;
+        let spans = halves.spans.unwrap_or_default();
+        if let Some(client) = client {
+            at[1] = Some((client.request.first.seen_ns, Side::Client));
+            at[2] = Some((client.request.last.seen_ns, Side::Client));
+            at[8] = client.response.as_ref().map(|response| (response.last.ready_ns, Side::Client));
+        } else if let Some(server) = server.as_ref().filter(|_| spans.client.is_none()) {
+            at[1] = Some((server.request.first.seen_ns, Side::Server));
+        }
+        if let Some(server) = server {
+            at[3] = Some((server.request.last.ready_ns, Side::Server));
+            if let Some(response) = &server.response {
+                at[6] = Some((response.first.seen_ns, Side::Server));
+                at[7] = Some((response.last.seen_ns, Side::Server));
+            }
+            if let Some(client) = client {
+                if client.request.end as u32 != server.request.end as u32 {
+                    at[3] = None;
+                }
+                let ends = [client, server].map(|half| half.response.as_ref().map(|part| part.end as u32));
+                if ends[0].is_some() && ends[0] != ends[1] {
+                    at[7] = None;
+                }
+            }
+        }
+        if let Some((start, end)) = spans.client {
+            (at[0], at[9]) = (Some((start, Side::Client)), Some((end, Side::Client)));
+        }
+        if let Some((start, end)) = spans.server {
+            (at[4], at[5]) = (Some((start, Side::Server)), Some((end, Side::Server)));
+        }
+        Moments(at)
+    }
+
+    /// Without the server's moments where the client's end of the call is not known: what remains begins and ends
+    /// on one clock.
+    #[inline]
+    pub fn closed(mut self) -> Moments {
+        let of_client = |moment: &Moment| matches!(moment, Some((_, Side::Client)));
+        let begins = self.0[..3].iter().any(of_client);
+        let ends = self.0[8..].iter().any(of_client);
+        if begins && !ends {
+            self.0.iter_mut().filter(|moment| !of_client(moment)).for_each(|moment| *moment = None);
+        }
+        self
+    }
+
+    /// First and last known moment.
+    #[inline]
+    pub fn ends(&self) -> Option<((i64, Side), (i64, Side))> {
+        let mut known = self.0.iter().flatten();
+        let first = *known.next()?;
+        Some((first, *known.next_back().unwrap_or(&first)))
+    }
+
+    /// What lies between neighbouring known moments.
+    #[inline]
+    pub fn raw(&self, mut each: impl FnMut(RawLeg)) {
+        let mut before: Option<(usize, (i64, Side))> = None;
+        for (i, moment) in self.0.iter().enumerate() {
+            let Some(moment) = *moment else { continue };
+            if let Some((begin, from)) = before {
+                let legs = Legs { first: Leg::ALL[begin], last: Leg::ALL[i - 1] };
+                each(RawLeg { legs, from, to: moment });
+            }
+            before = Some((i, moment));
+        }
+    }
+}
+
+/// What is known of the clocks of a call's two ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks<'a> {
+    /// Of the two captures; `None` when nothing bounds them.
+    pub clock: Option<&'a Clock>,
+    /// The capture at the client's end.
+    pub client_capture: u8,
+    /// Resolution of the timestamps, nanoseconds, of the coarser capture.
+    pub resolution_ns: u32,
+}
+
+impl Clocks<'_> {
+    /// The times of the client's clock at which the server's may have shown `at_ns`.
+    fn at_client(&self, at_ns: i64) -> Option<(i64, i64)> {
+        let clock = self.clock?;
+        if self.client_capture == 0 { clock.first_at(at_ns) } else { clock.second_at(at_ns) }
+    }
+
+    /// How long `length_ns` of the server's clock may be by the client's: least and most.
+    fn length_at_client(&self, at_ns: i64, length_ns: i64) -> (f64, f64) {
+        let slopes = self.clock.and_then(|clock| clock.slope(at_ns)).unwrap_or((-MAX_SLOPE, MAX_SLOPE));
+        let factor = |slope: f64| if self.client_capture == 0 { 1.0 / (1.0 + slope) } else { 1.0 + slope };
+        let (a, b) = (length_ns as f64 * factor(slopes.0), length_ns as f64 * factor(slopes.1));
+        (a.min(b), a.max(b))
+    }
+}
+
+/// The moments on one clock: the client's, or the server's when nothing of the client's end is known.
+struct Mapped {
+    at: [Option<i64>; MOMENTS],
+    /// How far off a moment of the server's end may be from those of the client's end.
+    uncertain_ns: [u64; MOMENTS],
+}
+
+/// The legs of a call, when it began, and how long it took. The legs sum to that exactly.
+///
+/// Bounds: between moments of one clock the resolution of its timestamps (and, where the server's is mapped, the
+/// uncertainty of its rate); between moments of both, half the width of the offset's interval and the resolution.
+/// Without any bound on the offset, what both ways took together is known: each is half of it, and off by as much
+/// at most.
+pub(crate) fn legs(halves: &Halves, clocks: Clocks<'_>) -> (i64, u64, Vec<LegTime>) {
+    let mut moments = Moments::of(halves);
+    let mapped = map(&mut moments, clocks);
+    let resolution = u64::from(clocks.resolution_ns.max(1));
+    let mut known: Vec<usize> = (0..MOMENTS).filter(|i| mapped.at[*i].is_some()).collect();
+    let at = |i: usize| mapped.at[i].unwrap_or_default();
+    // A call cannot end before it begins: what says so is no part of it.
+    while let [first, .., last] = known[..] {
+        if at(last) >= at(first) {
+            break;
+        }
+        known.pop();
+    }
+    let Some((first, last)) = known.first().zip(known.last()) else { return (0, 0, Vec::new()) };
+    let start_ns = at(*first);
+    let duration_ns = at(*last).saturating_sub(start_ns).max(0) as u64;
+    let side = |i: usize| moments.0[i].map(|(_, side)| side);
+    let both = known.iter().any(|i| side(*i) == Some(Side::Client));
+    let mut legs = Vec::with_capacity(known.len());
+    for pair in known.windows(2) {
+        let [from, to] = *pair else { continue };
+        let ns = at(to) - at(from);
+        let bound_ns = match (side(from), side(to)) {
+            (a, b) if a != b => mapped.uncertain_ns[from].max(mapped.uncertain_ns[to]) + resolution,
+            (Some(Side::Server), _) if both => {
+                let begin = moments.0[from].map_or(0, |(at, _)| at);
+                let length = moments.0[to].map_or(0, |(at, _)| at) - begin;
+                let (least, most) = clocks.length_at_client(at(from), length);
+                let off = (least - ns as f64).abs().max((most - ns as f64).abs()).ceil() as u64;
+                off.min(mapped.uncertain_ns[from] + mapped.uncertain_ns[to]).max(1) + resolution
+            }
+            _ => resolution,
+        };
+        legs.push(LegTime { legs: Legs { first: Leg::ALL[from], last: Leg::ALL[to - 1] }, ns, bound_ns });
+    }
+    (start_ns, duration_ns, legs)
+}
+
+/// Brings the moments to one clock; takes those out of `moments` that cannot be.
+fn map(moments: &mut Moments, clocks: Clocks<'_>) -> Mapped {
+    let mut mapped = Mapped { at: [None; MOMENTS], uncertain_ns: [0; MOMENTS] };
+    let of = |side: Side| move |moment: &Moment| matches!(moment, Some((_, of)) if *of == side);
+    let one_clock = !moments.0.iter().any(of(Side::Client)) || !moments.0.iter().any(of(Side::Server));
+    let mut unbounded = false;
+    for (i, moment) in moments.0.iter().enumerate() {
+        match *moment {
+            Some((at, side)) if one_clock || side == Side::Client => mapped.at[i] = Some(at),
+            Some((at, _)) => match clocks.at_client(at) {
+                Some((low, high)) => {
+                    mapped.at[i] = Some(low + (high - low) / 2);
+                    mapped.uncertain_ns[i] = high.abs_diff(low).div_ceil(2);
+                }
+                None => unbounded = true,
+            },
+            None => {}
+        }
+    }
+    if unbounded {
+        *moments = afloat(*moments, &mut mapped, clocks);
+    }
+    mapped
+}
+
+/// Without a bound on the offset: the server's moments are put into the middle of the time that both ways took.
+fn afloat(mut moments: Moments, mapped: &mut Mapped, clocks: Clocks<'_>) -> Moments {
+    let server: Vec<(usize, i64)> = (0..MOMENTS)
+        .filter_map(|i| moments.0[i].filter(|(_, side)| *side == Side::Server).map(|(at, _)| (i, at)))
+        .collect();
+    let client = |i: &usize| moments.0[*i].filter(|(_, side)| *side == Side::Client).map(|(at, _)| at);
+    let place = server.first().zip(server.last()).and_then(|((first, begin), (last, end))| {
+        let before = (0..*first).rev().find_map(|i| client(&i))?;
+        let after = (*last..MOMENTS).find_map(|i| client(&i))?;
+        Some((before, (after - before) - (end - begin), *begin, end - begin))
+    });
+    for (i, at) in server {
+        let Some((before, slack, begin, length)) = place else {
+            moments.0[i] = None;
+            mapped.at[i] = None;
+            continue;
+        };
+        let drift = (length.unsigned_abs() as f64 * MAX_SLOPE).ceil() as u64;
+        mapped.at[i] = Some(before + slack.div_euclid(2) + (at - begin));
+        let resolution = u64::from(clocks.resolution_ns.max(1));
+        mapped.uncertain_ns[i] = slack.unsigned_abs().div_ceil(2) + drift + resolution;
+    }
+    moments
+}
+
+#[cfg(test)]
+#[path = "legs/tests.rs"]
+mod tests;

@@ -1,0 +1,279 @@
+//! Sums over calls while the clocks are not known yet: sums of differences between clocks, which the offset corrects
+//! at the end, since it enters them linearly.
+
+use super::{CauseSum, LegSum, Sums};
+use crate::align::{Clock, Stretch};
+use crate::call::{Finding, Halves};
+use crate::episode::Certainty;
+use crate::exchange::Ended;
+use crate::legs::Moments;
+use spangap_model::{Histogram, Leg, Legs, Side};
+
+/// Sum of one leg over calls.
+#[derive(Clone, Copy, Debug)]
+struct LegAccum {
+    legs: Legs,
+    /// The capture at the client's end.
+    client: u8,
+    /// How often the offset (second clock - first clock) is in the sum: 1, 0 or -1 for each call.
+    sign: i8,
+    calls: u64,
+    /// Sum of the differences as the clocks show them.
+    raw_ns: i128,
+    /// Sum of the moments the offset is to be taken at, by the first clock: only where `sign` is not 0.
+    moments_ns: i128,
+    /// Time by which the clocks' different rates could make the sum false.
+    drifting_ns: u128,
+}
+
+/// Sums over some calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Accum {
+    pub calls: u64,
+    one_end: [u64; 2],
+    failed: u64,
+    unfinished: u64,
+    durations: Histogram,
+    legs: Vec<LegAccum>,
+    causes: Vec<CauseSum>,
+    /// First and last moment, by the first clock.
+    range_ns: Option<(i64, i64)>,
+}
+
+impl Accum {
+    /// Time in its calls.
+    pub fn total_ns(&self) -> u128 {
+        self.durations.sum_ns()
+    }
+
+    /// Counts a call. `guess_ns` is the offset as far as it is known now: good enough for where a sum's offset is
+    /// to be taken.
+    #[inline]
+    pub fn call(
+        &mut self,
+        halves: &Halves,
+        moments: &Moments,
+        duration_ns: u64,
+        findings: &[Finding],
+        guess_ns: i64,
+    ) {
+        self.calls += 1;
+        self.durations.record(duration_ns);
+        let [client, server] = &halves.exchanges;
+        match (client, server) {
+            (Some(_), None) => self.one_end[0] += 1,
+            (None, Some(_)) => self.one_end[1] += 1,
+            _ => {}
+        }
+        if let Some(half) = client.as_ref().or(server.as_ref()) {
+            match half.ended {
+                Ended::CaptureEnded => self.unfinished += 1,
+                Ended::Reset { .. } | Ended::ConnectionClosed => self.failed += 1,
+                Ended::Complete => self.failed += u64::from(failed(half.status)),
+            }
+        }
+        self.legs(halves, moments, guess_ns);
+        for finding in findings {
+            let shown = finding.certainty == Certainty::Shown;
+            self.cause(CauseSum {
+                cause: finding.cause,
+                side: finding.side,
+                calls: u64::from(shown),
+                possible: u64::from(!shown),
+                cost_ns: finding.cost_ns.unwrap_or(0),
+            });
+        }
+    }
+
+    #[inline]
+    fn legs(&mut self, halves: &Halves, moments: &Moments, guess_ns: i64) {
+        let client = halves.captures[0];
+        // Where one end's clock is to be compared with the other's, both ways take the offset of the same moment, so
+        // that the sum over the legs stays exact; that it drifts meanwhile goes into the bound.
+        let mut crossing: Option<(i64, u64)> = None;
+        let mut server_side = 0;
+        let (accums, range) = (&mut self.legs, &mut self.range_ns);
+        moments.raw(|leg| {
+            let ns = leg.to.0.saturating_sub(leg.from.0);
+            let mut sign = 0;
+            let mut moment_ns = 0;
+            let mut drifting = 0;
+            if leg.from.1 != leg.to.1 {
+                // Server's clock minus client's is the offset when the client is at the first capture.
+                let out = leg.from.1 == Side::Client;
+                sign = if out == (client == 0) { -1 } else { 1 };
+                let own = if out { leg.from.0 } else { leg.to.0 };
+                let (at, _) = *crossing.get_or_insert((if client == 0 { own } else { own - guess_ns }, 0));
+                moment_ns = at;
+                drifting = server_side;
+                *range = Some(range.map_or((at, at), |(low, high)| (low.min(at), high.max(at))));
+            } else if leg.from.1 == Side::Server {
+                server_side += ns.unsigned_abs();
+                drifting = ns.unsigned_abs();
+            }
+            let accum = place(accums, leg.legs, client, sign);
+            accum.calls += 1;
+            accum.raw_ns += i128::from(ns);
+            accum.moments_ns += i128::from(moment_ns) * i128::from(sign.abs());
+            accum.drifting_ns += u128::from(drifting);
+        });
+    }
+
+    /// Adds to the time of a cause.
+    pub fn cause(&mut self, sum: CauseSum) {
+        match self.causes.iter_mut().find(|known| known.cause == sum.cause && known.side == sum.side) {
+            Some(known) => {
+                known.calls += sum.calls;
+                known.possible += sum.possible;
+                known.cost_ns = known.cost_ns.saturating_add(sum.cost_ns);
+            }
+            None => self.causes.push(sum),
+        }
+    }
+
+    /// Adds the calls of another.
+    pub fn add(&mut self, other: &Accum) {
+        self.calls += other.calls;
+        for (mine, theirs) in self.one_end.iter_mut().zip(other.one_end) {
+            *mine += theirs;
+        }
+        self.failed += other.failed;
+        self.unfinished += other.unfinished;
+        self.durations.merge(&other.durations);
+        for leg in &other.legs {
+            let mine = place(&mut self.legs, leg.legs, leg.client, leg.sign);
+            mine.calls += leg.calls;
+            mine.raw_ns += leg.raw_ns;
+            mine.moments_ns += leg.moments_ns;
+            mine.drifting_ns += leg.drifting_ns;
+        }
+        for cause in &other.causes {
+            self.cause(*cause);
+        }
+        self.range_ns = match (self.range_ns, other.range_ns) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// The sums, the clocks being known.
+    pub fn finish(mut self, clock: Option<&Clock>, resolution_ns: u32) -> Sums {
+        self.causes.sort_by_key(|cause| std::cmp::Reverse((cause.cost_ns, cause.calls, cause.possible)));
+        Sums {
+            calls: self.calls,
+            one_end: self.one_end,
+            failed: self.failed,
+            unfinished: self.unfinished,
+            legs: self.finished_legs(clock, resolution_ns),
+            durations: self.durations,
+            causes: self.causes,
+        }
+    }
+
+    fn finished_legs(&self, clock: Option<&Clock>, resolution_ns: u32) -> Vec<LegSum> {
+        let range = self.range_ns.unwrap_or((0, 0));
+        let stretches = clock.map(|clock| over(clock, range)).unwrap_or_default();
+        let bounded = !stretches.is_empty() && stretches.iter().all(|stretch| !stretch.corners.is_empty());
+        let slopes = stretches.iter().flat_map(|stretch| &stretch.corners).map(|(_, slope)| slope.abs());
+        let slope = if bounded { slopes.fold(0.0, f64::max) } else { 1e-3 };
+        let mut sums: Vec<LegSum> = Vec::with_capacity(self.legs.len());
+        let mut unplaced: Option<LegSum> = None;
+        let crosses = self.legs.iter().any(|leg| leg.sign != 0);
+        for leg in &self.legs {
+            let drift = (leg.drifting_ns as f64 * slope).ceil() as u128;
+            let own_bound = u128::from(leg.calls) * u128::from(resolution_ns.max(1)) + drift;
+            let between = leg.legs.first >= Leg::RequestWire && leg.legs.last <= Leg::ResponseWire;
+            let (total, bound) =
+                if leg.sign == 0 { (leg.raw_ns, 0) } else { leg.corrected(&stretches, range) };
+            let sum = LegSum {
+                legs: leg.legs,
+                total_ns: clamped(total),
+                bound_ns: u64::try_from(bound.saturating_add(own_bound)).unwrap_or(u64::MAX),
+            };
+            if crosses && !bounded && between {
+                // Without an offset, only what lies between the client's own moments can be said.
+                let whole = Legs { first: Leg::RequestWire, last: Leg::ResponseWire };
+                let all = unplaced.get_or_insert(LegSum { legs: whole, total_ns: 0, bound_ns: 0 });
+                all.total_ns = clamped(i128::from(all.total_ns) + leg.raw_ns);
+                all.bound_ns = all.bound_ns.saturating_add(u64::try_from(own_bound).unwrap_or(u64::MAX));
+            } else {
+                add_sum(&mut sums, sum);
+            }
+        }
+        unplaced.into_iter().for_each(|sum| add_sum(&mut sums, sum));
+        sums.sort_by_key(|sum| sum.legs);
+        sums
+    }
+}
+
+impl LegAccum {
+    /// The sum with the offset taken out, and how far off it may be: over all lines that fit.
+    fn corrected(&self, stretches: &[&Stretch], range: (i64, i64)) -> (i128, u128) {
+        let (calls, sign) = (i128::from(self.calls), i128::from(self.sign));
+        let mut extremes: Option<(i128, i128)> = None;
+        let mut include = |offsets: i128| {
+            let (low, high) = extremes.unwrap_or((offsets, offsets));
+            extremes = Some((low.min(offsets), high.max(offsets)));
+        };
+        for stretch in stretches {
+            for (offset, slope) in &stretch.corners {
+                let base = calls * i128::from(stretch.base_ns) + (self.calls as f64 * offset).round() as i128;
+                if let [_] = stretches {
+                    let since = self.moments_ns - calls * i128::from(stretch.from_ns);
+                    include(base + (since as f64 * slope).round() as i128);
+                } else {
+                    // Which calls fall into which stretch is not known: any may hold for all.
+                    for at in [range.0, range.1] {
+                        let since = at.saturating_sub(stretch.from_ns) as f64;
+                        include(base + (self.calls as f64 * since * slope).round() as i128);
+                    }
+                }
+            }
+        }
+        let (low, high) = extremes.unwrap_or((0, 0));
+        // Towards zero, so that what one way gains the other loses exactly.
+        let middle = (low + high) / 2;
+        (self.raw_ns + sign * middle, (high - low).unsigned_abs().div_ceil(2) + u128::from(self.calls))
+    }
+}
+
+/// The stretches that touch a range of time.
+fn over(clock: &Clock, (first, last): (i64, i64)) -> Vec<&Stretch> {
+    let all = &clock.stretches;
+    let touches = |i: usize| {
+        let begins = i == 0 || all[i].from_ns.min(all[i - 1].to_ns) <= last;
+        begins && (i + 1 == all.len() || all[i].to_ns.max(all[i + 1].from_ns) >= first)
+    };
+    (0..all.len()).filter(|i| touches(*i)).map(|i| &all[i]).collect()
+}
+
+fn place(legs: &mut Vec<LegAccum>, of: Legs, client: u8, sign: i8) -> &mut LegAccum {
+    let known = legs.iter().position(|leg| leg.legs == of && leg.client == client && leg.sign == sign);
+    let place = known.unwrap_or_else(|| {
+        let (raw_ns, moments_ns) = (0, 0);
+        legs.push(LegAccum { legs: of, client, sign, calls: 0, raw_ns, moments_ns, drifting_ns: 0 });
+        legs.len() - 1
+    });
+    &mut legs[place]
+}
+
+fn add_sum(sums: &mut Vec<LegSum>, sum: LegSum) {
+    match sums.iter_mut().find(|known| known.legs == sum.legs) {
+        Some(known) => {
+            known.total_ns = known.total_ns.saturating_add(sum.total_ns);
+            known.bound_ns = known.bound_ns.saturating_add(sum.bound_ns);
+        }
+        None => sums.push(sum),
+    }
+}
+
+fn clamped(ns: i128) -> i64 {
+    ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
+/// gRPC status other than OK, or HTTP 5xx.
+fn failed(status: spangap_model::CallStatus) -> bool {
+    // The codes of `CallStatus`: 7 is HTTP 5xx, 16 gRPC's OK, those after it its errors.
+    let code = status.code();
+    code == 7 || (17..33).contains(&code)
+}
