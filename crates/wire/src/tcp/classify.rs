@@ -274,9 +274,9 @@ impl Tracker {
         let (time_ns, packet) = (segment.time_ns, segment.packet);
         step.earlier = in_flight::sent(&mut own.in_flight, under_way, time_ns, packet, run_limit);
         if step.kind == Kind::Resent && step.earlier.is_none_or(|earlier| earlier.start > all.start) {
-            let past = private.past.iter().flatten().chain(&own.last_data);
-            let past =
-                past.filter(|run| run.start < all.end && run.end > all.start).min_by_key(|run| run.start);
+            let overlaps = |run: &&Sent| run.start < all.end && run.end > all.start;
+            let past = private.past.iter().flatten().filter(overlaps).min_by_key(|run| run.start);
+            let past = past.or(own.last_data.as_ref().filter(overlaps));
             step.earlier = past.copied().or(step.earlier);
         }
         if segment.flags.has(Flags::FIN) {

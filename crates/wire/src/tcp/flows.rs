@@ -127,8 +127,9 @@ pub struct Flows<P> {
     last: Option<(Key, u32)>,
     /// Closed ones that linger: slot, number, and when they were closed.
     closed: VecDeque<(u32, u32, i64)>,
-    departed: VecDeque<u32>,
-    /// Taken as ended at the last call: slots.
+    /// Departed ones by number; those to be taken as ended, oldest first; and those taken at the last call.
+    departed: FxHashMap<u32, Box<Connection<P>>>,
+    untaken: VecDeque<u32>,
     taken: Vec<u32>,
     roles: Roles,
     until_sweep: u32,
@@ -150,7 +151,8 @@ impl<P> Default for Flows<P> {
             free: Vec::new(),
             last: None,
             closed: VecDeque::new(),
-            departed: VecDeque::new(),
+            departed: FxHashMap::default(),
+            untaken: VecDeque::new(),
             taken: Vec::new(),
             roles: Roles::default(),
             until_sweep: SWEEP_EVERY,
@@ -245,8 +247,7 @@ impl<P: Parser + Default> Flows<P> {
             let slot = self.hand as u32;
             let Some(connection) = self.get(slot) else { continue };
             let idle_ns = now_ns.saturating_sub(connection.last_ns());
-            if self.is_followed(slot, connection.id()) && longest.is_none_or(|(longest, _)| idle_ns > longest)
-            {
+            if longest.is_none_or(|(longest, _)| idle_ns > longest) {
                 longest = Some((idle_ns, slot));
             }
         }
@@ -260,34 +261,28 @@ impl<P: Parser + Default> Flows<P> {
         Key::of(&a, &b, connection.network())
     }
 
-    /// Whether the connection of this number is in this slot, and has not departed.
+    /// Whether the connection of this number is in this slot, still.
     fn is_followed(&self, slot: u32, id: u32) -> bool {
-        self.get(slot).is_some_and(|connection| {
-            connection.id() == id && self.by_key.get(&Flows::key_of(connection)) == Some(&slot)
-        })
+        self.get(slot).is_some_and(|connection| connection.id() == id)
     }
 
     /// No more segments will be of this connection.
     fn depart(&mut self, slot: u32, shared: &mut Shared) {
         self.last = None;
-        let Some(connection) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        let Some(mut connection) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
         connection.finish(shared);
-        self.by_key.remove(&Flows::key_of(connection));
+        self.by_key.remove(&Flows::key_of(&connection));
+        self.by_id.remove(&connection.id());
+        self.free.push(slot);
         let bytes = self.parser_bytes.remove(&slot).unwrap_or(0);
         self.parsers_total = self.parsers_total.saturating_sub(bytes);
-        self.departed.push_back(slot);
-        if self.departed.len() > MAX_DEPARTED
-            && let Some(oldest) = self.departed.pop_front()
+        self.untaken.push_back(connection.id());
+        self.departed.insert(connection.id(), connection);
+        if self.untaken.len() > MAX_DEPARTED
+            && let Some(oldest) = self.untaken.pop_front()
         {
             self.counts.untaken += 1;
-            self.remove(oldest);
-        }
-    }
-
-    fn remove(&mut self, slot: u32) {
-        if let Some(connection) = self.slots.get_mut(slot as usize).and_then(Option::take) {
-            self.by_id.remove(&connection.id());
-            self.free.push(slot);
+            self.departed.remove(&oldest);
         }
     }
 
@@ -311,9 +306,6 @@ impl<P: Parser + Default> Flows<P> {
             let idle_ns = now_ns.saturating_sub(connection.last_ns());
             let limit_ns = if connection.half_open() { HALF_OPEN_IDLE_NS } else { IDLE_NS };
             let bytes = connection.parser_bytes();
-            if !self.is_followed(slot, connection.id()) {
-                continue;
-            }
             let before = self.parser_bytes.insert(slot, bytes).unwrap_or(0);
             self.parsers_total = (self.parsers_total + bytes).saturating_sub(before);
             if idle_ns > limit_ns {
@@ -339,20 +331,23 @@ impl<P: Parser + Default> Flows<P> {
 
     /// Moves what is known of departed connections to `into`. They can still be asked for until the next call.
     pub fn take_ended(&mut self, into: &mut Vec<ConnectionFacts>) {
-        for slot in std::mem::take(&mut self.taken) {
-            self.remove(slot);
+        for id in self.taken.drain(..) {
+            self.departed.remove(&id);
         }
-        while let Some(slot) = self.departed.pop_front() {
-            if let Some(connection) = self.get(slot) {
+        for id in self.untaken.drain(..) {
+            if let Some(connection) = self.departed.get(&id) {
                 into.push(connection.facts());
-                self.taken.push(slot);
+                self.taken.push(id);
             }
         }
     }
 
     /// A connection by its number; `None` when it is forgotten.
     pub fn connection(&self, id: u32) -> Option<&Connection<P>> {
-        self.get(*self.by_id.get(&id)?)
+        match self.by_id.get(&id) {
+            Some(slot) => self.get(*slot),
+            None => self.departed.get(&id).map(Box::as_ref),
+        }
     }
 
     /// Every connection followed now, in the order in which they began.
@@ -363,8 +358,8 @@ impl<P: Parser + Default> Flows<P> {
         connections
     }
 
-    /// Slots in use: followed, lingering and departed connections.
+    /// Connections in memory: followed, lingering and departed ones.
     pub fn held(&self) -> usize {
-        self.by_id.len()
+        self.by_id.len() + self.departed.len()
     }
 }

@@ -171,7 +171,7 @@ impl Reassembly {
             emit(&mut self.next, part.bytes, u64::from(part.len), at, out);
             if part.fin {
                 self.fin = Some(self.next);
-                self.end(out);
+                self.end(ledger, out);
             }
             return;
         }
@@ -258,12 +258,16 @@ impl Reassembly {
         if self.unseen.is_some_and(|unseen| unseen.up_to <= self.next) {
             self.unseen = None;
         }
-        self.end(out);
+        self.end(ledger, out);
     }
 
-    fn end(&mut self, out: &mut impl FnMut(Output<'_>)) {
-        if !self.ended && self.fin == Some(self.next) {
+    fn end(&mut self, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
+        if !self.ended && self.fin.is_some_and(|fin| fin <= self.next) {
             self.ended = true;
+            // Whatever claims to be after the end is none of the stream.
+            self.ahead = BTreeMap::new();
+            ledger.ahead_bytes = ledger.ahead_bytes.saturating_sub(std::mem::take(&mut self.ahead_cost));
+            self.unseen = None;
             out(Output::Fin);
         }
     }
@@ -302,7 +306,7 @@ impl Reassembly {
         let acknowledged = self.unseen.take().map_or(0, |unseen| unseen.up_to);
         if self.only_a_fin(acknowledged) {
             self.fin.get_or_insert(self.next);
-            self.end(out);
+            self.end(ledger, out);
         }
         if self.anchored && !self.ended {
             let last = self.ahead.last_key_value().map_or(0, |(at, piece)| at + piece.len);

@@ -45,3 +45,196 @@ fn a_handshake_a_call_and_an_end() {
     ];
     assert_eq!(line.told(), told);
 }
+
+#[test]
+fn bytes_lost_before_the_tap_are_filled_in_later() {
+    let mut line = Line::open();
+    line.send(Client, 1001, 5001, &[1; 100], |_| ());
+    let ahead = line.send(Client, 1201, 5001, &[3; 100], |_| ());
+    assert_eq!((ahead.kind, ahead.in_flight_before), (Kind::Ahead, 100));
+    let sack = |segment: &mut Segment<'_>| {
+        (segment.options.sack[0], segment.options.sack_count) = ((1201, 1301), 1);
+    };
+    assert_eq!(line.send(Server, 5001, 1101, b"", |_| ()).kind, Kind::BareAck);
+    assert_eq!(line.send(Server, 5001, 1101, b"", sack).kind, Kind::RepeatedAck);
+    let fill = line.send(Client, 1101, 5001, &[2; 100], |_| ());
+    assert_eq!((fill.kind, fill.earlier), (Kind::Fill, None));
+    let ack = line.send(Server, 5001, 1301, b"", |_| ());
+    assert_eq!((ack.kind, ack.newly_acked), (Kind::BareAck, AT + 1101..AT + 1301));
+    let told = line.told();
+    let marks: Vec<_> = told
+        .iter()
+        .filter_map(|told| match told {
+            Told::Bytes(_, offset, _, at) => Some((*offset - AT, at.packet, at.ready_packet)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(marks, [(1001, 4, 4), (1101, 8, 8), (1201, 5, 8)]);
+    assert_eq!(stream(&told, Client).1, []);
+}
+
+#[test]
+fn bytes_sent_again_say_when_they_were_sent_before() {
+    let mut line = Line::open();
+    line.send(Client, 1001, 5001, &[1; 3000], |_| ());
+    let part = line.send(Client, 1001 + 1448, 5001, &[1; 1448], |_| ());
+    let earlier = Some((AT + 2449, AT + 3897, 1004 * MS));
+    assert_eq!((part.kind, part.earlier, part.in_flight_before), (Kind::Resent, earlier, 3000));
+    line.send(Server, 5001, 4001, b"", |_| ());
+    // Its acknowledgement was lost behind the tap; what was acknowledged is known for a while.
+    let again = line.send(Client, 1001 + 1448, 5001, &[1; 1448], |_| ());
+    assert_eq!((again.kind, again.earlier), (Kind::Resent, earlier));
+    let fin = |segment: &mut Segment<'_>| segment.flags = Flags(Flags::FIN | Flags::ACK);
+    assert_eq!(line.send(Client, 4001, 5001, b"", fin).kind, Kind::New);
+    let fin_again = line.send(Client, 4001, 5001, b"", fin);
+    assert_eq!((fin_again.kind, fin_again.earlier.map(|earlier| earlier.2)), (Kind::Resent, Some(1008 * MS)));
+    let facts = line.connection.as_ref().expect("made").facts();
+    assert_eq!((facts.bytes[0], facts.resent_bytes[0]), (3000, 2896));
+    assert_eq!(facts.rtt_min_ns[0], Some(MS as u64), "the part sent once, and the SYN");
+    let (bytes, holes) = stream(&line.told(), Client);
+    assert_eq!((bytes, holes), (vec![(AT + 1001, vec![1; 3000])], vec![]));
+}
+
+#[test]
+fn a_packet_captured_twice_means_nothing() {
+    let mut line = Line::open();
+    for (seq, len) in [(1001, 100), (1101, 50)] {
+        let made = line.send(Client, seq, 5001, &vec![7; len], |_| ());
+        assert_eq!(made.kind, Kind::New);
+        // The same identification, a moment later.
+        line.time_ns -= MS - 20_000;
+        line.packet -= 1;
+        let copy = line.send(Client, seq, 5001, &vec![7; len], |_| ());
+        assert_eq!((copy.kind, copy.earlier), (Kind::Duplicate, None));
+    }
+    // Another identification: sent again. None, and later than any copy: sent again.
+    assert_eq!(line.send(Client, 1101, 5001, &[7; 50], |_| ()).kind, Kind::Resent);
+    assert_eq!(line.send(Client, 1101, 5001, &[7; 50], |segment| segment.ip_id = 0).kind, Kind::Resent);
+    assert_eq!(line.send(Client, 1101, 5001, &[7; 50], |segment| segment.ip_id = 0).kind, Kind::Resent);
+    line.time_ns -= MS - 10_000;
+    assert_eq!(line.send(Client, 1101, 5001, &[7; 50], |segment| segment.ip_id = 0).kind, Kind::Duplicate);
+    // Acknowledgements: twice the same packet, and one that a later one overtook.
+    assert_eq!(line.send(Server, 5001, 1151, b"", |_| ()).kind, Kind::BareAck);
+    line.packet -= 1;
+    assert_eq!(line.send(Server, 5001, 1151, b"", |_| ()).kind, Kind::Duplicate);
+    assert_eq!(line.send(Server, 5001, 1151, b"", |_| ()).kind, Kind::RepeatedAck);
+    assert_eq!(line.send(Server, 5001, 1101, b"", |_| ()).kind, Kind::Duplicate);
+    let facts = line.connection.as_ref().expect("made").facts();
+    assert_eq!((facts.bytes[0], facts.resent_bytes[0]), (150, 150));
+}
+
+#[test]
+fn keep_alives_and_their_answers() {
+    let mut line = Line::open();
+    line.send(Client, 1001, 5001, &[1; 10], |_| ());
+    // Not while data is under way: this is an old acknowledgement, or the byte again.
+    assert_ne!(line.send(Client, 1010, 5001, &[1], |_| ()).kind, Kind::KeepAlive);
+    line.send(Server, 5001, 1011, b"", |_| ());
+    assert_eq!(line.send(Client, 1010, 5001, b"", |_| ()).kind, Kind::KeepAlive);
+    assert_eq!(line.send(Server, 5001, 1011, b"", |_| ()).kind, Kind::RepeatedAck);
+    assert_eq!(line.send(Client, 1010, 5001, &[0], |_| ()).kind, Kind::KeepAlive);
+    // A single byte that was sent alone and comes again is no keep-alive.
+    line.send(Client, 1011, 5001, &[1], |_| ());
+    line.send(Server, 5001, 1012, b"", |_| ());
+    assert_eq!(line.send(Client, 1011, 5001, &[1], |_| ()).kind, Kind::Resent);
+    let (bytes, holes) = stream(&line.told(), Client);
+    assert_eq!((bytes, holes), (vec![(AT + 1001, vec![1; 11])], vec![]));
+}
+
+#[test]
+fn a_closed_window_its_probes_and_its_opening() {
+    let mut line = Line::open();
+    line.send(Client, 1001, 5001, &[1; 10], |_| ());
+    let closed = line.send(Server, 5001, 1011, b"", |segment| segment.window = 0);
+    assert_eq!((closed.kind, closed.window_before), (Kind::BareAck, Some(1000)), "that of the SYN/ACK");
+    assert_eq!(line.connection.as_ref().expect("made").sides()[1].window, Some(0));
+    assert_eq!(line.send(Client, 1010, 5001, b"", |_| ()).kind, Kind::WindowProbe);
+    assert_eq!(line.send(Server, 5001, 1011, b"", |segment| segment.window = 0).kind, Kind::RepeatedAck);
+    // As other systems do it: with the next byte.
+    assert_eq!(line.send(Client, 1011, 5001, &[2], |_| ()).kind, Kind::WindowProbe);
+    line.send(Server, 5001, 1011, b"", |segment| segment.window = 0);
+    let open = line.send(Server, 5001, 1011, b"", |segment| segment.window = 500);
+    assert_eq!((open.kind, open.window_before), (Kind::WindowUpdate, Some(0)));
+    assert_eq!(line.connection.as_ref().expect("made").sides()[1].window, Some(2000));
+    let data = line.send(Client, 1011, 5001, &[2; 10], |_| ());
+    assert_eq!(data.kind, Kind::New, "the byte of the probe was not taken, so it is sent for the first time");
+    let (bytes, holes) = stream(&line.told(), Client);
+    assert_eq!((bytes, holes), (vec![(AT + 1001, [[1; 10], [2; 10]].concat())], vec![]));
+}
+
+#[test]
+fn windows_are_known_only_with_both_syns() {
+    let mut line = Line::open();
+    line.send(Client, 1001, 5001, &[1; 10], |_| ());
+    assert_eq!(line.connection.as_ref().expect("made").sides()[0].window, Some(4000));
+
+    let joined = |window: u16| {
+        let mut line = Line::new();
+        line.send(Client, 1001, 5001, &[1; 10], |segment| segment.window = window);
+        line.connection.as_ref().expect("made").sides()[0].window
+    };
+    assert_eq!((joined(1000), joined(0)), (None, Some(0)));
+
+    let scales = |client: Option<u8>, server: Option<u8>| {
+        let mut line = Line::new();
+        let options = |window_scale| Options { window_scale, mss: Some(1400), ..Options::default() };
+        line.send(Client, 1, 0, b"", |segment| {
+            (segment.flags, segment.options) = (Flags(Flags::SYN), options(client));
+        });
+        line.send(Server, 1, 2, b"", |segment| {
+            (segment.flags, segment.options) = (Flags(Flags::SYN | Flags::ACK), options(server));
+        });
+        let syn_ack_window = line.connection.as_ref().expect("made").sides()[1].window;
+        assert_eq!(syn_ack_window, Some(1000), "never scaled");
+        line.send(Client, 2, 2, b"", |_| ());
+        line.connection.as_ref().expect("made").sides()[0].window
+    };
+    assert_eq!(scales(Some(7), Some(2)), Some(1000 << 7));
+    assert_eq!(scales(Some(7), None), Some(1000));
+    assert_eq!(scales(Some(200), Some(0)), Some(1000 << 14));
+}
+
+#[test]
+fn the_segment_size_is_less_the_timestamps_of_both() {
+    let mut line = Line::new();
+    let options = |mss| Options { mss, timestamps: Some((1, 0)), ..Options::default() };
+    line.send(Client, 1, 0, b"", |segment| {
+        (segment.flags, segment.options) = (Flags(Flags::SYN), options(Some(1460)));
+    });
+    line.send(Server, 1, 2, b"", |segment| {
+        (segment.flags, segment.options) = (Flags(Flags::SYN | Flags::ACK), options(Some(9000)));
+    });
+    let sides = line.connection.as_ref().expect("made").sides();
+    assert_eq!([&sides[0], &sides[1]].map(|side| (side.mss, side.mss_announced)), [(1448, true); 2]);
+}
+
+#[test]
+fn resets_end_it_only_where_they_fit() {
+    let reset = |segment: &mut Segment<'_>| segment.flags = Flags(Flags::RST);
+    let closed = |seq: u32| {
+        let mut line = Line::open();
+        line.send(Client, 1001, 5001, &[1; 10], |_| ());
+        assert_eq!(line.send(Server, seq, 0, b"", reset).kind, Kind::Reset);
+        line.connection.as_ref().expect("made").closed()
+    };
+    assert!(closed(5001));
+    assert!(!closed(4000) && !closed(5001 + (1 << 20)));
+    // Nobody listens: the answer to a SYN has no number of its own.
+    let mut line = Line::new();
+    line.send(Client, 1000, 0, b"", |segment| segment.flags = Flags(Flags::SYN));
+    line.send(Server, 0, 1001, b"", |segment| segment.flags = Flags(Flags::RST | Flags::ACK));
+    assert!(line.connection.as_ref().expect("made").closed());
+}
+
+#[test]
+fn a_syn_sent_again_is_counted_and_a_copy_is_not() {
+    let mut line = Line::new();
+    let syn = |segment: &mut Segment<'_>| segment.flags = Flags(Flags::SYN);
+    assert_eq!(line.send(Client, 1000, 0, b"", syn).kind, Kind::Handshake);
+    line.time_ns += 1_000 * MS;
+    assert_eq!(line.send(Client, 1000, 0, b"", syn).kind, Kind::Handshake);
+    line.packet -= 1;
+    assert_eq!(line.send(Client, 1000, 0, b"", syn).kind, Kind::Duplicate);
+    let handshake = line.connection.as_ref().expect("made").facts().handshake;
+    assert_eq!((handshake.syns, handshake.syn), (2, Some((1001 * MS, 1))));
+}

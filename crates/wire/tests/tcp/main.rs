@@ -1,4 +1,6 @@
 //! TCP as a tap sees it: connections, streams in order, and what each segment is.
 
 mod classification;
+mod flows;
 mod made;
+mod streams;
