@@ -24,8 +24,7 @@ use std::cmp::Ordering;
 
 /// TCP_RTO_MIN of Linux, less one tick of a kernel with HZ = 100.
 const RTO_MIN_NS: u64 = 190_000_000;
-/// How much later than 200 ms and two round trips a probe of a single segment may come: ticks, and a smoothed round
-/// trip above the shortest one.
+/// How much later than 200 ms and three shortest round trips a probe may come: ticks, and the smoothed round trip.
 const PROBE_SLACK_NS: u64 = 40_000_000;
 /// Packets that overtake each other on their way do so by less, and the bytes wait less: not worth a word.
 const REORDERED_NS: u64 = 3_000_000;
@@ -49,6 +48,8 @@ struct Recovery {
     again: (i64, u64),
     /// The last one.
     last: (i64, u64),
+    /// TCP timestamp of the first one sent again.
+    timestamp: Option<u32>,
     start: u64,
     end: u64,
 }
@@ -72,6 +73,8 @@ struct Sender {
     ahead: Option<Ahead>,
     /// First acknowledgement by the peer of bytes after a missing one, since its acknowledgements last advanced.
     signal: Option<(i64, u64)>,
+    /// When the peer's acknowledgements last advanced.
+    advanced_ns: i64,
     /// Segments sent again although the peer had them.
     needless: u32,
 }
@@ -91,6 +94,9 @@ impl Rule for Memory {
         let sacks = step.segment.options.sack_count > 0 || step.kind == Kind::RepeatedAck;
         if sacks || peer.recovery.is_some() || peer.signal.is_some() {
             peer.acknowledged(step, view, found);
+        }
+        if !step.newly_acked.is_empty() {
+            peer.advanced_ns = step.segment.time_ns;
         }
         match step.kind {
             Kind::Resent => self.resent(step, view, found),
@@ -165,7 +171,7 @@ impl Memory {
             sender.recovery = None;
         }
         let Some(earlier) = step.earlier else { return };
-        let (cause, certainty) = why(step, earlier, sender.signal, without_sack, view);
+        let (cause, certainty) = why(step, earlier, sender, without_sack, view);
         sender.recovery = Some(Recovery {
             cause,
             certainty,
@@ -174,6 +180,7 @@ impl Memory {
             resent: 1,
             again: now,
             last: now,
+            timestamp: step.segment.options.timestamps.map(|(value, _)| value),
             start: step.bytes.start,
             end: step.bytes.end,
         });
@@ -184,7 +191,7 @@ impl Memory {
 fn why(
     step: &Step<'_>,
     earlier: Sent,
-    signal: Option<(i64, u64)>,
+    sender: &Sender,
     without_sack: bool,
     view: View<'_>,
 ) -> (Cause, Certainty) {
@@ -192,7 +199,7 @@ fn why(
     let waited_ns = nanos(earlier.last_time_ns, step.segment.time_ns);
     let round_trip_ns = view.round_trip_ns().or(view.reach_ns(step.from.other()));
     // A signal from before the bytes were sent is about others.
-    let signal = signal.filter(|(at, _)| *at >= earlier.last_time_ns);
+    let signal = sender.signal.filter(|(at, _)| *at >= earlier.last_time_ns);
     if let Some((signal_ns, _)) = signal {
         // The timer may still be first, when too little comes back for fast retransmission.
         let idle_ns = nanos(signal_ns, step.segment.time_ns);
@@ -202,14 +209,15 @@ fn why(
     let is_head = step.bytes.start <= own.acked;
     let is_tail = step.bytes.end == own.next;
     if waited_ns >= RTO_MIN_NS {
-        // RFC 8985, 7.2: two round trips, and 200 ms when only one segment is in flight.
-        let probe_ns = 200_000_000 + 3 * round_trip_ns.unwrap_or(0) + PROBE_SLACK_NS;
-        let probed = !without_sack && is_tail && waited_ns <= probe_ns;
-        let alone = own.in_flight.len() <= 1;
-        let late_path = round_trip_ns.is_some_and(|trip| trip >= RTO_MIN_NS / 2);
+        // A probe comes this late over a long path (RFC 8985, 7.2: after two round trips), or 200 ms later when one
+        // segment is in flight. The end of a flight, the rest of which was acknowledged meanwhile, is a probe's to
+        // mend; a segment that was alone from the start is sent again just when the timer would have, too, which is
+        // what that is called here.
+        let trips_ns = 3 * round_trip_ns.unwrap_or(0);
+        let of_flight = is_head && sender.advanced_ns > earlier.time_ns;
+        let probe_ns = if of_flight { 200_000_000 + trips_ns + PROBE_SLACK_NS } else { trips_ns };
         return match (is_head, is_tail) {
-            (true, true) if probed && (alone || late_path) => (Cause::TailLoss, Certainty::Shown),
-            (false, true) if probed && late_path => (Cause::TailLoss, Certainty::Shown),
+            (_, true) if !without_sack && waited_ns <= probe_ns => (Cause::TailLoss, Certainty::Shown),
             (true, _) => (Cause::Rto, Certainty::Shown),
             _ => (Cause::Rto, Certainty::Possible { missing: TIMER }),
         };
@@ -252,8 +260,16 @@ impl Sender {
         let Some(recovery) = self.recovery.filter(|recovery| own.acked >= recovery.end) else { return };
         self.recovery = None;
         // Sooner than a copy could have come and its acknowledgement gone back: it is that of the first copy.
-        let way_ns = view.reach_ns(step.from).unwrap_or(0);
-        if recovery.resent == 1 && nanos(recovery.again.0, segment.time_ns) < way_ns / 8 * 7 {
+        // A way that is as long as the wait may be measured by this very loss.
+        let waited_ns = nanos(recovery.first.time_ns, recovery.again.0);
+        let way_ns = view.reach_ns(step.from).filter(|way| *way < waited_ns).unwrap_or(0);
+        let too_soon = nanos(recovery.again.0, segment.time_ns) < way_ns / 8 * 7;
+        // Or it echoes a timestamp from before (RFC 3522, 3.2).
+        let echoes_first = match (segment.options.timestamps, recovery.timestamp) {
+            (Some((_, echo)), Some(again)) => (echo.wrapping_sub(again) as i32) < 0,
+            _ => false,
+        };
+        if recovery.resent == 1 && (too_soon || echoes_first) {
             self.needless = self.needless.saturating_add(1);
             return;
         }
@@ -454,19 +470,33 @@ mod tests {
     }
 
     #[test]
-    fn a_single_segment_after_200_ms_is_a_probe() {
+    fn a_single_segment_after_200_ms_is_the_timers_whoever_was_first() {
         let mut scene = far();
         let lost = scene.data(CLIENT, 100);
         scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, lost);
         scene.at(233 * MILLI).ack(SERVER);
-        assert_eq!(scene.shown(), [Cause::TailLoss]);
-        // Without SACK nobody probes.
-        let mut scene = Scene::connected(20, 10 * MILLI);
-        scene.syn(CLIENT);
-        let lost = scene.data(CLIENT, 100);
-        scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, lost);
-        scene.at(233 * MILLI).ack(SERVER);
         assert_eq!(scene.shown(), [Cause::Rto]);
+        // The end of a flight that otherwise arrived is a probe's.
+        let mut scene = far();
+        let before = scene.data(CLIENT, 1460);
+        let lost = scene.at(100).data(CLIENT, 100);
+        scene.at(10 * MILLI).ack_to(SERVER, before.end, &[]);
+        scene.at(226 * MILLI).bytes(Kind::Resent, CLIENT, lost);
+        scene.at(237 * MILLI).ack(SERVER);
+        assert_eq!(scene.shown(), [Cause::TailLoss]);
+        // Over a long path two round trips are sooner than the timer.
+        for (sack, cause) in [(true, Cause::TailLoss), (false, Cause::Rto)] {
+            let mut scene = Scene::connected(20, 150 * MILLI);
+            if !sack {
+                scene.syn(CLIENT);
+            }
+            scene.data(CLIENT, 1460);
+            let last = scene.at(100).data(CLIENT, 100);
+            let again = if sack { last } else { last.start - 1460..last.start };
+            scene.at(320 * MILLI).bytes(Kind::Resent, CLIENT, again);
+            scene.at(471 * MILLI).ack(SERVER);
+            assert_eq!(scene.shown(), [cause]);
+        }
     }
 
     #[test]
@@ -528,6 +558,16 @@ mod tests {
         let sent = scene.data(CLIENT, 100);
         scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, sent);
         scene.at(223 * MILLI).ack(SERVER);
+        scene.finish();
+        assert_eq!((scene.found.len(), scene.notes().len()), (0, 1));
+        // Its acknowledgement echoes the timestamp of the first copy.
+        let mut scene = far();
+        scene.timestamps = Some((1000, 0));
+        let sent = scene.data(CLIENT, 100);
+        scene.timestamps = Some((1222, 0));
+        scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, sent);
+        scene.timestamps = Some((5000, 1000));
+        scene.at(240 * MILLI).ack(SERVER);
         scene.finish();
         assert_eq!((scene.found.len(), scene.notes().len()), (0, 1));
         // Its acknowledgement had been here.
