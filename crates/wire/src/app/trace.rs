@@ -63,6 +63,19 @@ impl TraceParts {
         }
     }
 
+    /// Takes what another field of the same request says into account.
+    #[inline]
+    pub fn add(&mut self, other: &TraceParts) {
+        if let Some((place, context)) = other.whole {
+            self.whole(place, Some(context));
+        }
+        self.b3_trace = other.b3_trace.or(self.b3_trace);
+        self.b3_span = other.b3_span.or(self.b3_span);
+        self.datadog_trace = other.datadog_trace.or(self.datadog_trace);
+        self.datadog_trace_high |= other.datadog_trace_high;
+        self.datadog_span = other.datadog_span.or(self.datadog_span);
+    }
+
     /// The context that counts.
     #[inline]
     pub fn context(&self) -> Option<TraceContext> {

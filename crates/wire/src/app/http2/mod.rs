@@ -1,34 +1,324 @@
 //! HTTP/2 and gRPC in clear text, from the start or joined after it.
+//!
+//! `reader` cuts the bytes of a direction into frames, `hpack` decodes header blocks, `streams` makes exchanges of
+//! both. Bytes of DATA are not looked at, but for the five before each gRPC message.
+
+pub mod field;
+pub mod frame;
+pub mod grpc;
+pub mod hpack;
+pub mod huffman;
+pub mod reader;
+pub mod resync;
+pub mod stream;
+pub mod streams;
+pub mod table;
 
 use super::{Context, Parser, Sink};
-use crate::exchange::Protocol;
+use crate::exchange::{Ended, Mark, Protocol};
 use crate::tcp::{Chunk, Hole};
+use field::Head;
+use frame::{flag, kind, setting};
+use hpack::Decoder;
+use reader::{Frame, Input, Piece, Reader};
 use spangap_model::Side;
+use stream::Body;
+use streams::Streams;
 
-/// One HTTP/2 connection.
-#[derive(Debug, Default)]
-pub struct Http2 {}
+/// Whether bytes of a connection that was joined after its start are HTTP/2.
+pub fn looks_like(bytes: &[u8]) -> bool {
+    bytes.starts_with(frame::PREFACE) || resync::find(bytes).is_some()
+}
+
+/// One direction, by who was told to send it.
+#[derive(Debug)]
+struct Direction {
+    reader: Reader,
+    decoder: Decoder,
+}
+
+/// One HTTP/2 connection. Whether it is seen from its first byte shows with its first bytes.
+#[derive(Debug)]
+pub struct Http2 {
+    started: bool,
+    directions: [Direction; 2],
+    rest: Rest,
+}
+
+/// What both directions share.
+#[derive(Debug)]
+struct Rest {
+    /// Who of those told acts as the client.
+    client: Side,
+    /// Whether that is certain: the preface or a request was seen.
+    client_certain: bool,
+    streams: Streams,
+    max_streams: Option<u32>,
+    grpc: bool,
+}
+
+impl Default for Http2 {
+    fn default() -> Http2 {
+        Http2 { started: false, ..Http2::joined() }
+    }
+}
+
+impl Http2 {
+    /// A connection whose next bytes, of both sides, are its first: the client's begin with the preface.
+    pub fn from_preface() -> Http2 {
+        let direction =
+            |client| Direction { reader: Reader::from_start(client), decoder: Decoder::new(true) };
+        Http2 { started: true, directions: [direction(true), direction(false)], rest: Rest::new(false) }
+    }
+
+    /// A connection joined after its start.
+    pub fn joined() -> Http2 {
+        let direction = || Direction { reader: Reader::joined(), decoder: Decoder::new(false) };
+        Http2 { started: true, directions: [direction(), direction()], rest: Rest::new(true) }
+    }
+
+    #[cold]
+    fn start(&mut self, context: Context, from: Side, bytes: &[u8]) {
+        let preface = bytes.starts_with(frame::PREFACE);
+        if preface && from == Side::Server {
+            *self = Http2::from_preface();
+            self.directions.swap(0, 1);
+            self.rest.client = Side::Server;
+        } else if preface || context.from_start {
+            *self = Http2::from_preface();
+        }
+        self.started = true;
+    }
+
+    fn lose(&mut self, from: Side, sink: &mut Sink) {
+        let direction = &mut self.directions[from.index()];
+        direction.decoder.forget();
+        sink.counts.resyncs += 1;
+        self.rest.streams.lost_place();
+    }
+
+    fn count_skipped(&mut self, from: Side, sink: &mut Sink) {
+        let reader = &mut self.directions[from.index()].reader;
+        sink.counts.bytes_skipped += std::mem::take(&mut reader.skipped_bytes);
+    }
+}
 
 impl Parser for Http2 {
     fn bytes(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) {
-        let _ = (context, chunk, sink);
+        if !self.started {
+            self.start(context, chunk.from, chunk.bytes);
+        }
+        let mut input = Input { bytes: chunk.bytes, offset: chunk.offset, at: chunk.at };
+        let from = chunk.from;
+        loop {
+            let Direction { reader, decoder } = &mut self.directions[from.index()];
+            let accepts = match reader.next(&mut input) {
+                Ok(None) => break,
+                Err(reader::Lost) => {
+                    self.lose(from, sink);
+                    continue;
+                }
+                Ok(Some((frame, piece))) => {
+                    let here = Here { connection: context.connection, from, at: input.at, end: input.offset };
+                    self.rest.piece(here, &frame, piece, decoder, false, sink)
+                }
+            };
+            if let Some(max_frame_bytes) = accepts {
+                self.directions[from.other().index()].reader.accepts(max_frame_bytes);
+            }
+        }
+        self.count_skipped(from, sink);
     }
+
     fn hole(&mut self, context: Context, hole: Hole, sink: &mut Sink) {
-        let _ = (context, hole, sink);
+        if !self.started {
+            self.start(context, hole.from, &[]);
+        }
+        let Direction { reader, decoder } = &mut self.directions[hole.from.index()];
+        match reader.hole(hole.offset, hole.len) {
+            Ok(None) => {}
+            Ok(Some((frame, piece))) => {
+                let end = hole.offset + hole.len;
+                let here = Here { connection: context.connection, from: hole.from, at: hole.at, end };
+                self.rest.piece(here, &frame, piece, decoder, hole.cut, sink);
+            }
+            Err(reader::Lost) => self.lose(hole.from, sink),
+        }
+        self.count_skipped(hole.from, sink);
     }
-    fn fin(&mut self, context: Context, from: Side, sink: &mut Sink) {
-        let _ = (context, from, sink);
+
+    fn fin(&mut self, _context: Context, _from: Side, _sink: &mut Sink) {}
+
+    fn finish(&mut self, _context: Context, closed: bool, sink: &mut Sink) {
+        let ended = if closed { Ended::ConnectionClosed } else { Ended::CaptureEnded };
+        self.rest.streams.close_all(ended, sink, |_| true);
     }
-    fn finish(&mut self, context: Context, closed: bool, sink: &mut Sink) {
-        let _ = (context, closed, sink);
-    }
+
     fn protocol(&self) -> Protocol {
-        Protocol::Turns
+        if self.rest.grpc { Protocol::Grpc } else { Protocol::Http2 }
     }
+
+    fn max_streams(&self) -> Option<u32> {
+        self.rest.max_streams
+    }
+
+    fn client(&self) -> Option<Side> {
+        self.rest.client_certain.then_some(self.rest.client)
+    }
+
     fn open(&self) -> usize {
-        0
+        self.rest.streams.len()
     }
+
     fn memory_bytes(&self) -> usize {
-        0
+        let directions = self.directions.iter();
+        let directions: usize = directions.map(|d| d.reader.memory_bytes() + d.decoder.memory_bytes()).sum();
+        size_of::<Http2>() + directions + self.rest.streams.memory_bytes()
     }
 }
+
+/// Where a piece is.
+#[derive(Clone, Copy, Debug)]
+struct Here {
+    connection: u32,
+    /// Who was told to send it.
+    from: Side,
+    at: Mark,
+    /// Offset after it.
+    end: u64,
+}
+
+impl Rest {
+    fn new(joined: bool) -> Rest {
+        Rest {
+            client: Side::Client,
+            client_certain: !joined,
+            streams: Streams::new(joined),
+            max_streams: None,
+            grpc: false,
+        }
+    }
+
+    /// What `from` acts as.
+    fn acts_as(&self, from: Side) -> Side {
+        if from == self.client { Side::Client } else { Side::Server }
+    }
+
+    /// Takes the next piece; gives the longest frame that its sender accepts, where it says so.
+    #[inline]
+    fn piece(
+        &mut self,
+        here: Here,
+        frame: &Frame,
+        piece: Piece<'_>,
+        decoder: &mut Decoder,
+        cut: bool,
+        sink: &mut Sink,
+    ) -> Option<u32> {
+        let side = self.acts_as(here.from);
+        let stream = frame.header.stream;
+        match piece {
+            Piece::Data { body, missing, begins, ends, offset } => {
+                if let Some(observer) = sink.observer.as_mut().filter(|_| !body.is_empty()) {
+                    observer.body(here.connection, stream, here.from, body);
+                }
+                let body = Body { frame, bytes: body, missing, begins, offset, at: here.at, end: here.end };
+                self.streams.data(here.connection, side, &body, cut, sink);
+                if ends && frame.header.has(flag::END_STREAM) {
+                    self.end(here, side, stream, sink);
+                }
+            }
+            Piece::Block(block) => self.block(here, frame, block, decoder, cut, sink),
+            Piece::Control(payload) => return self.control(here, frame, payload, sink),
+        }
+        None
+    }
+
+    fn end(&mut self, here: Here, side: Side, stream: u32, sink: &mut Sink) {
+        if let Some(observer) = &mut sink.observer {
+            observer.end(here.connection, stream, here.from);
+        }
+        self.streams.ended(side, stream, sink);
+    }
+
+    #[inline]
+    fn block(
+        &mut self,
+        here: Here,
+        frame: &Frame,
+        block: Option<&[u8]>,
+        decoder: &mut Decoder,
+        cut: bool,
+        sink: &mut Sink,
+    ) {
+        let stream = frame.header.stream;
+        let mut observed = sink.observer.is_some().then(Vec::new);
+        let decoded = block.and_then(|block| decoder.decode(block, &mut sink.texts, observed.as_mut()).ok());
+        let head = decoded.unwrap_or_else(|| {
+            decoder.forget();
+            observed.iter_mut().for_each(Vec::clear);
+            Head::unreadable()
+        });
+        sink.counts.header_blocks_unknown += u64::from(head.unknown > 0);
+        if let (Some(observer), Some(fields)) = (&mut sink.observer, observed) {
+            observer.headers(here.connection, stream, here.from, &fields, head.unknown);
+        }
+        if frame.header.kind == kind::PUSH_PROMISE {
+            // The block had to be decoded for the table's sake; the promised stream answers no request.
+            sink.counts.streams_refused += 1;
+            return;
+        }
+        if !self.client_certain && (head.request || head.status.is_some()) {
+            self.sides_show(if head.request { here.from } else { here.from.other() });
+        }
+        self.grpc |= head.grpc == Some(true);
+        let side = self.acts_as(here.from);
+        let missing = block.is_none() && !cut;
+        self.streams.headers(here.connection, side, frame, (&head, missing), (here.at, here.end), sink);
+        if frame.header.has(flag::END_STREAM) {
+            self.end(here, side, stream, sink);
+        }
+    }
+
+    /// A header block shows who acts as the client.
+    fn sides_show(&mut self, client: Side) {
+        self.client_certain = true;
+        if self.client != client {
+            self.client = client;
+            self.streams.clear();
+        }
+    }
+
+    fn control(&mut self, here: Here, frame: &Frame, payload: Option<&[u8]>, sink: &mut Sink) -> Option<u32> {
+        let side = self.acts_as(here.from);
+        let stream = frame.header.stream;
+        let mut accepts = None;
+        match frame.header.kind {
+            kind::SETTINGS => {
+                for (name, value) in frame::settings(payload?) {
+                    match name {
+                        setting::MAX_CONCURRENT_STREAMS if side == Side::Server => {
+                            self.max_streams = Some(value)
+                        }
+                        setting::MAX_FRAME_SIZE => accepts = Some(value),
+                        _ => {}
+                    }
+                }
+            }
+            kind::RST_STREAM => {
+                let ended = Ended::Reset { code: frame::number(payload?), by_client: side == Side::Client };
+                self.streams.close(stream, ended, sink);
+            }
+            kind::GOAWAY if side == Side::Server => {
+                // The server will not look at the streams after this one.
+                let last = frame::number(payload?) & 0x7fff_ffff;
+                self.streams.close_all(Ended::ConnectionClosed, sink, |open| open.exchange.stream_id > last);
+            }
+            _ => {}
+        }
+        accepts
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! Header compression of HTTP/2 (RFC 7541), decoded to what the fields mean.
+
+use super::field::{Head, Meaning, Name};
+use super::huffman;
+use super::table::{Entry, Found, STATIC, Table, Text, static_name};
+use crate::app::Texts;
+
+/// Why bytes are no header block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It ends inside a field.
+    #[error("byte {0} of the header block: it ends inside a field")]
+    Truncated(usize),
+    /// An integer beyond 32 bits.
+    #[error("byte {0} of the header block: an integer beyond 32 bits")]
+    Integer(usize),
+    /// An index that leads nowhere.
+    #[error("byte {0} of the header block: an index without an entry")]
+    Index(usize),
+    /// Not a Huffman code.
+    #[error("byte {0} of the header block: {1:?} where a Huffman code should be")]
+    Huffman(usize, huffman::Fault),
+    /// A change of the table's size after the first field.
+    #[error("byte {0} of the header block: a change of the table's size after a field")]
+    Resize(usize),
+}
+
+/// The decoder of one direction.
+#[derive(Debug)]
+pub struct Decoder {
+    table: Table,
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Longest scratch buffer kept from block to block.
+const SCRATCH_BYTES: usize = 16_384;
+
+impl Decoder {
+    /// For a direction seen from its start, or joined later.
+    pub fn new(from_start: bool) -> Decoder {
+        let table = if from_start { Table::empty() } else { Table::unknown() };
+        Decoder { table, name: Vec::new(), value: Vec::new() }
+    }
+
+    /// A header block was lost: what the table holds is not known any more.
+    pub fn forget(&mut self) {
+        self.table.forget();
+    }
+
+    /// Reads a whole header block. The text of its fields goes to `observed`, where given.
+    ///
+    /// # Errors
+    /// Where it is no header block. The table is then unknown.
+    pub fn decode(
+        &mut self,
+        block: &[u8],
+        texts: &mut Texts,
+        observed: Option<&mut Vec<Text>>,
+    ) -> Result<Head, Fault> {
+        let result = self.fields(block, texts, observed);
+        if result.is_err() {
+            self.table.forget();
+        }
+        self.name.shrink_to(SCRATCH_BYTES);
+        self.value.shrink_to(SCRATCH_BYTES);
+        result
+    }
+
+    fn fields(
+        &mut self,
+        block: &[u8],
+        texts: &mut Texts,
+        mut observed: Option<&mut Vec<Text>>,
+    ) -> Result<Head, Fault> {
+        let mut head = Head::default();
+        let mut cursor = Cursor { block, at: 0 };
+        let mut fields = 0;
+        while let Some(byte) = block.get(cursor.at).copied() {
+            let start = cursor.at;
+            if byte & 0x80 != 0 {
+                let index = cursor.integer(7)?;
+                let mut text = None;
+                match self.table.get(index as usize) {
+                    Found::Dynamic(entry) => {
+                        head.take(&entry.meaning);
+                        text = entry.text.as_deref();
+                    }
+                    Found::Static(index) => head.take(&static_meaning(index, texts)),
+                    Found::Unknown => head.take(&Meaning::Unknown),
+                    Found::None => return Err(Fault::Index(start)),
+                }
+                if let Some(observed) = observed.as_deref_mut() {
+                    if let Some(text) = text {
+                        observed.push(text.clone());
+                    } else if let Some((name, value)) = STATIC.get((index as usize).wrapping_sub(1)) {
+                        observed.push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+                    }
+                }
+            } else if byte & 0xe0 == 0x20 {
+                if fields > 0 {
+                    return Err(Fault::Resize(start));
+                }
+                let size = cursor.integer(5)?;
+                self.table.resize(u64::from(size));
+                continue;
+            } else {
+                let indexed = byte & 0x40 != 0;
+                let index = cursor.integer(if indexed { 6 } else { 4 })?;
+                self.literal(&mut cursor, index, indexed, start, texts, &mut head, observed.as_deref_mut())?;
+            }
+            fields += 1;
+        }
+        Ok(head)
+    }
+
+    /// A field whose value, and maybe name, stands in the block.
+    #[expect(clippy::too_many_arguments, reason = "the state of one loop, which is clearer in two functions")]
+    #[inline]
+    fn literal(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        index: u32,
+        insert: bool,
+        start: usize,
+        texts: &mut Texts,
+        head: &mut Head,
+        observed: Option<&mut Vec<Text>>,
+    ) -> Result<(), Fault> {
+        // The name's text is only wanted by an observer: elsewhere its meaning and length do.
+        let watched = observed.is_some();
+        let (name, name_bytes, name_text) = if index == 0 {
+            let text = cursor.string(&mut self.name)?;
+            (Name::of(text), text.len() as u32, watched.then(|| text.to_vec()))
+        } else {
+            match self.table.get(index as usize) {
+                Found::Static(index) => {
+                    let text = STATIC[index - 1].0.as_bytes();
+                    (static_name(index), text.len() as u32, watched.then(|| text.to_vec()))
+                }
+                Found::Dynamic(entry) => {
+                    (entry.name, entry.name_bytes, entry.text.as_ref().map(|text| text.0.clone()))
+                }
+                Found::Unknown => (Name::Unknown, 0, None),
+                Found::None => return Err(Fault::Index(start)),
+            }
+        };
+        if !insert && !watched && matches!(name, Name::Other | Name::Unknown) {
+            // It is in no table and says nothing: its value need not be decoded.
+            cursor.skip_string()?;
+            head.unknown += u32::from(name == Name::Unknown);
+            return Ok(());
+        }
+        let value = cursor.string(&mut self.value)?;
+        let meaning = name.read(value, texts);
+        head.take(&meaning);
+        let text = name_text.map(|name| (name, value.to_vec()));
+        if insert {
+            let text = text.clone().map(Box::new);
+            let value_bytes = value.len() as u32;
+            self.table.insert(Entry { name_bytes, value_bytes, name, meaning, text });
+        }
+        if let (Some(observed), Some(text)) = (observed, text) {
+            observed.push(text);
+        }
+        Ok(())
+    }
+
+    /// The dynamic table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.name.capacity() + self.value.capacity()
+    }
+}
+
+/// What an entry of the static table says.
+#[inline]
+fn static_meaning(index: usize, texts: &mut Texts) -> Meaning {
+    match index {
+        2 | 3 | 6 | 7 => Meaning::OfRequest,
+        4 | 5 => Meaning::Path(texts.id(STATIC[index - 1].1.as_bytes())),
+        8 => Meaning::Status(200),
+        9..=14 => Name::Status.read(STATIC[index - 1].1.as_bytes(), texts),
+        _ => Meaning::Nothing,
+    }
+}
+
+/// Whether bytes can be a header block, whatever the tables hold.
+pub fn plausible(block: &[u8]) -> bool {
+    let mut cursor = Cursor { block, at: 0 };
+    let mut scratch = Vec::new();
+    let mut fields = 0;
+    while let Some(byte) = block.get(cursor.at).copied() {
+        let fine = if byte & 0x80 != 0 {
+            cursor.integer(7).is_ok_and(|index| index != 0 && index < 4096)
+        } else if byte & 0xe0 == 0x20 {
+            fields == 0 && cursor.integer(5).is_ok()
+        } else {
+            let index = cursor.integer(if byte & 0x40 != 0 { 6 } else { 4 });
+            let named = match index {
+                Ok(0) => cursor.string(&mut scratch).is_ok_and(is_name),
+                other => other.is_ok_and(|index| index < 4096),
+            };
+            named && cursor.string(&mut scratch).is_ok()
+        };
+        if !fine {
+            return false;
+        }
+        fields += 1;
+    }
+    fields > 0
+}
+
+/// Whether bytes can be the name of a field in HTTP/2: no upper case, no control characters (RFC 9113, 8.2.1).
+fn is_name(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase())
+}
+
+/// A place in a header block.
+struct Cursor<'a> {
+    block: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// An integer whose first `prefix` bits stand in the byte here (RFC 7541, 5.1).
+    #[inline]
+    fn integer(&mut self, prefix: u32) -> Result<u32, Fault> {
+        let mask = (1u32 << prefix) - 1;
+        let start = self.at;
+        let first = u32::from(*self.block.get(start).ok_or(Fault::Truncated(start))?) & mask;
+        self.at += 1;
+        if first < mask { Ok(first) } else { self.long_integer(first, start) }
+    }
+
+    fn long_integer(&mut self, first: u32, start: usize) -> Result<u32, Fault> {
+        let mut value = u64::from(first);
+        // Five bytes hold 32 bits, more of them nothing but zeros.
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = *self.block.get(self.at).ok_or(Fault::Truncated(start))?;
+            self.at += 1;
+            value += u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return u32::try_from(value).map_err(|_| Fault::Integer(start));
+            }
+        }
+        Err(Fault::Integer(start))
+    }
+
+    /// The bytes of a string, and whether they are Huffman coded.
+    #[inline]
+    fn raw_string(&mut self) -> Result<(&'a [u8], bool), Fault> {
+        let start = self.at;
+        let coded = self.block.get(start).is_some_and(|byte| byte & 0x80 != 0);
+        let length = self.integer(7)? as usize;
+        let end = self.at.checked_add(length).ok_or(Fault::Truncated(start))?;
+        let bytes = self.block.get(self.at..end).ok_or(Fault::Truncated(start))?;
+        self.at = end;
+        Ok((bytes, coded))
+    }
+
+    /// Steps over a string (RFC 7541, 5.2).
+    fn skip_string(&mut self) -> Result<(), Fault> {
+        self.raw_string().map(|_| ())
+    }
+
+    /// A string; decoded into `scratch` where that is needed.
+    #[inline]
+    fn string<'s>(&mut self, scratch: &'s mut Vec<u8>) -> Result<&'s [u8], Fault>
+    where
+        'a: 's,
+    {
+        let start = self.at;
+        let (bytes, coded) = self.raw_string()?;
+        if !coded {
+            return Ok(bytes);
+        }
+        scratch.clear();
+        huffman::decode(bytes, scratch).map_err(|fault| Fault::Huffman(start, fault))?;
+        Ok(scratch)
+    }
+}

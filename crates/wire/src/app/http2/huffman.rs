@@ -1,0 +1,271 @@
+//! Huffman code of HPACK (RFC 7541, 5.2 and appendix B).
+//!
+//! The code is canonical: the lengths alone define it. Two symbols are found with one look at twelve bits; codes
+//! longer than that, which ordinary header fields do not have, are found by their length.
+
+/// Bits of each symbol's code, the last one that of EOS.
+const LENGTHS: [u8; 257] = [
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28,
+    28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6,
+    6, 6, 7, 8, 15, 6, 12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7,
+    8, 13, 19, 13, 14, 6, 15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7,
+    15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24,
+    23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23,
+    23, 21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23, 26, 26, 20, 19, 22, 23, 22, 25, 26,
+    26, 26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27, 20, 24, 20,
+    21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27,
+    27, 27, 26, 30,
+];
+const EOS: u16 = 256;
+const LONGEST: usize = 30;
+/// Bits that one look takes in.
+const LOOK: usize = 12;
+
+/// The symbols in the order of their codes; for each length the first code, aligned to the left of 32 bits, and the
+/// place of its symbol.
+struct Canonical {
+    symbols: [u16; 257],
+    first: [u32; LONGEST + 2],
+    place: [u16; LONGEST + 2],
+}
+
+const fn canonical() -> Canonical {
+    let mut result = Canonical { symbols: [0; 257], first: [0; LONGEST + 2], place: [0; LONGEST + 2] };
+    let (mut code, mut place, mut length) = (0u64, 0, 1);
+    while length <= LONGEST {
+        result.first[length] = code as u32;
+        result.place[length] = place as u16;
+        let mut symbol = 0;
+        while symbol < 257 {
+            if LENGTHS[symbol] as usize == length {
+                result.symbols[place] = symbol as u16;
+                place += 1;
+                code += 1 << (32 - length);
+            }
+            symbol += 1;
+        }
+        length += 1;
+    }
+    result
+}
+
+/// What twelve bits begin with.
+#[derive(Clone, Copy)]
+struct Look {
+    first: u8,
+    second: u8,
+    /// Bits of the first symbol; zero when it is longer than twelve.
+    first_bits: u8,
+    /// Bits of both; as many as of the first when the second does not fit.
+    bits: u8,
+}
+
+const fn looks() -> [Look; 1 << LOOK] {
+    let mut table = [Look { first: 0, second: 0, first_bits: 0, bits: 0 }; 1 << LOOK];
+    let code = canonical();
+    let mut at = 0;
+    let mut place = 0;
+    // Codes ascend with their place, so the table fills from the left.
+    while place < 257 {
+        let symbol = code.symbols[place];
+        let bits = LENGTHS[symbol as usize];
+        if bits as usize > LOOK {
+            break;
+        }
+        let mut count = 1 << (LOOK - bits as usize);
+        while count > 0 {
+            table[at] = Look { first: symbol as u8, second: 0, first_bits: bits, bits };
+            at += 1;
+            count -= 1;
+        }
+        place += 1;
+    }
+    at = 0;
+    while at < 1 << LOOK {
+        let bits = table[at].first_bits;
+        if bits != 0 {
+            let next = table[(at << bits) & ((1 << LOOK) - 1)];
+            if next.first_bits != 0 && (bits + next.first_bits) as usize <= LOOK {
+                table[at].second = next.first;
+                table[at].bits = bits + next.first_bits;
+            }
+        }
+        at += 1;
+    }
+    table
+}
+
+static CODE: Canonical = canonical();
+static LOOKS: [Look; 1 << LOOK] = looks();
+
+/// Why bytes are no Huffman code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// EOS stands inside, which is not allowed.
+    Eos,
+    /// The bits after the last symbol are not the beginning of EOS, or are a whole byte.
+    Padding,
+}
+
+/// Appends what `input` stands for.
+///
+/// # Errors
+/// When it is no valid code; what was appended so far stays.
+pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    let start = out.len();
+    // No symbol is shorter than five bits; one more place for a second symbol that is written and not counted.
+    out.resize(start + input.len() * 8 / 5 + 2, 0);
+    let (result, length) = decode_into(input, &mut out[start..]);
+    out.truncate(start + length);
+    result
+}
+
+fn decode_into(mut input: &[u8], out: &mut [u8]) -> (Result<(), Fault>, usize) {
+    let mut length = 0;
+    // The next bits, aligned to the left; how many of them are there.
+    let (mut bits, mut have) = (0u64, 0u32);
+    loop {
+        if let Some(word) = input.first_chunk::<8>() {
+            // As many whole bytes as fit.
+            bits |= u64::from_be_bytes(*word) >> have;
+            let bytes = (63 - have) / 8;
+            input = &input[bytes as usize..];
+            have += bytes * 8;
+            // Bits of a byte that fits only partly will come again.
+            bits &= !0u64 << (64 - have);
+        } else {
+            while let [byte, rest @ ..] = input {
+                if have > 56 {
+                    break;
+                }
+                bits |= u64::from(*byte) << (56 - have);
+                have += 8;
+                input = rest;
+            }
+        }
+        let more = !input.is_empty();
+        while have >= LONGEST as u32 || (!more && have > 0) {
+            // Ones follow the end: with them the last bits are either a symbol or the beginning of EOS.
+            let padded = if have < LONGEST as u32 { bits | (!0u64 >> have) } else { bits };
+            let look = LOOKS[(padded >> (64 - LOOK)) as usize];
+            let pair = look.bits > look.first_bits && u32::from(look.bits) <= have;
+            let (symbol, used) = if look.first_bits != 0 {
+                (u16::from(look.first), u32::from(if pair { look.bits } else { look.first_bits }))
+            } else {
+                long(padded)
+            };
+            if used > have {
+                let padding = have < 8 && bits >> (64 - have) == (1 << have) - 1;
+                return (if padding { Ok(()) } else { Err(Fault::Padding) }, length);
+            }
+            if symbol == EOS {
+                return (Err(Fault::Eos), length);
+            }
+            let Some([first, second, ..]) = out.get_mut(length..) else {
+                return (Err(Fault::Padding), length);
+            };
+            *first = symbol as u8;
+            *second = look.second;
+            length += 1 + usize::from(pair);
+            bits <<= used;
+            have -= used;
+        }
+        if !more && have == 0 {
+            return (Ok(()), length);
+        }
+    }
+}
+
+/// The symbol, and how many bits it takes, where it takes more than one look.
+#[cold]
+fn long(bits: u64) -> (u16, u32) {
+    let bits = (bits >> 32) as u32;
+    let mut length = LOOK + 1;
+    while length < LONGEST && CODE.first[length + 1] <= bits {
+        length += 1;
+    }
+    let place = usize::from(CODE.place[length]) + ((bits - CODE.first[length]) >> (32 - length)) as usize;
+    (CODE.symbols.get(place).copied().unwrap_or(EOS), length as u32)
+}
+
+#[cfg(test)]
+/// The encoder that other tests use, too.
+pub mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Encodes with the code as appendix B lists it: from lengths, bit by bit.
+    pub fn encode(text: &[u8]) -> Vec<u8> {
+        let mut bits = Vec::new();
+        for byte in text {
+            let length = usize::from(LENGTHS[usize::from(*byte)]);
+            let place = CODE.symbols.iter().position(|symbol| *symbol == u16::from(*byte)).unwrap();
+            let within = (place - usize::from(CODE.place[length])) as u32;
+            let code = (CODE.first[length] >> (32 - length)) + within;
+            bits.extend((0..length).rev().map(|bit| code >> bit & 1));
+        }
+        while bits.len() % 8 != 0 {
+            bits.push(1);
+        }
+        bits.chunks(8).map(|bits| bits.iter().fold(0, |byte, bit| byte << 1 | *bit as u8)).collect()
+    }
+
+    fn decoded(input: &[u8]) -> Result<Vec<u8>, Fault> {
+        let mut out = b"before".to_vec();
+        decode(input, &mut out).map(|()| out.split_off(6))
+    }
+
+    #[test]
+    fn examples_of_the_rfc() {
+        // Appendix C.4.1, C.4.2, C.6.1.
+        let cases: [(&[u8], &[u8]); 3] = [
+            (&[0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff], b"www.example.com"),
+            (&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf], b"no-cache"),
+            (&[0x64, 0x02], b"302"),
+        ];
+        for (code, text) in cases {
+            assert_eq!(decoded(code).as_deref(), Ok(text));
+            assert_eq!(encode(text), code);
+        }
+    }
+
+    #[test]
+    fn codes_of_appendix_b() {
+        // A few, of every kind of length: ' ', '!', 0, 255, 10.
+        for (symbol, code, length) in
+            [(32u8, 0x14, 6), (33, 0x3f8, 10), (0, 0x1ff8, 13), (255, 0x03ff_ffee, 26), (10, 0x3fff_fffc, 30)]
+        {
+            let mut bits = u64::from(u32::MAX) | (code << 32 << (32 - length));
+            bits |= !0u64 >> length;
+            let bytes = &bits.to_be_bytes()[..(length as usize).div_ceil(8)];
+            assert_eq!(decoded(bytes).as_deref(), Ok(&[symbol][..]), "{symbol}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_code_is_refused() {
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(Fault::Eos));
+        assert_eq!(decoded(&[0xff]), Err(Fault::Padding), "a byte of padding");
+        assert_eq!(decoded(&[0x64, 0x02, 0x00]), Err(Fault::Padding), "zeros of padding");
+        assert_eq!(decoded(&[]).as_deref(), Ok(&[][..]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_back(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(decoded(&encode(&text)), Ok(text));
+        }
+
+        #[test]
+        fn printable_text_comes_back(text in "[ -~]{0,200}") {
+            prop_assert_eq!(decoded(&encode(text.as_bytes())), Ok(text.into_bytes()));
+        }
+
+        #[test]
+        fn only_encodings_are_accepted(input in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(text) = decoded(&input) {
+                prop_assert_eq!(encode(&text), input);
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Bytes of one direction cut into frames, whatever chunks they come in.
+
+use super::frame::{DEFAULT_MAX_FRAME_BYTES, HEADER_BYTES, Header, PREFACE, block_of_headers, flag, kind};
+use super::resync;
+use crate::exchange::Mark;
+use std::ops::Range;
+
+/// Longest header block, or other frame that is looked into. RFC 9113 sets no limit; implementations refuse far less.
+const MAX_HELD_BYTES: usize = 1 << 20;
+
+/// A frame's header, and where and when it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Frame {
+    /// The header.
+    pub header: Header,
+    /// When its first byte was seen.
+    pub first: Mark,
+    /// Stream offset of its first byte (of the TCP stream).
+    pub start: u64,
+}
+
+/// What the next bytes are.
+#[derive(Debug)]
+pub enum Piece<'a> {
+    /// Bytes of a DATA frame.
+    Data {
+        /// Those of the body among them: without padding.
+        body: &'a [u8],
+        /// Bytes of the body that are not in the capture, instead.
+        missing: u64,
+        /// Whether the frame begins with them.
+        begins: bool,
+        /// Whether the frame ends with them.
+        ends: bool,
+        /// Offset of the first byte of the body.
+        offset: u64,
+    },
+    /// A header block, complete; `None` when bytes of it are missing, or it is too long.
+    Block(Option<&'a [u8]>),
+    /// Any other frame whose meaning is known; `None` when bytes of it are missing, or it is too long.
+    Control(Option<&'a [u8]>),
+}
+
+/// Bytes still to be read of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Offset of the first.
+    pub offset: u64,
+    /// When they were seen.
+    pub at: Mark,
+}
+
+impl<'a> Input<'a> {
+    fn take(&mut self, length: usize) -> &'a [u8] {
+        let (taken, rest) = self.bytes.split_at(length.min(self.bytes.len()));
+        self.bytes = rest;
+        self.offset += taken.len() as u64;
+        taken
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// So many bytes of the client's preface were seen.
+    Preface(u8),
+    /// Before or in a frame's header.
+    Header,
+    /// In a frame's payload.
+    Payload,
+    /// Where frames begin is not known.
+    Lost,
+}
+
+/// What taking bytes of a payload led to.
+enum Step<'a> {
+    /// Its end is not there yet.
+    More,
+    /// There is nothing in it to give out.
+    Again,
+    /// It is complete.
+    Ready(Ready<'a>),
+}
+
+/// A payload, complete.
+struct Ready<'a> {
+    /// Whether it is a header block.
+    block: bool,
+    place: Place<'a>,
+}
+
+/// Where the bytes of a payload are.
+enum Place<'a> {
+    /// Not all in the capture, or too many.
+    Missing,
+    Chunk(&'a [u8]),
+    Held(Range<usize>),
+    Block,
+}
+
+/// The place was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+/// The reader of one direction.
+#[derive(Debug)]
+pub struct Reader {
+    state: State,
+    /// Longest frame the receiver accepts; `None` when it may have said so before it could be seen.
+    max_frame_bytes: Option<u32>,
+    frame: Frame,
+    /// Payload still to come.
+    left: u32,
+    /// Padding at its end.
+    padding: u32,
+    /// Whether the length of the padding is still to come.
+    padding_next: bool,
+    /// Whether nothing of the payload was seen.
+    begins: bool,
+    /// Whether bytes of this frame, or of the block it belongs to, are missing.
+    broken: bool,
+    /// A frame's header or payload that came in pieces.
+    held: Vec<u8>,
+    /// The beginning of a header block, and the frame with which it began.
+    block: Vec<u8>,
+    block_frame: Option<Frame>,
+    /// Whether `held` or `block` were given out and are to be emptied.
+    used: bool,
+    /// Bytes skipped to find a frame.
+    pub skipped_bytes: u64,
+}
+
+impl Reader {
+    /// From the first byte of the connection; the client's begins with the preface.
+    pub fn from_start(client: bool) -> Reader {
+        let state = if client { State::Preface(0) } else { State::Header };
+        Reader { state, max_frame_bytes: Some(DEFAULT_MAX_FRAME_BYTES), ..Reader::joined() }
+    }
+
+    /// From anywhere.
+    pub fn joined() -> Reader {
+        Reader {
+            state: State::Lost,
+            max_frame_bytes: None,
+            frame: Frame::default(),
+            left: 0,
+            padding: 0,
+            padding_next: false,
+            begins: false,
+            broken: false,
+            held: Vec::new(),
+            block: Vec::new(),
+            block_frame: None,
+            used: false,
+            skipped_bytes: 0,
+        }
+    }
+
+    /// The receiver accepts frames as long as this. A lower limit than before holds only from its acknowledgement
+    /// on, so the highest one is what counts.
+    pub fn accepts(&mut self, max_frame_bytes: u32) {
+        self.max_frame_bytes = self.max_frame_bytes.map(|before| before.max(max_frame_bytes));
+    }
+
+    /// Whether it is not known where frames begin.
+    pub fn is_lost(&self) -> bool {
+        self.state == State::Lost
+    }
+
+    /// The next piece of `input`, which it is taken from, and its frame: of a header block the one it begins with.
+    /// `None` when there is no other.
+    ///
+    /// # Errors
+    /// When the bytes are no HTTP/2: the place is lost from here on.
+    #[inline]
+    pub fn next<'a, 'c: 'a>(&'a mut self, input: &mut Input<'c>) -> Result<Option<(Frame, Piece<'a>)>, Lost> {
+        if self.used {
+            self.held.clear();
+            self.block.clear();
+            self.used = false;
+        }
+        let ready = loop {
+            match self.state {
+                State::Payload if self.frame.header.kind == kind::DATA => return self.data(input),
+                State::Payload => match self.other(input)? {
+                    Step::More => return Ok(None),
+                    Step::Again => {}
+                    Step::Ready(ready) => break ready,
+                },
+                State::Header => {
+                    if !self.header(input)? {
+                        return Ok(None);
+                    }
+                }
+                State::Preface(matched) => {
+                    let rest = &PREFACE[usize::from(matched)..];
+                    let length = rest.len().min(input.bytes.len());
+                    if length == 0 {
+                        return Ok(None);
+                    }
+                    if input.bytes[..length] != rest[..length] {
+                        return Err(self.lose());
+                    }
+                    input.take(length);
+                    let matched = matched + length as u8;
+                    let whole = usize::from(matched) == PREFACE.len();
+                    self.state = if whole { State::Header } else { State::Preface(matched) };
+                }
+                State::Lost => {
+                    let found = resync::find(input.bytes);
+                    self.skipped_bytes += found.unwrap_or(input.bytes.len()) as u64;
+                    input.take(found.unwrap_or(input.bytes.len()));
+                    if found.is_none() {
+                        return Ok(None);
+                    }
+                    self.state = State::Header;
+                }
+            }
+        };
+        self.used = true;
+        Ok(Some((self.frame, self.piece(ready))))
+    }
+
+    fn piece<'a>(&'a self, ready: Ready<'a>) -> Piece<'a> {
+        let bytes = match ready.place {
+            Place::Missing => None,
+            Place::Chunk(bytes) => Some(bytes),
+            Place::Held(range) => self.held.get(range),
+            Place::Block => Some(&self.block[..]),
+        };
+        if ready.block { Piece::Block(bytes) } else { Piece::Control(bytes) }
+    }
+
+    /// Reads a header, or what there is of it; whether it is complete.
+    #[inline]
+    fn header(&mut self, input: &mut Input<'_>) -> Result<bool, Lost> {
+        if self.held.is_empty() {
+            self.frame.first = input.at;
+            self.frame.start = input.offset;
+        }
+        if let Some(bytes) = input.bytes.first_chunk().filter(|_| self.held.is_empty()) {
+            self.frame.header = Header::read(bytes);
+            input.take(HEADER_BYTES);
+        } else {
+            let wanted = HEADER_BYTES - self.held.len();
+            self.held.extend_from_slice(input.take(wanted));
+            let Some(bytes) = self.held.first_chunk() else { return Ok(false) };
+            self.frame.header = Header::read(bytes);
+            self.held.clear();
+        }
+        let header = &self.frame.header;
+        // Without the receiver's limit, any length that the field can hold.
+        let possible = header.possible(self.max_frame_bytes.unwrap_or(u32::MAX));
+        let continues = self.block_frame.map(|frame| frame.header.stream);
+        let expected = if header.kind == kind::CONTINUATION {
+            continues == Some(header.stream)
+        } else {
+            continues.is_none()
+        };
+        if !possible || !expected {
+            return Err(self.lose());
+        }
+        self.left = header.len;
+        self.padding = 0;
+        self.padding_next = header.kind == kind::DATA && header.has(flag::PADDED);
+        if self.padding_next && header.len == 0 {
+            return Err(self.lose());
+        }
+        self.begins = true;
+        self.broken &= continues.is_some();
+        self.state = State::Payload;
+        Ok(true)
+    }
+
+    #[inline]
+    fn data<'a>(&mut self, input: &mut Input<'a>) -> Result<Option<(Frame, Piece<'a>)>, Lost> {
+        if self.padding_next {
+            let [padding] = *input.take(1) else { return Ok(None) };
+            self.left -= 1;
+            self.padding = u32::from(padding);
+            self.padding_next = false;
+            if self.padding > self.left {
+                return Err(self.lose());
+            }
+        }
+        if input.bytes.is_empty() && self.left > 0 {
+            return Ok(None);
+        }
+        let offset = input.offset;
+        let bytes = input.take(self.left as usize);
+        let body = self.advance(bytes.len() as u32) as usize;
+        Ok(Some((self.frame, self.data_piece(&bytes[..body], 0, offset))))
+    }
+
+    /// So many bytes of a DATA frame's payload have passed: how many of them are body.
+    fn advance(&mut self, bytes: u32) -> u32 {
+        let body = bytes.min(self.left - self.padding.min(self.left));
+        self.left -= bytes;
+        body
+    }
+
+    fn data_piece<'a>(&mut self, body: &'a [u8], missing: u64, offset: u64) -> Piece<'a> {
+        let ends = self.left == 0;
+        if ends {
+            self.state = State::Header;
+        }
+        Piece::Data { body, missing, begins: std::mem::replace(&mut self.begins, false), ends, offset }
+    }
+
+    /// Takes the payload of a frame other than DATA, or what there is of it.
+    #[inline]
+    fn other<'a>(&mut self, input: &mut Input<'a>) -> Result<Step<'a>, Lost> {
+        let bytes = input.take(self.left as usize);
+        self.left -= bytes.len() as u32;
+        let header = self.frame.header;
+        let known = header.kind <= kind::CONTINUATION;
+        let whole = self.left == 0 && self.held.is_empty();
+        if !whole && known && !self.broken {
+            self.broken = self.held.len() + bytes.len() > MAX_HELD_BYTES;
+            self.held.extend_from_slice(if self.broken { &[] } else { bytes });
+        }
+        if self.left > 0 {
+            return Ok(Step::More);
+        }
+        self.state = State::Header;
+        if !known {
+            return Ok(Step::Again);
+        }
+        if !matches!(header.kind, kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION) {
+            let place = if whole { Place::Chunk(bytes) } else { Place::Held(0..self.held.len()) };
+            return Ok(Step::Ready(Ready {
+                block: false,
+                place: if self.broken { Place::Missing } else { place },
+            }));
+        }
+        let payload = if whole { bytes } else { &self.held };
+        let range = match block_of_headers(&header, payload) {
+            Some(range) if !self.broken => range,
+            None if !self.broken => return Err(self.lose()),
+            _ => 0..0,
+        };
+        if header.has(flag::END_HEADERS) && self.block_frame.is_none() {
+            let place = if whole { Place::Chunk(&bytes[range]) } else { Place::Held(range) };
+            return Ok(Step::Ready(Ready {
+                block: true,
+                place: if self.broken { Place::Missing } else { place },
+            }));
+        }
+        // One of several frames of a block.
+        self.broken |= self.block.len() + range.len() > MAX_HELD_BYTES;
+        if !self.broken {
+            self.block.extend_from_slice(&payload[range]);
+        }
+        self.held.clear();
+        let frame = *self.block_frame.get_or_insert(self.frame);
+        if !header.has(flag::END_HEADERS) {
+            return Ok(Step::Again);
+        }
+        self.frame = frame;
+        self.block_frame = None;
+        Ok(Step::Ready(Ready { block: true, place: if self.broken { Place::Missing } else { Place::Block } }))
+    }
+
+    /// Bytes are missing.
+    ///
+    /// # Errors
+    /// When it is not known any more where frames begin.
+    pub fn hole(&mut self, offset: u64, length: u64) -> Result<Option<(Frame, Piece<'static>)>, Lost> {
+        if self.state == State::Lost {
+            self.skipped_bytes += length;
+            return Ok(None);
+        }
+        let inside = self.state == State::Payload && length <= u64::from(self.left) && !self.padding_next;
+        if !inside {
+            self.skipped_bytes += length;
+            return Err(self.lose());
+        }
+        if self.frame.header.kind == kind::DATA {
+            let missing = self.advance(length as u32);
+            return Ok(Some((self.frame, self.data_piece(&[], u64::from(missing), offset))));
+        }
+        self.left -= length as u32;
+        self.broken = true;
+        // Even an empty rest makes it a payload in pieces.
+        self.held.clear();
+        if self.left > 0 {
+            return Ok(None);
+        }
+        let mut nothing = Input { bytes: &[], offset: offset + length, at: self.frame.first };
+        match self.other(&mut nothing)? {
+            Step::Ready(ready) if ready.block => Ok(Some((self.frame, Piece::Block(None)))),
+            Step::Ready(_) => Ok(Some((self.frame, Piece::Control(None)))),
+            Step::More | Step::Again => Ok(None),
+        }
+    }
+
+    /// The place is lost.
+    pub fn lose(&mut self) -> Lost {
+        self.state = State::Lost;
+        self.held.clear();
+        self.block.clear();
+        self.block_frame = None;
+        self.broken = false;
+        Lost
+    }
+
+    /// Memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.held.capacity() + self.block.capacity()
+    }
+}

@@ -1,0 +1,105 @@
+//! Where frames begin, in bytes of which that is not known.
+//!
+//! Programs write whole frames, so a segment often begins with one; otherwise one begins somewhere inside. What looks
+//! like a frame's header has to be followed by another one where the frame ends: a wrong place would give wrong
+//! calls, an undetected one only costs some bytes.
+
+use super::frame::{HEADER_BYTES, Header, flag, kind};
+use super::{grpc, hpack};
+
+/// Frames in a row, up to the end of the bytes or beyond, that make a place certain.
+const CERTAIN_FRAMES: usize = 3;
+/// Highest stream number believed while looking: a client that opens a thousand streams a second gets there in six
+/// days.
+const MAX_STREAM: u32 = 1 << 29;
+
+/// Place of the first frame's header in `bytes`.
+pub fn find(bytes: &[u8]) -> Option<usize> {
+    if frames_from(bytes).is_some_and(|frames| frames.certain_at_segment()) {
+        return Some(0);
+    }
+    // A frame shorter than 64 KiB begins with a zero.
+    memchr::memchr_iter(0, bytes.get(1..)?)
+        .map(|at| at + 1)
+        .find(|at| frames_from(&bytes[*at..]).is_some_and(|frames| frames.certain_anywhere()))
+}
+
+/// A run of frames.
+struct Frames {
+    /// Complete ones.
+    complete: usize,
+    /// Whether the last one ends where the bytes end.
+    exact: bool,
+    /// Frames whose payload is certain in itself.
+    evident: usize,
+}
+
+impl Frames {
+    fn certain_at_segment(&self) -> bool {
+        self.evident > 0 || self.complete >= CERTAIN_FRAMES || (self.exact && self.complete >= 2)
+    }
+
+    fn certain_anywhere(&self) -> bool {
+        self.complete >= CERTAIN_FRAMES && self.evident > 0 || (self.exact && self.evident >= 2)
+    }
+}
+
+/// The frames that `bytes` begin with; `None` when that is not what they are.
+fn frames_from(bytes: &[u8]) -> Option<Frames> {
+    let mut frames = Frames { complete: 0, exact: false, evident: 0 };
+    let mut rest = bytes;
+    while let Some(header) = rest.first_chunk::<HEADER_BYTES>() {
+        let header = Header::read(header);
+        if !header.usual() || header.stream > MAX_STREAM {
+            return None;
+        }
+        rest = &rest[HEADER_BYTES..];
+        let payload = rest.get(..header.len as usize);
+        frames.evident += usize::from(evident(&header, payload, rest)?);
+        if payload.is_none() {
+            return Some(frames);
+        }
+        rest = &rest[header.len as usize..];
+        frames.complete += 1;
+        if frames.complete >= CERTAIN_FRAMES && frames.evident >= 2 {
+            break;
+        }
+    }
+    frames.exact = rest.is_empty();
+    Some(frames)
+}
+
+/// Whether a frame's payload shows what it is; `None` when it is something else.
+fn evident(header: &Header, payload: Option<&[u8]>, beginning: &[u8]) -> Option<bool> {
+    match header.kind {
+        kind::HEADERS if header.has(flag::END_HEADERS) && !header.has(flag::PADDED) => {
+            let Some(payload) = payload else { return Some(false) };
+            let block = if header.has(flag::PRIORITY) { payload.get(5..)? } else { payload };
+            hpack::plausible(block).then_some(true)
+        }
+        kind::DATA if !header.has(flag::PADDED) => match beginning {
+            // One whole gRPC message.
+            [0 | 1, a, b, c, d, ..] if header.len as usize >= grpc::PREFIX_BYTES => {
+                Some(u32::from_be_bytes([*a, *b, *c, *d]).checked_add(5) == Some(header.len))
+            }
+            _ => Some(false),
+        },
+        kind::SETTINGS => {
+            let known =
+                payload?.as_chunks::<6>().0.iter().all(|parameter| parameter[0] == 0 || parameter[0] == 0xfe);
+            (known && !header.has(flag::ACK) || header.len == 0)
+                .then_some(header.has(flag::ACK) || header.len > 0)
+        }
+        kind::WINDOW_UPDATE => {
+            // An increment is at least one, and has 31 bits.
+            let [a, b, c, d] = *payload? else { return None };
+            (a < 0x80 && [a, b, c, d] != [0; 4]).then_some(true)
+        }
+        kind::RST_STREAM => {
+            let [0, 0, 0, _] = *payload? else { return None };
+            Some(true)
+        }
+        kind::PING => payload.map(|_| true),
+        _ => Some(false),
+    }
+}

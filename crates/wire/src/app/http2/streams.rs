@@ -1,0 +1,185 @@
+//! The streams of a connection, and the exchanges that come of them.
+
+use super::field::Head;
+use super::reader::Frame;
+use super::stream::{Body, Stream};
+use crate::app::Sink;
+use crate::exchange::{Ended, Mark};
+use rustc_hash::FxHashMap;
+use spangap_model::Side;
+use std::collections::VecDeque;
+
+/// Streams followed at once. Beyond it, those whose end may have been missed are given up, and then new ones refused.
+const MAX_STREAMS: usize = 16_384;
+/// Streams remembered whose response has ended before their request.
+const MAX_LATE: usize = 64;
+
+/// The streams of a connection.
+#[derive(Debug, Default)]
+pub struct Streams {
+    open: FxHashMap<u32, u32>,
+    slots: Vec<Stream>,
+    free: Vec<u32>,
+    /// Streams that are over although their client has not ended its part: what it still sends begins nothing.
+    late: VecDeque<u32>,
+    under_way: u32,
+    /// Whether frames may have been missed: joined after the start, or after a loss of place.
+    gaps: bool,
+}
+
+impl Streams {
+    /// Of a connection joined after its start, or not.
+    pub fn new(joined: bool) -> Streams {
+        Streams { gaps: joined, ..Streams::default() }
+    }
+
+    fn get(&mut self, id: u32) -> Option<&mut Stream> {
+        let slot = *self.open.get(&id)?;
+        self.slots.get_mut(slot as usize)
+    }
+
+    fn open(&mut self, connection: u32, frame: &Frame, sink: &mut Sink) -> Option<&mut Stream> {
+        let id = frame.header.stream;
+        if id.is_multiple_of(2) || self.late.contains(&id) {
+            return None;
+        }
+        if self.open.len() >= MAX_STREAMS {
+            self.drop_doubtful(sink);
+            if self.open.len() >= MAX_STREAMS {
+                sink.counts.streams_refused += 1;
+                return None;
+            }
+        }
+        let mut stream = Stream::new(connection, frame);
+        self.under_way += 1;
+        stream.under_way = true;
+        stream.exchange.in_flight = self.under_way;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Stream::default());
+            self.slots.len() as u32 - 1
+        });
+        self.open.insert(id, slot);
+        let place = self.slots.get_mut(slot as usize)?;
+        *place = stream;
+        Some(place)
+    }
+
+    /// A header block of what acts as client or server; its fields where they could be decoded. Whether it opened a
+    /// stream.
+    pub fn headers(
+        &mut self,
+        connection: u32,
+        side: Side,
+        frame: &Frame,
+        (head, missing): (&Head, bool),
+        (at, end): (Mark, u64),
+        sink: &mut Sink,
+    ) -> bool {
+        let id = frame.header.stream;
+        let known = self.open.contains_key(&id);
+        let opens = !known && side == Side::Client && (head.request || head.unknown > 0);
+        let stream = if opens { self.open(connection, frame, sink) } else { self.get(id) };
+        let Some(stream) = stream else { return false };
+        match side {
+            Side::Client => stream.request_head(head),
+            Side::Server => stream.response_head(head, frame),
+        }
+        stream.exchange.doubts.hole |= missing;
+        stream.reaches(side, at, end);
+        opens
+    }
+
+    /// A piece of a DATA frame.
+    #[inline]
+    pub fn data(&mut self, connection: u32, side: Side, body: &Body<'_>, cut: bool, sink: &mut Sink) {
+        let id = body.frame.header.stream;
+        let mut slot = self.open.get(&id).copied();
+        if slot.is_none() && self.gaps && side == Side::Client && body.begins {
+            // A stream that was opened before it could be seen, or in a hole.
+            if let Some(stream) = self.open(connection, body.frame, sink) {
+                stream.exchange.doubts.headers_unknown = true;
+                stream.exchange.doubts.hole = true;
+            }
+            slot = self.open.get(&id).copied();
+        }
+        let Some(stream) = slot.and_then(|slot| self.slots.get_mut(slot as usize)) else { return };
+        let mut turn = None;
+        stream.body(side, body, &mut turn);
+        stream.exchange.doubts.hole |= body.missing > 0 && !cut;
+        if let Some(turn) = turn {
+            sink.exchanges.push(turn);
+            stream.exchange.in_flight = self.under_way + u32::from(!stream.under_way);
+        }
+        // Between two turns nothing is under way.
+        let idle = stream.is_answered();
+        if stream.under_way == idle {
+            stream.under_way = !idle;
+            self.under_way = if idle { self.under_way.saturating_sub(1) } else { self.under_way + 1 };
+        }
+    }
+
+    /// What acts as client or server has ended its part of a stream.
+    pub fn ended(&mut self, side: Side, id: u32, sink: &mut Sink) {
+        match side {
+            Side::Client => {
+                if let Some(stream) = self.get(id) {
+                    stream.request_ended = true;
+                }
+            }
+            Side::Server => self.close(id, Ended::Complete, sink),
+        }
+    }
+
+    /// A stream is over.
+    pub fn close(&mut self, id: u32, ended: Ended, sink: &mut Sink) {
+        let Some(slot) = self.open.remove(&id) else { return };
+        self.free.push(slot);
+        let Some(stream) = self.slots.get_mut(slot as usize) else { return };
+        self.under_way -= u32::from(stream.under_way).min(self.under_way);
+        if !stream.request_ended {
+            if self.late.len() == MAX_LATE {
+                self.late.pop_front();
+            }
+            self.late.push_back(id);
+        }
+        sink.exchanges.push(stream.finish(ended));
+    }
+
+    /// Frames of one direction may have been missed: what is open now may be over.
+    pub fn lost_place(&mut self) {
+        self.gaps = true;
+        for slot in self.open.values() {
+            let Some(stream) = self.slots.get_mut(*slot as usize) else { continue };
+            stream.exchange.doubts.hole = true;
+            self.under_way -= u32::from(stream.under_way).min(self.under_way);
+            stream.under_way = false;
+        }
+    }
+
+    /// Ends all streams that `which` is true for, in the order of their numbers.
+    pub fn close_all(&mut self, ended: Ended, sink: &mut Sink, which: impl Fn(&Stream) -> bool) {
+        let is = |slot: &u32| self.slots.get(*slot as usize).is_some_and(&which);
+        let mut ids: Vec<u32> = self.open.iter().filter(|(_, slot)| is(slot)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.into_iter().for_each(|id| self.close(id, ended, sink));
+    }
+
+    fn drop_doubtful(&mut self, sink: &mut Sink) {
+        self.close_all(Ended::CaptureEnded, sink, |stream| stream.exchange.doubts.hole);
+    }
+
+    /// Both ends were taken for one another: what was made of their frames is wrong.
+    pub fn clear(&mut self) {
+        *self = Streams::new(true);
+    }
+
+    /// Streams open.
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Stream>() + self.open.capacity() * 8 + self.free.capacity() * 4
+    }
+}
