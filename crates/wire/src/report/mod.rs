@@ -1,1 +1,508 @@
-//! What users see of a dissection: JSON, tables, ladders. Pure: a [`crate::dissect::Dissection`] in, text out.
+//! What users see of a dissection: the JSON shapes here, and made of them the table, the ladder, the page.
+//!
+//! Names are stable and carry their units. A field that is absent or `null` is unknown, never zero. Sides are
+//! `client` and `server`; captures are numbered 0 and 1 in the order given; packets from 1 as Wireshark does.
+
+pub mod advice;
+mod build;
+mod conclusion;
+mod crossing;
+pub mod html;
+pub mod ladder_text;
+mod legs_bar;
+#[cfg(test)]
+mod samples;
+mod svg;
+pub mod table;
+mod words;
+
+use serde::{Serialize, Serializer};
+use spangap_model::{Cause, Legs, Side};
+use std::collections::BTreeMap;
+
+fn as_text<T: std::fmt::Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+fn cause_name<S: Serializer>(cause: &Cause, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(cause.name())
+}
+
+fn side_name<S: Serializer>(side: &Side, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(side.name())
+}
+
+fn maybe_side_name<S: Serializer>(side: &Option<Side>, to: S) -> Result<S::Ok, S::Error> {
+    match side {
+        Some(side) => to.serialize_some(side.name()),
+        None => to.serialize_none(),
+    }
+}
+
+/// All of it: what `spangap dissect --json` prints.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DissectReport {
+    /// The command that made it, for whoever gets the page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Whether it was ended before the captures were read to their ends.
+    pub interrupted: bool,
+    /// The two clocks; absent with one capture, or when no byte was seen at both ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockReport>,
+    /// Which calls were asked for.
+    pub selection: Selection,
+    /// Calls that fit the selection, shown or not.
+    pub matching_calls: u64,
+    /// The calls shown, slowest first.
+    pub calls: Vec<CallReport>,
+    /// In words, what took the time of the calls shown, most costly first.
+    pub conclusions: Vec<Conclusion>,
+    /// Sums over all calls of the captures.
+    pub totals: SumsReport,
+    /// Sums by client and server, most time first.
+    pub pairs: Vec<PairReport>,
+    /// Sums by connection, most time first.
+    pub connections: Vec<ConnectionReport>,
+    /// Connections that found no room in `connections`.
+    pub connections_left_out: u64,
+    /// All captures together.
+    pub capture: CaptureSummary,
+    /// Each capture.
+    pub captures: Vec<CaptureReport>,
+    /// Places where a trace id looked for stands outside of every header that could be read.
+    pub trace_id_elsewhere: Vec<TraceIdPlace>,
+    /// What these figures cannot tell, in sentences.
+    pub caveats: Vec<String>,
+}
+
+/// Which calls were asked for.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Selection {
+    /// At most this many, the slowest.
+    pub slowest: usize,
+    /// Only calls that took at least this long, nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over_ns: Option<u64>,
+    /// Only calls of these traces, 32 hex digits each; empty for any.
+    pub trace_ids: Vec<String>,
+}
+
+/// Clock of the second capture minus clock of the first.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ClockReport {
+    /// Lowest offset that the packets allow at `at_unix_ns`, nanoseconds.
+    pub offset_low_ns: i64,
+    /// Highest.
+    pub offset_high_ns: i64,
+    /// Time by the first capture's clock for which the offset is given: the middle of the longest stretch.
+    pub at_unix_ns: i64,
+    /// Middle of the rates that fit, parts per million (the second clock runs faster when above zero).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skew_ppm: Option<f64>,
+    /// Lowest rate that fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skew_low_ppm: Option<f64>,
+    /// Highest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skew_high_ppm: Option<f64>,
+    /// Stretches of time within each of which one straight line fits; more than one when a clock was stepped.
+    pub stretches: Vec<StretchReport>,
+}
+
+/// One stretch of the clocks.
+#[derive(Clone, Debug, Serialize)]
+pub struct StretchReport {
+    /// Its beginning by the first capture's clock.
+    pub from_unix_ns: i64,
+    /// Its end.
+    pub to_unix_ns: i64,
+    /// Lowest offset in its middle.
+    pub offset_low_ns: Option<i64>,
+    /// Highest.
+    pub offset_high_ns: Option<i64>,
+}
+
+/// One call.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CallReport {
+    /// 32 hex digits, where a header carries it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+    /// Id of the CLIENT span, 16 hex digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub span_id: Option<String>,
+    /// Client's address and port; `null` when its connection is not among those kept.
+    pub client: Option<String>,
+    /// Server's address and port.
+    pub server: Option<String>,
+    /// Number of the connection in `connections`.
+    pub connection: Option<u32>,
+    /// HTTP/2 stream, else the number of the exchange on its connection.
+    pub stream_id: u32,
+    /// Which turn of a stream with several this is, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+    /// `:path`, or method and target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// `grpc`, `http2`, `http1`, `tls`, `turns`.
+    pub protocol: &'static str,
+    /// gRPC status, else class of the HTTP status; `null` when none was seen.
+    pub status: Option<&'static str>,
+    /// `complete`, `reset`, `connection-closed`, `capture-ended`.
+    pub ended: &'static str,
+    /// Error code of RST_STREAM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_code: Option<u32>,
+    /// Captures that have it: number of the client's, then of the server's; `null` for an end without one.
+    pub seen_in: [Option<u8>; 2],
+    /// Begin, Unix nanoseconds by the clock of the end where it is known first.
+    pub start_unix_ns: i64,
+    /// First event to last, nanoseconds.
+    pub duration_ns: u64,
+    /// Bytes of the request's body.
+    pub request_bytes: u64,
+    /// Bytes of the response's body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_bytes: Option<u64>,
+    /// `grpc-timeout`, nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ns: Option<u64>,
+    /// Calls under way on the connection when it began, itself included.
+    pub in_flight: u32,
+    /// In order; they sum to `duration_ns` exactly.
+    pub legs: Vec<LegReport>,
+    /// What held it up, most costly first.
+    pub findings: Vec<FindingReport>,
+    /// What may be wrong with these figures, in words.
+    pub doubts: Vec<&'static str>,
+    /// Its packets; absent when they were not read a second time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<LadderReport>,
+}
+
+/// A leg's time; the true one lies in `ns - bound_ns ..= ns + bound_ns`.
+#[derive(Clone, Debug, Serialize)]
+pub struct LegReport {
+    /// Its name, or those of neighbours that cannot be told apart, joined by `+`.
+    #[serde(serialize_with = "as_text")]
+    pub leg: Legs,
+    /// Nanoseconds; below zero where a span contradicts the wire.
+    pub ns: i64,
+    /// How far off it may be either way.
+    pub bound_ns: u64,
+}
+
+/// What held a call up.
+#[derive(Clone, Debug, Serialize)]
+pub struct FindingReport {
+    /// Its name.
+    #[serde(serialize_with = "cause_name")]
+    pub cause: Cause,
+    /// The end at which it sits.
+    #[serde(serialize_with = "maybe_side_name", skip_serializing_if = "Option::is_none")]
+    pub side: Option<Side>,
+    /// `shown` or `possible`.
+    pub certainty: &'static str,
+    /// For a possible one: what is missing to tell it from its look-alikes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<&'static str>,
+    /// Time of the call that it took, nanoseconds; `null` when the wire does not show how much.
+    pub cost_ns: Option<u64>,
+    /// What the cost cannot tell.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// Packets that show it.
+    pub evidence: Vec<EvidenceReport>,
+}
+
+impl FindingReport {
+    /// Whether its look-alikes are excluded.
+    pub fn is_shown(&self) -> bool {
+        self.missing.is_none()
+    }
+}
+
+/// A packet that shows something.
+#[derive(Clone, Debug, Serialize)]
+pub struct EvidenceReport {
+    /// Number of the capture, 0 or 1.
+    pub capture: u8,
+    /// Number of the packet in it.
+    pub packet: u64,
+    /// When the tap saw it.
+    pub time_unix_ns: i64,
+    /// What it shows.
+    pub what: String,
+}
+
+/// A call's packets at both ends.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LadderReport {
+    /// What was added to the times of the server's tap to bring them to the client's clock, nanoseconds: minus the
+    /// middle of the offset interval at this call. `null` when only one end was captured or nothing bounds it.
+    pub correction_ns: Option<i64>,
+    /// How far off that may be either way.
+    pub correction_bound_ns: Option<u64>,
+    /// The packets, in order of time.
+    pub packets: Vec<RungReport>,
+    /// Packets left out in the middle.
+    pub left_out: u64,
+}
+
+/// One packet of a ladder.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RungReport {
+    /// Number of the capture.
+    pub capture: u8,
+    /// The end whose tap this is.
+    #[serde(serialize_with = "side_name")]
+    pub seen_at: Side,
+    /// Number of the packet.
+    pub packet: u64,
+    /// When the tap saw it, by its own clock.
+    pub time_unix_ns: i64,
+    /// The same by the client's clock as far as it is known, nanoseconds since the call began.
+    pub since_start_ns: i64,
+    /// Who sent it.
+    #[serde(serialize_with = "side_name")]
+    pub from: Side,
+    /// `SYN`, `FIN`, `RST`, joined by `+`; empty for plain segments.
+    pub flags: String,
+    /// Raw sequence number of its first byte.
+    pub seq: u32,
+    /// Payload bytes.
+    pub bytes: u32,
+    /// Raw acknowledgement number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ack: Option<u32>,
+    /// Bytes of the other direction before the acknowledged one, counted from the first in this ladder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acked_bytes: Option<i64>,
+    /// Window as it stands in the header.
+    pub window: u16,
+    /// What it is to the call.
+    pub notes: Vec<String>,
+}
+
+/// What took the time, in words.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Conclusion {
+    /// The cause; `none` where nothing on the wire explains the time.
+    #[serde(serialize_with = "cause_name")]
+    pub cause: Cause,
+    /// The end at which it sits.
+    #[serde(serialize_with = "maybe_side_name", skip_serializing_if = "Option::is_none")]
+    pub side: Option<Side>,
+    /// Calls shown that it is about.
+    pub calls: u64,
+    /// What was seen, with figures.
+    pub seen: String,
+    /// What it means.
+    pub meaning: String,
+    /// What would mend or confirm it.
+    pub next: String,
+}
+
+/// Sums over calls.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SumsReport {
+    /// Calls.
+    pub calls: u64,
+    /// Calls seen at one end only: at the client's, at the server's.
+    pub one_end: BySide,
+    /// Calls that did not end well.
+    pub failed: u64,
+    /// Calls still under way when the capture ended.
+    pub unfinished: u64,
+    /// Median duration, nanoseconds.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile.
+    pub p99_ns: Option<u64>,
+    /// Longest.
+    pub max_ns: Option<u64>,
+    /// Sum of all durations.
+    pub total_ns: u64,
+    /// Time by leg, in order.
+    pub legs: Vec<LegSumReport>,
+    /// Time by cause, most costly first.
+    pub causes: Vec<CauseSumReport>,
+}
+
+/// A number for each end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BySide {
+    /// Of the client's.
+    pub client: u64,
+    /// Of the server's.
+    pub server: u64,
+}
+
+/// Time of one leg, summed over calls.
+#[derive(Clone, Debug, Serialize)]
+pub struct LegSumReport {
+    /// Its name.
+    #[serde(serialize_with = "as_text")]
+    pub leg: Legs,
+    /// Nanoseconds.
+    pub total_ns: i64,
+    /// How far off the sum may be either way.
+    pub bound_ns: u64,
+}
+
+/// What one cause took, summed over calls.
+#[derive(Clone, Debug, Serialize)]
+pub struct CauseSumReport {
+    /// Its name.
+    #[serde(serialize_with = "cause_name")]
+    pub cause: Cause,
+    /// The end at which it sits.
+    #[serde(serialize_with = "maybe_side_name", skip_serializing_if = "Option::is_none")]
+    pub side: Option<Side>,
+    /// Calls for which it is shown.
+    pub calls: u64,
+    /// Calls for which it is possible and not shown.
+    pub possible: u64,
+    /// Their cost as far as the wire shows it, nanoseconds.
+    pub cost_ns: u64,
+}
+
+/// Sums of one client and server.
+#[derive(Clone, Debug, Serialize)]
+pub struct PairReport {
+    /// Client's address.
+    pub client: String,
+    /// Server's address and port.
+    pub server: String,
+    /// Connections.
+    pub connections: u64,
+    /// The sums.
+    #[serde(flatten)]
+    pub sums: SumsReport,
+}
+
+/// Sums of one connection.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConnectionReport {
+    /// Its number.
+    pub connection: u32,
+    /// Client's address and port.
+    pub client: String,
+    /// Server's.
+    pub server: String,
+    /// What is spoken.
+    pub protocol: &'static str,
+    /// Captures that have it: client's, server's.
+    pub seen_in: [Option<u8>; 2],
+    /// Packets, by capture, in the order given.
+    pub packets: Vec<u64>,
+    /// Smallest time from a segment to its acknowledgement at the client's tap, nanoseconds: a whole round trip.
+    pub client_rtt_min_ns: Option<u64>,
+    /// Payload bytes that were sent again: by the client, by the server.
+    pub resent_bytes: BySide,
+    /// Payload bytes that the captures do not have: of the client, of the server.
+    pub missing_bytes: BySide,
+    /// SETTINGS_MAX_CONCURRENT_STREAMS of the server.
+    pub max_streams: Option<u32>,
+    /// Most calls under way at once.
+    pub peak_in_flight: u32,
+    /// What is to be said of it as a whole.
+    pub notes: Vec<String>,
+    /// The sums.
+    #[serde(flatten)]
+    pub sums: SumsReport,
+}
+
+/// All captures together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CaptureSummary {
+    /// Packets read.
+    pub packets: u64,
+    /// Packets that the capturing kernels say they dropped; `null` when no file tells.
+    pub dropped: Option<u64>,
+    /// Places in the files that could not be read.
+    pub damaged: u64,
+    /// Packets without a TCP segment that could be read.
+    pub unparsed: u64,
+}
+
+/// One capture: what was read of it, and what was not.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CaptureReport {
+    /// Name of the file.
+    pub file: String,
+    /// The end it was taken at, when all calls agree.
+    #[serde(serialize_with = "maybe_side_name")]
+    pub side: Option<Side>,
+    /// Format and compression.
+    pub format: String,
+    /// Packets read.
+    pub packets: u64,
+    /// Bytes read, decompressed.
+    pub bytes: u64,
+    /// Time of its first packet.
+    pub first_unix_ns: Option<i64>,
+    /// Time of its last packet.
+    pub last_unix_ns: Option<i64>,
+    /// Coarsest resolution of its times, nanoseconds.
+    pub resolution_ns: u32,
+    /// Packets that the capturing kernel dropped; `null` when the file does not tell.
+    pub dropped: Option<u64>,
+    /// Packets cut by the snap length.
+    pub cut: u64,
+    /// Packets without a time, not used.
+    pub without_time: u64,
+    /// Places that could not be read.
+    pub damaged_places: u64,
+    /// Bytes skipped there.
+    pub damaged_bytes: u64,
+    /// The first of these places.
+    pub damage: Vec<DamageReport>,
+    /// TCP segments.
+    pub segments: u64,
+    /// Packets without one, by reason.
+    pub unparsed: BTreeMap<&'static str, u64>,
+    /// Connections followed.
+    pub connections: u64,
+    /// Connections forgotten to make room.
+    pub connections_evicted: u64,
+    /// Bytes out of order given up to make room.
+    pub reassembly_dropped_bytes: u64,
+    /// HTTP/2 header blocks with fields that could not be decoded.
+    pub header_blocks_unknown: u64,
+    /// Bytes skipped until a parser knew again where it was.
+    pub bytes_skipped: u64,
+    /// Times a parser lost its place.
+    pub resyncs: u64,
+    /// Streams or requests beyond a limit, not followed.
+    pub streams_refused: u64,
+    /// TLS records that the keys given did not open.
+    pub records_undecrypted: u64,
+    /// Calls of this capture without another half, although there are two captures.
+    pub unmatched: u64,
+    /// Halves given up to make room.
+    pub halves_evicted: u64,
+}
+
+/// A place of a file that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DamageReport {
+    /// Offset in the decompressed file.
+    pub offset: u64,
+    /// What was found and expected, and how reading went on.
+    pub what: String,
+}
+
+/// Where a trace id stands outside of a header that could be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TraceIdPlace {
+    /// Number of the capture.
+    pub capture: u8,
+    /// Number of the packet.
+    pub packet: u64,
+    /// How it is written there.
+    pub written: &'static str,
+}
+
+pub use build::Extras;

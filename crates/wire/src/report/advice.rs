@@ -1,0 +1,246 @@
+//! What a cause means, and what would mend or confirm it: one place for the table, the page and the JSON.
+
+use spangap_model::{Cause, Leg, Legs, Side};
+
+/// Two sentences about a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What a call did, after "2 of the 10 slowest calls": `waited for a delayed ACK`.
+    pub did: &'static str,
+    /// What happens, as a sentence.
+    pub meaning: &'static str,
+    /// What would mend or confirm it, as a sentence.
+    pub next: &'static str,
+}
+
+/// About a cause at a side.
+pub fn about(cause: Cause, side: Option<Side>) -> Advice {
+    let server = side == Some(Side::Server);
+    let (did, meaning, next) = match cause {
+        Cause::NagleDelayedAck => (
+            "waited for a delayed ACK",
+            "the sender wrote a message in pieces; Nagle's algorithm kept the last piece until the piece before it was \
+             acknowledged, and the receiver delayed that ACK",
+            if server {
+                "Set TCP_NODELAY on the server's sockets, or hand each response to the kernel in one write."
+            } else {
+                "Set TCP_NODELAY on the client's sockets, or hand each request to the kernel in one write."
+            },
+        ),
+        Cause::Rto => (
+            "waited for a retransmission timer",
+            "a segment was lost and nothing came back that would have told the sender, so it waited for its timer \
+             (200 ms at least on Linux)",
+            "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path.",
+        ),
+        Cause::TailLoss => (
+            "waited for a tail loss probe",
+            "the last segment of a message, or its ACK, was lost; a probe after about two round trips mended it",
+            "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path.",
+        ),
+        Cause::FastRetransmit => (
+            "waited for a fast retransmission",
+            "a segment was lost; ACKs of later ones told the sender, which sent it again about a round trip later",
+            "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path.",
+        ),
+        Cause::SynLoss => (
+            "waited for a connection whose SYN was sent again",
+            "a SYN or SYN/ACK did not arrive or was not answered; it is sent again after 1 s, then 2 s, 4 s",
+            "Look at ListenOverflows and ListenDrops of the server (`nstat -az`), at firewalls, and at conntrack \
+             tables.",
+        ),
+        Cause::AcceptOverflow => (
+            "waited for a full accept queue",
+            "the server's kernel had no room for one more connection, so the handshake was tried again",
+            "Raise the listen backlog and net.core.somaxconn, and see why the server accepts late.",
+        ),
+        Cause::ReceiveWindow => (
+            "waited for a TCP receive window",
+            "the receiver's buffer was full: its application did not read",
+            if server {
+                "See what keeps the server's application from reading (CPU, locks, its own backpressure); a larger \
+                 buffer only helps against bursts."
+            } else {
+                "See what keeps the client's application from reading (CPU, locks, its own backpressure); a larger \
+                 buffer only helps against bursts."
+            },
+        ),
+        Cause::StreamLimit => (
+            "waited for a free HTTP/2 stream",
+            "as many calls were under way on the connection as the server allows (SETTINGS_MAX_CONCURRENT_STREAMS), \
+             so the client kept the next one back",
+            "Open more connections, or raise the server's limit.",
+        ),
+        Cause::FlowControl => (
+            "waited for an HTTP/2 flow-control window",
+            "the sender had used up the window of the stream or the connection and waited for WINDOW_UPDATE",
+            "Raise the receiver's initial window sizes (65,535 bytes unless set), or see why its application reads \
+             late.",
+        ),
+        Cause::HeadOfLine => (
+            "waited behind another call's bytes",
+            "bytes of another message on the same connection went first",
+            "Put large messages on a connection of their own.",
+        ),
+        Cause::SharedConnection => (
+            "waited for its turn on a shared connection",
+            "the client had work for the connection and let it idle: its stack handles the calls of one connection in \
+             batches",
+            "Use several connections (with several channels check that they are not merged into one), then compare: \
+             `spangap tank` makes both runs.",
+        ),
+        Cause::ConnectionPerCall => (
+            "opened a connection first",
+            "the handshake, and TLS on top of it, came before the request",
+            "Keep connections open and use them again.",
+        ),
+        Cause::ServerApp => (
+            "spent its time in the server's application",
+            "the server's span carries the time",
+            "Look inside the server's span: this is not between client and server.",
+        ),
+        Cause::ServerQueue => (
+            "waited in the server before its application took it",
+            "the request was complete at the server's tap long before the server's span began",
+            "Look at the server's thread pool and queues, and at the run queue of its host.",
+        ),
+        Cause::ClientApp => (
+            "spent its time in the client's application",
+            "the wire was done: the request left late, or the response was read late",
+            "Look at the client's threads, event loop and garbage collector, and at the run queue of its host.",
+        ),
+        Cause::RunQueue => {
+            ("waited for a CPU", "a thread could have run and did not get a CPU", "See what else ran there.")
+        }
+        Cause::CpuQuota => (
+            "waited for its CPU quota",
+            "the cgroup had used up its quota of the period",
+            "Compare nr_throttled in cpu.stat; raise or remove the quota.",
+        ),
+        Cause::SoftirqOnCpu => (
+            "lost its CPU to softirqs",
+            "the kernel handled packets on the CPU that the application needed",
+            "Keep interrupts and the application on different CPUs.",
+        ),
+        Cause::SoftirqLate => (
+            "was delivered late by the kernel",
+            "the softirq that hands packets to the application ran late",
+            "Compare time_squeeze in /proc/net/softnet_stat and ksoftirqd's waits.",
+        ),
+        Cause::Coalescing => (
+            "waited for an interrupt",
+            "the NIC gathers packets before it interrupts",
+            "Compare `ethtool -c`; lower rx-usecs.",
+        ),
+        Cause::BatchedArrival => (
+            "arrived in a batch",
+            "packets that were sent apart arrived together: the NIC gathered them, a softirq ran late, or a queue on \
+             the way let go of them at once; packets alone do not tell which",
+            "Compare rx-usecs (`ethtool -c`), time_squeeze in /proc/net/softnet_stat, and queues on the path.",
+        ),
+        Cause::Steal => (
+            "lost its CPU to the hypervisor",
+            "the host gave the CPU to another guest",
+            "Compare steal in /proc/stat.",
+        ),
+        Cause::IdleWake => (
+            "woke an idle CPU",
+            "a CPU had to leave a deep idle state first",
+            "Compare with /dev/cpu_dma_latency held at 0.",
+        ),
+        Cause::Stopped => (
+            "met a stopped process",
+            "no thread of the process ran",
+            "Compare with the log of its garbage collector.",
+        ),
+        Cause::NetworkDelay => (
+            "spent its time between the taps",
+            "packets left one tap and arrived late at the other, and none was lost",
+            "What lies between the taps is more than cables: the sender's qdisc and NIC queue, switches, the \
+             receiver's interrupts. Compare `tc -s qdisc` and NIC queues, or capture nearer to the middle.",
+        ),
+        Cause::NetworkJitter => (
+            "spent its time between the taps, more than others did",
+            "the way between the taps took a time that varies from packet to packet",
+            "Look for queues that fill: `tc -s qdisc` of both hosts, switches on the path.",
+        ),
+        Cause::PathAsymmetry => (
+            "had one way longer than the other",
+            "one direction takes longer than the other",
+            "Compare routes of both directions.",
+        ),
+        Cause::LargePayload => (
+            "spent its time sending its bytes",
+            "the message is so large that sending it takes this long at the rate seen",
+            "Send less, compress it, or look at what limits the rate: window, congestion, link.",
+        ),
+        Cause::Retries => (
+            "was tried several times",
+            "one call is several attempts on the wire",
+            "Look at the first attempt: it is the one that failed.",
+        ),
+        Cause::Clock => (
+            "is longer only by the clocks",
+            "the clocks differ, and nothing is wrong",
+            "Compare durations of one clock only.",
+        ),
+        Cause::CpuSaturated => ("met a busy host", "every CPU was busy", "Take load off the host."),
+        Cause::None => ("shows nothing wrong", "nothing is wrong", "Nothing is to be done."),
+    };
+    Advice { did, meaning, next }
+}
+
+/// Where to look when nothing on the wire explains a call and this leg took most of it.
+pub fn about_leg(legs: Legs) -> &'static str {
+    let within = |first: Leg, last: Leg| first <= legs.first && legs.last <= last;
+    if legs == Legs::one(Leg::ServerApp) {
+        "Look inside the server's span: this is not between client and server."
+    } else if legs.first == Leg::ServerHostIn && legs.last == Leg::ServerHostOut {
+        "The packets cannot tell the server's host from its application; --spans with the server's spans can."
+    } else if within(Leg::ServerHostIn, Leg::ServerHostOut) {
+        "The packets were there and the application was not: look at the server's threads and run queue."
+    } else if within(Leg::ClientAppOut, Leg::ClientAppOut) || within(Leg::ClientAppIn, Leg::ClientAppIn) {
+        "The time passed in the client, outside of the wire: look at its threads and run queue."
+    } else if within(Leg::ClientSend, Leg::ClientSend) {
+        "The client took this long to hand the request over to the kernel: an application that streams, or that \
+         writes late."
+    } else if within(Leg::ServerSend, Leg::ServerSend) {
+        "The server took this long to hand the response over to the kernel: an application that streams, or that \
+         writes late."
+    } else if within(Leg::RequestWire, Leg::RequestWire) || within(Leg::ResponseWire, Leg::ResponseWire) {
+        "The time passed between the two taps: qdisc and NIC of the sender, the path, interrupts of the receiver."
+    } else {
+        "One capture cannot split it further; a capture of the other end can."
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_its_sentences() {
+        for cause in Cause::ALL {
+            for side in [None, Some(Side::Client), Some(Side::Server)] {
+                let advice = about(*cause, side);
+                assert!(advice.next.ends_with('.'), "{cause}");
+                assert!(!advice.meaning.ends_with('.') && !advice.did.ends_with('.'), "{cause}");
+            }
+        }
+        let nagle = |side| about(Cause::NagleDelayedAck, Some(side)).next;
+        assert_ne!(
+            nagle(Side::Client),
+            nagle(Side::Server),
+            "the socket to set the option on is the sender's"
+        );
+    }
+
+    #[test]
+    fn every_leg_has_its_sentence() {
+        for leg in Leg::ALL {
+            assert!(!about_leg(Legs::one(leg)).contains("One capture"), "{}", leg.name());
+        }
+        let between = Legs { first: Leg::RequestWire, last: Leg::ResponseWire };
+        assert!(about_leg(between).contains("One capture"));
+    }
+}

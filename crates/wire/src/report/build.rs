@@ -1,0 +1,463 @@
+//! From a dissection to its report.
+
+use super::*;
+use crate::align::Clock;
+use crate::call::{Call, Finding};
+use crate::decode::Unparsed;
+use crate::dissect::{CaptureTotals, Dissection, Settings};
+use crate::episode::Certainty;
+use crate::exchange::{Ended, Exchange};
+use crate::ladder::{Ladder, Rung};
+use crate::segment::Flags;
+use crate::tcp::ConnectionFacts;
+use crate::totals::{ConnectionTotals, PairTotals, Sums};
+use rustc_hash::FxHashMap;
+use spangap_model::CallStatus;
+
+/// What a report shows beside the dissection itself.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// The command, as it was typed.
+    pub command: Option<String>,
+    /// Ladders of some of the calls, by their place in [`Dissection::calls`].
+    pub ladders: BTreeMap<usize, Ladder>,
+}
+
+impl DissectReport {
+    /// Of a dissection made with `settings`.
+    pub fn new(dissection: &Dissection, settings: &Settings, extras: &Extras) -> DissectReport {
+        let mut numbers = FxHashMap::default();
+        for connection in &dissection.connections {
+            for (capture, facts) in connection.seen.iter().enumerate() {
+                if let Some(facts) = facts {
+                    numbers.insert((capture as u8, facts.id), connection);
+                }
+            }
+        }
+        let clock = dissection.clock.as_ref();
+        let mut calls: Vec<CallReport> =
+            dissection.calls.iter().map(|call| call_report(call, dissection, &numbers)).collect();
+        for (place, ladder) in &extras.ladders {
+            if let (Some(call), Some(report)) = (dissection.calls.get(*place), calls.get_mut(*place)) {
+                report.ladder = Some(ladder_report(call, ladder, clock));
+            }
+        }
+        let captures: Vec<CaptureReport> = dissection
+            .captures
+            .iter()
+            .enumerate()
+            .map(|(number, capture)| capture_report(capture, side_of(number as u8, dissection)))
+            .collect();
+        let mut report = DissectReport {
+            command: extras.command.clone(),
+            interrupted: dissection.interrupted,
+            clock: clock.and_then(clock_report),
+            selection: Selection {
+                slowest: settings.slowest,
+                over_ns: settings.over_ns,
+                trace_ids: settings.trace_ids.iter().map(|id| hex(id)).collect(),
+            },
+            matching_calls: dissection.matching,
+            calls,
+            conclusions: Vec::new(),
+            totals: sums_report(&dissection.sums),
+            pairs: dissection.pairs.iter().map(pair_report).collect(),
+            connections: dissection.connections.iter().map(connection_report).collect(),
+            connections_left_out: dissection.connections_left_out,
+            capture: summary(&captures),
+            captures,
+            trace_id_elsewhere: dissection.trace_id_elsewhere.iter().map(place_report).collect(),
+            caveats: dissection.caveats.clone(),
+        };
+        report.conclusions = conclusion::conclusions(&report);
+        report
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn place_report(&(capture, packet, written): &(u8, u64, &'static str)) -> TraceIdPlace {
+    TraceIdPlace { capture, packet, written }
+}
+
+/// The end at which a capture was taken, when every connection and call agrees.
+fn side_of(number: u8, dissection: &Dissection) -> Option<Side> {
+    let by_connection = dissection.connections.iter().filter_map(|connection| {
+        let client = connection.client_capture?;
+        Some(if client == number { Side::Client } else { Side::Server })
+    });
+    let by_call = dissection.calls.iter().flat_map(|call| {
+        [Side::Client, Side::Server].into_iter().filter(move |side| {
+            let halves = &call.halves;
+            halves.exchanges[side.index()].is_some() && halves.captures[side.index()] == number
+        })
+    });
+    let mut sides = by_connection.chain(by_call);
+    let first = sides.next()?;
+    sides.all(|side| side == first).then_some(first)
+}
+
+fn clock_report(clock: &Clock) -> Option<ClockReport> {
+    let stretches = clock.stretches.iter().map(|stretch| {
+        let middle = middle(stretch.from_ns, stretch.to_ns);
+        let offset = clock.offset_ns(middle);
+        StretchReport {
+            from_unix_ns: stretch.from_ns,
+            to_unix_ns: stretch.to_ns,
+            offset_low_ns: offset.map(|(low, _)| low),
+            offset_high_ns: offset.map(|(_, high)| high),
+        }
+    });
+    let longest = clock.stretches.iter().max_by_key(|stretch| stretch.to_ns - stretch.from_ns)?;
+    let at_unix_ns = middle(longest.from_ns, longest.to_ns);
+    let (offset_low_ns, offset_high_ns) = clock.offset_ns(at_unix_ns)?;
+    let slopes = longest.corners.iter().map(|(_, slope)| slope * 1e6);
+    let low = slopes.clone().fold(f64::INFINITY, f64::min);
+    let high = slopes.fold(f64::NEG_INFINITY, f64::max);
+    let known = low.is_finite() && high.is_finite();
+    Some(ClockReport {
+        offset_low_ns,
+        offset_high_ns,
+        at_unix_ns,
+        skew_ppm: known.then_some((low + high) / 2.0),
+        skew_low_ppm: known.then_some(low),
+        skew_high_ppm: known.then_some(high),
+        stretches: stretches.collect(),
+    })
+}
+
+fn middle(low: i64, high: i64) -> i64 {
+    low + (high - low) / 2
+}
+
+type Numbers<'a> = FxHashMap<(u8, u32), &'a ConnectionTotals>;
+
+/// The half of a call that says most of it: the client's where there is one.
+fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
+    [Side::Client, Side::Server]
+        .into_iter()
+        .find_map(|side| call.halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)))
+}
+
+fn call_report(call: &Call, dissection: &Dissection, numbers: &Numbers<'_>) -> CallReport {
+    let halves = &call.halves;
+    let Some((_, main)) = main_half(call) else { return CallReport::default() };
+    let both = || [Side::Client, Side::Server].into_iter();
+    let known =
+        || both().filter_map(|side| halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)));
+    let connection = known()
+        .find_map(|(side, exchange)| numbers.get(&(halves.captures[side.index()], exchange.connection)));
+    let facts = connection.and_then(|connection| seen_at_client(connection));
+    let method = known().find_map(|(side, exchange)| {
+        let capture = halves.captures[side.index()];
+        let text = dissection
+            .methods
+            .iter()
+            .find(|(of, id, _)| (*of, *id) == (capture, exchange.method) && id.0 != 0);
+        text.map(|(.., text)| text.clone())
+    });
+    let trace = known().find_map(|(_, exchange)| exchange.trace);
+    let status = known().map(|(_, exchange)| exchange.status).find(|status| *status != CallStatus::UNSET);
+    let (ended, reset_code) = ended_report(known().map(|(_, exchange)| exchange.ended));
+    CallReport {
+        trace_id: trace.map(|trace| hex(&trace.trace_id)),
+        span_id: trace.map(|trace| hex(&trace.span_id)),
+        client: facts.map(|facts| facts.ends[Side::Client.index()].to_string()),
+        server: facts.map(|facts| facts.ends[Side::Server.index()].to_string()),
+        connection: connection.map(|connection| connection.number),
+        stream_id: main.stream_id,
+        turn: (main.turn > 0).then_some(main.turn),
+        method,
+        protocol: main.protocol.name(),
+        status: status.map(CallStatus::name),
+        ended,
+        reset_code,
+        seen_in: [Side::Client, Side::Server]
+            .map(|side| halves.exchanges[side.index()].as_ref().map(|_| halves.captures[side.index()])),
+        start_unix_ns: call.start_ns,
+        duration_ns: call.duration_ns,
+        request_bytes: main.request.body_bytes,
+        response_bytes: main.response.map(|response| response.body_bytes),
+        deadline_ns: known().find_map(|(_, exchange)| exchange.deadline_ns),
+        in_flight: main.in_flight,
+        legs: call
+            .legs
+            .iter()
+            .map(|leg| LegReport { leg: leg.legs, ns: leg.ns, bound_ns: leg.bound_ns })
+            .collect(),
+        findings: call.findings.iter().map(finding_report).collect(),
+        doubts: doubts(known().map(|(_, exchange)| exchange)),
+        ladder: None,
+    }
+}
+
+/// How the call ended, by the half that knows most of it: a response seen whole at either end is one.
+fn ended_report(ends: impl Iterator<Item = Ended>) -> (&'static str, Option<u32>) {
+    let rank = |ended: &Ended| match ended {
+        Ended::Complete => 0,
+        Ended::Reset { .. } => 1,
+        Ended::ConnectionClosed => 2,
+        Ended::CaptureEnded => 3,
+    };
+    match ends.min_by_key(rank).unwrap_or(Ended::CaptureEnded) {
+        Ended::Complete => ("complete", None),
+        Ended::Reset { code, .. } => ("reset", Some(code)),
+        Ended::ConnectionClosed => ("connection-closed", None),
+        Ended::CaptureEnded => ("capture-ended", None),
+    }
+}
+
+fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
+    let (mut hole, mut unknown, mut overlap) = (false, false, false);
+    for doubts in halves.map(|exchange| exchange.doubts) {
+        hole |= doubts.hole;
+        unknown |= doubts.headers_unknown;
+        overlap |= doubts.turns_overlap;
+    }
+    let all = [
+        (hole, "bytes of it are missing from a capture"),
+        (unknown, "the capture joined its connection late: some header fields could not be decoded"),
+        (overlap, "several requests were under way with nothing that tells their responses apart"),
+    ];
+    all.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect()
+}
+
+fn finding_report(finding: &Finding) -> FindingReport {
+    let (certainty, missing) = match finding.certainty {
+        Certainty::Shown => ("shown", None),
+        Certainty::Possible { missing } => ("possible", Some(missing)),
+    };
+    let evidence = finding.evidence.iter().map(|(capture, evidence)| EvidenceReport {
+        capture: *capture,
+        packet: evidence.packet,
+        time_unix_ns: evidence.time_ns,
+        what: evidence.what.to_string(),
+    });
+    FindingReport {
+        cause: finding.cause,
+        side: finding.side,
+        certainty,
+        missing,
+        cost_ns: finding.cost_ns,
+        note: finding.note.clone(),
+        evidence: evidence.collect(),
+    }
+}
+
+fn ladder_report(call: &Call, ladder: &Ladder, clock: Option<&Clock>) -> LadderReport {
+    let halves = &call.halves;
+    let Some((base, main)) = main_half(call) else { return LadderReport::default() };
+    let base_capture = halves.captures[base.index()];
+    // A CLIENT span begins before the wire does; without the client's packets its clock cannot be compared.
+    let start_ns = if base == Side::Client { call.start_ns } else { main.request.first.seen_ns };
+    // What brings a time of the other tap to the clock of the base's: the offset is that of capture 1.
+    let sign = if base_capture == 0 { -1 } else { 1 };
+    let offset_at = |time_ns: i64| clock.and_then(|clock| clock.offset_ns(time_ns));
+    let at_start = offset_at(start_ns);
+    let rungs = ladder.rungs.iter().map(|rung| {
+        let own = rung.capture == base_capture;
+        let correction = match own {
+            true => 0,
+            false => offset_at(rung.time_ns).or(at_start).map_or(0, |(low, high)| sign * middle(low, high)),
+        };
+        let seen_at = if own { base } else { base.other() };
+        rung_report(call, rung, seen_at, rung.time_ns + correction - start_ns)
+    });
+    let mut packets: Vec<RungReport> = rungs.collect();
+    packets.sort_by_key(|rung| rung.since_start_ns);
+    let two_ended = packets.iter().any(|rung| rung.seen_at != base);
+    LadderReport {
+        correction_ns: at_start.filter(|_| two_ended).map(|(low, high)| sign * middle(low, high)),
+        correction_bound_ns: at_start
+            .filter(|_| two_ended)
+            .map(|(low, high)| (high.saturating_sub(low).max(0) as u64).div_ceil(2)),
+        packets,
+        left_out: ladder.left_out,
+    }
+}
+
+fn rung_report(call: &Call, rung: &Rung, seen_at: Side, since_start_ns: i64) -> RungReport {
+    let flags = [(Flags::SYN, "SYN"), (Flags::FIN, "FIN"), (Flags::RST, "RST")];
+    let flags: Vec<&str> =
+        flags.iter().filter(|(mask, _)| rung.flags.has(*mask)).map(|(_, name)| *name).collect();
+    // The first byte that the acknowledged side sent for this call.
+    let acked_start = call.halves.exchanges[seen_at.index()].as_ref().and_then(|exchange| match rung.from {
+        Side::Server => Some(exchange.request.start),
+        Side::Client => exchange.response.map(|response| response.start),
+    });
+    let acked_bytes = match (rung.ack, acked_start) {
+        (Some(ack), Some(start)) => Some(i64::from((ack as u32).wrapping_sub(start as u32) as i32)),
+        _ => None,
+    };
+    RungReport {
+        capture: rung.capture,
+        seen_at,
+        packet: rung.packet,
+        time_unix_ns: rung.time_ns,
+        since_start_ns,
+        from: rung.from,
+        flags: flags.join("+"),
+        seq: rung.offset as u32,
+        bytes: rung.len,
+        ack: rung.ack.map(|ack| ack as u32),
+        acked_bytes,
+        window: rung.window,
+        notes: rung.notes.clone(),
+    }
+}
+
+fn sums_report(sums: &Sums) -> SumsReport {
+    let quantile = |q| sums.durations.quantile(q).map(|quantile| quantile.value_ns);
+    SumsReport {
+        calls: sums.calls,
+        one_end: by_side(sums.one_end),
+        failed: sums.failed,
+        unfinished: sums.unfinished,
+        p50_ns: quantile(0.5),
+        p99_ns: quantile(0.99),
+        max_ns: sums.durations.max_ns(),
+        total_ns: u64::try_from(sums.durations.sum_ns()).unwrap_or(u64::MAX),
+        legs: sums
+            .legs
+            .iter()
+            .map(|leg| LegSumReport { leg: leg.legs, total_ns: leg.total_ns, bound_ns: leg.bound_ns })
+            .collect(),
+        causes: sums
+            .causes
+            .iter()
+            .map(|sum| CauseSumReport {
+                cause: sum.cause,
+                side: sum.side,
+                calls: sum.calls,
+                possible: sum.possible,
+                cost_ns: sum.cost_ns,
+            })
+            .collect(),
+    }
+}
+
+fn by_side([client, server]: [u64; 2]) -> BySide {
+    BySide { client, server }
+}
+
+fn pair_report(pair: &PairTotals) -> PairReport {
+    PairReport {
+        client: pair.client.ip().to_string(),
+        server: pair.server.to_string(),
+        connections: pair.connections,
+        sums: sums_report(&pair.sums),
+    }
+}
+
+/// The connection as the client's tap sees it, or else as any does: behind NAT the addresses differ.
+fn seen_at_client(connection: &ConnectionTotals) -> Option<&ConnectionFacts> {
+    let client =
+        connection.client_capture.and_then(|capture| connection.seen.get(usize::from(capture))?.as_ref());
+    client.or_else(|| connection.seen.iter().flatten().next())
+}
+
+fn connection_report(connection: &ConnectionTotals) -> ConnectionReport {
+    let facts = seen_at_client(connection);
+    let end = |side: Side| facts.map_or_else(String::new, |facts| facts.ends[side.index()].to_string());
+    let seen = |capture: u8| connection.seen.get(usize::from(capture)).is_some_and(Option::is_some);
+    let both = || connection.seen.iter().flatten();
+    let mut notes = connection.notes.clone();
+    if let [Some(first), Some(second)] = &connection.seen
+        && (first.ends != second.ends)
+    {
+        let other = if facts.is_some_and(|facts| facts.ends == first.ends) { second } else { first };
+        notes.push(format!(
+            "addresses are translated on the way: the other capture has it as {} -> {}",
+            other.ends[0], other.ends[1]
+        ));
+    }
+    if facts.is_some_and(|facts| !facts.sides_known) {
+        notes.push("which end is the client is a guess from the ports".into());
+    }
+    let most = |pick: fn(&ConnectionFacts) -> [u64; 2]| {
+        by_side([0, 1].map(|side: usize| both().map(|facts| pick(facts)[side]).max().unwrap_or(0)))
+    };
+    let client_facts =
+        connection.client_capture.and_then(|capture| connection.seen[usize::from(capture)].as_ref());
+    ConnectionReport {
+        connection: connection.number,
+        client: end(Side::Client),
+        server: end(Side::Server),
+        protocol: facts.map_or("turns", |facts| facts.protocol.name()),
+        seen_in: match connection.client_capture {
+            Some(client) => [client, 1 - client.min(1)].map(|capture| seen(capture).then_some(capture)),
+            None => [0, 1].map(|capture| seen(capture).then_some(capture)),
+        },
+        packets: connection
+            .seen
+            .iter()
+            .map(|facts| facts.as_ref().map_or(0, |facts| facts.packets))
+            .collect(),
+        client_rtt_min_ns: client_facts.and_then(|facts| facts.rtt_min_ns[Side::Client.index()]),
+        resent_bytes: most(|facts| facts.resent_bytes),
+        missing_bytes: most(|facts| facts.hole_bytes),
+        max_streams: both().find_map(|facts| facts.max_streams),
+        peak_in_flight: both().map(|facts| facts.peak_in_flight).max().unwrap_or(0),
+        notes,
+        sums: sums_report(&connection.sums),
+    }
+}
+
+fn summary(captures: &[CaptureReport]) -> CaptureSummary {
+    let dropped: Vec<u64> = captures.iter().filter_map(|capture| capture.dropped).collect();
+    CaptureSummary {
+        packets: captures.iter().map(|capture| capture.packets).sum(),
+        dropped: (!dropped.is_empty()).then(|| dropped.iter().sum()),
+        damaged: captures.iter().map(|capture| capture.damaged_places).sum(),
+        unparsed: captures.iter().flat_map(|capture| capture.unparsed.values()).sum(),
+    }
+}
+
+fn unparsed_name(why: Unparsed) -> &'static str {
+    match why {
+        Unparsed::LinkType => "unknown-link-type",
+        Unparsed::NotIp => "not-ip",
+        Unparsed::NotTcp => "not-tcp",
+        Unparsed::Fragment => "fragment",
+        Unparsed::Cut => "cut",
+        Unparsed::Malformed => "malformed",
+    }
+}
+
+fn capture_report(capture: &CaptureTotals, side: Option<Side>) -> CaptureReport {
+    let (reading, counts) = (&capture.reading, &capture.counts);
+    CaptureReport {
+        file: reading.file.clone(),
+        side,
+        format: reading.format.clone(),
+        packets: reading.packets,
+        bytes: reading.bytes,
+        first_unix_ns: reading.first_ns,
+        last_unix_ns: reading.last_ns,
+        resolution_ns: reading.resolution_ns,
+        dropped: reading.dropped,
+        cut: reading.cut,
+        without_time: reading.without_time,
+        damaged_places: reading.damaged_places,
+        damaged_bytes: reading.damaged_bytes,
+        damage: reading
+            .damage
+            .iter()
+            .map(|damage| DamageReport { offset: damage.offset, what: damage.what.clone() })
+            .collect(),
+        segments: counts.segments,
+        unparsed: counts.unparsed.iter().map(|(why, count)| (unparsed_name(*why), *count)).collect(),
+        connections: counts.connections,
+        connections_evicted: counts.connections_evicted,
+        reassembly_dropped_bytes: counts.reassembly_dropped_bytes,
+        header_blocks_unknown: counts.app.header_blocks_unknown,
+        bytes_skipped: counts.app.bytes_skipped,
+        resyncs: counts.app.resyncs,
+        streams_refused: counts.app.streams_refused,
+        records_undecrypted: counts.app.records_undecrypted,
+        unmatched: capture.unmatched,
+        halves_evicted: capture.halves_evicted,
+    }
+}

@@ -1,0 +1,213 @@
+//! What took the time of the calls shown, in words.
+
+use super::advice::{about, about_leg};
+use super::words::{at_side, leg_words, percent, plural};
+use super::{CallReport, Conclusion, DissectReport, FindingReport};
+use spangap_model::duration::format_ns;
+use spangap_model::{Cause, Legs, Side};
+use std::cmp::Reverse;
+
+/// Causes put into words; the rest stand in the tables.
+const SAID: usize = 4;
+
+/// One for each leading cause, most costly first; then those that are only possible; then the calls that nothing
+/// on the wire explains.
+pub(super) fn conclusions(report: &DissectReport) -> Vec<Conclusion> {
+    let of = what_calls(report);
+    let mut all: Vec<Conclusion> = Vec::new();
+    for shown in [true, false] {
+        for group in groups(&report.calls, shown).into_iter().take(SAID) {
+            all.push(said_of(&group, shown, &of, report));
+        }
+    }
+    let unexplained: Vec<&CallReport> =
+        report.calls.iter().filter(|call| !call.findings.iter().any(FindingReport::is_shown)).collect();
+    all.extend(unexplained_by_leg(&unexplained, &of, report.calls.len()));
+    all
+}
+
+/// `the 10 slowest calls`, `the 3 calls of the trace`.
+fn what_calls(report: &DissectReport) -> String {
+    let shown = report.calls.len() as u64;
+    if !report.selection.trace_ids.is_empty() {
+        let traces = if report.selection.trace_ids.len() == 1 { "the trace" } else { "the traces" };
+        return format!("the {} of {traces}", plural(shown, "call"));
+    }
+    let slowest = if report.matching_calls > shown { "slowest " } else { "" };
+    format!("the {}", plural(shown, &format!("{slowest}call")))
+}
+
+/// Calls with one cause at one side.
+struct Group {
+    cause: Cause,
+    side: Option<Side>,
+    calls: u64,
+    /// Costs that are known.
+    costs: Vec<u64>,
+    missing: Option<&'static str>,
+}
+
+fn groups(calls: &[CallReport], shown: bool) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for call in calls {
+        let mut counted: Vec<(Cause, Option<Side>)> = Vec::new();
+        for finding in call.findings.iter().filter(|finding| finding.is_shown() == shown) {
+            let key = (finding.cause, finding.side);
+            let place = groups.iter().position(|group| (group.cause, group.side) == key);
+            let place = place.unwrap_or_else(|| {
+                let (cause, side) = key;
+                groups.push(Group { cause, side, calls: 0, costs: Vec::new(), missing: finding.missing });
+                groups.len() - 1
+            });
+            groups[place].costs.extend(finding.cost_ns);
+            if !counted.contains(&key) {
+                groups[place].calls += 1;
+                counted.push(key);
+            }
+        }
+    }
+    groups.sort_by_key(|group| Reverse((group.costs.iter().sum::<u64>(), group.calls)));
+    groups
+}
+
+/// `1 of the 10 slowest calls`, `All of the 10 slowest calls`.
+fn share_of(calls: u64, of: &str, shown: usize) -> String {
+    match (calls, shown) {
+        (1, 1) => "The call".into(),
+        (calls, shown) if calls as usize == shown => format!("All of {of}"),
+        _ => format!("{calls} of {of}"),
+    }
+}
+
+fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conclusion {
+    let advice = about(group.cause, group.side);
+    let who = share_of(group.calls, of, report.calls.len());
+    let mut costs = group.costs.clone();
+    costs.sort_unstable();
+    let cost = match (costs.first(), costs.last()) {
+        (Some(least), Some(most)) if format_ns(*least) == format_ns(*most) => {
+            format!(", {}{}", format_ns(*most), if costs.len() > 1 { " each time" } else { "" })
+        }
+        (Some(least), Some(most)) => format!(", {} to {}", format_ns(*least), format_ns(*most)),
+        _ => ", for how long the wire does not show".into(),
+    };
+    let name = format!("{}{}", group.cause, at_side(group.side));
+    let mut seen = match shown {
+        true => format!("{who} {}{cost} ({name}).", advice.did),
+        false => {
+            let missing = group
+                .missing
+                .map_or(String::new(), |missing| format!(" What would tell is missing: {missing}."));
+            format!("Possible, not shown: {} {}{cost} ({name}).{missing}", lower_first(&who), advice.did)
+        }
+    };
+    let sum = report.totals.causes.iter().find(|sum| (sum.cause, sum.side) == (group.cause, group.side));
+    if let Some(sum) = sum.filter(|sum| shown && sum.calls > group.calls && report.totals.total_ns > 0) {
+        seen += &format!(
+            " Over all calls: {} with it, {} together, {} of all time in calls.",
+            plural(sum.calls, "call"),
+            format_ns(sum.cost_ns),
+            percent(i64::try_from(sum.cost_ns).unwrap_or(i64::MAX), report.totals.total_ns)
+        );
+    }
+    Conclusion {
+        cause: group.cause,
+        side: group.side,
+        calls: group.calls,
+        seen,
+        meaning: format!("{}.", upper_first(advice.meaning)),
+        next: advice.next.into(),
+    }
+}
+
+/// Calls without a shown cause, by the leg that took most of each: the most frequent one is put into words.
+fn unexplained_by_leg(calls: &[&CallReport], of: &str, shown: usize) -> Option<Conclusion> {
+    let mut legs: Vec<(Legs, u64, i64, u64)> = Vec::new();
+    for call in calls {
+        let Some(leg) = call.largest_leg() else { continue };
+        match legs.iter_mut().find(|(legs, ..)| *legs == leg.leg) {
+            Some((_, count, ns, total)) => {
+                *count += 1;
+                *ns += leg.ns;
+                *total += call.duration_ns;
+            }
+            None => legs.push((leg.leg, 1, leg.ns, call.duration_ns)),
+        }
+    }
+    let (leg, count, ns, total) = legs.into_iter().max_by_key(|(_, count, ns, _)| (*count, *ns))?;
+    let all = calls.len() as u64;
+    let verb = if all == 1 { "shows" } else { "show" };
+    let which = if count == all { String::new() } else { format!(" in {count} of them") };
+    Some(Conclusion {
+        cause: Cause::None,
+        side: None,
+        calls: all,
+        seen: format!(
+            "{} {verb} no cause on the wire;{which} {} of the time is \"{}\" ({leg}).",
+            share_of(all, of, shown),
+            percent(ns, total),
+            leg_words(leg)
+        ),
+        meaning: String::new(),
+        next: about_leg(leg).into(),
+    })
+}
+
+fn upper_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_lowercase().chain(chars).collect())
+}
+
+impl CallReport {
+    /// The leg that took most of its time.
+    pub fn largest_leg(&self) -> Option<&super::LegReport> {
+        self.legs.iter().max_by_key(|leg| leg.ns)
+    }
+}
+
+impl Conclusion {
+    /// All of it, as a paragraph.
+    pub fn text(&self) -> String {
+        let parts = [&self.seen, &self.meaning, &self.next];
+        parts.into_iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+
+    #[test]
+    fn a_leading_cause_is_said_with_its_figures_and_its_cure() {
+        let report = samples::report();
+        let [first, last] = report.conclusions.as_slice() else { panic!("{:#?}", report.conclusions) };
+        assert!(
+            first.seen.starts_with(
+                "2 of the 3 slowest calls waited for a delayed ACK, 40.0 ms each time (nagle-delayed-ack, client side)."
+            ),
+            "{}",
+            first.seen
+        );
+        assert!(first.seen.contains("Over all calls: 60 calls with it, 2.40 s together"), "{}", first.seen);
+        assert!(first.next.contains("TCP_NODELAY on the client's"));
+        assert!(
+            last.seen.starts_with("1 of the 3 slowest calls shows no cause on the wire"),
+            "{}",
+            last.seen
+        );
+        assert!(last.next.contains("--spans"), "{}", last.next);
+    }
+
+    #[test]
+    fn what_is_only_possible_is_said_to_be() {
+        let report = samples::report_of(samples::possible_dissection());
+        assert!(report.conclusions[0].seen.starts_with("Possible, not shown: "), "{:#?}", report.conclusions);
+        assert!(report.conclusions[0].seen.contains("What would tell is missing: "));
+        assert!(report.conclusions[1].seen.contains("no cause on the wire"));
+    }
+}

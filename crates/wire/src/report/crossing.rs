@@ -1,0 +1,195 @@
+//! Which packet at one tap is which at the other: the arrows of a ladder.
+//!
+//! Bytes are the same bytes when their sequence numbers are; bare ACKs when sequence and acknowledgement number are.
+//! Segmentation offload makes one packet of several, or several of one, so one sent may be several that arrived.
+
+use super::{LadderReport, RungReport};
+use spangap_model::Side;
+
+/// What became of a packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Seen at both taps.
+    Crossed,
+    /// Seen where it was sent only, although the other tap saw packets after it.
+    Lost,
+    /// Seen at one tap, and the ladder does not show what became of it.
+    Unknown,
+}
+
+/// One arrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crossing {
+    /// Who sent it.
+    pub from: Side,
+    /// Place of the packet in the ladder where it was sent.
+    pub sent: Option<usize>,
+    /// Place of the packet in the ladder where it arrived.
+    pub arrived: Option<usize>,
+    /// What became of it.
+    pub way: Way,
+}
+
+/// The arrows of a ladder, by the time of their first known end.
+pub(super) fn crossings(ladder: &LadderReport) -> Vec<Crossing> {
+    let rungs = &ladder.packets;
+    let mut all = Vec::new();
+    for from in [Side::Client, Side::Server] {
+        let at = |seen_at: Side| -> Vec<usize> {
+            (0..rungs.len())
+                .filter(|place| rungs[*place].from == from && rungs[*place].seen_at == seen_at)
+                .collect()
+        };
+        all.extend(one_way(ladder, from, &at(from), &at(from.other())));
+    }
+    if all.iter().all(|crossing| crossing.way != Way::Crossed) {
+        // One end only, or numbers rewritten on the way: nothing can be said of any.
+        all.iter_mut().for_each(|crossing| crossing.way = Way::Unknown);
+    }
+    let time = |crossing: &Crossing| {
+        crossing.sent.or(crossing.arrived).map(|place| (rungs[place].since_start_ns, place))
+    };
+    all.sort_by_key(time);
+    all
+}
+
+fn one_way(ladder: &LadderReport, from: Side, sent: &[usize], arrived: &[usize]) -> Vec<Crossing> {
+    let rungs = &ladder.packets;
+    let slack_ns = ladder.correction_bound_ns.map_or(0, |bound| i64::try_from(bound).unwrap_or(i64::MAX));
+    let mut crossings: Vec<Crossing> = arrived
+        .iter()
+        .map(|place| {
+            let way_of = |sent: Option<usize>| if sent.is_some() { Way::Crossed } else { Way::Unknown };
+            let sent = sender_of(rungs, *place, sent, arrived, slack_ns);
+            Crossing { from, sent, arrived: Some(*place), way: way_of(sent) }
+        })
+        .collect();
+    let last_at_receiver =
+        rungs.iter().filter(|rung| rung.seen_at != from).map(|rung| rung.since_start_ns).max();
+    let missing =
+        sent.iter().filter(|place| !crossings.iter().any(|crossing| crossing.sent == Some(**place)));
+    let missing: Vec<Crossing> = missing
+        .map(|place| {
+            let rung = &rungs[*place];
+            let later_seen =
+                last_at_receiver.is_some_and(|last| last > rung.since_start_ns.saturating_add(slack_ns));
+            let sent_again = sent.iter().any(|other| other > place && overlap(&rungs[*other], rung));
+            // Where packets were left out, its arrival may be among them.
+            let lost = later_seen && (ladder.left_out == 0 || sent_again);
+            Crossing {
+                from,
+                sent: Some(*place),
+                arrived: None,
+                way: if lost { Way::Lost } else { Way::Unknown },
+            }
+        })
+        .collect();
+    crossings.extend(missing);
+    crossings
+}
+
+/// The packet at the sender's tap that arrived as `place`.
+fn sender_of(
+    rungs: &[RungReport],
+    place: usize,
+    sent: &[usize],
+    arrived: &[usize],
+    slack_ns: i64,
+) -> Option<usize> {
+    let rung = &rungs[place];
+    let alike = |among: &[usize]| -> Vec<usize> {
+        among.iter().copied().filter(|other| same(&rungs[*other], rung)).collect()
+    };
+    let (senders, receivers) = (alike(sent), alike(arrived));
+    if senders.len() == receivers.len() {
+        // Each arrived: the first is the first, also when it was sent again before it arrived.
+        let order = receivers.iter().position(|other| *other == place)?;
+        return senders.get(order).copied();
+    }
+    let candidates =
+        sent.iter().filter(|other| same(&rungs[**other], rung) || overlap(&rungs[**other], rung));
+    let latest = rung.since_start_ns.saturating_add(slack_ns);
+    candidates.filter(|other| rungs[**other].since_start_ns <= latest).next_back().copied()
+}
+
+fn same(a: &RungReport, b: &RungReport) -> bool {
+    (a.seq, a.bytes, &a.flags) == (b.seq, b.bytes, &b.flags) && (a.bytes > 0 || a.ack == b.ack)
+}
+
+/// Whether two packets of one direction have bytes in common; sequence numbers wrap.
+fn overlap(a: &RungReport, b: &RungReport) -> bool {
+    let ahead = b.seq.wrapping_sub(a.seq);
+    let behind = a.seq.wrapping_sub(b.seq);
+    a.bytes > 0 && b.bytes > 0 && (ahead < a.bytes || behind < b.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::rung;
+    use super::*;
+
+    fn ladder(packets: Vec<RungReport>) -> LadderReport {
+        let packets = packets.into_iter().map(|rung| RungReport { notes: Vec::new(), ..rung }).collect();
+        LadderReport { correction_ns: Some(0), correction_bound_ns: Some(1_000), packets, left_out: 0 }
+    }
+
+    const C: Side = Side::Client;
+    const S: Side = Side::Server;
+
+    fn ends(ladder: &LadderReport) -> Vec<(Option<usize>, Option<usize>, Way)> {
+        crossings(ladder)
+            .into_iter()
+            .map(|crossing| (crossing.sent, crossing.arrived, crossing.way))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_sent_and_lost_and_sent_again() {
+        let ladder = ladder(vec![
+            rung(C, C, 1, 0, 100, 50),
+            rung(C, C, 2, 200_000_000, 100, 50),
+            rung(S, C, 1, 200_050_000, 100, 50),
+            rung(S, S, 2, 200_060_000, 900, 10),
+            rung(C, S, 3, 200_110_000, 900, 10),
+        ]);
+        let lost = (Some(0), None, Way::Lost);
+        assert_eq!(ends(&ladder), [lost, (Some(1), Some(2), Way::Crossed), (Some(3), Some(4), Way::Crossed)]);
+    }
+
+    #[test]
+    fn sent_again_before_the_first_arrived() {
+        let ladder = ladder(vec![
+            rung(C, C, 1, 0, 100, 50),
+            rung(C, C, 2, 10_000, 100, 50),
+            rung(S, C, 1, 20_000, 100, 50),
+            rung(S, C, 2, 30_000, 100, 50),
+        ]);
+        assert_eq!(ends(&ladder), [(Some(0), Some(2), Way::Crossed), (Some(1), Some(3), Way::Crossed)]);
+    }
+
+    #[test]
+    fn one_super_frame_arrives_in_pieces_across_the_wrap() {
+        let start = u32::MAX - 999;
+        let ladder = ladder(vec![
+            rung(C, C, 1, 0, start, 3_000),
+            rung(S, C, 1, 50_000, start, 1_500),
+            rung(S, C, 2, 51_000, start.wrapping_add(1_500), 1_500),
+        ]);
+        assert_eq!(ends(&ladder), [(Some(0), Some(1), Way::Crossed), (Some(0), Some(2), Way::Crossed)]);
+    }
+
+    #[test]
+    fn nothing_is_lost_where_only_one_end_was_captured_or_packets_are_left_out() {
+        let one_end = ladder(vec![rung(C, C, 1, 0, 100, 50), rung(C, S, 2, 90, 900, 10)]);
+        assert!(crossings(&one_end).iter().all(|crossing| crossing.way == Way::Unknown));
+        let mut cut = ladder(vec![
+            rung(C, C, 1, 0, 100, 50),
+            rung(S, C, 1, 50, 100, 50),
+            rung(C, C, 2, 60, 150, 50),
+            rung(S, C, 9, 500_000, 700, 50),
+        ]);
+        assert_eq!(crossings(&cut)[1].way, Way::Lost);
+        cut.left_out = 5;
+        assert_eq!(crossings(&cut)[1].way, Way::Unknown);
+    }
+}

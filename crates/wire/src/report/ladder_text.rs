@@ -1,0 +1,326 @@
+//! One call as text: a row for each packet with its time at both taps, its legs as bars, its findings.
+
+use super::crossing::{Crossing, Way, crossings};
+use super::words::{bounded, bytes, date, leg_words, percent, plural, time_of_day, wrapped};
+use super::{CallReport, CaptureReport, DissectReport, FindingReport, LadderReport, RungReport};
+use spangap_model::Side;
+use spangap_model::duration::format_ns;
+
+/// Columns of an arrow.
+const ARROW: usize = 32;
+/// Columns of the picture left of the notes.
+const PICTURE: usize = 20 + ARROW + 20;
+/// Columns of the longest bar of a leg.
+const BAR: usize = 40;
+/// A pause between packets is written out when it takes at least one part in this many of the call.
+const PAUSE_SHARE: i64 = 10;
+
+/// The call at a place of the report, with its ladder when it has one, in lines of at most `width` columns as far as
+/// words allow.
+pub fn write(report: &DissectReport, place: usize, width: usize) -> String {
+    let Some(call) = report.calls.get(place) else { return String::new() };
+    let mut text = head(call, width);
+    match &call.ladder {
+        Some(ladder) if !ladder.packets.is_empty() => {
+            text += "\n";
+            text += &packets(ladder, call, &report.captures, width);
+        }
+        _ => {}
+    }
+    text += "\n";
+    text += &legs(call);
+    for finding in &call.findings {
+        text += &finding_text(finding, &report.captures, width);
+    }
+    for doubt in &call.doubts {
+        text += &format!("{}\n", wrapped(&format!("Doubtful: {doubt}."), width, 2));
+    }
+    text
+}
+
+/// `/shop.v1.Cart/Add, 40.5 ms, OK`
+pub(super) fn title(call: &CallReport) -> String {
+    let method = call.method.clone().unwrap_or_else(|| match call.protocol {
+        "turns" | "tls" => format!("a turn of {}", if call.protocol == "tls" { "TLS" } else { "bytes" }),
+        _ => "a method that could not be read".into(),
+    });
+    format!("{method}, {}, {}", format_ns(call.duration_ns), outcome(call))
+}
+
+fn outcome(call: &CallReport) -> String {
+    match (call.ended, call.status) {
+        ("complete", Some(status)) => status.to_owned(),
+        ("complete", None) => "complete".into(),
+        ("reset", _) => match call.reset_code {
+            Some(code) => format!("reset with code {code}"),
+            None => "reset".into(),
+        },
+        ("connection-closed", _) => "connection closed before its end".into(),
+        _ => "still under way when the capture ended".into(),
+    }
+}
+
+/// `10.0.0.1:40312 -> 10.0.0.2:50051 (connection 1), stream 5`
+pub(super) fn route(call: &CallReport) -> String {
+    let ends = match (&call.client, &call.server) {
+        (Some(client), Some(server)) => format!("{client} -> {server}, "),
+        _ => String::new(),
+    };
+    let connection = call.connection.map_or(String::new(), |number| format!("connection {number}, "));
+    let what = if matches!(call.protocol, "grpc" | "http2") { "stream" } else { "exchange" };
+    let turn = call.turn.map_or(String::new(), |turn| format!(", turn {turn}"));
+    format!("{ends}{connection}{what} {}{turn}", call.stream_id)
+}
+
+/// What is known of the call beside its time.
+pub(super) fn particulars(call: &CallReport) -> String {
+    let mut all = vec![format!("request {}", bytes(call.request_bytes))];
+    all.extend(call.response_bytes.map(|count| format!("response {}", bytes(count))));
+    all.extend(call.deadline_ns.map(|ns| format!("deadline {}", format_ns(ns))));
+    if call.in_flight > 1 {
+        all.push(format!("{} under way on its connection", plural(u64::from(call.in_flight), "call")));
+    }
+    all.join(", ")
+}
+
+fn head(call: &CallReport, width: usize) -> String {
+    let start = format!("{} {} UTC", date(call.start_unix_ns), time_of_day(call.start_unix_ns));
+    let mut text = format!("{}\n", wrapped(&title(call), width, 2));
+    text += &format!("  {start}, {}\n", route(call));
+    text += &format!("  {}\n", particulars(call));
+    if let Some(trace) = &call.trace_id {
+        text += &format!("  trace {trace}\n");
+    }
+    text
+}
+
+/// How the times of the two taps were brought together, as a sentence.
+pub(super) fn times_explained(ladder: &LadderReport) -> String {
+    let two = [Side::Client, Side::Server]
+        .into_iter()
+        .all(|side| ladder.packets.iter().any(|rung| rung.seen_at == side));
+    match (two, ladder.correction_ns, ladder.correction_bound_ns) {
+        (false, ..) => "Only one end was captured; the other column is empty.".into(),
+        (true, Some(0), Some(0)) => "Both taps have one clock.".into(),
+        (true, Some(correction), bound) => format!(
+            "The server's times are by its own clock {} {}, the middle of what the packets allow (± {}).",
+            if correction < 0 { "minus" } else { "plus" },
+            format_ns(correction.unsigned_abs()),
+            format_ns(bound.unwrap_or(0))
+        ),
+        (true, None, _) => {
+            "Each end's times are by its own clock: no packet shows how these differ, so times of one end cannot be \
+             compared with those of the other."
+                .into()
+        }
+    }
+}
+
+fn packets(ladder: &LadderReport, call: &CallReport, captures: &[CaptureReport], width: usize) -> String {
+    let name = |side: Side| {
+        let capture = call.seen_in[side.index()].and_then(|number| captures.get(usize::from(number)));
+        capture.map_or_else(|| "not captured".to_owned(), |capture| capture.file.clone())
+    };
+    let mut text = format!("  CLIENT: {}   SERVER: {}\n", name(Side::Client), name(Side::Server));
+    text += &format!("{}\n", wrapped(&format!("  {}", times_explained(ladder)), width, 2));
+    text += &format!("{:>11} {:>8}{:ARROW$}{:>11} {:>8}\n", "client ms", "packet", "", "server ms", "packet");
+    let mut before: Option<i64> = None;
+    let pause = (call.duration_ns as i64 / PAUSE_SHARE).max(1);
+    for crossing in crossings(ladder) {
+        let rungs = [crossing.sent, crossing.arrived].map(|place| place.map(|place| &ladder.packets[place]));
+        let Some(first) = rungs[0].or(rungs[1]) else { continue };
+        let now = first.since_start_ns;
+        if let Some(before) = before.filter(|before| now - before >= pause) {
+            let words = format!("( {} pass )", format_ns((now - before) as u64));
+            text += &format!("{words:^PICTURE$}\n").replace(" \n", "\n");
+        }
+        let last = rungs.iter().flatten().map(|rung| rung.since_start_ns).max();
+        before = before.max(last);
+        text += &row(&crossing, rungs, width);
+    }
+    if ladder.left_out > 0 {
+        text += &format!("  {} in the middle left out.\n", plural(ladder.left_out, "packet"));
+    }
+    text
+}
+
+fn row(crossing: &Crossing, [sent, arrived]: [Option<&RungReport>; 2], width: usize) -> String {
+    let (client, server) = match crossing.from {
+        Side::Client => (sent, arrived),
+        Side::Server => (arrived, sent),
+    };
+    let cell = |rung: Option<&RungReport>| match rung {
+        Some(rung) => format!("{:>11} {:>8}", milliseconds(rung.since_start_ns), format!("#{}", rung.packet)),
+        None => " ".repeat(20),
+    };
+    let what = [sent, arrived].into_iter().flatten().next().map_or(String::new(), carries);
+    let picture = format!("{}{}{}", cell(client), arrow(crossing, &what), cell(server));
+    let mut notes: Vec<&str> = Vec::new();
+    for note in [sent, arrived].into_iter().flatten().flat_map(|rung| &rung.notes) {
+        if !notes.contains(&note.as_str()) {
+            notes.push(note);
+        }
+    }
+    if crossing.way == Way::Lost {
+        notes.push(match crossing.from {
+            Side::Client => "not seen at the server",
+            Side::Server => "not seen at the client",
+        });
+    }
+    let (picture, notes) = (picture.trim_end(), notes.join("; "));
+    let room = width.saturating_sub(PICTURE + 2);
+    let mut text = match notes.chars().count() {
+        0 => picture.to_owned(),
+        count if count <= room => format!("{picture:PICTURE$}  {notes}"),
+        // Too long to stand beside: below, under the arrow.
+        _ => format!(
+            "{picture}\n{}{}",
+            " ".repeat(22),
+            wrapped(&notes, width.saturating_sub(22), 0).replace('\n', &format!("\n{}", " ".repeat(22)))
+        ),
+    };
+    text.push('\n');
+    text
+}
+
+/// Milliseconds with the microseconds: what both columns are in.
+fn milliseconds(ns: i64) -> String {
+    format!("{:.3}", ns as f64 / 1e6)
+}
+
+/// What a packet carries: `57 B`, `ACK +91`, `SYN`.
+pub(super) fn carries(rung: &RungReport) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    if !rung.flags.is_empty() {
+        parts.push(rung.flags.clone());
+    }
+    if rung.bytes > 0 {
+        parts.push(format!("{} B", rung.bytes));
+    }
+    if rung.bytes == 0 && rung.ack.is_some() && !rung.flags.contains("RST") {
+        parts.push(match rung.acked_bytes {
+            Some(count) if count > 0 => format!("ACK of {count} B"),
+            _ => "ACK".into(),
+        });
+    }
+    if parts.is_empty() {
+        parts.push("no bytes".into());
+    }
+    parts.join(" ")
+}
+
+/// `  ---- 57 B ------------------>  `, `ARROW` columns wide.
+fn arrow(crossing: &Crossing, what: &str) -> String {
+    let line = ARROW - 5;
+    let dashes = line.saturating_sub(what.chars().count() + 2);
+    let (left, right) = (dashes / 2, dashes - dashes / 2);
+    let shaft = format!("{} {what} {}", "-".repeat(left), "-".repeat(right));
+    let tip = if crossing.way == Way::Lost { 'x' } else { '>' };
+    match (crossing.from, tip) {
+        (Side::Client, tip) => format!("  {shaft}{tip}  "),
+        (Side::Server, '>') => format!("  <{shaft}  "),
+        (Side::Server, tip) => format!("  {tip}{shaft}  "),
+    }
+}
+
+fn legs(call: &CallReport) -> String {
+    let names: Vec<String> = call.legs.iter().map(|leg| leg_words(leg.leg)).collect();
+    let values: Vec<String> = call.legs.iter().map(|leg| bounded(leg.ns, leg.bound_ns)).collect();
+    let widest = |cells: &[String]| cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let (name_width, value_width) = (widest(&names), widest(&values));
+    let mut text = String::new();
+    let mut from_ns = 0;
+    for ((leg, name), value) in call.legs.iter().zip(&names).zip(&values) {
+        let bar = bar(from_ns, leg.ns, call.duration_ns);
+        let share = percent(leg.ns, call.duration_ns);
+        text += format!("  {name:<name_width$}  {value:>value_width$} {share:>6}  {bar}").trim_end();
+        text.push('\n');
+        from_ns += leg.ns;
+    }
+    text
+}
+
+/// A bar as long as the leg's share, beginning where the legs before it end.
+fn bar(from_ns: i64, ns: i64, duration_ns: u64) -> String {
+    if duration_ns == 0 || ns <= 0 {
+        return String::new();
+    }
+    let column =
+        |ns: i64| ((ns as f64 / duration_ns as f64) * BAR as f64).round().clamp(0.0, BAR as f64) as usize;
+    let (from, to) = (column(from_ns).min(BAR - 1), column(from_ns.saturating_add(ns)));
+    // What is too short for a column is a thin line, so that it can be seen.
+    let block = if to > from { "█".repeat(to - from) } else { "▏".into() };
+    format!("{}{block}", " ".repeat(from))
+}
+
+/// `nagle-delayed-ack, client side, 40.0 ms`
+pub(super) fn finding_title(finding: &FindingReport) -> String {
+    let side = super::words::at_side(finding.side);
+    let cost = finding.cost_ns.map_or(", cost unknown".into(), |ns| format!(", {}", format_ns(ns)));
+    let possible = if finding.is_shown() { "" } else { " (possible, not shown)" };
+    format!("{}{side}{cost}{possible}", finding.cause)
+}
+
+fn finding_text(finding: &FindingReport, captures: &[CaptureReport], width: usize) -> String {
+    let mut text = format!("\n{}\n", finding_title(finding));
+    if let Some(missing) = finding.missing {
+        text +=
+            &format!("  {}\n", wrapped(&format!("missing to tell: {missing}"), width.saturating_sub(2), 2));
+    }
+    if !finding.note.is_empty() {
+        text += &format!("  {}\n", wrapped(&finding.note, width.saturating_sub(2), 2));
+    }
+    for evidence in &finding.evidence {
+        let file = captures.get(usize::from(evidence.capture)).map_or("?", |capture| capture.file.as_str());
+        let line =
+            format!("{file} #{} {}: {}", evidence.packet, time_of_day(evidence.time_unix_ns), evidence.what);
+        text += &format!("  {}\n", wrapped(&line, width.saturating_sub(2), 4));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn a_call_is_told_packet_by_packet() {
+        let text = write(&samples::report(), 0, 110);
+        println!("{text}");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "/shop.v1.Cart/Add, 40.5 ms, OK");
+        for expected in [
+            "  2026-02-28 12:00:01.000000 UTC, 10.0.0.1:40312 -> 10.0.0.2:50051, connection 1, stream 5",
+            "minus 1.50 ms, the middle of what the packets allow (± 20.0 us).",
+            "      0.000      #12  ---------- 91 B ----------->        0.052      #15  first request byte",
+            "     40.112      #13  <------ ACK of 91 B -------        40.064      #16  delayed ACK",
+            "( 40.0 ms pass )",
+            "  client: sending the request             40.1 ms   99 %  ████████████████████████████████████████",
+            "  network: request               50.0 us ± 20.0 us  0.1 %",
+            "nagle-delayed-ack, client side, 40.0 ms",
+            "  client.pcap #13 12:00:01.040112: a bare ACK ends the wait",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+        }
+        assert!(lines.iter().all(|line| line.chars().count() <= 110 && line.trim_end() == *line), "{text}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_and_a_lost_packet() {
+        let mut report = samples::report();
+        let ladder = report.calls[0].ladder.as_mut().expect("the sample has one");
+        ladder.packets.retain(|rung| (rung.capture, rung.packet) != (1, 15));
+        let text = write(&report, 0, 80);
+        assert!(text.contains("91 B -----------x"), "{text}");
+        assert!(text.contains("not seen at the server"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 98), "{text}");
+    }
+
+    #[test]
+    fn calls_without_a_ladder_have_their_legs() {
+        let text = write(&samples::report(), 2, 110);
+        assert!(text.contains("server: host and application") && !text.contains("client ms"), "{text}");
+        assert_eq!(write(&samples::report(), 9, 110), "");
+    }
+}

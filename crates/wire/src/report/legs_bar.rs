@@ -1,0 +1,136 @@
+//! The legs of a call as a picture: each begins where the one before it ends, with a whisker for its bound.
+
+use super::html::escaped;
+use super::words::{bounded, leg_words, percent};
+use super::{CallReport, LegReport};
+use spangap_model::duration::format_ns;
+use spangap_model::{Leg, Legs};
+
+/// Width of the picture.
+const WIDTH: f64 = 1_040.0;
+/// Where bars begin and end.
+const FROM: f64 = 250.0;
+/// See [`FROM`].
+const TO: f64 = 800.0;
+/// Height of a row.
+const ROW: f64 = 28.0;
+/// Height of a bar.
+const BAR: f64 = 14.0;
+
+/// Whose time a leg is: the class that gives it its colour.
+pub(super) fn place_of(legs: Legs) -> &'static str {
+    let server =
+        |leg: Leg| matches!(leg, Leg::ServerHostIn | Leg::ServerApp | Leg::ServerHostOut | Leg::ServerSend);
+    match (legs.first, legs.last) {
+        (Leg::ClientAppOut | Leg::ClientSend, Leg::ClientAppOut | Leg::ClientSend) => "client",
+        (Leg::ClientAppIn, Leg::ClientAppIn) => "client",
+        (first, last) if server(first) && server(last) => "server",
+        (first, last) if first == last => "network",
+        _ => "mixed",
+    }
+}
+
+/// The picture.
+pub(super) fn picture(call: &CallReport) -> String {
+    let height = ROW * call.legs.len() as f64 + 30.0;
+    let mut svg = format!(
+        "<svg class=\"legs\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Legs of the call\">\n"
+    );
+    let duration = call.duration_ns.max(1) as f64;
+    let x = |ns: f64| FROM + (TO - FROM) * (ns / duration).clamp(0.0, 1.0);
+    let bottom = ROW * call.legs.len() as f64;
+    for tick in ticks(call.duration_ns) {
+        let at = x(tick as f64);
+        svg += &format!(
+            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"0\" y2=\"{bottom:.0}\"/>\
+             <text class=\"small\" x=\"{at:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>\n",
+            bottom + 18.0,
+            if tick == 0 { "0".into() } else { format_ns(tick) }
+        );
+    }
+    let mut from_ns = 0_i64;
+    for (row, leg) in call.legs.iter().enumerate() {
+        svg += &bar(leg, row as f64 * ROW, x(from_ns as f64), x(from_ns.saturating_add(leg.ns) as f64), call);
+        svg += &whisker(leg, row as f64 * ROW, |ns| x(from_ns as f64 + ns));
+        from_ns = from_ns.saturating_add(leg.ns);
+    }
+    svg + "</svg>\n"
+}
+
+fn bar(leg: &LegReport, top: f64, from: f64, to: f64, call: &CallReport) -> String {
+    let (y, text_y) = (top + (ROW - BAR) / 2.0, top + ROW / 2.0 + 4.0);
+    let (left, wide) = (from.min(to), (to - from).abs().max(1.5));
+    let value = bounded(leg.ns, leg.bound_ns);
+    format!(
+        "<text x=\"{:.0}\" y=\"{text_y:.0}\" text-anchor=\"end\">{}<title>{}</title></text>\
+         <rect class=\"{}\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{BAR}\" rx=\"2\"/>\
+         <text class=\"figure\" x=\"{:.0}\" y=\"{text_y:.0}\">{}</text>\
+         <text class=\"figure small\" x=\"{WIDTH}\" y=\"{text_y:.0}\" text-anchor=\"end\">{}</text>\n",
+        FROM - 12.0,
+        escaped(&leg_words(leg.leg)),
+        escaped(&leg.leg.to_string()),
+        place_of(leg.leg),
+        TO + 16.0,
+        escaped(&value),
+        percent(leg.ns, call.duration_ns)
+    )
+}
+
+fn whisker(leg: &LegReport, top: f64, x: impl Fn(f64) -> f64) -> String {
+    if leg.bound_ns == 0 {
+        return String::new();
+    }
+    let (low, high) = (x(leg.ns as f64 - leg.bound_ns as f64), x(leg.ns as f64 + leg.bound_ns as f64));
+    if high - low < 2.0 {
+        // Shorter than its own line is wide.
+        return String::new();
+    }
+    let (y, cap) = (top + ROW / 2.0, 4.0);
+    format!(
+        "<path class=\"whisker\" d=\"M{low:.1} {:.1}v{:.1}M{low:.1} {y:.1}H{high:.1}M{high:.1} {:.1}v{:.1}\"/>\n",
+        y - cap,
+        2.0 * cap,
+        y - cap,
+        2.0 * cap
+    )
+}
+
+/// Round times from zero to `most`, about five of them.
+fn ticks(most_ns: u64) -> Vec<u64> {
+    let mut step = 1_u64;
+    'steps: loop {
+        for factor in [1, 2, 5] {
+            if step.saturating_mul(factor).saturating_mul(5) >= most_ns {
+                step *= factor;
+                break 'steps;
+            }
+        }
+        step = step.saturating_mul(10);
+    }
+    (0..=5).map(|count: u64| count.saturating_mul(step)).filter(|tick| *tick <= most_ns).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        assert_eq!(ticks(40_480_000), [0, 10_000_000, 20_000_000, 30_000_000, 40_000_000]);
+        assert_eq!(ticks(480_000), [0, 100_000, 200_000, 300_000, 400_000]);
+        assert_eq!(ticks(0), [0]);
+        assert!(ticks(u64::MAX).len() <= 6, "{:?}", ticks(u64::MAX));
+    }
+
+    #[test]
+    fn bounds_have_whiskers_and_places_their_colour() {
+        let report = samples::report();
+        let fast = picture(&report.calls[2]);
+        assert_eq!(fast.matches("class=\"whisker\"").count(), 2, "{fast}");
+        assert_eq!(fast.matches("class=\"network\"").count(), 2);
+        assert_eq!(fast.matches("class=\"server\"").count(), 2);
+        assert!(picture(&CallReport::default()).contains("</svg>"));
+        assert_eq!(place_of(Legs { first: Leg::RequestWire, last: Leg::ResponseWire }), "mixed");
+    }
+}
