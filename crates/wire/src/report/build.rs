@@ -1,7 +1,7 @@
 //! From a dissection to its report.
 
 use super::*;
-use crate::align::Clock;
+use crate::align::{Clock, Stretch};
 use crate::call::{Call, Finding};
 use crate::decode::Unparsed;
 use crate::dissect::{CaptureTotals, Dissection, Settings};
@@ -48,10 +48,13 @@ impl DissectReport {
             .enumerate()
             .map(|(number, capture)| capture_report(capture, side_of(number as u8, dissection)))
             .collect();
+        let first = captures.first();
+        let within =
+            first.and_then(|capture| capture.first_unix_ns.zip(capture.last_unix_ns)).unwrap_or_default();
         let mut report = DissectReport {
             command: extras.command.clone(),
             interrupted: dissection.interrupted,
-            clock: clock.and_then(clock_report),
+            clock: clock.and_then(|clock| clock_report(clock, within)),
             selection: Selection {
                 slowest: settings.slowest,
                 over_ns: settings.over_ns,
@@ -99,19 +102,26 @@ fn side_of(number: u8, dissection: &Dissection) -> Option<Side> {
     sides.all(|side| side == first).then_some(first)
 }
 
-fn clock_report(clock: &Clock) -> Option<ClockReport> {
+/// `within` is the time of the first capture: one clock for both has no end of its own.
+fn clock_report(clock: &Clock, within: (i64, i64)) -> Option<ClockReport> {
+    let ends = |stretch: &Stretch| (stretch.from_ns.max(within.0), stretch.to_ns.min(within.1).max(within.0));
     let stretches = clock.stretches.iter().map(|stretch| {
-        let middle = middle(stretch.from_ns, stretch.to_ns);
-        let offset = clock.offset_ns(middle);
+        let (from_unix_ns, to_unix_ns) = ends(stretch);
+        let offset = clock.offset_ns(middle(from_unix_ns, to_unix_ns));
         StretchReport {
-            from_unix_ns: stretch.from_ns,
-            to_unix_ns: stretch.to_ns,
+            from_unix_ns,
+            to_unix_ns,
             offset_low_ns: offset.map(|(low, _)| low),
             offset_high_ns: offset.map(|(_, high)| high),
         }
     });
-    let longest = clock.stretches.iter().max_by_key(|stretch| stretch.to_ns - stretch.from_ns)?;
-    let at_unix_ns = middle(longest.from_ns, longest.to_ns);
+    let bounded = clock.stretches.iter().filter(|stretch| !stretch.corners.is_empty());
+    let longest = bounded.max_by_key(|stretch| {
+        let (from, to) = ends(stretch);
+        to - from
+    })?;
+    let (from, to) = ends(longest);
+    let at_unix_ns = middle(from, to);
     let (offset_low_ns, offset_high_ns) = clock.offset_ns(at_unix_ns)?;
     let slopes = longest.corners.iter().map(|(_, slope)| slope * 1e6);
     let low = slopes.clone().fold(f64::INFINITY, f64::min);

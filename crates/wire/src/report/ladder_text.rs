@@ -294,7 +294,7 @@ mod tests {
             "  2026-02-28 12:00:01.000000 UTC, 10.0.0.1:40312 -> 10.0.0.2:50051, connection 1, stream 5",
             "minus 1.50 ms, the middle of what the packets allow (± 20.0 us).",
             "      0.000      #12  ---------- 91 B ----------->        0.052      #15  first request byte",
-            "     40.112      #13  <------ ACK of 91 B -------        40.064      #16  delayed ACK",
+            "     40.112      #13  <------- ACK of 91 B -------       40.064      #16  delayed ACK",
             "( 40.0 ms pass )",
             "  client: sending the request             40.1 ms   99 %  ████████████████████████████████████████",
             "  network: request               50.0 us ± 20.0 us  0.1 %",

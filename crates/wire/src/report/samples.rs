@@ -212,14 +212,15 @@ fn capture(file: &str, offset_ns: i64) -> CaptureTotals {
 
 /// Two slow calls whose cause is shown, one fast one, all seen at both ends.
 pub fn dissection() -> Dissection {
-    let low = OFFSET_NS as f64 - 20_000.0;
     Dissection {
         clock: Some(Clock {
             stretches: vec![Stretch {
                 from_ns: START_NS,
                 to_ns: START_NS + 9_000_000_000,
-                corners: vec![(low, 0.0), (low + 40_000.0, 0.0)],
+                base_ns: OFFSET_NS,
+                corners: vec![(-20_000.0, 0.0), (20_000.0, 0.0)],
             }],
+            contradictions: 0,
         }),
         calls: vec![
             call(START_NS + 1_000_000_000, 40_012_000, Certainty::Shown),

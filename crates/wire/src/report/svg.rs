@@ -22,7 +22,7 @@ const STRETCH: f64 = 260.0;
 /// Height of a line of text.
 const TEXT: f64 = 15.0;
 /// Least distance between events of different ends, so that every arrow falls.
-const STEP: f64 = 7.0;
+const STEP: f64 = 12.0;
 /// Characters of a note's line, and how many lines a note may have.
 const NOTE: usize = 36;
 /// See [`NOTE`].
@@ -240,7 +240,7 @@ fn arrow(crossing: &Crossing, layout: &Layout<'_>) -> String {
         format!("<line class=\"way {kind}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
     svg += &if crossing.way == Way::Lost { cross(end) } else { tip(start, end, kind) };
     // Nearer to the sender, so that labels of arrows that cross do not meet.
-    let label = (x1 + (x2 - x1) * 0.34, y1 + (y2 - y1) * 0.34 - 4.0);
+    let label = (x1 + (x2 - x1) * 0.34, y1 + (y2 - y1) * 0.34 - 5.0);
     svg += &format!(
         "<text class=\"label {kind}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
         label.0,

@@ -33,20 +33,20 @@ pub fn write(report: &DissectReport, width: usize) -> String {
     text
 }
 
-/// What it means, and what the figures cannot tell; the end of the output.
+/// What the figures cannot tell, and what they mean; the end of the output, since that is what a terminal shows.
 pub fn write_conclusions(report: &DissectReport, width: usize) -> String {
+    let caveats: Vec<&str> = report.caveats.iter().map(String::as_str).collect();
+    let words: Vec<String> = report.conclusions.iter().map(super::Conclusion::text).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut text = String::new();
-    if !report.conclusions.is_empty() {
-        text += "In words\n";
-        for conclusion in &report.conclusions {
-            text += &format!("  {}\n", wrapped(&conclusion.text(), width.saturating_sub(2), 2));
+    for (title, paragraphs) in [("What these figures cannot tell", caveats), ("In words", words)] {
+        if paragraphs.is_empty() {
+            continue;
         }
-    }
-    if !report.caveats.is_empty() {
         text += if text.is_empty() { "" } else { "\n" };
-        text += "What these figures cannot tell\n";
-        for caveat in &report.caveats {
-            text += &format!("  {}\n", wrapped(caveat, width.saturating_sub(2), 2));
+        text += &format!("{title}\n");
+        for paragraph in paragraphs {
+            text += &format!("{}\n", wrapped(&format!("  {paragraph}"), width, 2));
         }
     }
     text
@@ -388,7 +388,7 @@ mod tests {
             "Clocks: that of server.pcap is 1.48 ms to 1.52 ms ahead of that of client.pcap.",
             "200 calls on 1 connection: 1 seen at one end only (1 client's, 0 server's), 2 failed, 1 still under way",
             "The 3 slowest of 200 calls",
-            "12:00:01.000000   40.5 ms  /shop.v1.Cart/Add     1  client: sending the request      40.1 ms  nagle-delayed-ack 40.0 ms",
+            "12:00:01.000000   40.5 ms  /shop.v1.Cart/Add     1  client: sending the request   40.1 ms  nagle-delayed-ack 40.0 ms",
             "10.0.0.1 -> 10.0.0.2:50051, 1 connection: 200 calls, p50",
             "    nagle-delayed-ack, client side  60 calls + 2 possible  2.40 s  96 %",
             "In words\n  2 of the 3 slowest calls waited for a delayed ACK",
