@@ -11,6 +11,7 @@ mod scan;
 pub mod semconv;
 mod source;
 mod tags;
+pub mod times;
 pub mod walk;
 pub mod wire;
 mod zipkin;

@@ -1,0 +1,123 @@
+//! Only the times of CLIENT and SERVER spans, for whoever lays them beside something else than the other half.
+
+use super::origins::NO_NAME;
+use super::semconv::Interest;
+use super::walk::{Batch, Kind, OriginSink, walk};
+use super::wire::WalkError;
+use spangap_model::Side;
+
+/// One half of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HalfTimes {
+    /// Trace id.
+    pub trace_id: [u8; 16],
+    /// Id of the CLIENT span: what both halves have in common.
+    pub client_span_id: [u8; 8],
+    /// Which half.
+    pub side: Side,
+    /// Start, Unix nanoseconds by its own host's clock.
+    pub start_ns: i64,
+    /// End.
+    pub end_ns: i64,
+}
+
+/// Nobody asks for resources or methods here.
+struct NoOrigins;
+
+impl OriginSink for NoOrigins {
+    fn resource(&self, _: &[u8]) -> u32 {
+        NO_NAME
+    }
+
+    fn method(&self, _: u32, _: &str) -> u32 {
+        NO_NAME
+    }
+}
+
+/// Reads requests; keeps its buffers from one to the next.
+#[derive(Debug)]
+pub struct TimesReader {
+    interest: Interest,
+    batch: Batch,
+}
+
+impl Default for TimesReader {
+    fn default() -> TimesReader {
+        TimesReader { interest: Interest::new(false, &[] as &[&str]), batch: Batch::default() }
+    }
+}
+
+impl TimesReader {
+    /// Hands over each half in an OTLP request; returns how many spans the request has. Spans of other kinds, root
+    /// SERVER spans and spans without a valid id or time have nothing to hand over.
+    ///
+    /// # Errors
+    /// [`WalkError`] when the request is damaged; nothing of it is handed over then.
+    pub fn read(&mut self, request: &[u8], each: &mut dyn FnMut(HalfTimes)) -> Result<u64, WalkError> {
+        walk(request, &self.interest, &NoOrigins, &mut self.batch)?;
+        for span in &self.batch.spans {
+            let (side, client_span) = match span.kind {
+                Kind::Client => (Side::Client, span.span),
+                Kind::Server => (Side::Server, span.parent),
+                Kind::Other => continue,
+            };
+            let times = (i64::try_from(span.start_ns), i64::try_from(span.end_ns));
+            let (Ok(start_ns), Ok(end_ns)) = times else { continue };
+            if span.bad_id || client_span == 0 || start_ns == 0 || end_ns < start_ns {
+                continue;
+            }
+            let client_span_id = client_span.to_ne_bytes();
+            each(HalfTimes { trace_id: span.trace_id(), client_span_id, side, start_ns, end_ns });
+        }
+        Ok(self.batch.spans.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, TracesData};
+    use prost::Message;
+
+    fn request(spans: Vec<Span>) -> Vec<u8> {
+        let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
+        TracesData { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }
+            .encode_to_vec()
+    }
+
+    fn span(kind: i32, id: u8, parent: &[u8], start: u64, end: u64) -> Span {
+        Span {
+            trace_id: vec![7; 16],
+            span_id: vec![id; 8],
+            parent_span_id: parent.to_vec(),
+            kind,
+            start_time_unix_nano: start,
+            end_time_unix_nano: end,
+            ..Span::default()
+        }
+    }
+
+    #[test]
+    fn both_halves_have_the_client_spans_id() {
+        let spans = vec![
+            span(3, 1, &[9; 8], 100, 200),
+            span(2, 2, &[1; 8], 120, 180),
+            span(2, 3, &[], 1, 2),
+            span(1, 4, &[1; 8], 1, 2),
+            span(3, 5, &[], 200, 100),
+            span(3, 6, &[], 0, 100),
+        ];
+        let mut halves = Vec::new();
+        let mut reader = TimesReader::default();
+        assert_eq!(reader.read(&request(spans), &mut |half| halves.push(half)), Ok(6));
+        let half = |side, start_ns, end_ns| HalfTimes {
+            trace_id: [7; 16],
+            client_span_id: [1; 8],
+            side,
+            start_ns,
+            end_ns,
+        };
+        assert_eq!(halves, [half(Side::Client, 100, 200), half(Side::Server, 120, 180)]);
+        assert!(reader.read(&[0x0a, 0xff], &mut |_| ()).is_err());
+    }
+}
