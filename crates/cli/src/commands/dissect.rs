@@ -1,18 +1,325 @@
 //! `spangap dissect`: from captures to where each call's time went.
 
+mod interrupt;
+mod spans;
+
 use crate::Outcome;
+use crate::args::{Duration, wrong_usage};
+use anyhow::{Context, bail};
 use clap::Args;
-use std::path::PathBuf;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use interrupt::Pipe;
+use spangap_model::Cause;
+use spangap_wire::dissect::{Dissection, Progress, Settings, dissect};
+use spangap_wire::ladder::{Ladder, ladder_of};
+use spangap_wire::report::{DissectReport, Extras, html, ladder_text, table};
+use spangap_wire::source::Capture;
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap dissect client.pcap server.pcap
+      both ends of the same traffic, in either order: the slowest calls and what took their time
+  spangap dissect client.pcap server.pcap --spans traces.json --html report.html
+      split the ends into host and application, and write a page for the incident report
+  spangap dissect server.pcap --trace-id 4bf92f3577b34da6a3ce929d0e0e4736
+      one trace, from one end
+  tcpdump -i any -w - port 50051 | spangap dissect - --over 20ms
+      from a pipe, until Ctrl-C
+
+A call's time is split into legs, in order; the name in the JSON stands in brackets:
+  client: application to wire     CLIENT span begins -> first request byte (client_app_out)
+  client: sending the request     first -> last request byte (client_send)
+  network: request                last request byte: client's tap -> server's tap (request_wire)
+  server: wire to application     request complete -> SERVER span begins (server_host_in)
+  server: application             the SERVER span (server_app)
+  server: application to wire     SERVER span ends -> first response byte (server_host_out)
+  server: sending the response    first -> last response byte (server_send)
+  network: response               last response byte: server's tap -> client's tap (response_wire)
+  client: wire to application     response complete -> CLIENT span ends (client_app_in)
+Those with an application need --spans; those of the network need both captures. What cannot be
+told apart is one leg under the names of all. The legs of a call add up to its duration exactly,
+and each says how far off it may be: the clocks of two hosts are never assumed to agree.
+
+A tap sits where packets leave or enter the host's kernel: a sender's qdisc and NIC, and a
+receiver's NIC and interrupts, belong to the network's legs.";
 
 /// Tell from packet captures where each call's time went
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub struct DissectArgs {
-    /// Captures: one end, or client's and server's end of the same traffic (pcap, pcapng, .gz, .zst)
+    /// Captures: one end, or client's and server's end of the same traffic (pcap, pcapng, .gz, .zst); `-` is
+    /// standard input
     #[arg(required = true, value_name = "CAPTURE", num_args = 1..=2)]
     captures: Vec<PathBuf>,
+    /// Files of spans of these calls (OTLP, Jaeger, Zipkin), to split the ends into host and application
+    #[arg(long, value_name = "FILE")]
+    spans: Vec<PathBuf>,
+    /// Only calls of this trace, in whatever encoding its id travelled: 32 or 16 hex digits
+    #[arg(long, value_name = "HEX")]
+    trace_id: Vec<TraceId>,
+    /// Calls shown, slowest first [default: 10; with --trace-id 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    slowest: Option<u32>,
+    /// Only calls that took at least this long
+    #[arg(long, value_name = "DURATION")]
+    over: Option<Duration>,
+    /// Calls shown packet by packet [default: 1; with --trace-id 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    ladders: Option<u32>,
+    /// TLS keys, as SSLKEYLOGFILE has them
+    #[arg(long, value_name = "FILE")]
+    keylog: Option<PathBuf>,
+    /// Both captures were taken on one host: their clocks are one
+    #[arg(long)]
+    same_clock: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Also write a page that needs no other file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Exit with code 3 when one of these causes is shown for any call
+    #[arg(long, value_name = "CAUSE", value_delimiter = ',', value_parser = cause)]
+    fail_on: Vec<Cause>,
+}
+
+/// A trace id as people copy it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TraceId([u8; 16]);
+
+impl std::str::FromStr for TraceId {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no trace id: expected 32 or 16 hex digits");
+        let bare = text.trim().trim_start_matches("0x");
+        let digits: Vec<u8> = bare
+            .chars()
+            .filter(|letter| *letter != '-')
+            .map(|letter| letter.to_digit(16).map(|digit| digit as u8))
+            .collect::<Option<_>>()
+            .ok_or_else(wrong)?;
+        if !matches!(digits.len(), 16 | 32) || digits.iter().all(|digit| *digit == 0) {
+            return Err(wrong());
+        }
+        let mut id = [0; 16];
+        let from = 16 - digits.len() / 2;
+        for (byte, pair) in id[from..].iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        Ok(TraceId(id))
+    }
+}
+
+fn cause(name: &str) -> Result<Cause, String> {
+    let found = Cause::ALL.iter().find(|cause| cause.name() == name);
+    found.copied().ok_or_else(|| {
+        let names: Vec<&str> = Cause::ALL.iter().map(|cause| cause.name()).collect();
+        format!("{name:?} is no cause: expected one of {}", names.join(", "))
+    })
 }
 
 /// Reads, dissects, prints.
 pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!("cannot dissect {:?}: not built yet", args.captures)
+    let stop = interrupt::flag()?;
+    let captures = open_all(&args.captures, &stop)?;
+    let trace_ids: Vec<[u8; 16]> = args.trace_id.iter().map(|id| id.0).collect();
+    let read = spans::read_all(&args.spans, &trace_ids, &stop)?;
+    let key_log = args.keylog.as_deref().map(key_log).transpose()?.unwrap_or_default();
+    let traced = !trace_ids.is_empty();
+    let settings = Settings {
+        slowest: args.slowest.unwrap_or(if traced { 100 } else { 10 }) as usize,
+        over_ns: args.over.map(Duration::ns),
+        trace_ids,
+        spans: read.spans,
+        key_log,
+        same_clock: args.same_clock,
+    };
+    let bar = ProgressBar::hidden();
+    let mut dissection = dissect(captures, &settings, &mut |progress| {
+        show(&bar, progress);
+        if stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    dissection.caveats.extend(read.caveats);
+
+    let wanted = args.ladders.unwrap_or(if traced { 10 } else { 1 }) as usize;
+    let extras = Extras { command: Some(command()), ladders: ladders(&mut dissection, wanted) };
+    let report = DissectReport::new(&dissection, &settings, &extras);
+    if let Some(path) = &args.html {
+        std::fs::write(path, html::write(&report))
+            .with_context(|| format!("cannot write the page ({})", path.display()))?;
+    }
+    let printed = match args.json {
+        true => print_json(&report),
+        false => print_text(&report),
+    };
+    match printed {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other.context("cannot write to standard output")?,
+    }
+    let found = |cause: &Cause| report.totals.causes.iter().any(|sum| sum.cause == *cause && sum.calls > 0);
+    Ok(if args.fail_on.iter().any(found) { Outcome::Found } else { Outcome::Done })
+}
+
+fn open_all(paths: &[PathBuf], stop: &Arc<AtomicBool>) -> anyhow::Result<Vec<Capture>> {
+    let is_stdin = |path: &&PathBuf| path.as_os_str() == "-";
+    if paths.iter().filter(is_stdin).count() > 1 {
+        return Err(wrong_usage("standard input can be read once: \"-\" was given more than once").into());
+    }
+    if let [first, second] = paths
+        && let (Ok(first), Ok(second)) = (first.canonicalize(), second.canonicalize())
+        && first == second
+        && first.is_file()
+    {
+        bail!("{}: given as both ends; expected the captures of two places", paths[0].display());
+    }
+    let open = |path: &PathBuf| -> anyhow::Result<Capture> {
+        if path.as_os_str() == "-" {
+            let pipe = Pipe::new(io::stdin(), stop.clone())?;
+            return Ok(Capture::from_reader("-".into(), Box::new(pipe))?);
+        }
+        // A pipe with a name gives nothing for as long as its writer likes.
+        if path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+            let name = path.display().to_string();
+            let file = std::fs::File::open(path).with_context(|| name.clone())?;
+            return Ok(Capture::from_reader(name, Box::new(Pipe::new(file, stop.clone())?))?);
+        }
+        Ok(Capture::open(path)?)
+    };
+    paths.iter().map(open).collect()
+}
+
+/// Ladders of the slowest calls, read from the captures a second time. What cannot be read twice has none, and says so.
+fn ladders(dissection: &mut Dissection, wanted: usize) -> BTreeMap<usize, Ladder> {
+    let mut ladders = BTreeMap::new();
+    for (place, call) in dissection.calls.iter().take(wanted).enumerate() {
+        match ladder_of(dissection, call) {
+            Ok(ladder) if ladder.rungs.is_empty() => {}
+            Ok(ladder) => drop(ladders.insert(place, ladder)),
+            Err(error) => {
+                dissection.caveats.push(format!("Calls are not shown packet by packet: {error}."));
+                break;
+            }
+        }
+    }
+    ladders
+}
+
+fn key_log(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let bytes =
+        std::fs::read(path).with_context(|| format!("cannot read the TLS keys ({})", path.display()))?;
+    let known = |line: &[u8]| {
+        let label = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+        label == b"CLIENT_RANDOM" || label.ends_with(b"_SECRET") || label.ends_with(b"_SECRET_0")
+    };
+    if !bytes.split(|byte| *byte == b'\n').any(known) {
+        bail!(
+            "{}: no TLS keys: found no line that begins with CLIENT_RANDOM or CLIENT_TRAFFIC_SECRET_0; expected a file \
+             as SSLKEYLOGFILE names it",
+            path.display()
+        );
+    }
+    Ok(bytes)
+}
+
+/// A capture this large takes long enough to show how far it is.
+const PROGRESS_FROM_BYTES: u64 = 64 << 20;
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    let Some(total_bytes) = progress.total_bytes.filter(|total| *total >= PROGRESS_FROM_BYTES) else {
+        return;
+    };
+    if bar.length().is_none() && io::stderr().is_terminal() {
+        let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}, {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_length(total_bytes);
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+    }
+    bar.set_position(progress.bytes);
+    bar.set_message(format!("{} calls", progress.calls));
+}
+
+fn print_json(report: &DissectReport) -> io::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    serde_json::to_writer_pretty(&mut out, report)?;
+    writeln!(out)?;
+    out.flush()
+}
+
+fn print_text(report: &DissectReport) -> io::Result<()> {
+    let width = width();
+    let mut text = table::write(report, width);
+    for (place, _) in report.calls.iter().enumerate().filter(|(_, call)| call.ladder.is_some()) {
+        text += "\n";
+        text += &ladder_text::write(report, place, width);
+    }
+    let words = table::write_conclusions(report, width);
+    if !words.is_empty() {
+        text += "\n";
+        text += &words;
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Columns of the terminal; what most have when the output goes elsewhere.
+fn width() -> usize {
+    const ELSEWHERE: usize = 120;
+    if !io::stdout().is_terminal() {
+        return ELSEWHERE;
+    }
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map_or(ELSEWHERE, |size| usize::from(size.ws_col)).clamp(80, 200)
+}
+
+/// The command as it would be typed again.
+fn command() -> String {
+    let quoted = |argument: std::ffi::OsString| {
+        let argument = argument.to_string_lossy().into_owned();
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
+        match !argument.is_empty() && argument.chars().all(plain) {
+            true => argument,
+            false => format!("'{}'", argument.replace('\'', "'\\''")),
+        }
+    };
+    let arguments = std::env::args_os().skip(1).map(quoted);
+    std::iter::once("spangap".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trace_ids_in_the_forms_people_copy() {
+        let full = TraceId(*b"\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6\xa3\xce\x92\x9d\x0e\x0e\x47\x36");
+        for text in [
+            "4bf92f3577b34da6a3ce929d0e0e4736",
+            "4BF92F3577B34DA6A3CE929D0E0E4736",
+            "4bf92f35-77b3-4da6-a3ce-929d0e0e4736",
+            " 0x4bf92f3577b34da6a3ce929d0e0e4736 ",
+        ] {
+            assert_eq!(text.parse(), Ok(full), "{text}");
+        }
+        let short: TraceId = "a3ce929d0e0e4736".parse().expect("64 bits");
+        assert_eq!((&short.0[..8], &short.0[8..]), (&[0; 8][..], &full.0[8..]));
+        for text in ["", "abc", "zz", "00000000000000000000000000000000", "4bf92f3577b34da6a3ce929d0e0e473"] {
+            assert!(text.parse::<TraceId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn causes_by_their_names() {
+        assert_eq!(cause("nagle-delayed-ack"), Ok(Cause::NagleDelayedAck));
+        assert!(cause("nagle").expect_err("none").contains("expected one of none, nagle-delayed-ack"));
+    }
 }

@@ -1,0 +1,117 @@
+//! Spans from files, as `dissect` lays them beside the packets.
+
+use anyhow::bail;
+use spangap_meter::ingest::file::{Input, read};
+use spangap_meter::ingest::times::{HalfTimes, TimesReader};
+use spangap_model::Side;
+use spangap_wire::spans::Spans;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Calls whose spans are kept: about 600 MB of them.
+const MOST_CALLS: usize = 5_000_000;
+
+/// What came of the files.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// The times.
+    pub spans: Spans,
+    /// Sentences on what was not read.
+    pub caveats: Vec<String>,
+}
+
+/// Reads the files; of `trace_ids` only, where there are any.
+pub fn read_all(files: &[PathBuf], trace_ids: &[[u8; 16]], stop: &AtomicBool) -> anyhow::Result<Read> {
+    let mut all = Read::default();
+    let mut without_room = 0_u64;
+    let mut reader = TimesReader::default();
+    for file in files {
+        let input = Input::from_argument(file.clone());
+        if input == Input::Stdin {
+            bail!("--spans: standard input is for a capture; expected the name of a file");
+        }
+        let mut keep = |half: HalfTimes| {
+            if trace_ids.is_empty() || trace_ids.contains(&half.trace_id) {
+                without_room += u64::from(!add(&mut all.spans, half));
+            }
+        };
+        let mut sink = |request: &[u8]| reader.read(request, &mut keep);
+        let report = read(&input, &mut sink, &mut |_| match stop.load(Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })?;
+        if report.skipped_places > 0 {
+            let first = report.skipped.first();
+            let first = first
+                .map_or(String::new(), |skipped| format!(", first {}: {}", skipped.place, skipped.reason));
+            all.caveats.push(format!(
+                "Of the spans in {}, {} could not be read{first}.",
+                input.name(),
+                if report.skipped_places == 1 {
+                    "1 place".into()
+                } else {
+                    format!("{} places", report.skipped_places)
+                }
+            ));
+        }
+    }
+    if without_room > 0 {
+        all.caveats.push(format!(
+            "{without_room} spans found no room beside those of {MOST_CALLS} calls: their calls have no application \
+             legs. --trace-id keeps only the spans of a trace."
+        ));
+    }
+    if !files.is_empty() && all.spans.times.is_empty() {
+        all.caveats
+            .push("The files of spans have no CLIENT or SERVER span that could belong to a call.".into());
+    }
+    Ok(all)
+}
+
+/// Whether there was room for it, or it was there already.
+fn add(spans: &mut Spans, half: HalfTimes) -> bool {
+    let key = (half.trace_id, half.client_span_id);
+    if spans.times.len() >= MOST_CALLS && !spans.times.contains_key(&key) {
+        return false;
+    }
+    let times = spans.times.entry(key).or_default();
+    let place = match half.side {
+        Side::Client => &mut times.client,
+        Side::Server => &mut times.server,
+    };
+    let new = (half.start_ns, half.end_ns);
+    // The same span twice, as when a file and its copy are given, contradicts nothing.
+    spans.duplicates += u64::from(place.is_some_and(|known| known != new));
+    place.get_or_insert(new);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_two_that_contradict_each_other_counts() {
+        let mut spans = Spans::default();
+        let half = |side, start_ns, end_ns| HalfTimes {
+            trace_id: [1; 16],
+            client_span_id: [2; 8],
+            side,
+            start_ns,
+            end_ns,
+        };
+        for half in [
+            half(Side::Client, 1, 9),
+            half(Side::Server, 2, 8),
+            half(Side::Server, 2, 8),
+            half(Side::Server, 3, 8),
+        ] {
+            assert!(add(&mut spans, half));
+        }
+        assert_eq!((spans.times.len(), spans.duplicates), (1, 1));
+        let times = spans.times[&([1; 16], [2; 8])];
+        assert_eq!((times.client, times.server), (Some((1, 9)), Some((2, 8))));
+    }
+}
