@@ -26,7 +26,8 @@ impl Capturing {
     /// Waits until packets are captured; `None` where this process may not.
     fn start(arguments: &[&str]) -> Option<Capturing> {
         let mut command = spangap(&[&["capture", "--json"], arguments].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut capturing = Capturing { child, stderr };
         let line = capturing.line();
@@ -142,8 +143,18 @@ fn a_slow_call_has_its_packets_written_and_dissect_finds_it() {
     let (path, log_path) = (file.display().to_string(), log.display().to_string());
     let target = Target::start(&["--think", "30ms"]);
     let (filter, trigger) = (target.filter(), format!("slow-log:{log_path}"));
-    let arguments =
-        ["--interface", "any", "--filter", &filter, "--trigger", &trigger, "--after", "200ms", "--write", &path];
+    let arguments = [
+        "--interface",
+        "any",
+        "--filter",
+        &filter,
+        "--trigger",
+        &trigger,
+        "--after",
+        "200ms",
+        "--write",
+        &path,
+    ];
     let Some(capturing) = Capturing::start(&arguments) else { return };
     let tank = [
         "tank",

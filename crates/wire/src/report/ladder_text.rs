@@ -132,7 +132,8 @@ fn packets(ladder: &LadderReport, call: &CallReport, captures: &[CaptureReport],
         let now = first.since_start_ns;
         if let Some(before) = before.filter(|before| now - before >= pause) {
             let words = format!("( {} pass )", format_ns((now - before) as u64));
-            text += &format!("{words:^PICTURE$}\n").replace(" \n", "\n");
+            text += format!("{words:^PICTURE$}").trim_end();
+            text.push('\n');
         }
         let last = rungs.iter().flatten().map(|rung| rung.since_start_ns).max();
         before = before.max(last);
@@ -249,7 +250,8 @@ fn bar(from_ns: i64, ns: i64, duration_ns: u64) -> String {
         |ns: i64| ((ns as f64 / duration_ns as f64) * BAR as f64).round().clamp(0.0, BAR as f64) as usize;
     let (from, to) = (column(from_ns).min(BAR - 1), column(from_ns.saturating_add(ns)));
     // What is too short for a column is a thin line, so that it can be seen.
-    let block = if to > from { "█".repeat(to - from) } else { "▏".into() };
+    let short = (ns as f64) * (BAR as f64) < 0.5 * duration_ns as f64;
+    let block = if to > from && !short { "█".repeat(to - from) } else { "▏".into() };
     format!("{}{block}", " ".repeat(from))
 }
 
@@ -297,7 +299,7 @@ mod tests {
             "     40.112      #13  <------- ACK of 91 B -------       40.064      #16  delayed ACK",
             "( 40.0 ms pass )",
             "  client: sending the request             40.1 ms   99 %  ████████████████████████████████████████",
-            "  network: request               50.0 us ± 20.0 us  0.1 %",
+            "  network: request              50.0 us ± 20.0 us  0.1 %",
             "nagle-delayed-ack, client side, 40.0 ms",
             "  client.pcap #13 12:00:01.040112: a bare ACK ends the wait",
         ] {

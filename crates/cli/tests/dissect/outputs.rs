@@ -1,0 +1,86 @@
+//! What people read: table, ladder, page.
+
+use super::{dissect, ends, json, output};
+
+#[test]
+fn people_get_calls_causes_a_ladder_and_what_to_do() {
+    let (code, text, stderr) = output(dissect().args(ends("nagle-client")));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    for expected in [
+        "nagle-client.client.pcapng",
+        "(client's end)",
+        "START UTC",
+        "Where the time of all calls went",
+        "nagle-delayed-ack, client side",
+        "client ms",
+        "In words",
+        "waited for a delayed ACK",
+        "TCP_NODELAY on the client's sockets",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_healthy_capture_is_not_called_ill() {
+    let (code, text, stderr) = output(dissect().args(ends("healthy")));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(!text.contains("TCP_NODELAY") && !text.contains("lost"), "{text}");
+}
+
+#[test]
+fn the_page_needs_no_other_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("report.html");
+    let (code, _, stderr) = output(dissect().args(ends("nagle-client")).arg("--html").arg(&path));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let page = std::fs::read_to_string(&path).expect("the page");
+    for needle in ["http:", "https:", "src=", "href=", "url(", "@import", "<script"] {
+        assert!(!page.contains(needle), "{needle}");
+    }
+    assert!(page.len() < 300_000, "{}", page.len());
+    assert!(page.contains("class=\"ladder\"") && page.contains("class=\"legs\""));
+    assert!(page.contains("spangap dissect "), "the command is on the page");
+    let nowhere = directory.path().join("no/such/report.html");
+    let (code, _, stderr) = output(dissect().args(ends("healthy")).arg("--html").arg(&nowhere));
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with("spangap: cannot write the page ("), "{stderr}");
+}
+
+#[test]
+fn a_trace_is_found_in_each_form_of_its_id() {
+    let all = json(dissect().args(ends("go-unary")));
+    let calls = all["calls"].as_array().expect("an array");
+    let id =
+        calls.iter().find_map(|call| call["trace_id"].as_str()).expect("a call with a trace id").to_owned();
+    let dashed = format!("{}-{}-{}", &id[..8], &id[8..16], &id[16..]);
+    for form in [id.clone(), id.to_uppercase(), dashed] {
+        let report = json(dissect().args(ends("go-unary")).args(["--trace-id", &form]));
+        let calls = report["calls"].as_array().expect("an array");
+        assert!(!calls.is_empty() && calls.iter().all(|call| call["trace_id"] == id.as_str()), "{form}");
+    }
+    let (code, text, _) = output(dissect().args(ends("go-unary")).args(["--trace-id", &"ab".repeat(16)]));
+    assert_eq!(code, 0);
+    assert!(text.contains("No call of trace abababab"), "{text}");
+}
+
+#[test]
+fn only_slow_calls_when_asked() {
+    let report = json(dissect().args(ends("nagle-client")).args(["--over", "20ms", "--slowest", "3"]));
+    let calls = report["calls"].as_array().expect("an array");
+    assert!(!calls.is_empty() && calls.len() <= 3);
+    assert!(calls.iter().all(|call| call["duration_ns"].as_u64() >= Some(20_000_000)));
+    assert!(report["matching_calls"].as_u64() >= Some(calls.len() as u64));
+    assert!(report["totals"]["calls"].as_u64() > report["matching_calls"].as_u64());
+}
+
+#[test]
+fn scripts_learn_of_a_cause_by_the_exit_code() {
+    let code = |case: &str, causes: &str| output(dissect().args(ends(case)).args(["--fail-on", causes])).0;
+    assert_eq!(code("nagle-client", "rto,nagle-delayed-ack"), 3);
+    assert_eq!(code("nagle-client", "rto"), 0);
+    assert_eq!(code("healthy", "nagle-delayed-ack"), 0);
+    let (code, _, stderr) = output(dissect().args(ends("healthy")).args(["--fail-on", "gremlins"]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("is no cause: expected one of none, nagle-delayed-ack"), "{stderr}");
+}
