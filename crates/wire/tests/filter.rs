@@ -72,7 +72,9 @@ fn expression(random: &mut Random, depth: u64) -> String {
             let [a, b, c, d] = random.pick(HOSTS);
             format!("{end}host {a}.{b}.{c}.{d}")
         }
-        7 => format!("{end}net {}", random.pick(&["10.0.0.0/8", "10.0.0.0/31", "192.168.0.0/16", "0.0.0.0/0"])),
+        7 => {
+            format!("{end}net {}", random.pick(&["10.0.0.0/8", "10.0.0.0/31", "192.168.0.0/16", "0.0.0.0/0"]))
+        }
         8 => format!("{end}net {}", random.pick(&["fd00::/120", "fd00::/8", "fd00::100/128", "fd00::/64"])),
         9 => format!("not {}", expression(random, depth - 1)),
         10 => format!("({})", expression(random, depth - 1)),
@@ -156,7 +158,8 @@ fn the_same_packets_pass_as_with_tcpdump() {
         assert!(program.len() <= 4096);
         let ours: Vec<usize> =
             (0..frames.len()).filter(|n| run(&program, &frames[*n]) == 512).map(|n| n + 1).collect();
-        let output = Command::new("tcpdump").args(["-n", "-tt", "-r"]).arg(&path).arg(&text).output().unwrap();
+        let output =
+            Command::new("tcpdump").args(["-n", "-tt", "-r"]).arg(&path).arg(&text).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         if said.contains("expression rejects all packets") {
             assert_eq!(ours, Vec::<usize>::new(), "{text}");

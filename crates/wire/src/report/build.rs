@@ -11,7 +11,6 @@ use crate::ladder::{Ladder, Rung};
 use crate::segment::Flags;
 use crate::tcp::ConnectionFacts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
-use rustc_hash::FxHashMap;
 use spangap_model::CallStatus;
 
 /// What a report shows beside the dissection itself.
@@ -26,17 +25,9 @@ pub struct Extras {
 impl DissectReport {
     /// Of a dissection made with `settings`.
     pub fn new(dissection: &Dissection, settings: &Settings, extras: &Extras) -> DissectReport {
-        let mut numbers = FxHashMap::default();
-        for connection in &dissection.connections {
-            for (capture, facts) in connection.seen.iter().enumerate() {
-                if let Some(facts) = facts {
-                    numbers.insert((capture as u8, facts.id), connection);
-                }
-            }
-        }
         let clock = dissection.clock.as_ref();
         let mut calls: Vec<CallReport> =
-            dissection.calls.iter().map(|call| call_report(call, dissection, &numbers)).collect();
+            dissection.calls.iter().map(|call| call_report(call, dissection)).collect();
         for (place, ladder) in &extras.ladders {
             if let (Some(call), Some(report)) = (dissection.calls.get(*place), calls.get_mut(*place)) {
                 report.ladder = Some(ladder_report(call, ladder, clock));
@@ -67,6 +58,8 @@ impl DissectReport {
             pairs: dissection.pairs.iter().map(pair_report).collect(),
             connections: dissection.connections.iter().map(connection_report).collect(),
             connections_left_out: dissection.connections_left_out,
+            copies: dissection.copies,
+            contradictions: dissection.contradictions,
             capture: summary(&captures),
             captures,
             trace_id_elsewhere: dissection.trace_id_elsewhere.iter().map(place_report).collect(),
@@ -142,8 +135,6 @@ fn middle(low: i64, high: i64) -> i64 {
     low + (high - low) / 2
 }
 
-type Numbers<'a> = FxHashMap<(u8, u32), &'a ConnectionTotals>;
-
 /// The half of a call that says most of it: the client's where there is one.
 fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
     [Side::Client, Side::Server]
@@ -151,23 +142,14 @@ fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
         .find_map(|side| call.halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)))
 }
 
-fn call_report(call: &Call, dissection: &Dissection, numbers: &Numbers<'_>) -> CallReport {
+fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let halves = &call.halves;
     let Some((_, main)) = main_half(call) else { return CallReport::default() };
     let both = || [Side::Client, Side::Server].into_iter();
     let known =
         || both().filter_map(|side| halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)));
-    let connection = known()
-        .find_map(|(side, exchange)| numbers.get(&(halves.captures[side.index()], exchange.connection)));
+    let connection = dissection.connections.iter().find(|connection| connection.number == call.connection);
     let facts = connection.and_then(|connection| seen_at_client(connection));
-    let method = known().find_map(|(side, exchange)| {
-        let capture = halves.captures[side.index()];
-        let text = dissection
-            .methods
-            .iter()
-            .find(|(of, id, _)| (*of, *id) == (capture, exchange.method) && id.0 != 0);
-        text.map(|(.., text)| text.clone())
-    });
     let trace = known().find_map(|(_, exchange)| exchange.trace);
     let status = known().map(|(_, exchange)| exchange.status).find(|status| *status != CallStatus::UNSET);
     let (ended, reset_code) = ended_report(known().map(|(_, exchange)| exchange.ended));
@@ -179,7 +161,7 @@ fn call_report(call: &Call, dissection: &Dissection, numbers: &Numbers<'_>) -> C
         connection: connection.map(|connection| connection.number),
         stream_id: main.stream_id,
         turn: (main.turn > 0).then_some(main.turn),
-        method,
+        method: dissection.method_of(call).map(str::to_owned),
         protocol: main.protocol.name(),
         status: status.map(CallStatus::name),
         ended,

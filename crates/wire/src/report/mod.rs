@@ -66,6 +66,10 @@ pub struct DissectReport {
     pub connections: Vec<ConnectionReport>,
     /// Connections that found no room in `connections`.
     pub connections_left_out: u64,
+    /// Halves left out because one capture has the same call twice.
+    pub copies: u64,
+    /// Calls left out because their times would exchange the ends of their connection.
+    pub contradictions: u64,
     /// All captures together.
     pub capture: CaptureSummary,
     /// Each capture.

@@ -136,6 +136,7 @@ fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
             captures: [0, 1],
             spans: None,
         },
+        connection: 1,
         start_ns,
         duration_ns: stall_ns as u64 + 480_000,
         legs: vec![
