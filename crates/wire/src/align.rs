@@ -143,10 +143,12 @@ impl Stretch {
     }
 
     fn first_at(&self, at_ns: i64) -> Option<(i64, i64)> {
-        // Linear-fractional in (offset, slope), so that its extremes over the polygon are at corners, too.
-        let shown = at_ns.saturating_sub(self.base_ns).saturating_sub(self.from_ns) as f64;
-        let (low, high) = self.range(|(offset, slope)| (shown - offset) / (1.0 + slope))?;
-        Some((self.from_ns.saturating_add(low), self.from_ns.saturating_add(high)))
+        // Linear-fractional in (offset, slope), so that its extremes over the polygon are at corners, too. Written as
+        // a small difference from a whole number: a time does not fit into an `f64`.
+        let shown_ns = at_ns.saturating_sub(self.base_ns);
+        let shown = shown_ns.saturating_sub(self.from_ns) as f64;
+        let (low, high) = self.range(|(offset, slope)| (offset + slope * shown) / (1.0 + slope))?;
+        Some((shown_ns.saturating_sub(high), shown_ns.saturating_sub(low)))
     }
 
     fn range(&self, value: impl Fn((f64, f64)) -> f64) -> Option<(i64, i64)> {

@@ -179,3 +179,11 @@ fn clocks_decades_apart_lose_no_precision() {
     let (low, high) = clock.offset_ns(START + 500_000_000).expect("both ways were seen");
     assert!(low <= -START && -START <= high && high - low < 500, "{low}..={high}");
 }
+
+#[test]
+fn one_clock_is_exact() {
+    let at = START + 123_456_789;
+    assert_eq!(Clock::same().offset_ns(at), Some((0, 0)));
+    assert_eq!(Clock::same().first_at(at), Some((at, at)));
+    assert_eq!(Clock::same().second_at(at), Some((at, at)));
+}
