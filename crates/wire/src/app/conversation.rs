@@ -39,8 +39,8 @@ pub struct Conversation {
     looks: u8,
     /// Whether what is seen first may not be the beginning.
     joined: bool,
-    /// Set when the sides must be the other way round, by what is said.
-    client: Option<Side>,
+    /// The sides are the other way round than told, by what is said.
+    exchanged: bool,
 }
 
 #[derive(Debug)]
@@ -128,16 +128,24 @@ impl Conversation {
     fn look(&mut self, from: Side, bytes: &[u8], full: bool) -> Option<Spoken> {
         match detect::look(from, bytes, self.joined) {
             Look::Is(spoken) => Some(spoken),
-            // Held until the tap has turned the sides around.
             Look::OtherWay => {
-                self.client = Some(Side::Server);
-                full.then_some(Spoken::Unknown)
+                self.exchanged = true;
+                match detect::look(from.other(), bytes, self.joined) {
+                    Look::Is(spoken) => Some(spoken),
+                    _ => Some(Spoken::Unknown),
+                }
             }
             Look::More if !full => None,
             // A server that speaks first: what it is, its client shows.
             Look::Unknown if !full && (self.joined || from == Side::Server) => None,
             Look::More | Look::Unknown => Some(Spoken::Unknown),
         }
+    }
+
+    /// Who really sent what the tap says `from` did.
+    #[inline]
+    fn side(&self, from: Side) -> Side {
+        if self.exchanged { from.other() } else { from }
     }
 
     fn decide(&mut self, spoken: Spoken, context: Context, sink: &mut Sink) {
@@ -151,11 +159,17 @@ impl Conversation {
                     let side = from.index();
                     let bytes = &held.bytes[side][at[side]..at[side] + len];
                     at[side] += len;
-                    let chunk = Chunk { from, offset, bytes, at: mark };
+                    let chunk = Chunk { from: self.side(from), offset, bytes, at: mark };
                     each!(&mut self.state, parser => parser.bytes(context, chunk, sink), ());
                 }
-                Event::Hole(hole) => each!(&mut self.state, parser => parser.hole(context, hole, sink), ()),
-                Event::Fin(from) => each!(&mut self.state, parser => parser.fin(context, from, sink), ()),
+                Event::Hole(hole) => {
+                    let hole = Hole { from: self.side(hole.from), ..hole };
+                    each!(&mut self.state, parser => parser.hole(context, hole, sink), ());
+                }
+                Event::Fin(from) => {
+                    let from = self.side(from);
+                    each!(&mut self.state, parser => parser.fin(context, from, sink), ());
+                }
             }
         }
     }
@@ -176,6 +190,7 @@ impl Conversation {
         };
         if let Some(spoken) = spoken {
             self.decide(spoken, context, sink);
+            let chunk = Chunk { from: self.side(chunk.from), ..chunk };
             return each!(&mut self.state, parser => parser.bytes(context, chunk, sink), ());
         }
         let State::Undecided(held) = &mut self.state else { return };
@@ -204,7 +219,8 @@ impl Conversation {
 
 impl Parser for Conversation {
     #[inline]
-    fn bytes(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) {
+    fn bytes(&mut self, context: Context, mut chunk: Chunk<'_>, sink: &mut Sink) {
+        chunk.from = self.side(chunk.from);
         match &mut self.state {
             State::Http2(parser) => parser.bytes(context, chunk, sink),
             State::Http1(parser) => parser.bytes(context, chunk, sink),
@@ -229,6 +245,7 @@ impl Parser for Conversation {
             }
             self.decide(Spoken::Unknown, context, sink);
         }
+        let hole = Hole { from: self.side(hole.from), ..hole };
         each!(&mut self.state, parser => parser.hole(context, hole, sink), ());
     }
 
@@ -238,6 +255,7 @@ impl Parser for Conversation {
             held.events.push(Event::Fin(from));
             return;
         }
+        let from = self.side(from);
         each!(&mut self.state, parser => parser.fin(context, from, sink), ());
     }
 
@@ -257,7 +275,8 @@ impl Parser for Conversation {
     }
 
     fn client(&self) -> Option<Side> {
-        each!(&self.state, parser => parser.client(), None).or(self.client)
+        let inside = each!(&self.state, parser => parser.client(), None);
+        if self.exchanged { Some(self.side(inside.unwrap_or(Side::Client))) } else { inside }
     }
 
     fn open(&self) -> usize {

@@ -42,14 +42,17 @@ pub fn look(from: Side, bytes: &[u8], joined: bool) -> Look {
     if bytes[..preface] == PREFACE[..preface] {
         return match (from, preface == PREFACE.len()) {
             (_, false) => Look::More,
-            (Side::Client, true) => Look::Is(Spoken::Http2),
-            (Side::Server, true) if joined => Look::OtherWay,
-            (Side::Server, true) => Look::Unknown,
+            (Side::Server, true) if !joined => Look::Unknown,
+            // Its parser finds out by itself which side is the client.
+            _ => Look::Is(Spoken::Http2),
         };
     }
     let by_tls = tls::looks_like(bytes, joined);
-    if by_tls != Look::Unknown {
-        return by_tls;
+    match (by_tls, from, bytes) {
+        (Look::Unknown, ..) => {}
+        // A ClientHello.
+        (_, Side::Server, [22, _, _, _, _, 1, ..]) if joined => return Look::OtherWay,
+        (look, ..) => return look,
     }
     // A response of HTTP/1 comes before a request only where the request was not seen.
     let request = http1::looks_like_request(bytes);
@@ -79,7 +82,7 @@ fn looks_like_frames(bytes: &[u8]) -> bool {
                 0 => on_stream && flags & !0x09 == 0,
                 1 => on_stream && flags & !0x2d == 0 && len > 0,
                 3 => on_stream && len == 4 && flags == 0,
-                4 => !on_stream && len % 6 == 0 && flags & !1 == 0 && (flags == 0 || len == 0),
+                4 => !on_stream && len.is_multiple_of(6) && flags & !1 == 0 && (flags == 0 || len == 0),
                 6 => !on_stream && len == 8 && flags & !1 == 0,
                 7 => !on_stream && len >= 8 && flags == 0,
                 8 => len == 4 && flags == 0,
@@ -112,7 +115,7 @@ mod tests {
         for (from, bytes, joined, expected) in [
             (C, PREFACE, false, Is(Spoken::Http2)),
             (C, &PREFACE[..9], false, More),
-            (S, PREFACE, true, OtherWay),
+            (S, PREFACE, true, Is(Spoken::Http2)),
             (C, &b"P"[..], false, More),
             (C, b"POST /x HTTP/1.1\r\n", false, Is(Spoken::Http1)),
             (C, b"POST /x", false, More),
@@ -126,6 +129,7 @@ mod tests {
             (C, hello, false, Is(Spoken::Tls)),
             (C, &hello[..3], false, More),
             (S, record, true, Is(Spoken::Tls)),
+            (S, hello, true, OtherWay),
             (C, record, false, Unknown),
             (S, ping, true, Is(Spoken::Http2)),
             (S, ping, false, Unknown),

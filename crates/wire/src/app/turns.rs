@@ -55,6 +55,11 @@ impl Turns {
         }
     }
 
+    /// The next turn may have begun before what will be seen of it, or be none.
+    pub fn doubt_next(&mut self) {
+        self.doubtful = true;
+    }
+
     /// Whether a request waits for its response.
     pub fn waiting(&self) -> bool {
         self.current.as_ref().is_some_and(|turn| turn.response.is_none())

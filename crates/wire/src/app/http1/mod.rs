@@ -139,12 +139,12 @@ impl Http1 {
     fn head(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) -> usize {
         let stream = &mut self.streams[chunk.from.index()];
         let held = stream.head.len();
-        if held == 0 {
-            if let Some(end) = head::end(chunk.bytes, 0) {
-                let bytes = &chunk.bytes[..end];
-                self.whole_head(context, &chunk, bytes, end, sink);
-                return end;
-            }
+        if held == 0
+            && let Some(end) = head::end(chunk.bytes, 0)
+        {
+            let bytes = &chunk.bytes[..end];
+            self.whole_head(context, &chunk, bytes, end, sink);
+            return end;
         }
         let room = chunk.bytes.len().min(MAX_HEAD_BYTES - held);
         stream.head.extend_from_slice(&chunk.bytes[..room]);

@@ -94,7 +94,9 @@ impl Pairing {
             self.over(Side::Server, sink);
         }
         let nothing_else = self.waiting.is_empty() && !self.answering;
-        self.unsure &= !(nothing_else && self.answered && !self.pipelines && !self.responses_lost);
+        if nothing_else && self.answered && !self.pipelines && !self.responses_lost {
+            self.unsure = false;
+        }
         self.number = self.number.saturating_add(1);
         if self.waiting.len() >= MAX_WAITING {
             sink.counts.streams_refused += 1;

@@ -1,84 +1,403 @@
 //! TLS: decrypted where the keys are known, otherwise turns of application data.
+//!
+//! *Decrypted* (TLS 1.3, and 1.2 with AES-GCM or ChaCha20): what is inside is a conversation of its own. Its bytes
+//! have the stream offsets of their record's payload, from its first byte on; offsets jump from record to record, and
+//! both ends of a connection get the same. A byte was seen when its ciphertext was, the last one of a record when the
+//! record's last was, and all are ready when the whole record is. A record with missing bytes is a hole inside.
+//!
+//! *Without keys* only the bytes of application data make turns; the handshake is no call. TLS 1.3 sends part of the
+//! handshake as application data: of the client everything up to a record of exactly the size of its Finished, of
+//! the server everything before the client's first data. Session tickets come after that, too, and look like the
+//! beginning of a response: the first turn is marked therefore. A record of 19 bytes is taken to be an alert (the
+//! goodbye of a connection), although two bytes of data would look the same.
 
-use super::detect::{Look, Spoken};
+pub mod cipher;
+pub mod handshake;
+pub mod keys;
+mod record;
+
+pub use keys::Keys;
+pub use record::looks_like;
+
+use self::cipher::{Cipher, Suite};
+use self::handshake::Hello;
+use self::keys::Secret;
+use self::record::{APPLICATION_DATA, CHANGE_CIPHER, Found, HANDSHAKE, Missing, Piece, Record, Records};
+use super::conversation::Conversation;
+use super::turns::Turns;
 use super::{Context, Parser, Sink};
 use crate::exchange::Protocol;
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;
 
-/// Secrets of a key-log file (the format of `SSLKEYLOGFILE`).
-#[derive(Debug, Default)]
-pub struct Keys {}
+/// Records that may be missing between two for the second still to be decrypted.
+const MAX_LOST_RECORDS: u64 = 512;
 
-impl Keys {
-    /// Adds lines of a key-log file; gives the lines that are none: their number from 1, and what is wrong.
-    pub fn add(&mut self, lines: &[u8]) -> Vec<(usize, String)> {
-        let _ = lines;
-        Vec::new()
-    }
-}
+/// Records for which missing ones are guessed at; a connection with more of them is broken otherwise.
+const MAX_SEARCHES: u32 = 8;
+
+/// Handshake records of a client in TLS 1.3 before its Finished (certificates), at most.
+const MAX_HIDDEN: u8 = 4;
+
+/// Size of an encrypted alert in TLS 1.3: level, description, content type, tag.
+const ALERT_BYTES: usize = 2 + 1 + cipher::TAG_BYTES;
 
 /// One TLS connection.
-#[derive(Debug, Default)]
-pub struct Tls {}
+#[derive(Debug)]
+pub struct Tls {
+    records: [Records; 2],
+    /// Whether a side has changed to encryption (TLS 1.2).
+    encrypted: [bool; 2],
+    ciphers: [Keyring; 2],
+    client_hello: Option<Hello>,
+    server_hello: Option<Hello>,
+    mode: Mode,
+    /// What is spoken inside, where it can be decrypted.
+    inside: Box<Conversation>,
+    /// Where it cannot.
+    turns: Turns,
+    hidden: Hidden,
+    plain: Vec<u8>,
+    /// Exchanges before it.
+    number: u32,
+    /// Secrets of this connection are known.
+    keys_known: bool,
+}
 
-impl Parser for Tls {
-    fn bytes(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) {
-        let _ = (context, chunk, sink);
-    }
-    fn hole(&mut self, context: Context, hole: Hole, sink: &mut Sink) {
-        let _ = (context, hole, sink);
-    }
-    fn fin(&mut self, context: Context, from: Side, sink: &mut Sink) {
-        let _ = (context, from, sink);
-    }
-    fn finish(&mut self, context: Context, closed: bool, sink: &mut Sink) {
-        let _ = (context, closed, sink);
-    }
-    fn protocol(&self) -> Protocol {
-        Protocol::Turns
-    }
-    fn open(&self) -> usize {
-        0
-    }
-    fn memory_bytes(&self) -> usize {
-        0
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Until the server's hello.
+    Hello,
+    Decrypt,
+    Opaque,
+}
+
+/// The part of a TLS 1.3 handshake that looks like application data.
+#[derive(Debug, Default)]
+struct Hidden {
+    /// Size of the client's Finished; zero when nothing is hidden any more.
+    finished_bytes: usize,
+    /// Records of the client before it.
+    records: u8,
+    /// Whether the record of a side that is under way is part of it.
+    passing: [bool; 2],
+}
+
+/// What decrypts one side's records.
+#[derive(Debug, Default)]
+struct Keyring {
+    cipher: Option<Cipher>,
+    /// The secret after the handshake's (TLS 1.3).
+    traffic: Option<Secret>,
+    sequence: u64,
+    /// Records that may have been lost since the last one that was decrypted.
+    may_be_lost: u64,
+    searches: u32,
+    /// Missing bytes since the last record that was decrypted: where they begin, and what is known of them.
+    hole: Option<Hole>,
+    /// Records that were missing before the last one that was decrypted.
+    passed: u64,
 }
 
 impl Tls {
     /// TLS with `depth` conversations around it, `number` exchanges before it.
     pub fn within(depth: u8, number: u32) -> Tls {
-        let _ = (depth, number);
-        Tls {}
+        Tls {
+            records: Default::default(),
+            encrypted: [false; 2],
+            ciphers: Default::default(),
+            client_hello: None,
+            server_hello: None,
+            mode: Mode::Hello,
+            inside: Box::new(Conversation::within(depth, number)),
+            turns: Turns::of(Protocol::Tls, number),
+            hidden: Hidden::default(),
+            plain: Vec::new(),
+            number,
+            keys_known: false,
+        }
+    }
+
+    fn hello(&mut self, from: Side, payload: &[u8], sink: &Sink) {
+        match (handshake::message(payload), from) {
+            (Some((1, body)), Side::Client) => self.client_hello = self.client_hello.or(Hello::client(body)),
+            (Some((2, body)), Side::Server) => {
+                let hello = Hello::server(body).filter(|hello| !hello.is_retry());
+                if let (Some(hello), Mode::Hello) = (hello, self.mode) {
+                    self.server_hello = Some(hello);
+                    self.start(hello, sink);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Both hellos are known: the keys are, or nothing can be decrypted.
+    fn start(&mut self, hello: Hello, sink: &Sink) {
+        let tls13 = hello.version == 0x0304;
+        self.mode = Mode::Opaque;
+        if tls13 {
+            let hash_bytes = if hello.suite == 0x1302 { 48 } else { 32 };
+            self.hidden.finished_bytes = 4 + hash_bytes + 1 + cipher::TAG_BYTES;
+        }
+        let Some(client) = self.client_hello else { return };
+        let Some(secrets) = sink.keys.of(&client.random) else { return };
+        self.keys_known = true;
+        let Some(suite) = Suite::of(hello.suite, hello.version) else { return };
+        let made = [Side::Client, Side::Server].map(|from| {
+            let side = from.index();
+            let fits = |secret: &Secret| secret.bytes().len() == suite.hash_bytes();
+            let (cipher, traffic) = if tls13 {
+                let traffic = secrets.traffic[side].filter(fits)?;
+                let first = secrets.handshake[side].filter(fits);
+                (Cipher::tls13(suite, first.unwrap_or(traffic))?, first.map(|_| traffic))
+            } else {
+                (Cipher::tls12(suite, from, secrets.master.as_ref()?, &client.random, &hello.random)?, None)
+            };
+            Some(Keyring { cipher: Some(cipher), traffic, ..Keyring::default() })
+        });
+        if let [Some(client), Some(server)] = made {
+            self.ciphers = [client, server];
+            self.mode = Mode::Decrypt;
+        }
+    }
+
+    /// A whole record.
+    fn record(&mut self, context: Context, record: &Record<'_>, sink: &mut Sink) {
+        let side = record.from.index();
+        let tls13 = self.server_hello.is_some_and(|hello| hello.version == 0x0304);
+        // Where the change of ciphers itself is missing, application data still shows it.
+        let encrypted = record.kind() == APPLICATION_DATA || !tls13 && self.encrypted[side];
+        match (record.kind(), self.mode) {
+            (CHANGE_CIPHER, _) => self.encrypted[side] = true,
+            (HANDSHAKE, _) if !encrypted => self.hello(record.from, record.payload, sink),
+            (_, Mode::Decrypt) if encrypted => self.decrypt(context, record, sink),
+            (APPLICATION_DATA, _) => {
+                if self.keys_known {
+                    sink.counts.records_undecrypted += 1;
+                }
+                self.begin_opaque(record.from, record.payload.len());
+                let (mut at, pieces) = (0, record.pieces(0, record.payload.len()));
+                for Piece { len, at: mark } in pieces {
+                    let offset = record.offset + 5 + at as u64;
+                    let bytes = &record.payload[at..at + len];
+                    self.opaque(context, Chunk { from: record.from, offset, bytes, at: mark }, sink);
+                    at += len;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn decrypt(&mut self, context: Context, record: &Record<'_>, sink: &mut Sink) {
+        let from = record.from;
+        let keyring = &mut self.ciphers[from.index()];
+        let mut plain = std::mem::take(&mut self.plain);
+        if !keyring.open(record, &mut plain) {
+            sink.counts.records_undecrypted += 1;
+            let at = record.last();
+            keyring.miss(Hole { from, offset: record.offset, len: record.len(), at, cut: false }, 1);
+            self.plain = plain;
+            return;
+        }
+        let explicit = keyring.cipher.as_ref().map_or(0, |cipher| cipher.suite().explicit_bytes());
+        if let Some(hole) = keyring.take_hole(record.offset) {
+            self.inside.hole(context, hole, sink);
+        }
+        let tls13 = self.server_hello.is_some_and(|hello| hello.version == 0x0304);
+        let (kind, len) = if tls13 {
+            let end = plain.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+            (plain.get(end).copied().unwrap_or(0), end)
+        } else {
+            (record.kind(), plain.len())
+        };
+        if kind == APPLICATION_DATA {
+            let mut done = 0;
+            for Piece { len, at } in record.pieces(explicit, len) {
+                let offset = record.offset + (5 + done) as u64;
+                let bytes = &plain[done..done + len];
+                self.inside.bytes(context, Chunk { from, offset, bytes, at }, sink);
+                done += len;
+            }
+        }
+        self.plain = plain;
+    }
+
+    /// Application data of this size begins, and cannot be decrypted.
+    fn begin_opaque(&mut self, from: Side, len: usize) {
+        let hidden = &mut self.hidden;
+        let tls13 = self.server_hello.is_none_or(|hello| hello.version == 0x0304);
+        hidden.passing[from.index()] = tls13 && len == ALERT_BYTES;
+        if self.mode == Mode::Hello || hidden.finished_bytes == 0 {
+            return;
+        }
+        if from == Side::Client && hidden.records <= MAX_HIDDEN {
+            hidden.passing[0] = true;
+            hidden.records += 1;
+            if len == hidden.finished_bytes {
+                hidden.records = u8::MAX;
+            }
+        }
+    }
+
+    fn opaque(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) {
+        if self.hidden.passing[chunk.from.index()] {
+            return;
+        }
+        self.turns.bytes(context, chunk, sink);
+        if self.server_hello.is_none() && self.turns.number() <= self.number.saturating_add(2) {
+            // Without the hellos the first turn may be the client's Finished, and the next begin with tickets.
+            self.turns.doubt();
+        }
+        if chunk.from == Side::Client && self.hidden.finished_bytes > 0 {
+            self.turns.doubt();
+            self.hidden.finished_bytes = 0;
+        }
+    }
+
+    fn found(&mut self, context: Context, from: Side, found: &Found<'_>, sink: &mut Sink) {
+        match found {
+            Found::Nothing => {}
+            Found::Whole(record) => self.record(context, record, sink),
+            Found::Begins(len) => {
+                sink.counts.records_undecrypted += u64::from(self.keys_known);
+                self.begin_opaque(from, *len);
+            }
+            Found::Part(chunk) => self.opaque(context, *chunk, sink),
+            Found::Skipped(bytes) => sink.counts.bytes_skipped += bytes,
+            Found::Lost => {
+                sink.counts.resyncs += 1;
+                let keyring = &mut self.ciphers[from.index()];
+                keyring.may_be_lost += 1;
+            }
+        }
     }
 }
 
-/// Whether bytes begin with a record: a ClientHello or, if `joined`, any (RFC 8446, 5.1).
-pub fn looks_like(bytes: &[u8], joined: bool) -> Look {
-    const MAX_RECORD_BYTES: usize = (1 << 14) + 2048;
-    let (mut rest, mut records) = (bytes, 0);
-    loop {
-        let fits = |at: usize, test: &dyn Fn(u8) -> bool| rest.get(at).is_none_or(|byte| test(*byte));
-        let hello = fits(0, &|b| b == 22) && fits(5, &|b| b == 1) && fits(9, &|b| b == 3);
-        let any = joined && fits(0, &|b| (20..=23).contains(&b));
-        if !(hello || any) || !fits(1, &|b| b == 3) || !fits(2, &|b| b <= 4) {
-            return Look::Unknown;
-        }
-        let Some(header) = rest.first_chunk::<5>() else {
-            return if records > 0 { Look::Is(Spoken::Tls) } else { Look::More };
+impl Keyring {
+    /// Decrypts with the key and the number that fit; these then count for the next record.
+    fn open(&mut self, record: &Record<'_>, plain: &mut Vec<u8>) -> bool {
+        let Some(cipher) = &self.cipher else { return false };
+        let header = record.header;
+        let lost = if self.searches < MAX_SEARCHES { self.may_be_lost.min(MAX_LOST_RECORDS) } else { 0 };
+        self.searches += u32::from(lost > 0);
+        let found = |cipher: &Cipher, first: u64, plain: &mut Vec<u8>| {
+            (first..=first + lost).find(|sequence| cipher.open(header, record.payload, *sequence, plain))
         };
-        let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        if len == 0 || len > MAX_RECORD_BYTES {
-            return Look::Unknown;
+        let mut sequence = found(cipher, self.sequence, plain);
+        if sequence.is_none() {
+            // The keys change without a sign outside: after Finished, and after a KeyUpdate.
+            let next = match self.traffic {
+                Some(secret) => Cipher::tls13(cipher.suite(), secret),
+                None => cipher.next(),
+            };
+            let Some(next) = next else { return false };
+            sequence = found(&next, 0, plain);
+            if sequence.is_some() {
+                (self.cipher, self.traffic, self.sequence) = (Some(next), None, 0);
+            }
         }
-        if !joined {
-            return if rest.len() > 9 { Look::Is(Spoken::Tls) } else { Look::More };
+        let Some(sequence) = sequence else { return false };
+        self.passed = sequence.saturating_sub(self.sequence);
+        self.sequence = sequence + 1;
+        (self.may_be_lost, self.searches) = (0, 0);
+        true
+    }
+
+    /// Bytes are missing, of at most so many records. Their numbers are passed over when one after them is decrypted.
+    fn miss(&mut self, hole: Hole, records: u64) {
+        let whole = self.hole.get_or_insert(hole);
+        whole.len = hole.offset.saturating_add(hole.len).saturating_sub(whole.offset);
+        whole.cut &= hole.cut;
+        self.may_be_lost = self.may_be_lost.saturating_add(records);
+    }
+
+    /// What is missing inside, before the record at `offset` that has just been decrypted: as many bytes as records of
+    /// this length and number carry.
+    fn take_hole(&mut self, offset: u64) -> Option<Hole> {
+        let records = std::mem::take(&mut self.passed);
+        let mut hole = self.hole.take()?;
+        let overhead = self.cipher.as_ref().map_or(0, |cipher| cipher.suite().overhead_bytes());
+        hole.len = offset.saturating_sub(hole.offset).saturating_sub(records.saturating_mul(overhead));
+        (hole.len > 0).then_some(hole)
+    }
+}
+
+impl Parser for Tls {
+    fn bytes(&mut self, context: Context, mut chunk: Chunk<'_>, sink: &mut Sink) {
+        let from = chunk.from;
+        let mut records = std::mem::take(&mut self.records[from.index()]);
+        while !chunk.bytes.is_empty() {
+            let through = self.mode == Mode::Opaque || self.client_hello.is_none();
+            let (used, found) = records.next(chunk, through);
+            self.found(context, from, &found, sink);
+            chunk.bytes = &chunk.bytes[used..];
+            chunk.offset += used as u64;
         }
-        records += 1;
-        match rest.get(5 + len..) {
-            None | Some([]) => return Look::Is(Spoken::Tls),
-            Some(after) => rest = after,
+        self.records[from.index()] = records;
+    }
+
+    fn hole(&mut self, context: Context, hole: Hole, sink: &mut Sink) {
+        let side = hole.from.index();
+        let missing = self.records[side].hole(&hole);
+        if let Missing::Unknown(_) = missing {
+            sink.counts.resyncs += 1;
         }
+        if self.mode != Mode::Decrypt {
+            if self.mode == Mode::Hello && !hole.cut {
+                // Whether what follows is still the handshake may never be known.
+                self.turns.doubt_next();
+            }
+            if !self.hidden.passing[side] {
+                self.turns.hole(context, hole, sink);
+            }
+            return;
+        }
+        match missing {
+            Missing::Inside => {}
+            Missing::Record(record) => {
+                sink.counts.records_undecrypted += 1;
+                self.ciphers[side].miss(record, 1);
+            }
+            // The smallest record that carries anything has 23 bytes.
+            Missing::Unknown(bytes) => self.ciphers[side].miss(bytes, bytes.len / 23 + 1),
+        }
+    }
+
+    fn fin(&mut self, context: Context, from: Side, sink: &mut Sink) {
+        if let Some(hole) = self.ciphers[from.index()].hole.take() {
+            self.inside.hole(context, hole, sink);
+        }
+        self.inside.fin(context, from, sink);
+        self.turns.fin(context, from, sink);
+    }
+
+    fn finish(&mut self, context: Context, closed: bool, sink: &mut Sink) {
+        for from in [Side::Client, Side::Server] {
+            if let Some(hole) = self.ciphers[from.index()].hole.take() {
+                self.inside.hole(context, hole, sink);
+            }
+        }
+        self.inside.finish(context, closed, sink);
+        self.turns.finish(context, closed, sink);
+    }
+
+    fn protocol(&self) -> Protocol {
+        if self.mode == Mode::Decrypt { self.inside.protocol() } else { Protocol::Tls }
+    }
+
+    fn max_streams(&self) -> Option<u32> {
+        self.inside.max_streams()
+    }
+
+    fn open(&self) -> usize {
+        self.inside.open() + self.turns.open()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        std::mem::size_of::<Tls>()
+            + self.records.iter().map(Records::memory_bytes).sum::<usize>()
+            + self.plain.capacity()
+            + self.inside.memory_bytes()
     }
 }
