@@ -137,6 +137,9 @@ impl Pcapng {
     #[inline]
     pub fn next(&mut self, window: &mut Window, reading: &mut Reading, extras: &mut Extras) -> Option<Found> {
         loop {
+            if let Some(found) = self.plain_packet(window, reading) {
+                return Some(found);
+            }
             let Some(len) = self.block(window) else {
                 if self.recover(window, reading) {
                     continue;
@@ -155,6 +158,33 @@ impl Pcapng {
                 Block::Bad(what) => reading.damaged(at, len as u64, what),
             }
         }
+    }
+
+    /// The packet of a block without options, as nearly all are; `None` for whatever else is here.
+    #[inline]
+    fn plain_packet(&self, window: &mut Window, reading: &mut Reading) -> Option<Found> {
+        if !window.has(32) {
+            return None;
+        }
+        let head = window.bytes().first_chunk::<32>()?;
+        let word = |at: usize| {
+            let word = u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+            if self.big_endian { word.swap_bytes() } else { word }
+        };
+        let (len, captured, wire_len) = (word(4) as usize, word(20) as usize, word(24));
+        if word(0) != PACKET || captured > MAX_PACKET_BYTES || len != 32 + captured.next_multiple_of(4) {
+            return None;
+        }
+        let described = self.interfaces.get(word(8) as usize)?;
+        let units = u64::from(word(12)) << 32 | u64::from(word(16));
+        let time_ns = described.scale.ns(units)?.checked_add(described.offset_ns)?;
+        if !window.has(len) || self.word(window.bytes(), len - 4) as usize != len {
+            return None;
+        }
+        window.skip(len);
+        reading.overhead_bytes += (len - captured) as u64;
+        let (link, distance) = (described.link, len - 28);
+        Some(Found { without_time: false, time_ns, link, wire_len, distance, len: captured })
     }
 
     /// Length of the block here, all of it in the window then; `None` when there is none, or no whole one.
@@ -185,7 +215,7 @@ impl Pcapng {
     fn read(&mut self, block: &[u8], at: u64, reading: &mut Reading, extras: &mut Extras) -> Block {
         match self.word(block, 0) {
             PACKET => self.packet(block, reading, extras),
-            _ => self.rare(block, at, reading, extras),
+            _ => self.other(block, at, reading, extras),
         }
     }
 
@@ -251,7 +281,7 @@ impl Pcapng {
     }
 
     #[cold]
-    fn rare(&mut self, block: &[u8], at: u64, reading: &mut Reading, extras: &mut Extras) -> Block {
+    fn other(&mut self, block: &[u8], at: u64, reading: &mut Reading, extras: &mut Extras) -> Block {
         match self.word(block, 0) {
             SECTION => {
                 self.big_endian = section_order(block).unwrap_or(self.big_endian);

@@ -176,7 +176,11 @@ fn real_captures_are_read_as_tshark_reads_them() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures");
     let files = std::fs::read_dir(&folder).map(|entries| entries.flatten().map(|entry| entry.path()));
     let mut files: Vec<PathBuf> = files.into_iter().flatten().collect();
-    files.retain(|file| file.file_name().is_some_and(|name| name.to_string_lossy().contains(".pcap")));
+    // Both ends saw nearly the same, and each run of tshark takes its time.
+    files.retain(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.contains(".pcap") && !name.contains(".server.")
+    });
     files.sort();
     if files.is_empty() {
         return println!(
