@@ -10,20 +10,30 @@ no_probes() { # Without tail loss probes only the retransmission timer is left.
   on_client sysctl -qw net.ipv4.tcp_early_retrans=0
   on_server sysctl -qw net.ipv4.tcp_early_retrans=0
 }
-timed_out=(nagle-delayed-ack tail-loss fast-retransmit syn-loss receive-window stream-limit flow-control)
+timed_out=(nagle-delayed-ack fast-retransmit syn-loss receive-window stream-limit flow-control)
+# One lost packet alone in flight: the timer, by the counters; a kernel with probes would send its probe at that time.
 case_rto_response() {
   lossy --drop-b 12,20
   no_probes
-  because rto - 2 "${timed_out[@]}"
+  notes="rto by the kernel's counters; on the wire the same as a probe of one packet in flight"
+  because "rto|tail-loss" - 2 "${timed_out[@]}"
   calls rto-response rust "--stack rust" 30
 }
 case_rto_request() {
   lossy --drop-a 14,24
   no_probes
-  because rto - 2 "${timed_out[@]}"
+  notes="rto by the kernel's counters; on the wire the same as a probe of one packet in flight"
+  because "rto|tail-loss" - 2 "${timed_out[@]}"
   calls rto-request go "--stack go" 30
 }
-# One lost packet alone in flight: the kernel's probe comes when the timer would have, and only the counters tell.
+# Lost again when sent again: there is one probe, so that the second is the timer's, whoever sent the first.
+case_rto_twice() {
+  lossy --drop-b 12,13
+  notes="one response is lost twice: what is sent again for the second time is the timer's"
+  because rto - 1 "${timed_out[@]}"
+  calls rto-twice rust "--stack rust" 30
+}
+# The same with probes: the probe comes when the timer would have, and only the counters tell.
 case_loss_one_in_flight() {
   lossy --drop-b 16,24
   notes="sent again after about 200 ms: tail-loss by the kernel's counters; on the wire the same as an rto"

@@ -8,31 +8,31 @@ delayed() { # delayed FLAGS...: the delay line.
 no_network=(nagle-delayed-ack rto tail-loss fast-retransmit syn-loss receive-window stream-limit flow-control)
 case_network_delay() {
   delayed --delay-a 5000000 --delay-b 5000000
-  because network-delay - 20 "${no_network[@]}" server-app
+  because network-delay - 20 "${no_network[@]}"
   calls network-delay rust "--stack go" 40
 }
 case_network_asymmetric() {
   delayed --delay-a 8000000 --delay-b 2000000
   notes="8 ms there, 2 ms back: two captures alone cannot tell this from clocks that differ by 3 ms"
-  because network-delay - 20 "${no_network[@]}" server-app
+  because network-delay - 20 "${no_network[@]}"
   calls network-asymmetric go "--stack rust" 40
 }
 case_network_spikes() {
   delayed --delay-a 500000 --delay-b 500000 --spike-a 12,30000000
   notes="every twelfth request is held up for 30 ms on the way"
-  because "network-delay|network-jitter" - 3 "${no_network[@]}" server-app
+  because "network-delay|network-jitter" - 3 "${no_network[@]}"
   calls network-spikes rust "--stack rust" 80
 }
 case_batched_arrival() {
   delayed --clump-b 10000000
   notes="responses sent apart come out of the path every 10 ms"
-  because batched-arrival - 20 "${no_network[@]}" server-app
+  because batched-arrival - 20 "${no_network[@]}"
   calls batched-arrival go "--stack go" 200 "schedule=1000/1000000000 in-flight=50"
 }
 case_batched_near() {
   delayed --delay-a 5000000 --delay-b 5000000
   notes="the same calls and the same mean delay, evenly"
-  because network-delay - 20 "${no_network[@]}" server-app batched-arrival
+  because network-delay - 20 "${no_network[@]}" batched-arrival
   calls batched-near go "--stack go" 200 "schedule=1000/1000000000 in-flight=50"
 }
 # A response lost while those of other streams come: what they wait for is the hole before them.

@@ -15,7 +15,7 @@ fn hold(files: &[PathBuf; 2], folder: &Path, server_port: u16, least_calls: usiz
     let taps = [truth::tap(&files[0], server_port), truth::tap(&files[1], server_port)];
     let report = dissect(&[&files[0], &files[1]], &[]);
     truth::consistent(&report);
-    let (low, high, at) = truth::clock(&report);
+    let (low, high, at) = truth::clock(&report).expect("bytes at both ends");
     assert!(low <= 0 && high >= 0, "one clock, taken to be off by {low}..{high} ns");
     let (compared, widest) = truth::hold(&report, &taps[0], &taps[1]);
     assert!(compared >= 2 * least_calls, "{compared} legs between the ends, {} calls", calls(&report).len());
@@ -25,14 +25,14 @@ fn hold(files: &[PathBuf; 2], folder: &Path, server_port: u16, least_calls: usiz
         rewritten::write(&files[1], &rewritten, clock);
         let report = dissect(&[&files[0], &rewritten], &[]);
         truth::consistent(&report);
-        let (low, high, at) = truth::clock(&report);
+        let (low, high, at) = truth::clock(&report).expect("bytes at both ends");
         let off = clock.off_ns(at);
         assert!(low <= off && off <= high, "{clock:?}: off by {off} ns, taken to be {low}..{high}");
         let (compared_again, _) = truth::hold(&report, &taps[0], &taps[1]);
         assert_eq!(compared_again, compared, "{clock:?}");
         // The order of the captures on the command line is the user's.
         let report = dissect(&[&rewritten, &files[0]], &[]);
-        let (low, high, at) = truth::clock(&report);
+        let (low, high, at) = truth::clock(&report).expect("bytes at both ends");
         // Here the first capture is the one that is off; its own time has to be put right before.
         let off = -clock.off_ns(at - clock.offset_ns);
         let slack = 1
