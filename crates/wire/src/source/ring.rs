@@ -499,9 +499,9 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
 
 fn set_option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
+    let pointer = (&raw const *value).cast();
     // SAFETY: the value lives through the call, and its length is given.
-    let status =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
+    let status = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, pointer, length) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
