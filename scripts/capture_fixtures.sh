@@ -247,7 +247,11 @@ for file in scripts/captures/*.sh; do
 done
 mkdir -p "$out"
 if [ $# = 0 ]; then
-  mapfile -t names < <(declare -F | sed -n 's/^declare -f case_//p' | tr _ -)
+  # What is made of other captures comes after them.
+  made_of_others='_(mid_joined|snap_96|pcap_us|pcap_ns)$'
+  mapfile -t names < <(declare -F | sed -n 's/^declare -f case_//p' >"$work/cases"
+    grep -Ev "$made_of_others" "$work/cases" | tr _ -
+    grep -E "$made_of_others" "$work/cases" | tr _ -)
 else
   names=("$@")
 fi
