@@ -26,8 +26,14 @@ client=story-client-$$
 server=story-server-$$
 address=10.211.77.2
 target=
+taps=()
 
 clean() {
+  if [ ${#taps[@]} -gt 0 ]; then
+    kill "${taps[@]}" 2>/dev/null || true
+    wait "${taps[@]}" 2>/dev/null || true
+    taps=()
+  fi
   if [ -n "$target" ]; then
     kill "$target" 2>/dev/null || true
     wait "$target" 2>/dev/null || true
@@ -80,12 +86,44 @@ tank() {
   "$spangap" bench show "$out/$name.json"
 }
 
+# capture NAME: keeps the packets of both hosts from here on, for `dissected`.
+capture() {
+  local name=$1 line fifo host
+  for host in "client $client tank" "server $server target"; do
+    read -r host namespace device <<<"$host"
+    fifo=$(mktemp -u)
+    mkfifo "$fifo"
+    exec 4<>"$fifo"
+    rm "$fifo"
+    ip netns exec "$namespace" "$spangap" capture --interface "$device" --ring 64MiB \
+      --write "$out/$name.$host.pcapng" 2>&4 &
+    taps+=($!)
+    if ! read -r -t 30 line <&4 || [[ $line != "capturing "* ]]; then
+      echo "story: no packets can be captured: $line" >&2
+      exit 1
+    fi
+  done
+}
+# dissected NAME: ends the captures, and has them dissected.
+dissected() {
+  local name=$1
+  kill -INT "${taps[@]}"
+  wait "${taps[@]}" || true
+  taps=()
+  echo "== $name: spangap dissect $name.client.pcapng $name.server.pcapng"
+  "$spangap" dissect "$out/$name.client.pcapng" "$out/$name.server.pcapng" --html "$out/$name-packets.html"
+}
+
 if [ "$story" = b ]; then
   # tonic writes the headers and the message of a request in two parts. Without TCP_NODELAY the second waits until
   # the first is acknowledged, and the target's kernel delays that by 40 ms unless there is something to send.
   serve 50051 --stack rust
   tank story-b $address:50051 --stack rust --nodelay off,on --rate 40000,10000,1000,100,10,1 \
     --duration 4s --warmup 500ms
+  # The same at one rate, seen from the packets of both hosts.
+  capture story-b
+  tank story-b-captured $address:50051 --stack rust --nodelay off --rate 10 --duration 3s --warmup 0s
+  dissected story-b
   stop_serving
 else
   serve 50052 --stack cpp
