@@ -4,6 +4,7 @@ mod bench;
 mod frames;
 mod generate;
 mod measure;
+mod overhead;
 mod retime;
 mod table;
 
@@ -127,10 +128,18 @@ fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {
     let rows = bench::bench(&plan, &mut |what| eprintln!("wire-bench: {what}"))?;
     eprintln!("wire-bench: memory");
     let memory = bench::memory(&plan)?;
+    let mut overheads = Vec::new();
+    for in_flight in [1, 16] {
+        eprintln!("wire-bench: ping-pong with and without capture, {in_flight} in flight");
+        match overhead::overhead(&plan.spangap, &plan.folder, in_flight, plan.runs) {
+            Ok(overhead) => overheads.push(overhead),
+            Err(error) => eprintln!("not run: {error}"),
+        }
+    }
     if args.json {
-        println!("{}", table::json(&rows, memory));
+        println!("{}", table::json(&rows, memory, &overheads));
     } else {
-        print!("{}", table::text(&rows, memory));
+        print!("{}", table::text(&rows, memory, &overheads));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::bench::{LegCheck, Row};
 use crate::measure::Spread;
+use crate::overhead::Overhead;
 use std::fmt::Write;
 
 const MEGA: f64 = 1e6;
@@ -17,7 +18,7 @@ fn spread(spread: Option<Spread>, unit: f64, digits: usize) -> String {
 }
 
 /// The table.
-pub fn text(rows: &[Row], memory: [(u64, u64); 2]) -> String {
+pub fn text(rows: &[Row], memory: [(u64, u64); 2], overheads: &[Overhead]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -73,11 +74,22 @@ pub fn text(rows: &[Row], memory: [(u64, u64); 2]) -> String {
         out,
         "\nmemory: {peak:.0} MiB for {bytes:.0} MB of captures, {more_peak:.0} MiB for {more_bytes:.0} MB"
     );
+    for overhead in overheads {
+        let Overhead { in_flight, received, dropped, .. } = overhead;
+        let [throughput, p50, cpu] = overhead.spreads();
+        let _ = writeln!(
+            out,
+            "capture, raw ping-pong, {in_flight} in flight: throughput with / without {}, p50 {}; {received} packets, {dropped} dropped; its own CPU {} ns a packet",
+            spread(throughput, 1.0, 2),
+            spread(p50, 1.0, 2),
+            spread(cpu, 1.0, 0)
+        );
+    }
     out
 }
 
 /// The same for scripts.
-pub fn json(rows: &[Row], memory: [(u64, u64); 2]) -> String {
+pub fn json(rows: &[Row], memory: [(u64, u64); 2], overheads: &[Overhead]) -> String {
     let memory = memory.map(|(bytes, peak)| serde_json::json!({"capture_bytes": bytes, "peak_bytes": peak}));
     let summaries: Vec<_> = rows
         .iter()
@@ -91,5 +103,5 @@ pub fn json(rows: &[Row], memory: [(u64, u64); 2]) -> String {
             })
         })
         .collect();
-    serde_json::json!({"rows": summaries, "memory": memory}).to_string()
+    serde_json::json!({"rows": summaries, "memory": memory, "capture": overheads}).to_string()
 }

@@ -1,0 +1,142 @@
+//! What `spangap capture` costs those who are captured: raw ping-pong over loopback with and without it, in turn.
+
+use crate::measure::{MeasureError, Spread};
+use serde::Serialize;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// What was measured.
+#[derive(Debug, Default, Serialize)]
+pub struct Overhead {
+    /// Calls under way.
+    pub in_flight: u32,
+    /// Calls per second with capture over calls per second without, pair by pair.
+    pub throughput_ratios: Vec<f64>,
+    /// Median latency with over without.
+    pub p50_ratios: Vec<f64>,
+    /// Packets that passed the filter, in all runs.
+    pub received: u64,
+    /// Those that found no room.
+    pub dropped: u64,
+    /// CPU time of the capturing process for each packet, nanoseconds, run by run.
+    pub cpu_ns_per_packet: Vec<f64>,
+}
+
+/// A child that does not outlive this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wrong(what: impl Into<String>) -> MeasureError {
+    MeasureError::Output { program: "spangap".into(), what: what.into() }
+}
+
+fn start(spangap: &Path, arguments: &[&str]) -> Result<Running, MeasureError> {
+    let mut command = Command::new(spangap);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command
+        .spawn()
+        .map_err(|error| MeasureError::Start { program: spangap.display().to_string(), error })?;
+    Ok(Running(child))
+}
+
+fn first_line(from: impl Read) -> Result<String, MeasureError> {
+    let mut line = String::new();
+    BufReader::new(from).read_line(&mut line).map_err(|error| wrong(error.to_string()))?;
+    Ok(line)
+}
+
+/// Measures pairs of runs with so many calls in flight.
+///
+/// # Errors
+/// [`MeasureError`], also for want of the privilege to capture.
+pub fn overhead(spangap: &Path, folder: &Path, in_flight: u32, pairs: u32) -> Result<Overhead, MeasureError> {
+    let mut target = start(spangap, &["target", "--stack", "raw", "--listen", "127.0.0.1:0"])?;
+    let line = first_line(target.0.stdout.take().ok_or_else(|| wrong("no standard output"))?)?;
+    let address = match serde_json::from_str::<Value>(&line) {
+        Ok(ready) => ready["listening"].as_str().map(str::to_owned),
+        Err(_) => line.trim_end().strip_prefix("listening on ").map(str::to_owned),
+    };
+    let address = address.ok_or_else(|| wrong(format!("expected the target's address, found {line:?}")))?;
+    let mut overhead = Overhead { in_flight, ..Overhead::default() };
+    for _ in 0..pairs {
+        let without = ping_pong(spangap, &address, in_flight)?;
+        let with = captured(spangap, folder, &address, in_flight, &mut overhead)?;
+        overhead.throughput_ratios.push(with.0 / without.0);
+        overhead.p50_ratios.push(with.1 / without.1);
+    }
+    Ok(overhead)
+}
+
+fn captured(
+    spangap: &Path,
+    folder: &Path,
+    address: &str,
+    in_flight: u32,
+    overhead: &mut Overhead,
+) -> Result<(f64, f64), MeasureError> {
+    let port = address.rsplit(':').next().unwrap_or_default();
+    let (filter, file) = (format!("tcp port {port}"), folder.join("overhead.pcapng").display().to_string());
+    let arguments =
+        ["capture", "--interface", "lo", "--filter", &filter, "--ring", "64MiB", "--write", &file, "--json"];
+    let mut capture = start(spangap, &arguments)?;
+    let line = first_line(capture.0.stderr.take().ok_or_else(|| wrong("no standard error"))?)?;
+    if !line.starts_with("capturing ") {
+        return Err(wrong(line.trim_end()));
+    }
+    let figures = ping_pong(spangap, address, in_flight)?;
+    let told = Command::new("kill").args(["-s", "INT", &capture.0.id().to_string()]).status();
+    told.map_err(|error| MeasureError::Start { program: "kill".into(), error })?;
+    let mut text = String::new();
+    let mut stdout = capture.0.stdout.take().ok_or_else(|| wrong("no standard output"))?;
+    stdout.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let number =
+        |key: &str| report[key].as_u64().ok_or_else(|| wrong(format!("expected {key} in capture's report")));
+    overhead.received += number("received")?;
+    overhead.dropped += number("dropped")?;
+    overhead.cpu_ns_per_packet.push(number("cpu_ns")? as f64 / number("received")?.max(1) as f64);
+    Ok(figures)
+}
+
+/// Calls per second, and the median latency.
+fn ping_pong(spangap: &Path, address: &str, in_flight: u32) -> Result<(f64, f64), MeasureError> {
+    let in_flight = in_flight.to_string();
+    let arguments = [
+        "tank",
+        address,
+        "--stack",
+        "raw",
+        "--inflight",
+        &in_flight,
+        "--duration",
+        "2s",
+        "--warmup",
+        "200ms",
+        "--json",
+    ];
+    let mut tank = start(spangap, &arguments)?;
+    let mut text = String::new();
+    let mut stdout = tank.0.stdout.take().ok_or_else(|| wrong("no standard output"))?;
+    stdout.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let run = &report["runs"][0];
+    let figures = run["throughput_per_s"].as_f64().zip(run["latency"]["p50_ns"].as_f64());
+    figures.ok_or_else(|| wrong("expected throughput_per_s and latency.p50_ns in tank's report"))
+}
+
+impl Overhead {
+    /// Throughput, latency, CPU time: each as median, least and most.
+    pub fn spreads(&self) -> [Option<Spread>; 3] {
+        [&self.throughput_ratios, &self.p50_ratios, &self.cpu_ns_per_packet]
+            .map(|values| Spread::of(values.iter().copied()))
+    }
+}
