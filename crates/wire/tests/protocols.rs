@@ -81,6 +81,31 @@ fn https_without_keys_is_turns_and_the_handshake_is_none() {
 }
 
 #[test]
+fn http2_inside_of_tls_is_read_as_in_clear_text() {
+    let [client, server] = ["client", "server"].map(|end| {
+        let (exchanges, counts, protocol) =
+            read(&format!("tls13-http2.{end}.pcapng"), Some("tls13-http2.keys"));
+        assert_eq!((exchanges.len(), counts.app), (20, Default::default()));
+        assert_eq!(protocol, Protocol::Grpc, "its content-type is application/grpc");
+        exchanges
+    });
+    for (bytes, ((client, path), (server, _))) in (10..=200).step_by(10).zip(client.iter().zip(&server)) {
+        assert_eq!(path, &format!("/{bytes}"));
+        assert_eq!((client.stream_id, client.status), (server.stream_id, server.status));
+        assert_eq!(client.request.start as u32, server.request.start as u32);
+        assert_eq!(
+            client.response.map(|one| (one.start as u32, one.body_bytes)),
+            server.response.map(|one| (one.start as u32, one.body_bytes))
+        );
+        assert_eq!(
+            client.response.map(|one| (one.body_bytes, one.messages)),
+            Some((5, 1)),
+            "an empty message each"
+        );
+    }
+}
+
+#[test]
 fn a_cipher_that_is_not_supported_is_counted() {
     let (exchanges, counts, protocol) = read("tls12-cbc.client.pcapng", Some("tls12-cbc.keys"));
     assert_eq!((exchanges.len(), protocol), (20, Protocol::Tls));

@@ -1,7 +1,7 @@
 //! What the first bytes of one side say about the protocol.
 
-use super::http1;
 use super::tls;
+use super::{http1, http2};
 use spangap_model::Side;
 
 /// What a client of HTTP/2 says first (RFC 9113, 3.4).
@@ -63,42 +63,9 @@ pub fn look(from: Side, bytes: &[u8], joined: bool) -> Look {
         }
         (Side::Client, look, _) if look != Look::Unknown => look,
         (Side::Server, _, look) if look != Look::Unknown => look,
-        _ if joined && looks_like_frames(bytes) => Look::Is(Spoken::Http2),
+        _ if joined && http2::looks_like(bytes) => Look::Is(Spoken::Http2),
         _ => Look::Unknown,
     }
-}
-
-/// Whether bytes are HTTP/2 frames, one after the other (RFC 9113, 4.1 and 6): a known type with a length and a
-/// stream that this type may have, and no flags but its own. One that fills the bytes exactly will do, or two.
-fn looks_like_frames(bytes: &[u8]) -> bool {
-    let (mut rest, mut frames) = (bytes, 0);
-    while let Some((header, after)) = rest.split_first_chunk::<9>() {
-        let len = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
-        let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
-        let (kind, flags, on_stream) = (header[3], header[4], stream != 0);
-        let possible = stream < 1 << 31
-            && len <= 1 << 14
-            && match kind {
-                0 => on_stream && flags & !0x09 == 0,
-                1 => on_stream && flags & !0x2d == 0 && len > 0,
-                3 => on_stream && len == 4 && flags == 0,
-                4 => !on_stream && len.is_multiple_of(6) && flags & !1 == 0 && (flags == 0 || len == 0),
-                6 => !on_stream && len == 8 && flags & !1 == 0,
-                7 => !on_stream && len >= 8 && flags == 0,
-                8 => len == 4 && flags == 0,
-                9 => on_stream && flags & !4 == 0,
-                _ => false,
-            };
-        if !possible {
-            return false;
-        }
-        frames += 1;
-        match after.split_at_checked(len) {
-            Some((_, after)) => rest = after,
-            None => return frames >= 2,
-        }
-    }
-    frames >= 1 && (rest.is_empty() || frames >= 2)
 }
 
 #[cfg(test)]
@@ -111,7 +78,7 @@ mod tests {
         use Side::{Client as C, Server as S};
         let hello = b"\x16\x03\x01\x00\xf0\x01\x00\x00\xec\x03\x03abc";
         let record = b"\x17\x03\x03\x00\x05abcde";
-        let ping = b"\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678";
+        let ping = &b"\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678".repeat(3)[..];
         for (from, bytes, joined, expected) in [
             (C, PREFACE, false, Is(Spoken::Http2)),
             (C, &PREFACE[..9], false, More),
