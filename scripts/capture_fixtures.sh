@@ -36,7 +36,9 @@ done
 declare -A running=()
 life=
 
-start() { # start NAME COMMAND...: in the background, its output in $work/NAME.
+# start NAME COMMAND...: in the background, its output in $work/NAME. A program and no function of this script: of a
+# function the subshell would be stopped, and what it runs go on.
+start() {
   local name=$1
   shift
   # What was said in an earlier case is not to be waited for.
@@ -114,7 +116,7 @@ on_client() { ip netns exec "$client" "$@"; }
 on_server() { ip netns exec "$server" "$@"; }
 
 serve() { # serve FLAGS...: a target on the server's host.
-  start target on_server "$spangap" target --listen "$address:$port" "$@"
+  start target ip netns exec "$server" "$spangap" target --listen "$address:$port" "$@"
   await "$work/target.out" "listening on"
 }
 tank() { # tank FLAGS...: calls it from the client's host.

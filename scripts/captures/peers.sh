@@ -6,7 +6,7 @@ peer_python() {
     missing "$python has no grpcio and h2: python3 -m venv /tmp/captures-python; its pip install grpcio h2"
 }
 peer_serve() { # peer_serve WHAT ARGUMENTS...: on the server's host.
-  start peer on_server "$python" scripts/captures/peer.py "$@"
+  start peer ip netns exec "$server" "$python" scripts/captures/peer.py "$@"
   await "$work/peer.out" listening
 }
 peer_call() { # peer_call WHAT ARGUMENTS...: from the client's host.
@@ -181,8 +181,8 @@ case_tls13_http2() {
 case_rust_spans() {
   link
   peer_python
-  start spans-client on_client "$python" scripts/captures/peer.py spans 127.0.0.1:4317 "$work/client.pb"
-  start spans-server on_server "$python" scripts/captures/peer.py spans 127.0.0.1:4317 "$work/server.pb"
+  start spans-client ip netns exec "$client" "$python" scripts/captures/peer.py spans 127.0.0.1:4317 "$work/client.pb"
+  start spans-server ip netns exec "$server" "$python" scripts/captures/peer.py spans 127.0.0.1:4317 "$work/server.pb"
   await "$work/spans-client.out" listening
   await "$work/spans-server.out" listening
   notes="spans of both sides in rust-spans.client.spans.pb and rust-spans.server.spans.pb"
