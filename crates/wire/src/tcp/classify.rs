@@ -1,5 +1,6 @@
 //! What each segment is to its connection: keeps the state of both sides true, and says what changed.
 
+use super::reassembly::REORDER_GRACE_NS;
 use super::repeated::{Recent, fingerprint};
 use super::{Handshake, Kind, Sent, SideState, Step, in_flight};
 use crate::segment::{Flags, Segment};
@@ -34,11 +35,24 @@ struct Private {
     raw_window: Option<u16>,
     /// After the FIN, if one was sent.
     fin: Option<u64>,
+    /// Offset after the last byte seen, where [`SideState::next`] is beyond it: a segment without bytes named an
+    /// offset of bytes to come, then.
+    named: Option<(u64, i64)>,
     /// Where a window probe's byte stood.
     probe: Option<u64>,
     past: [Option<Sent>; PAST_RUNS],
     past_at: u8,
     recent: Recent,
+}
+
+impl Private {
+    /// Bytes before `offset` were seen, or are known to be missing; bytes before `next` were sent.
+    fn seen_up_to(&mut self, offset: u64, next: u64) {
+        if let Some((seen, at_ns)) = self.named {
+            let seen = seen.max(offset);
+            self.named = (seen < next).then_some((seen, at_ns));
+        }
+    }
 }
 
 /// The state of both sides.
@@ -215,18 +229,34 @@ impl Tracker {
             }
         }
         let no_data_before = own.data_segments == 0 && self.private[step.from.index()].isn.is_none();
+        // Bytes that were sent a while ago, as a later number without them told, and are seen only now.
+        let named =
+            private.named.filter(|(_, at_ns)| segment.time_ns.saturating_sub(*at_ns) >= REORDER_GRACE_NS);
+        let seen_up_to = private.named.map_or(own.next, |(seen, _)| seen);
         if first || (no_data_before && len > 0 && start <= own.next) {
             Kind::New
-        } else if start > own.next {
+        } else if start > seen_up_to {
             Kind::Ahead
-        } else if end > own.next {
-            let after_probe = private.probe == Some(start) && start + 1 == own.next;
-            if start == own.next || after_probe { Kind::New } else { Kind::Resent }
+        } else if end > seen_up_to {
+            let after_probe = private.probe == Some(start) && start + 1 == seen_up_to;
+            match start == seen_up_to || after_probe {
+                true if named.is_some() => Kind::Fill,
+                true => Kind::New,
+                false => Kind::Resent,
+            }
         } else if self.fresh_bytes > 0 {
             Kind::Fill
         } else {
             Kind::Resent
         }
+    }
+
+    /// Bytes before this offset were sent, and are not in the capture.
+    pub fn skip_to(&mut self, from: Side, offset: u64) {
+        let own = &mut self.sides[from.index()];
+        own.missing = true;
+        own.next = own.next.max(offset);
+        self.private[from.index()].seen_up_to(offset, own.next);
     }
 
     /// Notes what was acknowledged; gives what was so for the first time.
@@ -260,11 +290,19 @@ impl Tracker {
             self.handshake.ack = Some((segment.time_ns, segment.packet));
         }
         let end = step.bytes.end + u64::from(segment.flags.has(Flags::FIN));
-        if step.kind == Kind::KeepAlive || step.bytes.start == end {
-            return;
-        }
         let own = &mut self.sides[side];
         let private = &mut self.private[side];
+        if step.kind == Kind::KeepAlive {
+            return;
+        }
+        if step.bytes.start == end {
+            if end > own.next && end - own.next <= MAX_WINDOW {
+                let (seen, at_ns) = private.named.unwrap_or((own.next, segment.time_ns));
+                private.named = Some((seen, at_ns));
+                own.next = end;
+            }
+            return;
+        }
         if step.kind == Kind::WindowProbe {
             private.probe = Some(step.bytes.start);
         }
@@ -312,6 +350,7 @@ impl Tracker {
             }
         }
         own.next = own.next.max(end);
+        private.seen_up_to(end, own.next);
     }
 
     fn shake_hands(&mut self, step: &Step<'_>) {

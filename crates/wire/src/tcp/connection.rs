@@ -175,13 +175,12 @@ impl<P: Parser + Default> Connection<P> {
         for from in [Side::Client, Side::Server] {
             let context = self.context();
             let Connection { reassembly, parser, told_swapped, tracker, .. } = self;
-            let (this, state) = (&mut reassembly[from.index()], &mut tracker.sides[from.index()]);
+            let this = &mut reassembly[from.index()];
             let Shared { sink, ledger, .. } = shared;
             let mut out = |output: Output<'_>| hand_over(parser, context, from, *told_swapped, sink, output);
             if this.settle(now_ns, ledger, &mut out) {
-                state.missing = true;
-                state.hole_bytes = this.hole_bytes();
-                state.next = state.next.max(this.next());
+                tracker.skip_to(from, this.next());
+                tracker.sides[from.index()].hole_bytes = this.hole_bytes();
             }
         }
     }

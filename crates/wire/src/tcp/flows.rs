@@ -4,9 +4,9 @@
 //! ports, or in the way when there are too many. Then it has *departed*: it is still there for whoever asks by its
 //! number, until it was taken as ended, and once more was.
 
-use super::ConnectionFacts;
 use super::connection::{Connection, Shared};
 use super::roles::Roles;
+use super::{ConnectionFacts, Kind};
 use crate::app::Parser;
 use crate::segment::{Endpoint, Segment};
 use rustc_hash::FxHashMap;
@@ -172,9 +172,9 @@ impl<P: Parser + Default> Flows<P> {
         Flows { limit: limit.max(1), ..Flows::default() }
     }
 
-    /// Takes the next segment of the capture.
+    /// Takes the next segment of the capture; gives what it is to its connection.
     #[inline]
-    pub fn segment(&mut self, segment: &Segment<'_>, shared: &mut Shared) {
+    pub fn segment(&mut self, segment: &Segment<'_>, shared: &mut Shared) -> Kind {
         let key = Key::of(&segment.source, &segment.destination, segment.network);
         let slot = match self.last {
             Some((last, slot)) if last == key => Some(slot),
@@ -187,9 +187,10 @@ impl<P: Parser + Default> Flows<P> {
             None => self.begin(key, slot, segment, shared),
         };
         self.last = Some((key, slot));
+        let mut kind = Kind::Duplicate;
         if let Some(connection) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
             let was_closed = connection.closed();
-            connection.segment(segment, shared);
+            kind = connection.segment(segment, shared).kind;
             if connection.closed() && !was_closed {
                 self.closed.push_back((slot, connection.id(), segment.time_ns));
             }
@@ -199,6 +200,7 @@ impl<P: Parser + Default> Flows<P> {
             self.until_sweep = SWEEP_EVERY;
             self.sweep(segment.time_ns, shared);
         }
+        kind
     }
 
     #[inline]

@@ -238,3 +238,26 @@ fn a_syn_sent_again_is_counted_and_a_copy_is_not() {
     let handshake = line.connection.as_ref().expect("made").facts().handshake;
     assert_eq!((handshake.syns, handshake.syn), (2, Some((1001 * MS, 1))));
 }
+
+#[test]
+fn a_number_without_its_bytes_tells_that_they_were_sent() {
+    let mut line = Line::open();
+    line.send(Server, 5001, 1001, &[9; 50], |_| ());
+    // The client acknowledges that with a number after bytes which were lost on the way here.
+    let ack = line.send(Client, 1101, 5051, b"", |_| ());
+    assert_eq!(ack.kind, Kind::BareAck);
+    assert_eq!(line.connection.as_ref().expect("made").sides()[0].next, AT + 1101);
+    let ahead = line.send(Client, 1101, 5051, &[2; 100], |_| ());
+    assert_eq!((ahead.kind, ahead.in_flight_before), (Kind::Ahead, 100));
+    assert_eq!(line.send(Client, 1001, 5051, &[1; 100], |_| ()).kind, Kind::Fill);
+    assert_eq!(line.send(Client, 1201, 5051, &[3; 100], |_| ()).kind, Kind::New);
+    // The same, a few microseconds apart: only captured the other way around.
+    line.send(Client, 1401, 5051, b"", |_| ());
+    line.time_ns -= MS - 5_000;
+    assert_eq!(line.send(Client, 1301, 5051, &[4; 100], |_| ()).kind, Kind::New);
+    // And what comes a while after, without anything between, is sent again.
+    line.send(Client, 1501, 5051, b"", |_| ());
+    assert_eq!(line.send(Client, 1401, 5051, &[5; 100], |_| ()).kind, Kind::Fill);
+    let told = line.told();
+    assert_eq!(stream(&told, Client).0[0].1.len(), 500);
+}

@@ -3,4 +3,6 @@
 mod classification;
 mod flows;
 mod made;
+mod mutations;
+mod oracle;
 mod streams;
