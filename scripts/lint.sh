@@ -30,7 +30,7 @@ else
   echo "not run: gofmt is not installed"
 fi
 if command -v shellcheck >/dev/null; then
-  step shell shellcheck scripts/*.sh .ci/run
+  step shell shellcheck scripts/*.sh scripts/captures/*.sh .ci/run
 else
   echo "not run: shellcheck is not installed"
 fi
