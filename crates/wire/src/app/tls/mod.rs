@@ -401,3 +401,6 @@ impl Parser for Tls {
             + self.inside.memory_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests;
