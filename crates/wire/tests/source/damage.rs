@@ -39,12 +39,14 @@ fn orders() -> [Order; 2] {
     [LITTLE, BIG]
 }
 
+type Writer<'a> = &'a dyn Fn(&[Record]) -> Vec<u8>;
+
 /// The same ten packets in both formats; and where each packet's record begins, and the end.
 fn formats() -> Vec<(Vec<u8>, Vec<usize>)> {
     let records: Vec<_> = (0..10).map(record).collect();
     let mut files = Vec::new();
     for order in orders() {
-        let writers: [&dyn Fn(&[Record]) -> Vec<u8>; 2] =
+        let writers: [Writer<'_>; 2] =
             [&|records| files::pcap(order, Kind::Micros, 1, records), &|records| {
                 files::pcapng(order, &[Interface::new(1, None)], records)
             }];

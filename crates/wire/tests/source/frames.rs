@@ -72,7 +72,7 @@ impl Tcp {
         bytes.extend_from_slice(&self.ports.1.to_be_bytes());
         bytes.extend_from_slice(&self.seq.to_be_bytes());
         bytes.extend_from_slice(&self.ack.to_be_bytes());
-        bytes.extend_from_slice(&[((20 + self.options.len()) / 4 << 4) as u8, self.flags]);
+        bytes.extend_from_slice(&[(((20 + self.options.len()) / 4) << 4) as u8, self.flags]);
         bytes.extend_from_slice(&self.window.to_be_bytes());
         bytes.extend_from_slice(&[0, 0, 0, 0]);
         bytes.extend_from_slice(&self.options);
