@@ -162,7 +162,6 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
             None => fired = tail.next()?.map(|slow| (slow, Instant::now())),
         }
     };
-    ring.advance();
     // With a trigger, what is wanted is the packets of a slow call and no others.
     if args.trigger.is_none() {
         say(files.write(&mut ring, Reason::End)?);

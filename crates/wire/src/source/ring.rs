@@ -105,6 +105,8 @@ pub struct RingCounts {
 
 /// How long a block may stay open while packets are few: after that time packets can be seen.
 pub const BLOCK_TIMEOUT_MS: u32 = 100;
+/// Rounds after which a block that should have been closed is not waited for any more.
+const CATCH_UP_ROUNDS: u32 = 10;
 /// One of so many blocks is left to the kernel, at least two.
 const FREE_SHARE: usize = 8;
 
@@ -156,6 +158,8 @@ pub struct Ring {
     interface: Interface,
     counts: RingCounts,
     complete_since_ns: i64,
+    /// Packets in all blocks closed so far.
+    closed_packets: u64,
 }
 
 impl Ring {
@@ -225,6 +229,7 @@ impl Ring {
             interface,
             counts: RingCounts::default(),
             complete_since_ns: now_ns(),
+            closed_packets: 0,
         })
     }
 
@@ -265,13 +270,32 @@ impl Ring {
     pub fn advance(&mut self) -> usize {
         let mut filled = 0;
         while self.kept < self.blocks && self.is_filled((self.oldest + self.kept) % self.blocks) {
+            let block = (self.oldest + self.kept) % self.blocks;
             self.kept += 1;
             filled += 1;
+            self.closed_packets += word(self.block(block), offset::BLOCK_PACKETS) as u64;
             if self.kept > self.blocks - free_blocks(self.blocks) {
                 self.release_oldest();
             }
         }
         filled
+    }
+
+    /// Waits until every packet received by now can be seen: the kernel closes a block that is not full after
+    /// [`BLOCK_TIMEOUT_MS`].
+    ///
+    /// # Errors
+    /// When the interface is gone or the kernel does not tell its counts.
+    pub fn catch_up(&mut self) -> io::Result<()> {
+        let counts = self.counts()?;
+        for _ in 0..CATCH_UP_ROUNDS {
+            self.advance();
+            if self.closed_packets + counts.dropped >= counts.received {
+                break;
+            }
+            self.wait(BLOCK_TIMEOUT_MS as i32)?;
+        }
+        Ok(())
     }
 
     /// Hands every packet kept to `take`, oldest first; numbers count from 1 in the order of the ring.

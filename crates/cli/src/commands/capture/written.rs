@@ -87,9 +87,9 @@ impl Files {
 
     /// Writes what the ring holds, and empties it: the next file goes on where this one ends.
     pub fn write(&mut self, ring: &mut Ring, reason: Reason) -> anyhow::Result<&Written> {
-        ring.advance();
         let path = self.next_path();
         let failed = cannot_write(&path);
+        ring.catch_up().map_err(&failed)?;
         let mut options = OpenOptions::new();
         // Packets hold what was said: they are for the owner's eyes.
         let file =
