@@ -43,8 +43,8 @@ fn datagrams(ring: &Ring, port: u16) -> Vec<Vec<u8>> {
 
 /// Waits for the condition: blocks are closed a tenth of a second after their first packet.
 fn until(ring: &mut Ring, done: impl Fn(&Ring) -> bool) {
-    for _ in 0..600 {
-        ring.wait(100).unwrap();
+    for _ in 0..6000 {
+        ring.wait(10).unwrap();
         ring.advance();
         if done(ring) {
             return;

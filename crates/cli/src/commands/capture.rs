@@ -77,12 +77,6 @@ const MIN_RING: u64 = 1 << 20;
 const MAX_RING: u64 = 64 << 30;
 const MIN_SNAP: u64 = 64;
 const MAX_SNAP: u64 = 262_144;
-/// How often signals and the log are looked at.
-const LOOK_MS: i32 = 100;
-/// Blocks filled in one look that make the next one wait: the kernel has enough room, and each wake-up costs.
-const BUSY_BLOCKS: usize = 2;
-const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
-
 /// What was done, for scripts.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
@@ -134,13 +128,13 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
     let mut seen_writes = 0;
     let mut fired: Option<(trigger::Slow, Instant)> = None;
     let mut fired_times = 0;
+    let mut pause_ms = 0;
     let gone = loop {
-        if let Err(error) = ring.wait(LOOK_MS) {
+        if let Err(error) = ring.wait(pause_ms) {
             break Some(error);
         }
-        if ring.advance() > BUSY_BLOCKS {
-            thread::sleep(BUSY_PAUSE);
-        }
+        let filled = ring.advance();
+        pause_ms = ring.pause_ms(filled);
         if told.writes.load(Relaxed) != seen_writes {
             seen_writes = told.writes.load(Relaxed);
             say(files.write(&mut ring, Reason::Signal)?);

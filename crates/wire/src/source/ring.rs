@@ -106,7 +106,7 @@ pub struct RingCounts {
 /// How long a block may stay open while packets are few: after that time packets can be seen.
 pub const BLOCK_TIMEOUT_MS: u32 = 100;
 /// Rounds after which a block that should have been closed is not waited for any more.
-const CATCH_UP_ROUNDS: u32 = 10;
+const CATCH_UP_ROUNDS: u32 = 40;
 /// One of so many blocks is left to the kernel, at least two.
 const FREE_SHARE: usize = 8;
 
@@ -243,12 +243,13 @@ impl Ring {
         self.block_bytes * (self.blocks - free_blocks(self.blocks))
     }
 
-    /// Waits until the kernel has filled a block, at most `timeout_ms`.
+    /// Waits for a while, or until the interface is gone. Not for packets: the kernel calls a ring readable as long as
+    /// its last block has not been handed back, and here it is kept.
     ///
     /// # Errors
     /// When the interface is gone.
     pub fn wait(&self, timeout_ms: i32) -> io::Result<()> {
-        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: 0, revents: 0 };
         // SAFETY: one pollfd is passed, and its number.
         let ready = unsafe { libc::poll(&mut poll, 1, timeout_ms) };
         if ready < 0 {
@@ -263,6 +264,11 @@ impl Ring {
             }
         }
         Ok(())
+    }
+
+    /// How long may be waited after `filled` blocks came at once, so that the kernel does not run out of blocks.
+    pub fn pause_ms(&self, filled: usize) -> i32 {
+        if filled * 4 > free_blocks(self.blocks) { 1 } else { 10 }
     }
 
     /// Takes note of the blocks that were filled, and hands the oldest ones back where room is needed. Gives the
@@ -293,7 +299,7 @@ impl Ring {
             if self.closed_packets + counts.dropped >= counts.received {
                 break;
             }
-            self.wait(BLOCK_TIMEOUT_MS as i32)?;
+            self.wait(BLOCK_TIMEOUT_MS as i32 / 4)?;
         }
         Ok(())
     }
