@@ -21,12 +21,14 @@ pub fn ends(case: &str) -> [PathBuf; 2] {
     })
 }
 
+/// The verb, with nothing on its standard input.
 pub fn dissect() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
     command.arg("dissect").stdin(Stdio::null());
     command
 }
 
+/// Exit code, standard output, standard error.
 pub fn output(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("spangap runs");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
