@@ -41,6 +41,8 @@ pub struct Rung {
     /// What it is to the call, in words, from the marks of the exchange and the evidence of the findings:
     /// `first request byte`, `sent again`, ...
     pub notes: Vec<String>,
+    /// Packets left out just before this one, to keep the ladder readable.
+    pub left_out_before: u64,
 }
 
 /// A call's packets at both ends, in order of time by the first capture's clock as far as the offset allows.
@@ -48,7 +50,7 @@ pub struct Rung {
 pub struct Ladder {
     /// The packets.
     pub rungs: Vec<Rung>,
-    /// Packets left out in the middle, to keep it readable.
+    /// Packets left out, all of them.
     pub left_out: u64,
 }
 
@@ -124,6 +126,7 @@ fn rung(segment: &Segment<'_>, capture: u8, from: Side, exchange: &Exchange) -> 
         ack: segment.flags.has(Flags::ACK).then(|| unwrapped(segment.ack, near(from.other()))),
         window: segment.window,
         notes: Vec::new(),
+        left_out_before: 0,
     }
 }
 
@@ -175,11 +178,16 @@ fn shorten(ladder: &mut Ladder, most: usize) {
     let plain = ladder.rungs.iter().filter(|rung| rung.notes.is_empty()).count();
     let out = excess.min(plain);
     let begin = (plain - out) / 2;
-    let mut nth = 0;
-    ladder.rungs.retain(|rung| {
+    let (mut nth, mut before) = (0, 0);
+    ladder.rungs.retain_mut(|rung| {
         let is_plain = rung.notes.is_empty();
         nth += usize::from(is_plain);
-        !(is_plain && (begin + 1..=begin + out).contains(&nth))
+        if is_plain && (begin + 1..=begin + out).contains(&nth) {
+            before += rung.left_out_before + 1;
+            return false;
+        }
+        rung.left_out_before += std::mem::take(&mut before);
+        true
     });
     ladder.left_out += out as u64;
 }
@@ -201,12 +209,18 @@ mod tests {
             ack: None,
             window: 0,
             notes: if packet == 50 { vec!["last request byte".into()] } else { Vec::new() },
+            left_out_before: 0,
         };
         let mut ladder = Ladder { rungs: (1..=100).map(rung).collect(), left_out: 0 };
         shorten(&mut ladder, 21);
         let packets: Vec<u64> = ladder.rungs.iter().map(|rung| rung.packet).collect();
         let expected: Vec<u64> = (1..=10).chain([50]).chain(91..=100).collect();
         assert_eq!((packets, ladder.left_out), (expected, 79));
+        shorten(&mut ladder, 11);
+        let places: Vec<(u64, u64)> =
+            ladder.rungs.iter().map(|rung| (rung.packet, rung.left_out_before)).collect();
+        assert_eq!(&places[4..8], &[(5, 0), (50, 44), (96, 45), (97, 0)]);
+        assert_eq!(ladder.rungs.iter().map(|rung| rung.left_out_before).sum::<u64>(), ladder.left_out);
     }
 
     #[test]

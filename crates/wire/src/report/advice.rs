@@ -95,7 +95,7 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "Keep connections open and use them again.",
         ),
         Cause::ServerApp => (
-            "spent its time in the server's application",
+            "spent the time in the server's application",
             "the server's span carries the time",
             "Look inside the server's span: this is not between client and server.",
         ),
@@ -105,7 +105,7 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "Look at the server's thread pool and queues, and at the run queue of its host.",
         ),
         Cause::ClientApp => (
-            "spent its time in the client's application",
+            "spent the time in the client's application",
             "the wire was done: the request left late, or the response was read late",
             "Look at the client's threads, event loop and garbage collector, and at the run queue of its host.",
         ),
@@ -154,13 +154,13 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "Compare with the log of its garbage collector.",
         ),
         Cause::NetworkDelay => (
-            "spent its time between the taps",
+            "spent the time between the taps",
             "packets left one tap and arrived late at the other, and none was lost",
             "What lies between the taps is more than cables: the sender's qdisc and NIC queue, switches, the \
              receiver's interrupts. Compare `tc -s qdisc` and NIC queues, or capture nearer to the middle.",
         ),
         Cause::NetworkJitter => (
-            "spent its time between the taps, more than others did",
+            "spent the time between the taps, more than others did",
             "the way between the taps took a time that varies from packet to packet",
             "Look for queues that fill: `tc -s qdisc` of both hosts, switches on the path.",
         ),
@@ -170,7 +170,7 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "Compare routes of both directions.",
         ),
         Cause::LargePayload => (
-            "spent its time sending its bytes",
+            "spent the time sending its bytes",
             "the message is so large that sending it takes this long at the rate seen",
             "Send less, compress it, or look at what limits the rate: window, congestion, link.",
         ),
@@ -190,23 +190,37 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
     Advice { did, meaning, next }
 }
 
+/// What would show or clear a cause that is only possible, as a sentence; empty where the missing evidence says it all.
+pub fn to_be_sure(cause: Cause) -> &'static str {
+    match cause {
+        Cause::ServerApp | Cause::ServerQueue => {
+            "The time passed at the server's end; spans of the server (`--spans`) tell its application from its host, \
+             and with one capture that of the other end tells it from the network."
+        }
+        Cause::ClientApp => {
+            "The time passed at the client's end; spans of the client (`--spans`) tell its application from its host."
+        }
+        _ => "",
+    }
+}
+
 /// Where to look when nothing on the wire explains a call and this leg took most of it.
 pub fn about_leg(legs: Legs) -> &'static str {
     let within = |first: Leg, last: Leg| first <= legs.first && legs.last <= last;
     if legs == Legs::one(Leg::ServerApp) {
         "Look inside the server's span: this is not between client and server."
     } else if legs.first == Leg::ServerHostIn && legs.last == Leg::ServerHostOut {
-        "The packets cannot tell the server's host from its application; --spans with the server's spans can."
+        "The packets cannot tell the server's host from its application; the server's spans can (`--spans`)."
     } else if within(Leg::ServerHostIn, Leg::ServerHostOut) {
         "The packets were there and the application was not: look at the server's threads and run queue."
     } else if within(Leg::ClientAppOut, Leg::ClientAppOut) || within(Leg::ClientAppIn, Leg::ClientAppIn) {
         "The time passed in the client, outside of the wire: look at its threads and run queue."
     } else if within(Leg::ClientSend, Leg::ClientSend) {
-        "The client took this long to hand the request over to the kernel: an application that streams, or that \
-         writes late."
+        "The request left in pieces over this long: the client's application streams or writes late, or something \
+         held it back that no rule here recognises."
     } else if within(Leg::ServerSend, Leg::ServerSend) {
-        "The server took this long to hand the response over to the kernel: an application that streams, or that \
-         writes late."
+        "The response left in pieces over this long: the server's application streams or writes late, or something \
+         held it back that no rule here recognises."
     } else if within(Leg::RequestWire, Leg::RequestWire) || within(Leg::ResponseWire, Leg::ResponseWire) {
         "The time passed between the two taps: qdisc and NIC of the sender, the path, interrupts of the receiver."
     } else {

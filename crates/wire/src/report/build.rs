@@ -297,6 +297,7 @@ fn rung_report(call: &Call, rung: &Rung, seen_at: Side, since_start_ns: i64) -> 
         acked_bytes,
         window: rung.window,
         notes: rung.notes.clone(),
+        left_out_before: rung.left_out_before,
     }
 }
 

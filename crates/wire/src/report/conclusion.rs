@@ -1,8 +1,8 @@
 //! What took the time of the calls shown, in words.
 
-use super::advice::{about, about_leg};
+use super::advice::{about, about_leg, to_be_sure};
 use super::words::{at_side, leg_words, percent, plural};
-use super::{CallReport, Conclusion, DissectReport, FindingReport};
+use super::{CallReport, Conclusion, DissectReport};
 use spangap_model::duration::format_ns;
 use spangap_model::{Cause, Legs, Side};
 use std::cmp::Reverse;
@@ -17,11 +17,16 @@ pub(super) fn conclusions(report: &DissectReport) -> Vec<Conclusion> {
     let mut all: Vec<Conclusion> = Vec::new();
     for shown in [true, false] {
         for group in groups(&report.calls, shown).into_iter().take(SAID) {
-            all.push(said_of(&group, shown, &of, report));
+            let mut said = said_of(&group, shown, &of, report);
+            if all.iter().any(|before| (before.cause, before.side) == (said.cause, said.side)) {
+                // What it means stands above.
+                said.meaning.clear();
+                said.next.clear();
+            }
+            all.push(said);
         }
     }
-    let unexplained: Vec<&CallReport> =
-        report.calls.iter().filter(|call| !call.findings.iter().any(FindingReport::is_shown)).collect();
+    let unexplained: Vec<&CallReport> = report.calls.iter().filter(|call| call.findings.is_empty()).collect();
     all.extend(unexplained_by_leg(&unexplained, &of, report.calls.len()));
     all
 }
@@ -95,9 +100,7 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
     let mut seen = match shown {
         true => format!("{who} {}{cost} ({name}).", advice.did),
         false => {
-            let missing = group
-                .missing
-                .map_or(String::new(), |missing| format!(" What would tell is missing: {missing}."));
+            let missing = group.missing.map_or(String::new(), |missing| format!(" Not known: {missing}."));
             format!("Possible, not shown: {} {}{cost} ({name}).{missing}", lower_first(&who), advice.did)
         }
     };
@@ -110,13 +113,19 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
             percent(i64::try_from(sum.cost_ns).unwrap_or(i64::MAX), report.totals.total_ns)
         );
     }
+    let to_be_sure = if shown { "" } else { to_be_sure(group.cause) };
     Conclusion {
         cause: group.cause,
         side: group.side,
         calls: group.calls,
         seen,
-        meaning: format!("{}.", upper_first(advice.meaning)),
-        next: advice.next.into(),
+        // What is only possible is not explained as if it were so.
+        meaning: if to_be_sure.is_empty() {
+            format!("{}.", upper_first(advice.meaning))
+        } else {
+            String::new()
+        },
+        next: if to_be_sure.is_empty() { advice.next.into() } else { to_be_sure.into() },
     }
 }
 
@@ -207,7 +216,7 @@ mod tests {
     fn what_is_only_possible_is_said_to_be() {
         let report = samples::report_of(samples::possible_dissection());
         assert!(report.conclusions[0].seen.starts_with("Possible, not shown: "), "{:#?}", report.conclusions);
-        assert!(report.conclusions[0].seen.contains("What would tell is missing: "));
-        assert!(report.conclusions[1].seen.contains("no cause on the wire"));
+        assert!(report.conclusions[0].seen.contains("Not known: the server's end"));
+        assert_eq!(report.conclusions.len(), 1, "a call with a possible cause is not one without");
     }
 }

@@ -35,6 +35,22 @@ fn element(tag: &str, class: &str, text: &str) -> String {
     format!("<{tag}{class}>{}</{tag}>\n", escaped(text))
 }
 
+/// A paragraph of words, in which `these` are code.
+fn prose(class: &str, text: &str) -> String {
+    let mut html = format!("<p class=\"{class}\">");
+    let pieces: Vec<&str> = text.split('`').collect();
+    let paired = pieces.len() % 2 == 1;
+    for (place, piece) in pieces.iter().enumerate() {
+        match place % 2 {
+            1 if paired => html += &format!("<code>{}</code>", escaped(piece)),
+            1 => html += &format!("`{}", escaped(piece)),
+            _ if place > 0 && !paired => html += &format!("`{}", escaped(piece)),
+            _ => html += &escaped(piece),
+        }
+    }
+    html + "</p>\n"
+}
+
 /// The page.
 pub fn write(report: &DissectReport) -> String {
     let headline = report.conclusions.first().map_or_else(|| calls_title(report), |first| first.seen.clone());
@@ -68,13 +84,13 @@ fn opening(report: &DissectReport) -> String {
             let (sentence, rest) = first.seen.split_once(". ").unwrap_or((&first.seen, ""));
             html += &element("h1", "", sentence.trim_end_matches('.'));
             let rest = Conclusion { seen: rest.to_owned(), ..first.clone() };
-            html += &element("p", "lead", &rest.text());
+            html += &prose("lead", &rest.text());
         }
         None => html += &element("h1", "", calls_title(report).trim_end_matches('.')),
     }
     for conclusion in conclusions {
         let class = if conclusion.cause == Cause::None { "also quiet" } else { "also" };
-        html += &element("p", class, &conclusion.text());
+        html += &prose(class, &conclusion.text());
     }
     html
 }
@@ -104,16 +120,11 @@ fn call_section(report: &DissectReport, call: &CallReport, place: usize) -> Stri
     if let Some(ladder) = call.ladder.as_ref().filter(|ladder| !ladder.packets.is_empty()) {
         let name = |end: &Option<String>| end.clone().unwrap_or_default();
         html += &svg::picture(call, [name(&call.client), name(&call.server)]);
-        let left_out = match ladder.left_out {
-            0 => String::new(),
-            count => format!(" {} in the middle left out.", plural(count, "packet")),
-        };
         html += &element(
             "p",
             "caption",
             &format!(
-                "Times are since the call began. {} Distances grow with the square root of time, so read the figures.\
-                 {left_out}",
+                "Times are since the call began. {} Distances grow with the square root of time, so read the figures.",
                 times_explained(ladder)
             ),
         );
@@ -131,7 +142,7 @@ fn finding_block(finding: &FindingReport, report: &DissectReport) -> String {
     let mut html = format!("<div class=\"finding{}\">\n", if finding.is_shown() { "" } else { " possible" });
     html += &element("h3", "", &finding_title(finding));
     if let Some(missing) = finding.missing {
-        html += &element("p", "", &format!("What would tell is missing: {missing}."));
+        html += &element("p", "", &format!("Not known: {missing}."));
     }
     if !finding.note.is_empty() {
         html += &element("p", "", &finding.note);
@@ -169,7 +180,7 @@ fn calls_table(report: &DissectReport) -> String {
     html += "<table>\n<thead>";
     html += &row(
         "th",
-        &["Start, UTC", "Duration", "Method", "Connection", "Largest leg", "", "Finding"],
+        &["Start, UTC", "Duration", "Method", "Connection", "Largest leg", "", "Finding (? possible)"],
         &figures,
     );
     html += "</thead>\n<tbody>\n";
@@ -210,7 +221,11 @@ fn sums_section(report: &DissectReport) -> String {
     }
     for connection in &report.connections {
         for note in connection.notes.iter().take(5) {
-            html += &element("p", "caption", &format!("Connection {}: {note}.", connection.connection));
+            html += &element(
+                "p",
+                "caption",
+                &format!("Connection {}: {}.", connection.connection, note.trim_end_matches('.')),
+            );
         }
     }
     html + "</section>\n"
@@ -347,6 +362,15 @@ mod tests {
             assert!(page.contains(expected), "{expected:?}");
         }
         assert!(page.len() < 60_000, "{}", page.len());
+    }
+
+    #[test]
+    fn code_in_prose() {
+        assert_eq!(
+            prose("a", "`x` and `<y>`"),
+            "<p class=\"a\"><code>x</code> and <code>&lt;y&gt;</code></p>\n"
+        );
+        assert_eq!(prose("a", "one ` only"), "<p class=\"a\">one ` only</p>\n");
     }
 
     #[test]

@@ -130,19 +130,28 @@ fn packets(ladder: &LadderReport, call: &CallReport, captures: &[CaptureReport],
         let rungs = [crossing.sent, crossing.arrived].map(|place| place.map(|place| &ladder.packets[place]));
         let Some(first) = rungs[0].or(rungs[1]) else { continue };
         let now = first.since_start_ns;
-        if let Some(before) = before.filter(|before| now - before >= pause) {
-            let words = format!("( {} pass )", format_ns((now - before) as u64));
-            text += format!("{words:^PICTURE$}").trim_end();
+        let left_out: u64 = rungs.iter().flatten().map(|rung| rung.left_out_before).sum();
+        let paused = before.map(|before| now - before).filter(|ns| *ns >= pause);
+        if let Some(words) = between(paused, left_out) {
+            text += format!("{:^PICTURE$}", format!("( {words} )")).trim_end();
             text.push('\n');
         }
         let last = rungs.iter().flatten().map(|rung| rung.since_start_ns).max();
         before = before.max(last);
         text += &row(&crossing, rungs, width);
     }
-    if ladder.left_out > 0 {
-        text += &format!("  {} in the middle left out.\n", plural(ladder.left_out, "packet"));
-    }
     text
+}
+
+/// What lies between two packets shown: a time worth a word, packets left out, or both.
+pub(super) fn between(paused_ns: Option<i64>, left_out: u64) -> Option<String> {
+    let paused = paused_ns.map(|ns| format_ns(ns.unsigned_abs()));
+    match (paused, left_out) {
+        (None, 0) => None,
+        (Some(paused), 0) => Some(format!("{paused} without a packet")),
+        (Some(paused), count) => Some(format!("{paused}, {} left out", plural(count, "packet"))),
+        (None, count) => Some(format!("{} left out", plural(count, "packet"))),
+    }
 }
 
 fn row(crossing: &Crossing, [sent, arrived]: [Option<&RungReport>; 2], width: usize) -> String {
@@ -157,8 +166,16 @@ fn row(crossing: &Crossing, [sent, arrived]: [Option<&RungReport>; 2], width: us
     let what = [sent, arrived].into_iter().flatten().next().map_or(String::new(), carries);
     let picture = format!("{}{}{}", cell(client), arrow(crossing, &what), cell(server));
     let mut notes: Vec<&str> = Vec::new();
+    // Both taps, and marks and evidence, may say the same in other words or with slightly other figures.
+    let words = |note: &str| -> Vec<String> {
+        let words = note.split([' ', ',']).filter(|word| !matches!(*word, "" | "of" | "the"));
+        let mut words: Vec<String> =
+            words.map(|word| word.replace(|c: char| c.is_ascii_digit(), "")).collect();
+        words.sort_unstable();
+        words
+    };
     for note in [sent, arrived].into_iter().flatten().flat_map(|rung| &rung.notes) {
-        if !notes.contains(&note.as_str()) {
+        if !notes.iter().any(|known| words(known) == words(note)) {
             notes.push(note);
         }
     }
@@ -266,8 +283,7 @@ pub(super) fn finding_title(finding: &FindingReport) -> String {
 fn finding_text(finding: &FindingReport, captures: &[CaptureReport], width: usize) -> String {
     let mut text = format!("\n{}\n", finding_title(finding));
     if let Some(missing) = finding.missing {
-        text +=
-            &format!("  {}\n", wrapped(&format!("missing to tell: {missing}"), width.saturating_sub(2), 2));
+        text += &format!("  {}\n", wrapped(&format!("not known: {missing}"), width.saturating_sub(2), 2));
     }
     if !finding.note.is_empty() {
         text += &format!("  {}\n", wrapped(&finding.note, width.saturating_sub(2), 2));
@@ -297,7 +313,7 @@ mod tests {
             "minus 1.50 ms, the middle of what the packets allow (± 20.0 us).",
             "      0.000      #12  ---------- 91 B ----------->        0.052      #15  first request byte",
             "     40.112      #13  <------- ACK of 91 B -------       40.064      #16  delayed ACK",
-            "( 40.0 ms pass )",
+            "( 40.0 ms without a packet )",
             "  client: sending the request             40.1 ms   99 %  ████████████████████████████████████████",
             "  network: request              50.0 us ± 20.0 us  0.1 %",
             "nagle-delayed-ack, client side, 40.0 ms",

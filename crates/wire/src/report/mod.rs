@@ -251,7 +251,7 @@ pub struct LadderReport {
     pub correction_bound_ns: Option<u64>,
     /// The packets, in order of time.
     pub packets: Vec<RungReport>,
-    /// Packets left out in the middle.
+    /// Packets left out, all of them.
     pub left_out: u64,
 }
 
@@ -288,6 +288,8 @@ pub struct RungReport {
     pub window: u16,
     /// What it is to the call.
     pub notes: Vec<String>,
+    /// Packets left out just before this one.
+    pub left_out_before: u64,
 }
 
 /// What took the time, in words.

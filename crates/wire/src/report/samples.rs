@@ -37,6 +37,7 @@ pub fn rung(seen_at: Side, from: Side, packet: u64, since_start_ns: i64, seq: u3
         acked_bytes: None,
         window: 500,
         notes: Vec::new(),
+        left_out_before: 0,
     }
 }
 
@@ -271,6 +272,7 @@ pub fn ladder() -> Ladder {
         ack: Some(ack),
         window: 501,
         notes: notes.iter().map(|note| (*note).to_owned()).collect(),
+        left_out_before: 0,
     };
     let (c, s) = (Side::Client, Side::Server);
     Ladder {

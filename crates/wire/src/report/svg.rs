@@ -5,7 +5,7 @@
 
 use super::crossing::{Crossing, Way, crossings};
 use super::html::escaped;
-use super::ladder_text::{carries, finding_title};
+use super::ladder_text::{between, carries, finding_title};
 use super::legs_bar::place_of;
 use super::{CallReport, FindingReport, LadderReport, RungReport};
 use spangap_model::duration::format_ns;
@@ -58,6 +58,7 @@ impl<'a> Layout<'a> {
         let mut last = TOP + 12.0;
         for (place, rung) in rungs.iter().enumerate() {
             let step = if place == 0 { 0.0 } else { STEP };
+            let step = step + if rung.left_out_before > 0 { 2.0 * TEXT } else { 0.0 };
             let here = (last + step + STRETCH * gap(place) / whole).max(free[rung.seen_at.index()]);
             free[rung.seen_at.index()] = here + TEXT * note_lines(rung).len().max(1) as f64 + 2.0;
             y.push(here);
@@ -77,11 +78,10 @@ impl<'a> Layout<'a> {
         self.y[before] + share * (self.y[after] - self.y[before])
     }
 
-    /// Where the packet of an evidence is.
-    fn packet(&self, capture: u8, packet: u64) -> Option<f64> {
-        let rungs = &self.ladder.packets;
-        let place = rungs.iter().position(|rung| (rung.capture, rung.packet) == (capture, packet))?;
-        Some(self.y[place])
+    /// When the packet of an evidence was, since the call began.
+    fn time_of(&self, capture: u8, packet: u64) -> Option<i64> {
+        let is = |rung: &&RungReport| (rung.capture, rung.packet) == (capture, packet);
+        self.ladder.packets.iter().find(is).map(|rung| rung.since_start_ns)
     }
 }
 
@@ -157,12 +157,18 @@ fn lifelines(call: &CallReport, layout: &Layout<'_>, names: &[String; 2]) -> Str
     svg
 }
 
-/// What a finding held up, shaded from its first packet to its last.
+/// What a finding held up, shaded: from its first packet on, for as long as it cost.
 fn wait(finding: &FindingReport, layout: &Layout<'_>) -> String {
-    let places =
-        finding.evidence.iter().filter_map(|evidence| layout.packet(evidence.capture, evidence.packet));
-    let (top, bottom) =
-        places.fold((f64::INFINITY, f64::NEG_INFINITY), |(top, bottom), y| (top.min(y), bottom.max(y)));
+    let times =
+        finding.evidence.iter().filter_map(|evidence| layout.time_of(evidence.capture, evidence.packet));
+    let Some((from, last)) = times.fold(None, |ends: Option<(i64, i64)>, time| {
+        Some(ends.map_or((time, time), |(first, last)| (first.min(time), last.max(time))))
+    }) else {
+        return String::new();
+    };
+    let until =
+        finding.cost_ns.and_then(|ns| i64::try_from(ns).ok()).map_or(last, |ns| from.saturating_add(ns));
+    let (top, bottom) = (layout.at(from), layout.at(until.min(last)));
     if bottom - top < TEXT {
         return String::new();
     }
@@ -185,33 +191,33 @@ fn wait(finding: &FindingReport, layout: &Layout<'_>) -> String {
     )
 }
 
-/// Times in which no packet was seen and which took a good part of the call, beside the client's line.
+/// Times in which no packet was seen and which took a good part of the call, and packets left out: beside the
+/// client's line.
 fn pauses(call: &CallReport, layout: &Layout<'_>) -> String {
     let mut svg = String::new();
     let rungs = &layout.ladder.packets;
     for (place, pair) in rungs.windows(2).enumerate() {
         let ns = pair[1].since_start_ns - pair[0].since_start_ns;
         let (top, bottom) = (layout.y[place], layout.y[place + 1]);
-        if ns <= 0 || (ns as u64) < call.duration_ns / 10 || bottom - top < 3.0 * TEXT {
-            continue;
-        }
+        let long = ns > 0 && ns as u64 >= call.duration_ns / 10 && bottom - top >= 3.0 * TEXT;
+        let left_out = pair[1].left_out_before;
+        let Some(words) = between(long.then_some(ns), left_out) else { continue };
+        let y = (top + bottom) / 2.0;
         for x in LINES {
             // The time axis is broken here.
-            let y = (top + bottom) / 2.0;
             svg += &format!(
-                "<path class=\"break\" d=\"M{:.1} {:.1}l12 -6M{:.1} {:.1}l12 -6\"/>",
+                "<path class=\"break\" d=\"M{:.1} {y:.1}l12 -6M{:.1} {:.1}l12 -6\"/>",
                 x - 6.0,
-                y,
                 x - 6.0,
                 y + 5.0
             );
         }
-        let text_at = (LINES[0] - 16.0, (top + bottom) / 2.0 + 4.0);
         svg += &format!(
-            "<text class=\"pause\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{} without a packet</text>\n",
-            text_at.0,
-            text_at.1,
-            format_ns(ns as u64)
+            "<text class=\"pause{}\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
+            if left_out > 0 { " quiet" } else { "" },
+            LINES[0] - 16.0,
+            y + 4.0,
+            escaped(&words)
         );
     }
     svg
@@ -239,8 +245,9 @@ fn arrow(crossing: &Crossing, layout: &Layout<'_>) -> String {
     let mut svg =
         format!("<line class=\"way {kind}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
     svg += &if crossing.way == Way::Lost { cross(end) } else { tip(start, end, kind) };
-    // Nearer to the sender, so that labels of arrows that cross do not meet.
-    let label = (x1 + (x2 - x1) * 0.34, y1 + (y2 - y1) * 0.34 - 5.0);
+    // Nearer to the sender, so that labels of arrows that cross do not meet; of a lost one below it, at its cross.
+    let (share, above) = if crossing.way == Way::Lost { (0.8, -14.0) } else { (0.34, 5.0) };
+    let label = (x1 + (x2 - x1) * share, y1 + (y2 - y1) * share - above);
     svg += &format!(
         "<text class=\"label {kind}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
         label.0,
@@ -284,14 +291,14 @@ fn event(rung: &RungReport, y: f64) -> String {
         x + sign * 14.0,
         y + 4.0,
         rung.since_start_ns as f64 / 1e6,
-        x + sign * 94.0,
+        x + sign * 104.0,
         y + 4.0,
         rung.packet
     );
     for (row, line) in note_lines(rung).iter().enumerate() {
         svg += &format!(
             "<text class=\"note\" x=\"{}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-            x + sign * 146.0,
+            x + sign * 152.0,
             y + 4.0 + TEXT * row as f64,
             escaped(line)
         );

@@ -59,7 +59,7 @@ pub(super) fn head(report: &DissectReport) -> Vec<String> {
         paragraphs.push("Interrupted: this is what was read until then.".into());
     }
     for capture in &report.captures {
-        paragraphs.push(capture_line(capture));
+        paragraphs.push(capture_line(capture, report.captures.len() == 1));
         for damage in capture.damage.iter().take(3) {
             paragraphs.push(format!("  at offset {}: {}", damage.offset, damage.what));
         }
@@ -72,8 +72,10 @@ pub(super) fn head(report: &DissectReport) -> Vec<String> {
     paragraphs
 }
 
-fn capture_line(capture: &CaptureReport) -> String {
-    let side = capture.side.map_or(String::new(), |side| format!(" ({}'s end)", side.name()));
+fn capture_line(capture: &CaptureReport, alone: bool) -> String {
+    // Which end it is shows only against the other one.
+    let taken = if alone { "taken for the " } else { "" };
+    let side = capture.side.map_or(String::new(), |side| format!(" ({taken}{}'s end)", side.name()));
     let mut text = format!("{}{side}: {}", capture.file, plural(capture.packets, "packet"));
     if let (Some(first), Some(last)) = (capture.first_unix_ns, capture.last_unix_ns) {
         let span = format_ns((last - first).unsigned_abs());
@@ -190,8 +192,11 @@ fn calls(report: &DissectReport, width: usize) -> String {
         return text;
     }
     let traces = width >= WIDE && report.calls.iter().any(|call| call.trace_id.is_some());
+    let possible =
+        report.calls.iter().any(|call| call.findings.first().is_some_and(|first| !first.is_shown()));
+    let finding = if possible { "FINDING (? possible)" } else { "FINDING" };
     let mut header: Vec<String> =
-        ["START UTC", "DURATION", "METHOD", "CONN", "LARGEST LEG", "", "FINDING"].map(String::from).to_vec();
+        ["START UTC", "DURATION", "METHOD", "CONN", "LARGEST LEG", "", finding].map(String::from).to_vec();
     if traces {
         header.push("TRACE ID".into());
     }
@@ -365,8 +370,8 @@ fn connection_rows(connections: &[&ConnectionReport], all: u64, width: usize) ->
     }
     for connection in connections.iter().take(CONNECTIONS) {
         for note in &connection.notes {
-            let line = format!("    connection {}: {note}.", connection.connection);
-            text += &format!("{}\n", wrapped(line.trim_end_matches('.'), width, 6));
+            let line = format!("    connection {}: {}.", connection.connection, note.trim_end_matches('.'));
+            text += &format!("{}\n", wrapped(&line, width, 6));
         }
     }
     text

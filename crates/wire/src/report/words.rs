@@ -26,10 +26,10 @@ pub(super) fn signed(ns: i64) -> String {
     format!("{}{}", if ns < 0 { "-" } else { "" }, format_ns(ns.unsigned_abs()))
 }
 
-/// A figure with its bound: `1.20 ms ± 30.0 us`; the bound is left out when there is none.
+/// A figure with its bound: `1.20 ms ± 30.0 us`; a bound that would not change the digits shown is left out.
 pub(super) fn bounded(ns: i64, bound_ns: u64) -> String {
     match bound_ns {
-        0 => signed(ns),
+        bound if bound == 0 || bound.saturating_mul(2_000) <= ns.unsigned_abs() => signed(ns),
         _ => format!("{} ± {}", signed(ns), format_ns(bound_ns)),
     }
 }
@@ -189,6 +189,8 @@ mod tests {
         assert_eq!(plural(1_234_567, "call"), "1,234,567 calls");
         assert_eq!(signed(-1_500), "-1.50 us");
         assert_eq!(bounded(40_000_000, 0), "40.0 ms");
+        assert_eq!(bounded(46_100_000, 23_050), "46.1 ms");
+        assert_eq!(bounded(46_100_000, 23_051), "46.1 ms ± 23.1 us");
         assert_eq!(bounded(52_000, 3_000), "52.0 us ± 3.00 us");
         assert_eq!(percent(1, 100_000), "<0.1 %");
         assert_eq!(percent(0, 100), "0.0 %");
