@@ -71,7 +71,13 @@ fn the_same_legs_come_back_whatever_the_clocks() {
                 for (real, leg) in real.legs.iter().zip(&call.legs) {
                     assert_eq!(real.legs, leg.legs);
                     let off = real.ns.abs_diff(leg.ns);
-                    assert!(off <= leg.bound_ns + real.bound_ns, "{offset_ns} {skew_ppm} {swapped} {}: {} and {leg:?} {:?}", leg.legs, real.ns, found.clock);
+                    assert!(
+                        off <= leg.bound_ns + real.bound_ns,
+                        "{offset_ns} {skew_ppm} {swapped} {}: {} and {leg:?} {:?}",
+                        leg.legs,
+                        real.ns,
+                        found.clock
+                    );
                 }
             }
             for (real, leg) in truth.sums.legs.iter().zip(&found.sums.legs) {

@@ -27,7 +27,7 @@ fn dissect(captures: &[&Path], arguments: &[&str]) -> Value {
     let done = Command::new(env!("CARGO_BIN_EXE_spangap"))
         .arg("dissect")
         .args(captures)
-        .args(["--json", "--slowest", "100000"])
+        .args(["--json", "--slowest", "10000"])
         .args(arguments)
         .output()
         .expect("the binary starts");
