@@ -11,7 +11,7 @@ use spangap_model::Side;
 pub(super) enum Way {
     /// Seen at both taps.
     Crossed,
-    /// Seen where it was sent only, although the other tap saw packets after it.
+    /// Seen where it was sent only, although the other tap saw packets before and after it.
     Lost,
     /// Seen at one tap, and the ladder does not show what became of it.
     Unknown,
@@ -64,8 +64,8 @@ fn one_way(ladder: &LadderReport, from: Side, sent: &[usize], arrived: &[usize])
             Crossing { from, sent, arrived: Some(*place), way: way_of(sent) }
         })
         .collect();
-    let last_at_receiver =
-        rungs.iter().filter(|rung| rung.seen_at != from).map(|rung| rung.since_start_ns).max();
+    let at_receiver = || rungs.iter().filter(|rung| rung.seen_at != from).map(|rung| rung.since_start_ns);
+    let (first_at_receiver, last_at_receiver) = (at_receiver().min(), at_receiver().max());
     let missing =
         sent.iter().filter(|place| !crossings.iter().any(|crossing| crossing.sent == Some(**place)));
     let missing: Vec<Crossing> = missing
@@ -73,9 +73,12 @@ fn one_way(ladder: &LadderReport, from: Side, sent: &[usize], arrived: &[usize])
             let rung = &rungs[*place];
             let later_seen =
                 last_at_receiver.is_some_and(|last| last > rung.since_start_ns.saturating_add(slack_ns));
+            // Each end has its own first packet: what arrived before the receiver's is not in the ladder.
+            let earlier_seen =
+                first_at_receiver.is_some_and(|first| first <= rung.since_start_ns.saturating_add(slack_ns));
             let sent_again = sent.iter().any(|other| other > place && overlap(&rungs[*other], rung));
             // Where packets were left out, its arrival may be among them.
-            let lost = later_seen && (ladder.left_out == 0 || sent_again);
+            let lost = later_seen && (sent_again || earlier_seen && ladder.left_out == 0);
             Crossing {
                 from,
                 sent: Some(*place),

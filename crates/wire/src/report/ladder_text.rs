@@ -328,9 +328,9 @@ mod tests {
     fn a_narrow_terminal_and_a_lost_packet() {
         let mut report = samples::report();
         let ladder = report.calls[0].ladder.as_mut().expect("the sample has one");
-        ladder.packets.retain(|rung| (rung.capture, rung.packet) != (1, 15));
+        ladder.packets.retain(|rung| (rung.capture, rung.packet) != (1, 17));
         let text = write(&report, 0, 80);
-        assert!(text.contains("91 B -----------x"), "{text}");
+        assert!(text.contains("57 B -----------x"), "{text}");
         assert!(text.contains("not seen at the server"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 98), "{text}");
     }

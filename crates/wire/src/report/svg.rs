@@ -366,7 +366,7 @@ mod tests {
     fn a_lost_packet_ends_in_a_cross() {
         let mut report = samples::report();
         let ladder = report.calls[0].ladder.as_mut().expect("the sample has one");
-        ladder.packets.retain(|rung| (rung.capture, rung.packet) != (1, 15));
+        ladder.packets.retain(|rung| (rung.capture, rung.packet) != (1, 17));
         let svg = picture(&report.calls[0], names());
         assert_eq!(
             (svg.matches("class=\"cross\"").count(), svg.matches("class=\"way lost\"").count()),
