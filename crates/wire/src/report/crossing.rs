@@ -109,10 +109,10 @@ fn sender_of(
         let order = receivers.iter().position(|other| *other == place)?;
         return senders.get(order).copied();
     }
-    let candidates =
+    let mut candidates =
         sent.iter().filter(|other| same(&rungs[**other], rung) || overlap(&rungs[**other], rung));
     let latest = rung.since_start_ns.saturating_add(slack_ns);
-    candidates.filter(|other| rungs[**other].since_start_ns <= latest).next_back().copied()
+    candidates.rfind(|other| rungs[**other].since_start_ns <= latest).copied()
 }
 
 fn same(a: &RungReport, b: &RungReport) -> bool {
