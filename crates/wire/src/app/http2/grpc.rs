@@ -70,7 +70,7 @@ impl Messages {
         }
         let mut used = 0;
         while usize::from(self.have) < PREFIX_BYTES {
-            let Some(byte) = body.get(used) else { return None };
+            let byte = body.get(used)?;
             self.prefix[usize::from(self.have)] = *byte;
             self.have += 1;
             used += 1;
@@ -92,7 +92,7 @@ impl Messages {
     /// ends with them is what this gives.
     pub fn skip(&mut self, bytes: u64) -> bool {
         match u64::from(self.left).checked_sub(bytes) {
-            Some(left) if self.inside() && !self.lost => {
+            Some(left) if self.inside() => {
                 self.left = left as u32;
                 if left == 0 {
                     self.have = 0;
@@ -106,8 +106,9 @@ impl Messages {
         }
     }
 
-    fn inside(&self) -> bool {
-        usize::from(self.have) == PREFIX_BYTES
+    /// Whether the prefix of a message was seen and its end was not.
+    pub fn inside(&self) -> bool {
+        !self.lost && usize::from(self.have) == PREFIX_BYTES
     }
 
     /// Whether it is not known any more where messages begin.

@@ -284,3 +284,6 @@ impl<'a> Cursor<'a> {
         Ok(scratch)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,25 +4,32 @@
 //! both. Bytes of DATA are not looked at, but for the five before each gRPC message.
 
 pub mod field;
+pub mod flow_control;
 pub mod frame;
 pub mod grpc;
+pub mod head_of_line;
 pub mod hpack;
 pub mod huffman;
 pub mod reader;
 pub mod resync;
 pub mod stream;
+pub mod stream_limit;
 pub mod streams;
 pub mod table;
 
 use super::{Context, Parser, Sink};
+use crate::episode::Episode;
 use crate::exchange::{Ended, Mark, Protocol};
 use crate::tcp::{Chunk, Hole};
 use field::Head;
+use flow_control::{FlowControl, Sent};
 use frame::{flag, kind, setting};
+use head_of_line::HeadOfLine;
 use hpack::Decoder;
 use reader::{Frame, Input, Piece, Reader};
-use spangap_model::Side;
+use spangap_model::{Cause, Side};
 use stream::Body;
+use stream_limit::StreamLimit;
 use streams::Streams;
 
 /// Whether bytes of a connection that was joined after its start are HTTP/2.
@@ -53,13 +60,19 @@ struct Rest {
     /// Whether that is certain: the preface or a request was seen.
     client_certain: bool,
     streams: Streams,
-    max_streams: Option<u32>,
+    limit: StreamLimit,
+    flow: FlowControl,
+    line: HeadOfLine,
+    /// Episodes of the piece at hand.
+    found: Vec<Episode>,
     grpc: bool,
 }
 
 impl Default for Http2 {
     fn default() -> Http2 {
-        Http2 { started: false, ..Http2::joined() }
+        let mut joined = Http2::joined();
+        joined.started = false;
+        joined
     }
 }
 
@@ -95,6 +108,8 @@ impl Http2 {
         direction.decoder.forget();
         sink.counts.resyncs += 1;
         self.rest.streams.lost_place();
+        self.rest.flow.lose();
+        self.rest.limit.lose();
     }
 
     fn count_skipped(&mut self, from: Side, sink: &mut Sink) {
@@ -159,7 +174,7 @@ impl Parser for Http2 {
     }
 
     fn max_streams(&self) -> Option<u32> {
-        self.rest.max_streams
+        self.rest.limit.limit()
     }
 
     fn client(&self) -> Option<Side> {
@@ -167,7 +182,7 @@ impl Parser for Http2 {
     }
 
     fn open(&self) -> usize {
-        self.rest.streams.len()
+        self.rest.streams.count()
     }
 
     fn memory_bytes(&self) -> usize {
@@ -194,7 +209,10 @@ impl Rest {
             client: Side::Client,
             client_certain: !joined,
             streams: Streams::new(joined),
-            max_streams: None,
+            limit: StreamLimit::default(),
+            flow: FlowControl::new(!joined),
+            line: HeadOfLine::default(),
+            found: Vec::new(),
             grpc: false,
         }
     }
@@ -223,15 +241,48 @@ impl Rest {
                     observer.body(here.connection, stream, here.from, body);
                 }
                 let body = Body { frame, bytes: body, missing, begins, offset, at: here.at, end: here.end };
+                if begins {
+                    self.flow.begins(here.from, frame, &mut self.found);
+                }
                 self.streams.data(here.connection, side, &body, cut, sink);
-                if ends && frame.header.has(flag::END_STREAM) {
-                    self.end(here, side, stream, sink);
+                if ends {
+                    self.data_ends(here, frame, side);
+                    if frame.header.has(flag::END_STREAM) {
+                        self.end(here, side, stream, sink);
+                    }
                 }
             }
             Piece::Block(block) => self.block(here, frame, block, decoder, cut, sink),
             Piece::Control(payload) => return self.control(here, frame, payload, sink),
         }
+        if !self.found.is_empty() {
+            self.hand_out(here.connection, sink);
+        }
         None
+    }
+
+    #[inline]
+    fn data_ends(&mut self, here: Here, frame: &Frame, side: Side) {
+        let mut stream = self.streams.get(frame.header.stream);
+        let inside = stream.as_ref().is_some_and(|stream| stream.inside_message(side));
+        let credit = stream.as_mut().map(|stream| &mut stream.credit[here.from.index()]);
+        self.flow.sent(Sent { from: here.from, at: here.at, inside }, frame, credit);
+        if side == Side::Server {
+            self.line.data(frame, here.at, here.end);
+        }
+    }
+
+    /// Gives out the episodes found, in the sides as they were told.
+    #[cold]
+    fn hand_out(&mut self, connection: u32, sink: &mut Sink) {
+        for mut episode in self.found.drain(..) {
+            // Flow control is followed by who was told to send, the rest by who acts as what.
+            if self.client == Side::Server && episode.cause != Cause::FlowControl {
+                episode.side = episode.side.map(Side::other);
+                episode.sender = episode.sender.other();
+            }
+            sink.episodes.push((connection, episode));
+        }
     }
 
     fn end(&mut self, here: Here, side: Side, stream: u32, sink: &mut Sink) {
@@ -239,6 +290,9 @@ impl Rest {
             observer.end(here.connection, stream, here.from);
         }
         self.streams.ended(side, stream, sink);
+        if side == Side::Server {
+            self.limit.closed(self.streams.count(), here.at);
+        }
     }
 
     #[inline]
@@ -268,13 +322,21 @@ impl Rest {
             sink.counts.streams_refused += 1;
             return;
         }
-        if !self.client_certain && (head.request || head.status.is_some()) {
+        let answers = head.status.is_some() || head.grpc_status.is_some();
+        if !self.client_certain && (head.request || answers) {
             self.sides_show(if head.request { here.from } else { here.from.other() });
         }
         self.grpc |= head.grpc == Some(true);
         let side = self.acts_as(here.from);
         let missing = block.is_none() && !cut;
-        self.streams.headers(here.connection, side, frame, (&head, missing), (here.at, here.end), sink);
+        if side == Side::Server && self.streams.get(stream).is_some_and(|stream| !stream.responds()) {
+            self.line.response(frame, here.end, &mut self.found);
+        }
+        let opened =
+            self.streams.headers(here.connection, side, frame, (&head, missing), (here.at, here.end), sink);
+        if opened {
+            self.limit.opened(frame, here.end, self.streams.count(), &mut self.found);
+        }
         if frame.header.has(flag::END_STREAM) {
             self.end(here, side, stream, sink);
         }
@@ -292,29 +354,57 @@ impl Rest {
     fn control(&mut self, here: Here, frame: &Frame, payload: Option<&[u8]>, sink: &mut Sink) -> Option<u32> {
         let side = self.acts_as(here.from);
         let stream = frame.header.stream;
-        let mut accepts = None;
+        let Some(payload) = payload else {
+            if matches!(frame.header.kind, kind::SETTINGS | kind::WINDOW_UPDATE) {
+                self.flow.lose();
+            }
+            return None;
+        };
         match frame.header.kind {
-            kind::SETTINGS => {
-                for (name, value) in frame::settings(payload?) {
-                    match name {
-                        setting::MAX_CONCURRENT_STREAMS if side == Side::Server => {
-                            self.max_streams = Some(value)
-                        }
-                        setting::MAX_FRAME_SIZE => accepts = Some(value),
-                        _ => {}
-                    }
+            kind::SETTINGS | kind::PING => {
+                match (side, frame.header.has(flag::ACK)) {
+                    (Side::Server, false) => self.limit.asked(here.at),
+                    (Side::Client, true) => self.limit.answered(here.at),
+                    _ => {}
+                }
+                if frame.header.kind == kind::SETTINGS {
+                    return self.settings(here, side, payload);
+                }
+            }
+            kind::WINDOW_UPDATE => {
+                let bytes = frame::number(payload);
+                if stream == 0 {
+                    self.flow.window_update(here.from, None, bytes, here.at);
+                } else if let Some(open) = self.streams.get(stream) {
+                    let credit = &mut open.credit[here.from.other().index()];
+                    self.flow.window_update(here.from, Some((stream, credit)), bytes, here.at);
                 }
             }
             kind::RST_STREAM => {
-                let ended = Ended::Reset { code: frame::number(payload?), by_client: side == Side::Client };
+                let ended = Ended::Reset { code: frame::number(payload), by_client: side == Side::Client };
                 self.streams.close(stream, ended, sink);
+                self.limit.closed(self.streams.count(), here.at);
             }
             kind::GOAWAY if side == Side::Server => {
                 // The server will not look at the streams after this one.
-                let last = frame::number(payload?) & 0x7fff_ffff;
+                let last = frame::number(payload) & 0x7fff_ffff;
                 self.streams.close_all(Ended::ConnectionClosed, sink, |open| open.exchange.stream_id > last);
+                self.limit.lose();
             }
             _ => {}
+        }
+        None
+    }
+
+    fn settings(&mut self, here: Here, side: Side, payload: &[u8]) -> Option<u32> {
+        let mut accepts = None;
+        for (name, value) in frame::settings(payload) {
+            match name {
+                setting::MAX_CONCURRENT_STREAMS if side == Side::Server => self.limit.set(value, here.at),
+                setting::INITIAL_WINDOW_SIZE => self.flow.initial_window(here.from, value),
+                setting::MAX_FRAME_SIZE => accepts = Some(value),
+                _ => {}
+            }
         }
         accepts
     }

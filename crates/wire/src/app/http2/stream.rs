@@ -55,6 +55,8 @@ pub struct Stream {
     answered: bool,
     /// Whether it counts among the calls under way.
     pub under_way: bool,
+    /// What may be sent beside the initial window, by client and server: updates less what was sent.
+    pub credit: [i64; 2],
 }
 
 impl Stream {
@@ -228,9 +230,14 @@ impl Stream {
         self.answered
     }
 
-    /// Whether the next message of the client begins another turn of a stream that has some.
-    pub fn has_turns(&self) -> bool {
-        self.exchange.turn > 0
+    /// Whether what `side` has sent stops inside of a gRPC message.
+    pub fn inside_message(&self, side: Side) -> bool {
+        self.messages[side.index()].inside()
+    }
+
+    /// Whether anything of the response was seen.
+    pub fn responds(&self) -> bool {
+        self.response_begun
     }
 
     /// The stream has ended: its last, or only, exchange.

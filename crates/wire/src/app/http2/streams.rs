@@ -33,7 +33,9 @@ impl Streams {
         Streams { gaps: joined, ..Streams::default() }
     }
 
-    fn get(&mut self, id: u32) -> Option<&mut Stream> {
+    /// An open stream.
+    #[inline]
+    pub fn get(&mut self, id: u32) -> Option<&mut Stream> {
         let slot = *self.open.get(&id)?;
         self.slots.get_mut(slot as usize)
     }
@@ -174,7 +176,7 @@ impl Streams {
     }
 
     /// Streams open.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.open.len()
     }
 

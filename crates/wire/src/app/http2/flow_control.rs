@@ -1,0 +1,177 @@
+//! Flow control (RFC 9113, 5.2 and 6.9): when a window was used up, and how long its sender had to be silent.
+//!
+//! At either tap the windows counted here are at least as large as the sender's own: an update is seen before the
+//! sender has it. So a window that is used up here is used up there; the other way round some are missed at the
+//! receiver's end.
+
+use super::reader::Frame;
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::exchange::Mark;
+use spangap_model::{Cause, Side};
+
+/// Window of a stream and of the connection before any SETTINGS or WINDOW_UPDATE (RFC 9113, 6.9.2).
+const DEFAULT_WINDOW_BYTES: i64 = 65_535;
+/// Stalls of one direction remembered at once.
+const MAX_STALLS: usize = 64;
+
+/// A window that was used up.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    /// `None` for the connection's window.
+    stream: Option<u32>,
+    last: Evidence,
+    from_ns: i64,
+    /// Whether the sender has more to send for certain: it has stopped inside of a message.
+    inside: bool,
+    opened: Option<Evidence>,
+}
+
+/// Windows of what one side sends.
+#[derive(Debug)]
+struct Sender {
+    initial: i64,
+    connection: i64,
+    stalls: Vec<Stall>,
+}
+
+/// Windows of both directions; only of connections seen without a gap.
+#[derive(Debug)]
+pub struct FlowControl {
+    known: bool,
+    /// By who sends.
+    senders: [Sender; 2],
+}
+
+/// A DATA frame that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Who sent it.
+    pub from: Side,
+    /// When its end was seen.
+    pub at: Mark,
+    /// Whether the body stops inside of a gRPC message.
+    pub inside: bool,
+}
+
+impl FlowControl {
+    /// Of a connection seen from its start, or not.
+    pub fn new(known: bool) -> FlowControl {
+        let sender =
+            || Sender { initial: DEFAULT_WINDOW_BYTES, connection: DEFAULT_WINDOW_BYTES, stalls: Vec::new() };
+        FlowControl { known, senders: [sender(), sender()] }
+    }
+
+    /// Frames were missed: windows are not known any more.
+    pub fn lose(&mut self) {
+        *self = FlowControl::new(false);
+    }
+
+    /// `receiver` says how large the windows of streams are.
+    pub fn initial_window(&mut self, receiver: Side, bytes: u32) {
+        let sender = &mut self.senders[receiver.other().index()];
+        sender.initial = i64::from(bytes);
+        // Which of the streams it opens is not followed.
+        sender.stalls.retain(|stall| stall.stream.is_none());
+    }
+
+    /// `receiver` lets more be sent: of a stream whose `credit` (beside the initial window) this is, or of all.
+    pub fn window_update(&mut self, receiver: Side, stream: Option<(u32, &mut i64)>, bytes: u32, at: Mark) {
+        let sender = &mut self.senders[receiver.other().index()];
+        let bytes = bytes & 0x7fff_ffff;
+        let (id, window) = match stream {
+            Some((id, credit)) => {
+                *credit += i64::from(bytes);
+                (Some(id), sender.initial + *credit)
+            }
+            None => {
+                sender.connection += i64::from(bytes);
+                (None, sender.connection)
+            }
+        };
+        if window > 0 {
+            let what = What::with("WINDOW_UPDATE of {} bytes", u64::from(bytes), 0);
+            let evidence = Evidence { packet: at.packet, time_ns: at.seen_ns, what };
+            let stalls =
+                sender.stalls.iter_mut().filter(|stall| stall.stream == id && stall.opened.is_none());
+            stalls.for_each(|stall| stall.opened = Some(evidence));
+        }
+    }
+
+    /// A DATA frame begins: what waited for it to be allowed has waited until now.
+    #[inline]
+    pub fn begins(&mut self, from: Side, frame: &Frame, found: &mut Vec<Episode>) {
+        let sender = &mut self.senders[from.index()];
+        if sender.stalls.is_empty() || frame.header.len == 0 {
+            return;
+        }
+        sender.stalls.retain(|stall| {
+            let this = stall.stream.is_none_or(|stream| stream == frame.header.stream);
+            if let Some(opened) = stall.opened.filter(|_| this) {
+                found.push(stall.episode(from, frame, opened));
+            }
+            !this
+        });
+    }
+
+    /// A DATA frame has ended; `credit` is its stream's, if that is followed.
+    #[inline]
+    pub fn sent(&mut self, sent: Sent, frame: &Frame, credit: Option<&mut i64>) {
+        if !self.known {
+            return;
+        }
+        let sender = &mut self.senders[sent.from.index()];
+        let bytes = i64::from(frame.header.len);
+        sender.connection -= bytes;
+        let mut left = [Some(sender.connection), None];
+        if let Some(credit) = credit {
+            *credit -= bytes;
+            left[1] = Some(sender.initial + *credit);
+        }
+        if bytes > 0 && left.iter().flatten().any(|left| *left <= 0) {
+            let streams = [None, Some(frame.header.stream)];
+            for (_, stream) in left.iter().zip(streams).filter(|(left, _)| left.is_some_and(|left| left <= 0))
+            {
+                sender.used_up(sent, stream, frame);
+            }
+        }
+    }
+}
+
+impl Sender {
+    #[cold]
+    fn used_up(&mut self, sent: Sent, stream: Option<u32>, frame: &Frame) {
+        if self.stalls.len() >= MAX_STALLS {
+            self.stalls.remove(0);
+        }
+        let level = if stream.is_some() { "stream" } else { "connection" };
+        let text = match level {
+            "stream" => "{} bytes of DATA use up the window of stream {}",
+            _ => "{} bytes of DATA of stream {} use up the window of the connection",
+        };
+        let what = What::with(text, u64::from(frame.header.len), u64::from(frame.header.stream));
+        let last = Evidence { packet: sent.at.packet, time_ns: sent.at.seen_ns, what };
+        self.stalls.retain(|stall| stall.stream != stream);
+        self.stalls.push(Stall { stream, last, from_ns: sent.at.seen_ns, inside: sent.inside, opened: None });
+    }
+}
+
+impl Stall {
+    fn episode(&self, from: Side, frame: &Frame, opened: Evidence) -> Episode {
+        let what = What::with("DATA of stream {} goes on", u64::from(frame.header.stream), 0);
+        let next = Evidence { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
+        let missing = "whether the sender had more to send";
+        Episode {
+            cause: Cause::FlowControl,
+            certainty: if self.inside { Certainty::Shown } else { Certainty::Possible { missing } },
+            // It is the receiver that grants too little, or late.
+            side: Some(from.other()),
+            sender: from,
+            from_ns: self.from_ns,
+            to_ns: frame.first.seen_ns,
+            start: frame.start,
+            end: frame.start + u64::from(frame.header.len) + super::frame::HEADER_BYTES as u64,
+            stream_id: self.stream,
+            evidence: EvidenceList::of(&[self.last, opened, next]),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113, 5.1.2): when a client had as many streams open as it may, and opened
+//! the next one only because another had ended.
+//!
+//! A client that by itself never has more calls under way than that looks the same on the wire. What tells them
+//! apart is when the call began in the client, so this alone never convicts.
+
+use super::reader::Frame;
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::exchange::Mark;
+use spangap_model::{Cause, Side};
+
+/// What a client's program may take for its next request beside the time its stack takes for an answer to SETTINGS
+/// or PING: wake a thread, serialise. A place that stays free for longer was not waited for.
+const REACTION_NS: i64 = 1_000_000;
+
+/// What is known of the limit.
+#[derive(Debug, Default)]
+pub struct StreamLimit {
+    limit: Option<(u32, Evidence)>,
+    pinned_since_ns: Option<i64>,
+    freed: Option<Mark>,
+    /// When the server last asked for an answer of the client's stack.
+    asked_ns: Option<i64>,
+    /// The shortest time such an answer took at this tap.
+    answer_ns: Option<i64>,
+}
+
+impl StreamLimit {
+    /// The server sets the limit.
+    pub fn set(&mut self, limit: u32, at: Mark) {
+        let what = What::with("SETTINGS_MAX_CONCURRENT_STREAMS is {}", u64::from(limit), 0);
+        self.limit = Some((limit, Evidence { packet: at.packet, time_ns: at.seen_ns, what }));
+        self.unpin();
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> Option<u32> {
+        self.limit.map(|(limit, _)| limit)
+    }
+
+    /// The server sends SETTINGS or PING.
+    pub fn asked(&mut self, at: Mark) {
+        self.asked_ns = Some(at.seen_ns);
+    }
+
+    /// The client acknowledges it.
+    pub fn answered(&mut self, at: Mark) {
+        if let Some(asked) = self.asked_ns.take() {
+            let took = at.seen_ns.saturating_sub(asked);
+            self.answer_ns = Some(self.answer_ns.map_or(took, |least| least.min(took)));
+        }
+    }
+
+    fn unpin(&mut self) {
+        self.pinned_since_ns = None;
+        self.freed = None;
+    }
+
+    /// Frames were missed: how many streams are open is not known.
+    pub fn lose(&mut self) {
+        self.unpin();
+    }
+
+    /// A stream is over; `open` are those left.
+    #[inline]
+    pub fn closed(&mut self, open: usize, at: Mark) {
+        let Some((limit, _)) = self.limit else { return };
+        if open + 1 == limit as usize && self.pinned_since_ns.is_some() {
+            self.freed = Some(at);
+        } else if open + 1 < limit as usize {
+            self.unpin();
+        }
+    }
+
+    /// The client opened a stream with a block that ends at `end`; `open` are those now open.
+    #[inline]
+    pub fn opened(&mut self, frame: &Frame, end: u64, open: usize, found: &mut Vec<Episode>) {
+        let Some((limit, setting)) = self.limit else { return };
+        if open != limit as usize {
+            return;
+        }
+        let now_ns = frame.first.seen_ns;
+        if let (Some(since_ns), Some(freed)) = (self.pinned_since_ns, self.freed.take()) {
+            // The client needs one way to learn of the place and one to use it, as far as this tap sees of them.
+            let patience_ns = self.answer_ns.unwrap_or(0).saturating_mul(2).saturating_add(REACTION_NS);
+            if now_ns.saturating_sub(freed.seen_ns) <= patience_ns {
+                found.push(episode(frame, end, since_ns, freed, setting));
+                return;
+            }
+        }
+        self.pinned_since_ns = Some(now_ns);
+    }
+}
+
+fn episode(frame: &Frame, end: u64, since_ns: i64, freed: Mark, setting: Evidence) -> Episode {
+    let what = What::text("a stream ends while as many as allowed are open");
+    let ended = Evidence { packet: freed.packet, time_ns: freed.seen_ns, what };
+    let waited_ns = frame.first.seen_ns.saturating_sub(freed.seen_ns).max(0) as u64;
+    let what = What::with("stream {} is opened {} ns after that", u64::from(frame.header.stream), waited_ns);
+    let opened = Evidence { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
+    Episode {
+        cause: Cause::StreamLimit,
+        certainty: Certainty::Possible { missing: "client span start" },
+        side: Some(Side::Client),
+        sender: Side::Client,
+        from_ns: since_ns,
+        to_ns: frame.first.seen_ns,
+        start: frame.start,
+        end,
+        stream_id: Some(frame.header.stream),
+        evidence: EvidenceList::of(&[setting, ended, opened]),
+    }
+}
