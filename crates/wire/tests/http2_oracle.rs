@@ -1,7 +1,7 @@
 //! Header fields and bodies of real gRPC traffic, as tshark shows them; and that a connection joined anywhere yields
 //! the same or says that it does not know.
 
-use spangap_model::Side;
+use spangap_model::{Cause, Side};
 use spangap_wire::app::Observer;
 use spangap_wire::source::Capture;
 use spangap_wire::tap::Tap;
@@ -240,4 +240,53 @@ fn joined_anywhere_fields_are_those_of_the_whole_or_unknown() {
     // Fields that a client indexed before are never sent again.
     assert!(known > unknown, "{known} fields known, {unknown} unknown");
     println!("{known} fields known, {unknown} unknown");
+}
+
+/// Calls of a capture that an episode of this cause held up.
+fn held_up(file: &Path, cause: Cause) -> usize {
+    let mut tap = Tap::default();
+    let mut capture = Capture::open(file).expect("the fixture is there");
+    let (mut exchanges, mut held) = (Vec::new(), 0);
+    let mut take = |tap: &mut Tap| {
+        tap.take_exchanges(&mut exchanges);
+        let by = |exchange: &_| tap.episodes_of(exchange).iter().any(|episode| episode.cause == cause);
+        held += exchanges.drain(..).filter(by).count();
+    };
+    while let Some(packet) = capture.next() {
+        tap.packet(&packet);
+        take(&mut tap);
+    }
+    tap.finish();
+    take(&mut tap);
+    held
+}
+
+#[test]
+fn causes_that_only_http2_shows_are_found_and_their_near_misses_are_not() {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let cases = [
+        (Cause::FlowControl, "flow-control", 5),
+        (Cause::FlowControl, "flow-control-request", 4),
+        (Cause::FlowControl, "flow-control-slow-reader", 5),
+        (Cause::FlowControl, "flow-control-near", 0),
+        (Cause::FlowControl, "flow-control-small", 0),
+        (Cause::FlowControl, "rust-stream", 0),
+        (Cause::StreamLimit, "stream-limit", 100),
+        (Cause::StreamLimit, "stream-limit-go", 100),
+        (Cause::StreamLimit, "stream-limit-near", 0),
+        (Cause::HeadOfLine, "head-of-line-large", 3),
+        (Cause::HeadOfLine, "flow-control-near", 0),
+        (Cause::HeadOfLine, "rust-unary", 0),
+    ];
+    let mut wrong = Vec::new();
+    for (cause, name, at_least) in cases {
+        for end in ["client", "server"] {
+            let held = held_up(&fixture(&format!("{name}.{end}"), directory.path()), cause);
+            println!("{cause} in {name}.{end}: {held} calls, expected {at_least}");
+            if (at_least == 0 && held > 0) || held < at_least {
+                wrong.push(format!("{cause} in {name}.{end}: {held} calls, not {at_least}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -291,7 +291,7 @@ impl Rest {
         }
         self.streams.ended(side, stream, sink);
         if side == Side::Server {
-            self.limit.closed(self.streams.count(), here.at);
+            self.limit.closed(here.at);
         }
     }
 
@@ -383,7 +383,7 @@ impl Rest {
             kind::RST_STREAM => {
                 let ended = Ended::Reset { code: frame::number(payload), by_client: side == Side::Client };
                 self.streams.close(stream, ended, sink);
-                self.limit.closed(self.streams.count(), here.at);
+                self.limit.closed(here.at);
             }
             kind::GOAWAY if side == Side::Server => {
                 // The server will not look at the streams after this one.

@@ -13,12 +13,18 @@ use spangap_model::{Cause, Side};
 /// or PING: wake a thread, serialise. A place that stays free for longer was not waited for.
 const REACTION_NS: i64 = 1_000_000;
 
+/// Streams opened while not all places are taken again that are remembered.
+const MAX_WAITED: usize = 1024;
+
 /// What is known of the limit.
 #[derive(Debug, Default)]
 pub struct StreamLimit {
     limit: Option<(u32, Evidence)>,
     pinned_since_ns: Option<i64>,
+    /// The last stream that ended since.
     freed: Option<Mark>,
+    /// Streams opened at once where others had ended: where each block ends, and the end that made room for it.
+    waited: Vec<(Frame, u64, Mark)>,
     /// When the server last asked for an answer of the client's stack.
     asked_ns: Option<i64>,
     /// The shortest time such an answer took at this tap.
@@ -54,6 +60,7 @@ impl StreamLimit {
     fn unpin(&mut self) {
         self.pinned_since_ns = None;
         self.freed = None;
+        self.waited.clear();
     }
 
     /// Frames were missed: how many streams are open is not known.
@@ -61,14 +68,11 @@ impl StreamLimit {
         self.unpin();
     }
 
-    /// A stream is over; `open` are those left.
+    /// A stream is over.
     #[inline]
-    pub fn closed(&mut self, open: usize, at: Mark) {
-        let Some((limit, _)) = self.limit else { return };
-        if open + 1 == limit as usize && self.pinned_since_ns.is_some() {
+    pub fn closed(&mut self, at: Mark) {
+        if self.pinned_since_ns.is_some() {
             self.freed = Some(at);
-        } else if open + 1 < limit as usize {
-            self.unpin();
         }
     }
 
@@ -76,19 +80,27 @@ impl StreamLimit {
     #[inline]
     pub fn opened(&mut self, frame: &Frame, end: u64, open: usize, found: &mut Vec<Episode>) {
         let Some((limit, setting)) = self.limit else { return };
-        if open != limit as usize {
-            return;
-        }
-        let now_ns = frame.first.seen_ns;
-        if let (Some(since_ns), Some(freed)) = (self.pinned_since_ns, self.freed.take()) {
+        if let Some(freed) = self.freed.filter(|_| self.pinned_since_ns.is_some()) {
             // The client needs one way to learn of the place and one to use it, as far as this tap sees of them.
             let patience_ns = self.answer_ns.unwrap_or(0).saturating_mul(2).saturating_add(REACTION_NS);
-            if now_ns.saturating_sub(freed.seen_ns) <= patience_ns {
-                found.push(episode(frame, end, since_ns, freed, setting));
-                return;
+            if frame.first.seen_ns.saturating_sub(freed.seen_ns) > patience_ns {
+                self.unpin();
+            } else if self.waited.len() < MAX_WAITED {
+                self.waited.push((*frame, end, freed));
             }
         }
-        self.pinned_since_ns = Some(now_ns);
+        if open < limit as usize {
+            return;
+        }
+        match self.pinned_since_ns {
+            // Every place is taken again: those who took them had waited, as far as can be seen.
+            Some(since_ns) => found.extend(
+                self.waited
+                    .drain(..)
+                    .map(|(frame, end, freed)| episode(&frame, end, since_ns, freed, setting)),
+            ),
+            None => self.pinned_since_ns = Some(frame.first.seen_ns),
+        }
     }
 }
 
