@@ -103,11 +103,11 @@ impl Http2 {
         self.started = true;
     }
 
-    fn lose(&mut self, from: Side, sink: &mut Sink) {
+    fn lose(&mut self, from: Side, cut: bool, sink: &mut Sink) {
         let direction = &mut self.directions[from.index()];
         direction.decoder.forget();
         sink.counts.resyncs += 1;
-        self.rest.streams.lost_place();
+        self.rest.streams.lost_place(cut);
         self.rest.flow.lose();
         self.rest.limit.lose();
     }
@@ -130,7 +130,7 @@ impl Parser for Http2 {
             let accepts = match reader.next(&mut input) {
                 Ok(None) => break,
                 Err(reader::Lost) => {
-                    self.lose(from, sink);
+                    self.lose(from, false, sink);
                     continue;
                 }
                 Ok(Some((frame, piece))) => {
@@ -157,7 +157,7 @@ impl Parser for Http2 {
                 let here = Here { connection: context.connection, from: hole.from, at: hole.at, end };
                 self.rest.piece(here, &frame, piece, decoder, hole.cut, sink);
             }
-            Err(reader::Lost) => self.lose(hole.from, sink),
+            Err(reader::Lost) => self.lose(hole.from, hole.cut, sink),
         }
         self.count_skipped(hole.from, sink);
     }

@@ -55,6 +55,8 @@ pub struct Stream {
     answered: bool,
     /// Whether it counts among the calls under way.
     pub under_way: bool,
+    /// Whether frames of it may have been missed: it may be over.
+    pub doubtful: bool,
     /// What may be sent beside the initial window, by client and server: updates less what was sent.
     pub credit: [i64; 2],
 }

@@ -25,12 +25,14 @@ pub struct Streams {
     under_way: u32,
     /// Whether frames may have been missed: joined after the start, or after a loss of place.
     gaps: bool,
+    /// Whether any were dropped, and not only cut by the snap length.
+    dropped: bool,
 }
 
 impl Streams {
     /// Of a connection joined after its start, or not.
     pub fn new(joined: bool) -> Streams {
-        Streams { gaps: joined, ..Streams::default() }
+        Streams { gaps: joined, dropped: joined, ..Streams::default() }
     }
 
     /// An open stream.
@@ -87,6 +89,7 @@ impl Streams {
             Side::Server => stream.response_head(head, frame),
         }
         stream.exchange.doubts.hole |= missing;
+        stream.doubtful |= missing;
         stream.reaches(side, at, end);
         opens
     }
@@ -95,12 +98,14 @@ impl Streams {
     #[inline]
     pub fn data(&mut self, connection: u32, side: Side, body: &Body<'_>, cut: bool, sink: &mut Sink) {
         let id = body.frame.header.stream;
+        let dropped = self.dropped;
         let mut slot = self.open.get(&id).copied();
         if slot.is_none() && self.gaps && side == Side::Client && body.begins {
             // A stream that was opened before it could be seen, or in a hole.
             if let Some(stream) = self.open(connection, body.frame, sink) {
                 stream.exchange.doubts.headers_unknown = true;
-                stream.exchange.doubts.hole = true;
+                stream.exchange.doubts.hole = dropped;
+                stream.doubtful = true;
             }
             slot = self.open.get(&id).copied();
         }
@@ -108,6 +113,7 @@ impl Streams {
         let mut turn = None;
         stream.body(side, body, &mut turn);
         stream.exchange.doubts.hole |= body.missing > 0 && !cut;
+        stream.doubtful |= body.missing > 0 && !cut;
         if let Some(turn) = turn {
             sink.exchanges.push(turn);
             stream.exchange.in_flight = self.under_way + u32::from(!stream.under_way);
@@ -147,12 +153,16 @@ impl Streams {
         sink.exchanges.push(stream.finish(ended));
     }
 
-    /// Frames of one direction may have been missed: what is open now may be over.
-    pub fn lost_place(&mut self) {
+    /// Frames of one direction may have been missed: what is open now may be over. When only the snap length `cut`
+    /// them, nothing is missing of the times that are known.
+    pub fn lost_place(&mut self, cut: bool) {
         self.gaps = true;
+        self.dropped |= !cut;
         for slot in self.open.values() {
             let Some(stream) = self.slots.get_mut(*slot as usize) else { continue };
-            stream.exchange.doubts.hole = true;
+            stream.exchange.doubts.hole |= !cut;
+            stream.exchange.doubts.headers_unknown |= cut;
+            stream.doubtful = true;
             self.under_way -= u32::from(stream.under_way).min(self.under_way);
             stream.under_way = false;
         }
@@ -167,7 +177,7 @@ impl Streams {
     }
 
     fn drop_doubtful(&mut self, sink: &mut Sink) {
-        self.close_all(Ended::CaptureEnded, sink, |stream| stream.exchange.doubts.hole);
+        self.close_all(Ended::CaptureEnded, sink, |stream| stream.doubtful);
     }
 
     /// Both ends were taken for one another: what was made of their frames is wrong.
