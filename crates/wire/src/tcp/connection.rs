@@ -12,8 +12,9 @@ use crate::segment::{Endpoint, Flags, Segment};
 use spangap_model::Side;
 use std::collections::VecDeque;
 
-/// Episodes kept per connection, the latest.
-pub const MAX_EPISODES: usize = 64;
+/// Episodes kept per connection, the latest. As many calls may wait at once, each with one of its own, until both of
+/// its halves are joined.
+pub const MAX_EPISODES: usize = 1024;
 
 /// What connections share.
 #[derive(Default)]
