@@ -4,6 +4,7 @@ mod bench;
 mod frames;
 mod generate;
 mod measure;
+mod mutate;
 mod overhead;
 mod retime;
 mod table;
@@ -30,6 +31,8 @@ enum Verb {
     Bench(BenchArgs),
     /// Rewrite the times of an Ethernet capture, as if its host's clock had been another
     Retime(RetimeArgs),
+    /// Dissect damaged captures by the thousand: none may end it
+    Mutate(MutateArgs),
     #[command(hide = true)]
     Once {
         costs: PathBuf,
@@ -88,6 +91,17 @@ struct BenchArgs {
 }
 
 #[derive(Args, Debug)]
+struct MutateArgs {
+    /// Captures to damage
+    #[arg(default_value = "fixtures/captures")]
+    folder: PathBuf,
+    #[arg(long, default_value_t = 100_000)]
+    files: u64,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Args, Debug)]
 struct RetimeArgs {
     from: PathBuf,
     to: PathBuf,
@@ -103,6 +117,9 @@ fn main() -> ExitCode {
         Verb::Bench(args) => measure(&args).map_err(Into::into),
         Verb::Retime(args) => retime::retime(&args.from, &args.to, args.offset_ns, args.skew_ppm)
             .map(|packets| println!("{packets} packets"))
+            .map_err(Into::into),
+        Verb::Mutate(args) => mutate::mutate(&args.folder, args.files, args.seed)
+            .map(|outcome| println!("{outcome:?}"))
             .map_err(Into::into),
         Verb::Once { costs, command } => measure::once(&costs, &command).map_err(Into::into),
         Verb::Read { paths } => bench::read(&paths).map(|sum| println!("{sum}")).map_err(Into::into),
