@@ -6,6 +6,7 @@ mod run;
 mod search;
 #[cfg(test)]
 mod tests;
+mod unopened;
 
 use crate::align::Clock;
 use crate::call::Call;

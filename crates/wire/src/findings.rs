@@ -8,6 +8,7 @@ pub(crate) mod network_delay;
 mod tests;
 
 use crate::call::{Finding, Halves};
+use crate::episode::Certainty;
 use crate::legs::Moments;
 use batched_arrival::Arrivals;
 use network_delay::Paths;
@@ -23,9 +24,46 @@ pub(crate) struct Memory {
     pub arrivals: Arrivals,
 }
 
-/// Sorts by cost, the most first; those without a cost last.
-pub(crate) fn by_cost(findings: &mut [Finding]) {
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.cost_ns));
+/// Sorts: what is shown before what is possible, then by cost, the most first; those without a cost last.
+pub(crate) fn by_weight(findings: &mut [Finding]) {
+    findings
+        .sort_by_key(|finding| std::cmp::Reverse((finding.certainty == Certainty::Shown, finding.cost_ns)));
+}
+
+/// Time that a finding explains, by the first capture's clock as far as it is known while reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Explained {
+    pub cause: Cause,
+    /// Who sent the bytes held up.
+    pub sender: Side,
+    /// Whether it is shown, and not only possible.
+    pub shown: bool,
+    pub range: (i64, i64),
+}
+
+/// How much of a range of time the explained ones cover that are wanted.
+pub(crate) fn covered_ns(
+    explained: &[Explained],
+    within: (i64, i64),
+    wanted: impl Fn(&Explained) -> bool,
+) -> u64 {
+    let inside = |range: (i64, i64)| (range.0.max(within.0), range.1.min(within.1));
+    let mut ranges: Vec<(i64, i64)> =
+        explained.iter().filter(|span| wanted(span)).map(|span| inside(span.range)).collect();
+    ranges.retain(|(begin, end)| end > begin);
+    union(&mut ranges).unwrap_or(0)
+}
+
+/// Time covered by the ranges together; `None` without any.
+fn union(ranges: &mut [(i64, i64)]) -> Option<u64> {
+    ranges.sort_unstable();
+    let mut covered = 0;
+    let mut until = i64::MIN;
+    for (begin, end) in ranges.iter().copied() {
+        covered += (end - begin.max(until)).max(0);
+        until = until.max(end);
+    }
+    (!ranges.is_empty()).then(|| covered.unsigned_abs())
 }
 
 /// Whether bytes were lost and sent again.
@@ -40,10 +78,21 @@ pub(crate) struct Way {
     pub from: Side,
     /// When its last byte left, by the sender's clock, and the packet.
     pub sent: (i64, u64),
-    /// When it had arrived, by the receiver's clock, and the packet.
+    /// When it arrived, by the receiver's clock, and the packet. Bytes before it may have been missing then: that it
+    /// had to wait for them is not this way's time.
     pub arrived: (i64, u64),
     /// The capture at the sender's end.
     pub capture: u8,
+}
+
+impl Way {
+    /// From departure to arrival by the first capture's clock, the second one being `offset_ns` ahead of it.
+    pub fn range(&self, offset_ns: i64) -> (i64, i64) {
+        match self.capture {
+            0 => (self.sent.0, self.arrived.0.saturating_sub(offset_ns)),
+            _ => (self.sent.0.saturating_sub(offset_ns), self.arrived.0),
+        }
+    }
 }
 
 /// The ways of a call between the taps, as far as both ends have the same last byte of each.
@@ -55,7 +104,7 @@ pub(crate) fn ways(halves: &Halves, moments: &Moments) -> [Option<Way>; 2] {
         ways[0] = Some(Way {
             from: Side::Client,
             sent: (there.seen_ns, there.packet),
-            arrived: (here.ready_ns, here.ready_packet),
+            arrived: (here.seen_ns, here.packet),
             capture: halves.captures[0],
         });
     }
@@ -66,7 +115,7 @@ pub(crate) fn ways(halves: &Halves, moments: &Moments) -> [Option<Way>; 2] {
         ways[1] = Some(Way {
             from: Side::Server,
             sent: (there.last.seen_ns, there.last.packet),
-            arrived: (here.last.ready_ns, here.last.ready_packet),
+            arrived: (here.last.seen_ns, here.last.packet),
             capture: halves.captures[1],
         });
     }

@@ -56,7 +56,7 @@ pub struct Sums {
     pub durations: Histogram,
     /// Time by leg, in order.
     pub legs: Vec<LegSum>,
-    /// Time by cause, most costly first.
+    /// Time by cause: what is shown before what is only possible, then the costly first.
     pub causes: Vec<CauseSum>,
 }
 
@@ -118,8 +118,8 @@ pub(crate) struct Finished {
     pub pairs: Vec<PairTotals>,
     pub connections: Vec<ConnectionTotals>,
     pub connections_left_out: u64,
-    /// Number in the report and [`Link::detour_ns`], by [`Link::key`].
-    pub numbers: FxHashMap<u32, (u32, [i64; 2])>,
+    /// Number in the report and [`Link::least_path_ns`], by [`Link::key`].
+    pub numbers: FxHashMap<u32, (u32, Option<u64>)>,
 }
 
 impl Totals {
@@ -142,6 +142,11 @@ impl Totals {
                 self.pairs_left_out += 1;
             }
         }
+        self.list(link, notes);
+    }
+
+    /// Lists a connection.
+    pub fn list(&mut self, link: Link, notes: Vec<String>) {
         self.listed.push(Listed { link, notes });
         if self.listed.len() >= 2 * MAX_CONNECTIONS {
             self.shorten();
@@ -161,7 +166,7 @@ impl Totals {
         let mut connections = Vec::with_capacity(self.listed.len());
         for (i, Listed { link, notes }) in self.listed.into_iter().enumerate() {
             let number = i as u32 + 1;
-            numbers.insert(link.key, (number, link.detour_ns));
+            numbers.insert(link.key, (number, link.least_path_ns));
             let client_capture = link.client_capture().map(|capture| capture as u8);
             let sums = link.sums.finish(clock, resolution_ns);
             connections.push(ConnectionTotals { number, seen: link.facts, client_capture, sums, notes });

@@ -39,9 +39,10 @@ pub struct Memory {
 
 impl Rule for Memory {
     #[inline]
-    fn step(&mut self, step: &Step<'_>, _view: View<'_>, _found: &mut Vec<Episode>) {
-        if step.segment.flags.0 & (Flags::FIN | Flags::RST) != 0 {
-            self.closing.get_or_insert((step.segment.time_ns, step.segment.packet));
+    fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        if step.segment.flags.0 & (Flags::FIN | Flags::RST) != 0 && self.closing.is_none() {
+            self.closing = Some((step.segment.time_ns, step.segment.packet));
+            self.conclude(view, found);
         }
     }
 

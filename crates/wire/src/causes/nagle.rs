@@ -46,6 +46,8 @@ const SMALL_BYTES: u64 = 536;
 /// Holds released by data of the peer before they are shown, and how much they must have varied (in eighths).
 const VARIED_HOLDS: u16 = 4;
 const VARIED_EIGHTHS: u64 = 12;
+/// Whole messages released by data of the peer: their waits differ by this many times more than the releases miss it.
+const IN_STEP_TIMES: u64 = 16;
 
 const APPLICATION: &str =
     "whether the sender had the bytes all along: its application may have written them late";
@@ -74,6 +76,8 @@ struct Hold {
     released_ns: i64,
     released_packet: u64,
     bytes: (u64, u64),
+    /// How far the release is from where the ACK alone would put it.
+    off_ns: u64,
 }
 
 impl Hold {
@@ -83,6 +87,16 @@ impl Hold {
 
     fn is_inside(&self, part: &Part) -> bool {
         part.start < self.cleared.sent.1 && self.bytes.0 < part.end
+    }
+
+    /// Whether bytes of the message were held.
+    fn touches(&self, part: &Part) -> bool {
+        part.start < self.bytes.1 && self.bytes.0 < part.end
+    }
+
+    /// How tightly the release follows the ACK, in bits.
+    fn bits(&self) -> i16 {
+        (self.delay_ns() / self.off_ns.max(1)).max(1).ilog2() as i16
     }
 
     fn episode(&self, sender: Side, certainty: Certainty) -> Episode {
@@ -143,6 +157,10 @@ struct Sender {
     /// Holds of the second kind, the shortest and the longest of them.
     carried_count: u16,
     carried_ns: (u64, u64),
+    /// The furthest of their releases from the ACK.
+    carried_off_ns: u64,
+    /// Evidence that data of the peer, which has nothing to do with them, releases messages.
+    carried_bits: i16,
     resent_ns: Option<i64>,
 }
 
@@ -188,10 +206,10 @@ impl Rule for Memory {
             if let Some(hold) = sender.bare.take_if(|hold| hold.is_inside(part)) {
                 conclude(&hold, side, sender.bits + MESSAGE_BITS, view, found);
             }
-            if let Some(hold) = sender.carried.take_if(|hold| hold.is_inside(part)) {
-                if let Some(certainty) = sender.carried(&hold, side, exchange, view) {
-                    found.push(hold.episode(side, certainty));
-                }
+            if let Some(hold) = sender.carried.take_if(|hold| hold.touches(part))
+                && let Some(certainty) = sender.carried(&hold, side, exchange, view)
+            {
+                found.push(hold.episode(side, certainty));
             }
         }
     }
@@ -244,7 +262,7 @@ impl Memory {
             None => len < SMALL_BYTES,
         };
         // A segment longer than a full one is several of them, the last one small unless they come out even.
-        let ends_small = small || full.is_some_and(|full| len % full != 0);
+        let ends_small = small || full.is_some_and(|full| !len.is_multiple_of(full));
         // A FIN is never held back.
         let is_fin = step.segment.flags.has(Flags::FIN);
         if small && !is_fin {
@@ -317,18 +335,17 @@ impl Sender {
             released_ns: time_ns,
             released_packet: step.segment.packet,
             bytes: (step.bytes.start, step.bytes.end),
+            off_ns,
         };
         if cleared.with.0 < cleared.with.1 {
-            if tight {
-                self.carried = Some(hold);
-            }
+            self.carried = Some(hold);
             return;
         }
         if !tight {
             self.bits = (self.bits - OWN_TIME_BITS).max(-NODELAY_BITS);
             return;
         }
-        let bits = (delay_ns / off_ns.max(1)).ilog2() as i16;
+        let bits = hold.bits();
         self.bits = (self.bits + bits.min(MOST_BITS)).min(NODELAY_BITS);
         if let Some(before) = self.bare.replace(hold) {
             conclude(&before, step.from, self.bits - bits.min(MOST_BITS), view, found);
@@ -355,21 +372,38 @@ impl Sender {
         }
         // WINDOW_UPDATE frames (13 bytes each, RFC 9113, 6.9) may have released it by flow control.
         let with_bytes = with.end - with.start;
-        if with_bytes % 13 == 0 && with_bytes <= 52
+        if with_bytes.is_multiple_of(13) && with_bytes <= 52
             || is_delayed(hold, side, view) != Some(true)
             || self.bits < 0
         {
             return None;
         }
+        if hold.off_ns > hold.delay_ns() / TIGHT {
+            self.carried_bits = (self.carried_bits - OWN_TIME_BITS).max(-NODELAY_BITS);
+            return None;
+        }
+        self.carried_bits = (self.carried_bits + hold.bits().min(MOST_BITS)).min(NODELAY_BITS);
         let delay_ns = hold.delay_ns();
         let (least, most) = if self.carried_count == 0 { (delay_ns, delay_ns) } else { self.carried_ns };
         self.carried_count = self.carried_count.saturating_add(1);
+        self.carried_off_ns = self.carried_off_ns.max(hold.off_ns);
         self.carried_ns = (least.min(delay_ns), most.max(delay_ns));
         // An application that always takes the same time may meet requests that come at the same rate.
         let varied =
             self.carried_count >= VARIED_HOLDS && self.carried_ns.1 >= self.carried_ns.0 / 8 * VARIED_EIGHTHS;
-        let shown = varied || self.bits >= ENOUGH_BITS;
-        Some(if shown { Certainty::Shown } else { Certainty::Possible { missing: APPLICATION } })
+        let part = match side {
+            Side::Client => Some(&exchange.request),
+            Side::Server => exchange.response.as_ref(),
+        };
+        if part.is_some_and(|part| hold.is_inside(part)) {
+            let shown = varied || self.bits >= ENOUGH_BITS;
+            return Some(if shown { Certainty::Shown } else { Certainty::Possible { missing: APPLICATION } });
+        }
+        // The whole message may have been written just then, once or twice by chance. Applications at both ends that
+        // go at the same rate would miss each other by as much as the waits differ.
+        let in_step = self.carried_ns.1 - self.carried_ns.0 < IN_STEP_TIMES * self.carried_off_ns;
+        let shown = self.carried_count >= VARIED_HOLDS && !in_step && self.carried_bits >= ENOUGH_BITS;
+        shown.then_some(Certainty::Shown)
     }
 }
 

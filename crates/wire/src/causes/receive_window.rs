@@ -49,10 +49,10 @@ impl Rule for Memory {
         let raw = u64::from(step.segment.window);
         let known = raw == 0 || self.closed[sender.index()].is_some();
         let window = view.of(step.from).window.or(known.then_some(raw));
-        if let Some(window) = window {
-            if window < u64::from(own.mss.max(1)) || self.closed[sender.index()].is_some() {
-                self.advertised(step, view, sender, window);
-            }
+        if let Some(window) = window
+            && (window < u64::from(own.mss.max(1)) || self.closed[sender.index()].is_some())
+        {
+            self.advertised(step, view, sender, window);
         }
         if self.closed[step.from.index()].is_some() {
             self.sent(step, view, found);

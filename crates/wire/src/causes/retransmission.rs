@@ -354,10 +354,10 @@ impl Sender {
 
 /// Whether a segment that came after another one was also sent after it, where its headers tell.
 fn order(segment: &Segment<'_>, ahead: Ahead) -> Option<Ordering> {
-    if let (Some((value, _)), Some(before)) = (segment.options.timestamps, ahead.timestamp) {
-        if value != before {
-            return Some((value.wrapping_sub(before) as i32).cmp(&0));
-        }
+    if let (Some((value, _)), Some(before)) = (segment.options.timestamps, ahead.timestamp)
+        && value != before
+    {
+        return Some((value.wrapping_sub(before) as i32).cmp(&0));
     }
     // Linux counts the segments of a connection in the IPv4 identification; other stacks may count all they send.
     // Zero and equal ones count nothing.

@@ -2,8 +2,9 @@
 //! one batch and the first request of the next there is silence on a clean wire.
 //!
 //! Whether calls waited in the client meanwhile is not on the wire: a client that had nothing to do looks the same.
-//! So the rule says what it saw, and what would tell. Nothing under way at the time of a silence excludes the
-//! server's stream limit; a connection with loss or a closed window is left alone.
+//! So the rule says what it saw, and what would tell. It asks for the pattern and not for one silence: most batches
+//! begin after one, each a good part of its time; a connection with loss or a closed window is left alone, and so is
+//! one whose calls go out one by one.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
@@ -13,13 +14,15 @@ use spangap_model::{Cause, Side};
 
 /// Shorter silences are the ordinary work of a client.
 const SILENCE_NS: u64 = 100_000;
-/// Batches before anything is said.
+/// Silent batches before anything is said.
 const BATCHES: u64 = 16;
+/// Part of the batches that begin after a silence, per cent.
+const MOST_PERCENT: u64 = 70;
 /// Calls in a batch, on average, that make it one.
 const CALLS_PER_BATCH: u64 = 2;
-/// Part of the time in silence, per cent, from which it is worth a word.
+/// Part of the time from one batch to the next that is silent, per cent, from which it is worth a word.
 const SHARE_PERCENT: u64 = 20;
-/// Beginnings of batches remembered until one of their exchanges has finished.
+/// Beginnings of batches remembered until their exchanges have finished.
 const RECENT: usize = 4;
 
 const MISSING: &str =
@@ -31,6 +34,11 @@ struct Begin {
     time_ns: i64,
     packet: u64,
     quiet_from: (i64, u64),
+    /// Where its bytes begin, and when the last of them so far were sent.
+    start: u64,
+    last_ns: i64,
+    silent: bool,
+    said: bool,
 }
 
 /// The rule's memory of one connection.
@@ -40,31 +48,29 @@ pub struct Memory {
     next: usize,
     /// The last bytes of the server, while the client has sent nothing since.
     server_last: Option<(i64, u64)>,
-    first_ns: Option<i64>,
-    last_ns: i64,
     calls: u64,
-    /// Batches that began with nothing under way.
     batches: u64,
+    /// Batches that began after a silence, and the time of those.
     silences: u64,
     silent_ns: u64,
+    /// Time of those batches, from one to the next.
+    batches_ns: u64,
     disturbed: u64,
 }
 
 impl Rule for Memory {
     #[inline]
-    fn step(&mut self, step: &Step<'_>, _view: View<'_>, _found: &mut Vec<Episode>) {
+    fn step(&mut self, step: &Step<'_>, view: View<'_>, _found: &mut Vec<Episode>) {
         if step.bytes.is_empty() {
             return;
         }
         let at = (step.segment.time_ns, step.segment.packet);
         match (step.kind, step.from) {
             (Kind::New, Side::Server) => self.server_last = Some(at),
-            (Kind::New, Side::Client) => {
-                if let Some(quiet_from) = self.server_last.take() {
-                    self.begins[self.next] = Begin { time_ns: at.0, packet: at.1, quiet_from };
-                    self.next = (self.next + 1) % RECENT;
-                }
-            }
+            (Kind::New, Side::Client) => match self.server_last.take() {
+                Some(quiet_from) => self.begin(at, quiet_from, step.bytes.start, view),
+                None => self.begins[self.latest()].last_ns = at.0,
+            },
             _ => self.disturbed += 1,
         }
     }
@@ -73,41 +79,28 @@ impl Rule for Memory {
     fn exchange(&mut self, exchange: &Exchange, view: View<'_>, found: &mut Vec<Episode>) {
         let request = &exchange.request;
         self.calls += 1;
-        let first_ns = *self.first_ns.get_or_insert(request.first.seen_ns);
-        self.last_ns = self.last_ns.max(exchange.response.map_or(0, |response| response.last.seen_ns));
-        // In flight counts the call itself: before this one there was nothing under way.
-        if exchange.in_flight != 1 {
+        if !self.is_batched() {
             return;
         }
-        let Some(begin) = self.begins.iter().find(|begin| begin.packet == request.first.packet).copied()
-        else {
-            return;
-        };
-        self.batches += 1;
-        // At the server's end, the way to the client and back is no silence of the client's.
-        let way_ns = view.reach_ns(Side::Client).unwrap_or(0);
-        let silence_ns = nanos(begin.quiet_from.0, begin.time_ns).saturating_sub(way_ns);
-        if silence_ns < SILENCE_NS {
-            return;
-        }
-        self.silences += 1;
-        self.silent_ns += silence_ns;
-        if !self.is_batched(nanos(first_ns, self.last_ns)) {
-            return;
-        }
-        let since =
-            What::with("the last response of a batch of about {} calls is in", self.calls / self.batches, 0);
-        let until = What::with("the next batch begins, after {} us of silence", silence_ns / 1000, 0);
+        let per_batch = self.calls / self.batches.max(1);
+        let before = |begin: &&mut Begin| begin.packet != 0 && begin.packet <= request.first.packet;
+        let begin = self.begins.iter_mut().filter(before).max_by_key(|begin| begin.packet);
+        // All calls of a batch are told together.
+        let Some(begin) = begin.filter(|begin| begin.silent && !begin.said) else { return };
+        begin.said = true;
         let (quiet_ns, quiet_packet) = begin.quiet_from;
+        let silence_us = nanos(quiet_ns, begin.time_ns) / 1000;
+        let since = What::with("the last response of a batch of about {} calls is in", per_batch, 0);
+        let until = What::with("the next batch begins, after {} us of silence", silence_us, 0);
         found.push(Episode {
             cause: Cause::SharedConnection,
             certainty: Certainty::Possible { missing: MISSING },
             side: Some(Side::Client),
             sender: Side::Client,
             from_ns: quiet_ns,
-            to_ns: begin.time_ns,
-            start: request.start,
-            end: request.end,
+            to_ns: begin.last_ns,
+            start: begin.start,
+            end: view.of(Side::Client).next,
             stream_id: None,
             evidence: EvidenceList::of(&[
                 Evidence { packet: quiet_packet, time_ns: quiet_ns, what: since },
@@ -117,26 +110,51 @@ impl Rule for Memory {
     }
 
     fn notes(&self, into: &mut Vec<String>) {
-        let total_ns = nanos(self.first_ns.unwrap_or(0), self.last_ns);
-        if self.is_batched(total_ns) {
+        if self.is_batched() {
             let per_batch = self.calls as f64 / self.batches as f64;
-            let percent = 100.0 * self.silent_ns as f64 / total_ns as f64;
+            let percent = 100.0 * self.silent_ns as f64 / self.batches_ns as f64;
             into.push(format!(
-                "Calls go out in batches ({per_batch:.1} on average), and in {percent:.0} % of the time nothing was \
-                 under way for 100 us or more ({} silences on a clean wire): the client's stack on this one \
-                 connection may be the limit. Not known: {MISSING}.",
-                self.silences
+                "Calls go out in batches ({per_batch:.1} on average), and {} of {} begin after 100 us and more of \
+                 silence on a clean wire, {percent:.0} % of their time: the client's stack on this one connection may \
+                 be the limit. Not known: {MISSING}.",
+                self.silences, self.batches
             ));
         }
     }
 }
 
 impl Memory {
+    fn latest(&self) -> usize {
+        (self.next + RECENT - 1) % RECENT
+    }
+
+    /// A batch begins.
+    fn begin(&mut self, at: (i64, u64), quiet_from: (i64, u64), start: u64, view: View<'_>) {
+        let before = self.begins[self.latest()];
+        // At the server's end, the way to the client and back is no silence of the client's.
+        let way_ns = view.reach_ns(Side::Client).unwrap_or(0);
+        let silence_ns = nanos(quiet_from.0, at.0).saturating_sub(way_ns);
+        let cycle_ns = nanos(before.time_ns, at.0);
+        let silent = before.packet != 0
+            && silence_ns >= SILENCE_NS
+            && silence_ns.saturating_mul(100) >= cycle_ns.saturating_mul(SHARE_PERCENT);
+        self.batches += 1;
+        if silent {
+            self.silences += 1;
+            self.silent_ns = self.silent_ns.saturating_add(silence_ns);
+            self.batches_ns = self.batches_ns.saturating_add(cycle_ns);
+        }
+        self.begins[self.next] =
+            Begin { time_ns: at.0, packet: at.1, quiet_from, start, last_ns: at.0, silent, said: false };
+        self.next = (self.next + 1) % RECENT;
+    }
+
     /// Whether the picture so far is that of batches with silence between them.
-    fn is_batched(&self, total_ns: u64) -> bool {
-        self.batches >= BATCHES
+    #[inline]
+    fn is_batched(&self) -> bool {
+        self.silences >= BATCHES
             && self.calls >= CALLS_PER_BATCH * self.batches
-            && self.silent_ns.saturating_mul(100) >= total_ns.saturating_mul(SHARE_PERCENT)
+            && self.silences * 100 >= self.batches * MOST_PERCENT
             && self.disturbed * 100 <= self.batches
     }
 }
@@ -176,7 +194,7 @@ mod tests {
         assert!(scene.possible().contains(&Cause::SharedConnection));
         let notes = scene.notes();
         // Before the first batch nothing was seen, so that it does not count as one.
-        assert!(notes[0].contains("(10.3 on average), and in 65 % of the time"), "{notes:?}");
+        assert!(notes[0].contains("(10.3 on average), and 38 of 39 begin after"), "{notes:?}");
     }
 
     #[test]

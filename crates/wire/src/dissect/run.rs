@@ -3,18 +3,22 @@
 use super::caveats::{Known, caveats};
 use super::pace::Pace;
 use super::search::Search;
+use super::unopened::{self, Unopened};
 use super::{CaptureTotals, Dissection, OnProgress, Progress, Settings};
 use crate::align::Clock;
 use crate::call::{Call, Finding, Halves};
+use crate::causes::syn;
+use crate::episode::Episode;
 use crate::exchange::{Exchange, TraceContext};
 use crate::findings::{self, Memory, apps, batched_arrival, held, network_delay};
+use crate::join::links::Link;
 use crate::join::{Joined, Joiner};
 use crate::legs::{Clocks, Moments, legs};
 use crate::source::Capture;
 use crate::tap::Tap;
 use crate::tcp::ConnectionFacts;
 use crate::totals::Totals;
-use spangap_model::Cause;
+use spangap_model::{Cause, Side};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::ControlFlow;
@@ -72,6 +76,7 @@ pub(super) struct Run<'a> {
     calls: u64,
     matching: u64,
     search: Search,
+    unopened: Unopened,
     /// Bytes of keys taken from each capture, and lines that are none.
     keys_read: [usize; 2],
     exchanges: Vec<Exchange>,
@@ -104,6 +109,7 @@ impl<'a> Run<'a> {
             kept: BinaryHeap::new(),
             calls: 0,
             matching: 0,
+            unopened: Unopened::default(),
             keys_read: [0; 2],
             exchanges: Vec::new(),
             joined: Vec::new(),
@@ -196,7 +202,9 @@ impl<'a> Run<'a> {
         self.settling.extend(self.joined.drain(..));
         self.taps[capture].take_ended(&mut self.ended);
         for facts in std::mem::take(&mut self.ended) {
-            if let Some(link) = self.joiner.links.end(capture, facts) {
+            if self.joiner.links.known(capture, facts.id).is_none() {
+                self.unopened.take(capture, facts);
+            } else if let Some(link) = self.joiner.links.end(capture, facts) {
                 self.close(link);
             }
         }
@@ -234,7 +242,7 @@ impl<'a> Run<'a> {
         let moments = Moments::of(&halves).closed();
         let duration_ns = moments.ends().map_or(0, |(first, last)| (last.0 - first.0).max(0) as u64);
         let mut found = self.findings(link, &halves, &moments, duration_ns);
-        findings::by_cost(&mut found);
+        findings::by_weight(&mut found);
         let guess = self.pace.offset_ns.unwrap_or(0);
         let state = self.joiner.links.at(link);
         state.sums.call(&halves, &moments, duration_ns, &found, guess);
@@ -260,31 +268,92 @@ impl<'a> Run<'a> {
                 episodes[side] = self.taps[usize::from(halves.captures[side])].episodes_of(half);
             }
         }
+        let about = held::About { halves, moments, duration_ns, offset_ns: self.pace.offset_ns.unwrap_or(0) };
+        let mut explained = Vec::new();
+        self.opening(link, halves, &mut episodes);
         let mut found = if episodes.iter().all(Vec::is_empty) {
             Vec::new()
         } else {
-            held::findings(halves, moments, duration_ns, &episodes)
+            held::findings(&about, &episodes, &mut explained)
         };
-        let mut late = Vec::new();
+        let mut path = network_delay::Taken::default();
         for way in findings::ways(halves, moments).into_iter().flatten() {
-            let detour_ns = &mut self.joiner.links.at(link).detour_ns[usize::from(way.capture & 1)];
-            let excess_ns = self.memory.paths.excess_ns(&way, detour_ns);
-            let lost = |episode: &crate::episode::Episode| {
-                findings::is_loss(episode.cause) && episode.sender == way.from
-            };
-            if !network_delay::counts(excess_ns, duration_ns) || episodes.iter().flatten().any(lost) {
-                continue;
+            let state = self.joiner.links.at(link);
+            let detour_ns = &mut state.detour_ns[usize::from(way.capture & 1)];
+            let mut beyond_ns = self.memory.paths.excess_ns(&way, detour_ns);
+            // What is sent again was first sent when it got lost: of such a way, loss took what it is known to have
+            // taken, and nothing beyond the fastest is the path's.
+            let is_loss = |cause, sender| findings::is_loss(cause) && sender == way.from;
+            let mut explained_ns = findings::covered_ns(&explained, way.range(about.offset_ns), |span| {
+                is_loss(span.cause, span.sender)
+            });
+            if episodes.iter().flatten().any(|episode| is_loss(episode.cause, episode.sender)) {
+                beyond_ns = 0;
+            } else if network_delay::is_late(beyond_ns, duration_ns)
+                && let Some(batch) = self.memory.arrivals.batch(&way)
+            {
+                found.push(batched_arrival::finding(&way, &batch, beyond_ns, duration_ns));
+                explained_ns += beyond_ns;
+                beyond_ns = 0;
             }
-            match self.memory.arrivals.batch(&way) {
-                Some(batch) => found.push(batched_arrival::finding(&way, &batch, excess_ns, duration_ns)),
-                None => late.push((way, excess_ns)),
-            }
+            path.ways[way.from.index()] = Some((way, explained_ns, beyond_ns));
         }
-        if !late.is_empty() {
-            found.push(network_delay::finding(&late, duration_ns));
+        if let Some(sum_ns) = path.sum_ns() {
+            let least_ns = &mut self.joiner.links.at(link).least_path_ns;
+            *least_ns = Some(least_ns.map_or(sum_ns, |least| least.min(sum_ns)));
         }
-        apps::findings(halves, moments, duration_ns, &mut found);
+        if let Some(cost_ns) = path.cost_ns(duration_ns) {
+            found.push(path.finding(cost_ns, duration_ns));
+        }
+        apps::findings(&about, &explained, &mut found);
         found
+    }
+
+    /// What held the opening of a connection up, told of the calls that waited for it: by their CLIENT spans, or else of
+    /// the first one.
+    #[inline]
+    fn opening(&mut self, link: usize, halves: &Halves, episodes: &mut [Vec<Episode>; 2]) {
+        let state = self.joiner.links.at(link);
+        let seen = [0, 1].map(|side| {
+            let facts = state.facts[usize::from(halves.captures[side])].as_ref();
+            facts.filter(|_| halves.exchanges[side].is_some()).map(|facts| facts.handshake)
+        });
+        if seen.iter().flatten().all(|handshake| handshake.syns < 2 && handshake.syn_acks < 2) {
+            return;
+        }
+        let opened = seen[0].and_then(|handshake| handshake.ack);
+        let waited = match halves.spans.and_then(|spans| spans.client).zip(opened) {
+            Some(((start, _), (opened, _))) => start < opened,
+            None => !state.opening_told,
+        };
+        let first = !std::mem::replace(&mut state.opening_told, true);
+        if !waited {
+            return;
+        }
+        let mut held = [Vec::new(), Vec::new()];
+        for (side, handshake) in seen.into_iter().enumerate() {
+            let begun = handshake.and_then(|handshake| handshake.syn.or(handshake.syn_ack));
+            let Some((half, (begun_ns, _))) = halves.exchanges[side].as_ref().zip(begun) else { continue };
+            let mut since = half.clone();
+            since.request.first.seen_ns = begun_ns;
+            held[side] = self.taps[usize::from(halves.captures[side])].episodes_of(&since);
+            held[side].retain(|held| matches!(held.cause, Cause::SynLoss | Cause::AcceptOverflow));
+        }
+        if let [Some(client), Some(server)] = &seen
+            && let Some((cause, certainty)) = syn::together(client, server)
+        {
+            let side = (cause == Cause::AcceptOverflow).then_some(Side::Server);
+            for episode in held.iter_mut().flatten() {
+                (episode.cause, episode.certainty, episode.side) = (cause, certainty, side);
+            }
+        }
+        if first && let Some(episode) = held.iter().flatten().max_by_key(|held| held.to_ns - held.from_ns) {
+            let notes = &mut self.joiner.links.at(link).notes;
+            notes.push(unopened::slowly(episode, seen));
+        }
+        for (all, held) in episodes.iter_mut().zip(held) {
+            all.extend(held);
+        }
     }
 
     fn is_wanted(&self, duration_ns: u64, trace: Option<TraceContext>) -> bool {
@@ -308,8 +377,9 @@ impl<'a> Run<'a> {
 
     /// A link that is over goes to the sums.
     fn close(&mut self, link: usize) {
-        if let Some(link) = self.joiner.links.take_if_over(link) {
-            let notes = self.notes(link.connections);
+        if let Some(mut link) = self.joiner.links.take_if_over(link) {
+            let mut notes = std::mem::take(&mut link.notes);
+            notes.extend(self.notes(link.connections));
             self.totals.take(link, notes);
         }
     }
@@ -328,13 +398,24 @@ impl<'a> Run<'a> {
 
     /// The result.
     pub fn finish(mut self) -> Dissection {
+        for (capture, tap) in self.taps.iter().enumerate() {
+            for facts in tap.connections() {
+                if self.joiner.links.known(capture, facts.id).is_none() {
+                    self.unopened.take(capture, facts);
+                }
+            }
+        }
         for mut link in self.joiner.links.take_all() {
             for (capture, tap) in self.taps.iter().enumerate() {
                 let latest = link.connections[capture].and_then(|connection| tap.connection(connection));
                 link.facts[capture] = latest.or(link.facts[capture].take());
             }
-            let notes = self.notes(link.connections);
+            let mut notes = std::mem::take(&mut link.notes);
+            notes.extend(self.notes(link.connections));
             self.totals.take(link, notes);
+        }
+        for (seen, note) in self.unopened.finish(self.captures.len()) {
+            self.totals.list(Link::without_calls(seen), vec![note]);
         }
         let resolution_ns =
             self.captures.iter().map(|capture| capture.reading().resolution_ns).max().unwrap_or(1);
@@ -347,9 +428,8 @@ impl<'a> Run<'a> {
         let finished = std::mem::take(&mut self.totals).finish(clock.as_ref(), resolution_ns);
         let mut calls = Vec::with_capacity(self.kept.len());
         for Reverse(kept) in std::mem::take(&mut self.kept).into_sorted_vec() {
-            let (number, detours_ns) =
-                finished.numbers.get(&kept.link).copied().unwrap_or((0, [i64::MAX; 2]));
-            calls.push(finished_call(kept, number, detours_ns, clock.as_ref(), resolution_ns));
+            let (number, least_path_ns) = finished.numbers.get(&kept.link).copied().unwrap_or((0, None));
+            calls.push(finished_call(kept, number, least_path_ns, clock.as_ref(), resolution_ns));
         }
         let mut dissection = Dissection {
             matching: self.matching,
@@ -422,7 +502,7 @@ pub(super) fn is_trace(id: &[u8; 16], of: &[u8; 16]) -> bool {
 fn finished_call(
     kept: Kept,
     connection: u32,
-    detours_ns: [i64; 2],
+    least_path_ns: Option<u64>,
     clock: Option<&Clock>,
     resolution_ns: u32,
 ) -> Call {
@@ -430,30 +510,8 @@ fn finished_call(
     let clocks = Clocks { clock, client_capture: halves.captures[0], resolution_ns };
     let (start_ns, duration_ns, legs) = legs(&halves, clocks);
     let mut findings = kept.findings;
-    // With all calls seen, the fastest way is known better than it was then.
-    let ways = findings::ways(&halves, &Moments::of(&halves));
-    let batched = findings.iter().any(|finding| finding.cause == Cause::BatchedArrival);
-    let lost = findings.iter().any(|finding| findings::is_loss(finding.cause));
-    if !batched && !lost && clock.is_some() {
-        let mut late = Vec::new();
-        for (way, leg) in
-            ways.into_iter().zip([spangap_model::Leg::RequestWire, spangap_model::Leg::ResponseWire])
-        {
-            let leg = legs.iter().find(|time| time.legs == spangap_model::Legs::one(leg));
-            let (Some(way), Some(leg)) = (way, leg) else { continue };
-            let detour_ns = Some(detours_ns[usize::from(way.capture & 1)]).filter(|ns| *ns != i64::MAX);
-            let surely_ns =
-                leg.ns.saturating_sub_unsigned(leg.bound_ns).saturating_sub(detour_ns.unwrap_or(0));
-            let cost_ns = surely_ns.max(0) as u64;
-            if network_delay::counts(cost_ns, duration_ns) {
-                late.push((way, cost_ns));
-            }
-        }
-        findings.retain(|finding| finding.cause != Cause::NetworkDelay);
-        if !late.is_empty() {
-            findings.push(network_delay::finding(&late, duration_ns));
-        }
+    for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::NetworkDelay) {
+        finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns);
     }
-    findings::by_cost(&mut findings);
     Call { halves, connection, start_ns, duration_ns, legs, findings }
 }

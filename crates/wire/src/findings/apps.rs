@@ -1,16 +1,16 @@
 //! The applications: the server's, the client's, and the queue in front of the server's.
 
-use super::WORTH_NAMING_NS;
+use super::held::About;
+use super::{Explained, WORTH_NAMING_NS, covered_ns};
 use crate::call::{Finding, Halves};
 use crate::episode::{Certainty, Evidence, What};
 use crate::exchange::Mark;
-use crate::legs::Moments;
 use spangap_model::{Cause, Side};
 
-/// Findings about the applications; added to those known already.
-pub(crate) fn findings(halves: &Halves, moments: &Moments, duration_ns: u64, found: &mut Vec<Finding>) {
-    let others = found.clone();
-    let out = found;
+/// Findings about the applications; added to those known already. Where only the picture fits, what is `explained`
+/// by something shown is not theirs.
+pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec<Finding>) {
+    let About { halves, moments, duration_ns, offset_ns } = *about;
     if duration_ns < WORTH_NAMING_NS {
         return;
     }
@@ -18,6 +18,11 @@ pub(crate) fn findings(halves: &Halves, moments: &Moments, duration_ns: u64, fou
     let at = |i: usize, side: Side| moments.0[i].filter(|(_, of)| *of == side).map(|(at, _)| at);
     let server = |i| at(i, Side::Server);
     let client = |i| at(i, Side::Client);
+    let rest = |from_ns: i64, to_ns: i64, side: Side| {
+        let ahead_ns = if halves.captures[side.index()] == 0 { 0 } else { offset_ns };
+        let within = (from_ns - ahead_ns, to_ns - ahead_ns);
+        (to_ns - from_ns).saturating_sub_unsigned(covered_ns(explained, within, |span| span.shown))
+    };
     match (server(3).zip(server(6)), server(4).zip(server(5))) {
         (wire, Some((start, end))) => {
             if let Some(cost) = most(end - start) {
@@ -36,7 +41,7 @@ pub(crate) fn findings(halves: &Halves, moments: &Moments, duration_ns: u64, fou
             }
         }
         (Some((arrived, answered)), None) => {
-            if let Some(cost) = most(answered - arrived) {
+            if let Some(cost) = most(rest(arrived, answered, Side::Server)) {
                 let certainty = Certainty::Possible { missing: "the server's span" };
                 out.push(finding(Cause::ServerApp, certainty, Side::Server, cost, server_evidence(halves)));
             }
@@ -46,8 +51,7 @@ pub(crate) fn findings(halves: &Halves, moments: &Moments, duration_ns: u64, fou
     let one_end = halves.exchanges[1].is_none();
     if let Some(half) = halves.exchanges[0].as_ref().filter(|_| one_end && server(4).is_none())
         && let Some(response) = &half.response
-        && let Some(cost) = most(response.first.ready_ns - half.request.last.seen_ns)
-        && others.iter().all(|other| other.cost_ns.is_none_or(|taken| 2 * taken < cost))
+        && let Some(cost) = most(rest(half.request.last.seen_ns, response.first.seen_ns, Side::Client))
     {
         let certainty =
             Certainty::Possible { missing: "the server's capture: the path is in this time, too" };
@@ -55,14 +59,11 @@ pub(crate) fn findings(halves: &Halves, moments: &Moments, duration_ns: u64, fou
         out.push(finding(Cause::ServerApp, certainty, Side::Server, cost, evidence));
     }
     // Before its first byte and after its last one, the call is with the client alone.
-    let explained: u64 = others
-        .iter()
-        .filter(|other| matches!(other.cause, Cause::StreamLimit | Cause::SynLoss | Cause::ConnectionPerCall))
-        .filter_map(|other| other.cost_ns)
-        .sum();
-    let out_ns = client(0).zip(client(1)).map_or(0, |(start, first)| (first - start).max(0) as u64);
-    let in_ns = client(8).zip(client(9)).map_or(0, |(last, end)| (end - last).max(0) as u64);
-    let cost = out_ns.saturating_sub(explained) + in_ns;
+    let spent = |from: Option<i64>, to: Option<i64>| {
+        from.zip(to).map_or(0, |(from, to)| rest(from, to, Side::Client).max(0) as u64)
+    };
+    let (out_ns, in_ns) = (spent(client(0), client(1)), spent(client(8), client(9)));
+    let cost = out_ns + in_ns;
     if let (Some(cost), Some(half)) = (most(cost as i64), &halves.exchanges[0]) {
         let certainty = Certainty::Possible { missing: "a record of the client's host" };
         let capture = halves.captures[0];
@@ -102,7 +103,7 @@ fn server_evidence(halves: &Halves) -> Vec<(u8, Evidence)> {
 /// The packet that ends the request and the one that begins the response.
 fn between(capture: u8, request: &Mark, response: &Mark, client: bool) -> Vec<(u8, Evidence)> {
     let (asked, answered) = if client {
-        ((request.seen_ns, request.packet), (response.ready_ns, response.ready_packet))
+        ((request.seen_ns, request.packet), (response.seen_ns, response.packet))
     } else {
         ((request.ready_ns, request.ready_packet), (response.seen_ns, response.packet))
     };

@@ -1,6 +1,6 @@
 //! Episodes of both taps as findings of a call: what each took of the call's time.
 
-use super::is_loss;
+use super::{Explained, is_loss, union};
 use crate::call::{Finding, Halves};
 use crate::episode::{Certainty, Episode, Evidence};
 use crate::exchange::{Exchange, Part};
@@ -17,24 +17,45 @@ struct Held<'a> {
     episode: &'a Episode,
     /// The end at whose tap it was seen.
     tap: Side,
-    /// Time taken, from the beginning of the call's time at that tap; `None` when it lies outside of what is known.
+    /// Time taken, by the first capture's clock; `None` when it lies outside of what is known.
     taken: Option<(i64, i64)>,
 }
 
-/// Findings of the episodes that the taps at both ends saw, by [`Side::index`].
+/// What is known of a call beside its episodes.
+pub(crate) struct About<'a> {
+    pub halves: &'a Halves,
+    pub moments: &'a Moments,
+    pub duration_ns: u64,
+    /// Second capture's clock minus first, roughly.
+    pub offset_ns: i64,
+}
+
+/// Findings of the episodes that the taps at both ends saw, by [`Side::index`]; the time that they explain goes to
+/// `explained`.
 pub(crate) fn findings(
-    halves: &Halves,
-    moments: &Moments,
-    duration_ns: u64,
+    about: &About<'_>,
     episodes: &[Vec<Episode>; 2],
+    explained: &mut Vec<Explained>,
 ) -> Vec<Finding> {
+    let About { halves, moments, duration_ns, offset_ns } = *about;
     let mut held: Vec<Held<'_>> = Vec::new();
     for tap in [Side::Client, Side::Server] {
         let Some(exchange) = &halves.exchanges[tap.index()] else { continue };
         let window = window(halves, moments, tap, duration_ns);
+        let ahead_ns = if halves.captures[tap.index()] == 0 { 0 } else { offset_ns };
+        let shifted = |(begin, end): (i64, i64)| (begin - ahead_ns, end - ahead_ns);
+        // When the client's span began, by this tap's clock.
+        let span_ns = moments.0[0].map(|(start, _)| {
+            let own = if halves.captures[Side::Client.index()] == 0 { 0 } else { offset_ns };
+            start - own + ahead_ns
+        });
         for episode in &episodes[tap.index()] {
-            if let Some(taken) = taken(episode, exchange, window) {
-                held.push(Held { episode, tap, taken });
+            let taken = match before_the_wire(episode, exchange) {
+                true => Some(span_ns.and_then(|start| waited(episode, exchange, start))),
+                false => taken(episode, exchange, window),
+            };
+            if let Some(taken) = taken {
+                held.push(Held { episode, tap, taken: taken.map(shifted) });
             }
         }
     }
@@ -66,33 +87,61 @@ pub(crate) fn findings(
             evidence.extend(other.episode.evidence.iter().map(|packet| (capture, *packet)));
         }
         evidence.truncate(MAX_EVIDENCE);
+        let Episode { cause, sender, certainty, .. } = *best.episode;
+        let shown = certainty == Certainty::Shown;
+        explained.extend(taken.iter().map(|range| Explained { cause, sender, shown, range: *range }));
         let cost_ns = union(&mut taken).map(|ns| ns.min(duration_ns));
-        findings.push(finding(best.episode, cost_ns, evidence, moments));
+        let exchange = halves.exchanges[best.tap.index()].as_ref();
+        let before = exchange.is_some_and(|exchange| before_the_wire(best.episode, exchange));
+        findings.push(finding(best.episode, cost_ns, evidence, before));
     }
     findings
 }
 
-fn finding(
-    episode: &Episode,
-    mut cost_ns: Option<u64>,
-    evidence: Vec<(u8, Evidence)>,
-    moments: &Moments,
-) -> Finding {
-    let mut note = String::new();
-    if episode.cause == Cause::StreamLimit {
-        // What waits for a stream has not been on the wire yet: only the CLIENT span knows since when.
-        match (moments.0[0], moments.0[1]) {
-            (Some((start, _)), Some((first, Side::Client))) => cost_ns = u64::try_from(first - start).ok(),
-            _ => {
-                cost_ns = None;
-                note = "how long the call waited for a stream, only its CLIENT span tells".into();
-            }
+fn finding(episode: &Episode, cost_ns: Option<u64>, evidence: Vec<(u8, Evidence)>, before: bool) -> Finding {
+    let note = match (cost_ns, episode.cause, before) {
+        (Some(_), ..) => String::new(),
+        (None, Cause::StreamLimit, _) => {
+            "how long the call waited for a stream, only its CLIENT span tells".into()
         }
-    } else if cost_ns.is_none() {
-        note = "it lies before or after what this capture shows of the call".into();
-    }
+        (None, _, true) => {
+            let most_ns = episode.to_ns.saturating_sub(episode.from_ns).max(0);
+            format!(
+                "before the first byte of the call was on the wire, {:.1} ms at most; how much of that the call waited, \
+                 only its CLIENT span tells",
+                most_ns as f64 / 1e6
+            )
+        }
+        _ => "it lies before or after what this capture shows of the call".into(),
+    };
     let Episode { cause, certainty, side, .. } = *episode;
     Finding { cause, certainty, side, cost_ns, note, evidence }
+}
+
+/// Whether an episode ended when the first byte of the call left the client: what it cost came before everything that
+/// the wire shows of the call.
+fn before_the_wire(episode: &Episode, exchange: &Exchange) -> bool {
+    let request = &exchange.request;
+    match episode.cause {
+        Cause::StreamLimit | Cause::SynLoss | Cause::AcceptOverflow => true,
+        Cause::ConnectionPerCall | Cause::SharedConnection => true,
+        Cause::NagleDelayedAck => {
+            episode.sender == Side::Client
+                && (episode.start..episode.end).contains(&request.start)
+                && episode.to_ns <= request.first.seen_ns.saturating_add(RELEASED_NS)
+        }
+        _ => false,
+    }
+}
+
+/// What the call waited of such an episode, its span having begun at `start_ns`.
+fn waited(episode: &Episode, exchange: &Exchange, start_ns: i64) -> Option<(i64, i64)> {
+    let first_ns = exchange.request.first.seen_ns;
+    // What waits for a stream is not on the wire, so that the episode does not know since when.
+    let from_ns = if episode.cause == Cause::StreamLimit { start_ns } else { episode.from_ns };
+    let until_ns = if episode.cause == Cause::StreamLimit { first_ns } else { episode.to_ns.min(first_ns) };
+    let range = (from_ns.max(start_ns), until_ns);
+    (range.1 > range.0).then_some(range)
 }
 
 /// The call's time at a tap. At the server's tap neither way is seen: both together are added on either side, since
@@ -134,12 +183,11 @@ fn taken(episode: &Episode, exchange: &Exchange, window: (i64, i64)) -> Option<O
     let begin = from_ns.max(window.0);
     let end = episode.to_ns.min(window.1);
     if end > begin {
-        return Some(Some((begin - window.0, end - window.0)));
+        return Some(Some((begin, end)));
     }
-    let outside = matches!(episode.cause, Cause::StreamLimit | Cause::SynLoss | Cause::ConnectionPerCall);
     // What the last bytes of a response went through after they were first sent, a server's tap alone cannot add.
     let after = is_loss(episode.cause) && episode.sender == Side::Server && episode.to_ns > window.1;
-    (outside || after).then_some(None)
+    after.then_some(None)
 }
 
 /// Whether two taps (or one twice) tell of the same bytes being held up in the same manner.
@@ -155,16 +203,4 @@ fn same_event(a: &Held<'_>, b: &Held<'_>) -> bool {
 /// Which of two tellings counts: the surer one, then that of the sender's tap, which saw what was sent.
 fn rank(held: &Held<'_>) -> (bool, bool, bool) {
     (held.episode.certainty == Certainty::Shown, held.taken.is_some(), held.tap == held.episode.sender)
-}
-
-/// Time covered by the ranges together; `None` without any.
-fn union(ranges: &mut [(i64, i64)]) -> Option<u64> {
-    ranges.sort_unstable();
-    let mut covered = 0;
-    let mut until = i64::MIN;
-    for (begin, end) in ranges.iter().copied() {
-        covered += (end - begin.max(until)).max(0);
-        until = until.max(end);
-    }
-    (!ranges.is_empty()).then(|| covered.unsigned_abs())
 }

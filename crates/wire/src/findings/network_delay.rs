@@ -1,7 +1,7 @@
-//! The path between the taps took longer than it does at best, with nothing lost.
+//! The path between the taps took the time, with nothing lost.
 //!
-//! How much longer needs no offset between the clocks: it is the difference of two differences between the same two
-//! clocks. Fastest is the fastest of all calls within the last seconds, so that a drift of the clocks does not count,
+//! What both ways took together needs no offset between the clocks, nor does how much longer one of them took than
+//! another time: that is the difference of two differences between the same two clocks. Fastest is the fastest of all calls within the last seconds, so that a drift of the clocks does not count,
 //! and of the connection itself, so that a longer path does not.
 
 use super::{WORTH_NAMING_NS, Way};
@@ -50,38 +50,89 @@ impl Paths {
     }
 }
 
-/// Whether a delay is worth naming.
-pub(crate) fn counts(cost_ns: u64, duration_ns: u64) -> bool {
-    cost_ns >= WORTH_NAMING_NS && cost_ns.saturating_mul(4) >= duration_ns
+/// What the path took of a call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken {
+    /// The ways that both ends have, by who sent: each with what something else explains of it, and its time beyond the
+    /// fastest.
+    pub ways: [Option<(Way, u64, u64)>; 2],
 }
 
-/// The finding, for one or both ways of a call with their costs.
-pub(crate) fn finding(ways: &[(Way, u64)], duration_ns: u64) -> Finding {
-    let mut evidence = Vec::new();
-    let (mut total, mut longest) = (0_u64, 0);
-    for (way, cost) in ways {
-        total += cost;
-        longest = longest.max(*cost);
-        let (sent, arrived) = match way.from {
-            Side::Client => {
-                ("last byte of the request leaves", "last byte of the request arrives, {} us late")
-            }
-            Side::Server => {
-                ("last byte of the response leaves", "last byte of the response arrives, {} us late")
-            }
-        };
-        let packet = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
-        evidence.push((way.capture, packet(way.sent, What::text(sent))));
-        evidence.push((1 - way.capture, packet(way.arrived, What::with(arrived, cost / 1000, 0))));
+impl Taken {
+    /// Time of both ways together. It is exact whatever the clocks: the offset enters the one as much as it leaves the
+    /// other. `None` unless both are known.
+    pub fn sum_ns(&self) -> Option<u64> {
+        let [Some((there, ..)), Some((back, ..))] = self.ways else { return None };
+        let took = |way: &Way| way.arrived.0.saturating_sub(way.sent.0);
+        Some(took(&there).saturating_add(took(&back)).max(0) as u64)
+    }
+
+    /// What is to be charged: the time of both ways that nothing else explains, when it is worth naming; with one way
+    /// only, what it took beyond the fastest.
+    pub fn cost_ns(&self, duration_ns: u64) -> Option<u64> {
+        let beyond_ns: u64 = self.ways.iter().flatten().map(|(.., beyond)| beyond).sum();
+        let late = is_late(beyond_ns, duration_ns);
+        let Some(sum_ns) = self.sum_ns() else { return late.then_some(beyond_ns) };
+        let explained_ns: u64 = self.ways.iter().flatten().map(|(_, explained, _)| explained).sum();
+        let rest_ns = sum_ns.saturating_sub(explained_ns);
+        let most = rest_ns >= WORTH_NAMING_NS && rest_ns.saturating_mul(2) >= duration_ns;
+        (late || most).then_some(rest_ns).filter(|rest| *rest >= WORTH_NAMING_NS)
+    }
+
+    /// The finding; its note is written when the path is known best ([`note`]).
+    pub fn finding(&self, cost_ns: u64, duration_ns: u64) -> Finding {
+        let mut evidence = Vec::with_capacity(4);
+        for (way, _, beyond_ns) in self.ways.iter().flatten() {
+            let (sent, arrived) = match way.from {
+                Side::Client => (
+                    "last byte of the request leaves",
+                    "last byte of the request arrives, {} us later than the fastest one",
+                ),
+                Side::Server => (
+                    "last byte of the response leaves",
+                    "last byte of the response arrives, {} us later than the fastest one",
+                ),
+            };
+            let packet = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+            evidence.push((way.capture, packet(way.sent, What::text(sent))));
+            evidence.push((1 - way.capture, packet(way.arrived, What::with(arrived, beyond_ns / 1000, 0))));
+        }
+        Finding {
+            cause: Cause::NetworkDelay,
+            certainty: Certainty::Shown,
+            side: None,
+            cost_ns: Some(cost_ns.min(duration_ns)),
+            note: String::new(),
+            evidence,
+        }
+    }
+}
+
+/// Whether what a way took beyond the fastest one is worth naming.
+pub(crate) fn is_late(beyond_ns: u64, duration_ns: u64) -> bool {
+    beyond_ns >= WORTH_NAMING_NS && beyond_ns.saturating_mul(4) >= duration_ns
+}
+
+/// What is always there, both ways of the connection together being `least_ns` at best, and what comes on top.
+pub(crate) fn note(cost_ns: u64, least_ns: Option<u64>) -> String {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let always_ns = least_ns.unwrap_or(0).min(cost_ns);
+    let top_ns = cost_ns - always_ns;
+    let always = format!(
+        "{:.1} ms there and back are the least on this connection: distance, route, or a delay that is always there",
+        ms(always_ns)
+    );
+    if top_ns < WORTH_NAMING_NS {
+        return always;
     }
     let most_ns = SWITCH_BUFFER_BYTES * 8 * 1_000_000_000 / SWITCH_LINK_BITS;
     let buffer = format!(
         "{} MB at {} Gbit/s delay by {} ms at most",
         SWITCH_BUFFER_BYTES / 1_000_000,
         SWITCH_LINK_BITS / 1_000_000_000,
-        most_ns as f64 / 1e6
+        ms(most_ns)
     );
-    let note = if longest > most_ns {
+    let top = if top_ns > most_ns {
         format!(
             "not the queue of one switch ({buffer}): a slower link, a detour, or a host between the taps and the wire"
         )
@@ -90,12 +141,8 @@ pub(crate) fn finding(ways: &[(Way, u64)], duration_ns: u64) -> Finding {
             "no more than the queue of one switch could do ({buffer}); hosts' queues between tap and wire are in it, too"
         )
     };
-    Finding {
-        cause: Cause::NetworkDelay,
-        certainty: Certainty::Shown,
-        side: None,
-        cost_ns: Some(total.min(duration_ns)),
-        note,
-        evidence,
+    match always_ns {
+        0..WORTH_NAMING_NS => top,
+        _ => format!("{always}; {:.1} ms come on top: {top}", ms(top_ns)),
     }
 }

@@ -1,5 +1,6 @@
 //! What an episode, an application or the path takes of a call, and what it does not.
 
+use super::held::About;
 use super::*;
 use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
 use crate::join::Joiner;
@@ -47,7 +48,8 @@ fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> 
 fn held_findings(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<Finding> {
     let moments = Moments::of(halves);
     let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0);
-    held::findings(halves, &moments, duration as u64, episodes)
+    let about = About { halves, moments: &moments, duration_ns: duration as u64, offset_ns: 5_000_000 };
+    held::findings(&about, episodes, &mut Vec::new())
 }
 
 #[test]
@@ -124,7 +126,8 @@ fn the_server_is_convicted_only_with_its_span() {
         let moments = Moments::of(halves);
         let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0) as u64;
         let mut found = Vec::new();
-        apps::findings(halves, &moments, duration, &mut found);
+        let about = About { halves, moments: &moments, duration_ns: duration, offset_ns: 5_000_000 };
+        apps::findings(&about, &[], &mut found);
         found
     };
     let found = find(&halves);
@@ -159,7 +162,7 @@ fn a_late_request_is_the_network_and_needs_no_offset() {
     for (i, (excess, batch)) in found.iter().enumerate() {
         assert_eq!((*excess, *batch), (if i == 13 { 4_000_000 } else { 0 }, false), "call {i}");
     }
-    assert!(network_delay::counts(4_000_000, 6_000_000) && !network_delay::counts(900_000, 1_000_000));
+    assert!(network_delay::is_late(4_000_000, 6_000_000) && !network_delay::is_late(900_000, 1_000_000));
 }
 
 #[test]
@@ -176,4 +179,75 @@ fn sent_apart_and_arrived_together_is_a_batch() {
     // Written together, they arrive together: that is no batch.
     let calls = (0..30).map(|i| call(i, START + i64::from(i) * US, 0));
     assert!(requests(calls.collect()).iter().all(|(_, batch)| !batch));
+}
+
+/// Everything that is found of a call with these episodes, costs and all.
+fn all(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<(Cause, bool, Option<u64>)> {
+    let moments = Moments::of(halves);
+    let duration_ns = moments.ends().map_or(0, |(first, last)| last.0 - first.0) as u64;
+    let about = About { halves, moments: &moments, duration_ns, offset_ns: 5_000_000 };
+    let mut explained = Vec::new();
+    let mut found = held::findings(&about, episodes, &mut explained);
+    apps::findings(&about, &explained, &mut found);
+    by_weight(&mut found);
+    found.into_iter().map(|f| (f.cause, f.certainty == Certainty::Shown, f.cost_ns)).collect()
+}
+
+#[test]
+fn what_is_shown_leaves_an_application_only_the_rest() {
+    let mut halves = joined(vec![call(1, START, 0)]).remove(0);
+    // The response leaves 9 ms later at both ends: 10 ms at the server in all.
+    for half in halves.exchanges.iter_mut().flatten() {
+        let response = half.response.as_mut().expect("answered");
+        for mark in [&mut response.first, &mut response.last] {
+            mark.seen_ns += 9_000_000;
+            mark.ready_ns += 9_000_000;
+        }
+    }
+    assert_eq!(all(&halves, &Default::default()), [(Cause::ServerApp, false, Some(10_000_000))]);
+    let server_clock = START + 5_000 * US;
+    let held = |until_us: i64| {
+        let range = (server_clock + 1_520 * US, server_clock + until_us * US);
+        [Vec::new(), vec![episode(Cause::NagleDelayedAck, Side::Server, range, (1_000, 1_900))]]
+    };
+    assert_eq!(all(&halves, &held(10_520)), [(Cause::NagleDelayedAck, true, Some(9_000_000))]);
+    // Held for a shorter time, most of it is still the server's.
+    let both = [(Cause::NagleDelayedAck, true, Some(2_000_000)), (Cause::ServerApp, false, Some(8_000_000))];
+    assert_eq!(all(&halves, &held(3_520)), both);
+}
+
+#[test]
+fn what_came_before_the_wire_costs_what_the_span_waited() {
+    let mut halves = joined(vec![call(1, START, 0)]).remove(0);
+    let opened = episode(Cause::ConnectionPerCall, Side::Client, (START - 8_000 * US, START), (1_000, 1_900));
+    let episodes = [vec![opened], Vec::new()];
+    assert_eq!(all(&halves, &episodes), [(Cause::ConnectionPerCall, true, None)]);
+    // The span began when the connection was being opened for 3 ms already.
+    halves.spans = Some(SpanTimes { client: Some((START - 5_000 * US, START + 2_220 * US)), server: None });
+    assert_eq!(all(&halves, &episodes), [(Cause::ConnectionPerCall, true, Some(5_000_000))]);
+    // It began long before: that is the client's own.
+    halves.spans = Some(SpanTimes { client: Some((START - 30_000 * US, START + 2_220 * US)), server: None });
+    let both =
+        [(Cause::ConnectionPerCall, true, Some(8_000_000)), (Cause::ClientApp, false, Some(22_000_000))];
+    assert_eq!(all(&halves, &episodes), both);
+}
+
+#[test]
+fn both_ways_together_need_no_clock_and_loss_is_not_the_path() {
+    let halves = joined(vec![call(1, START, 20_000 * US)]).remove(0);
+    let path = |explained_ns| {
+        let both = ways(&halves, &Moments::of(&halves)).map(|way| way.map(|way| (way, 0, 0)));
+        let mut taken = network_delay::Taken { ways: both };
+        if let Some((_, explained, _)) = &mut taken.ways[0] {
+            *explained = explained_ns;
+        }
+        taken
+    };
+    // 500 us there and 600 us back, and 20 ms more.
+    assert_eq!(path(0).sum_ns(), Some(21_100_000));
+    assert_eq!(path(0).cost_ns(22_220_000), Some(21_100_000));
+    assert_eq!(path(20_000_000).cost_ns(22_220_000), None, "what is left is not most of the call");
+    let note = network_delay::note(21_100_000, Some(1_100_000));
+    assert!(note.starts_with("1.1 ms there and back are the least on this connection"), "{note}");
+    assert!(note.contains("; 20.0 ms come on top: not the queue of one switch"), "{note}");
 }

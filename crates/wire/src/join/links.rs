@@ -26,6 +26,19 @@ pub(crate) struct Link {
     pub sums: Accum,
     /// Least that its bytes took beyond the fastest path between the captures, by direction: 0 is first to second.
     pub detour_ns: [i64; 2],
+    /// Least that both ways of a call took together, by calls that have both.
+    pub least_path_ns: Option<u64>,
+    /// Whether its opening was told of already.
+    pub opening_told: bool,
+    /// What is to be said of it as a whole, beside what the rules of each end say.
+    pub notes: Vec<String>,
+}
+
+impl Link {
+    /// A connection that no call was seen of.
+    pub fn without_calls(facts: [Option<ConnectionFacts>; 2]) -> Link {
+        Link { facts, ..Link::default() }
+    }
 }
 
 /// All links that are in use.

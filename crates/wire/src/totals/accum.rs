@@ -158,7 +158,10 @@ impl Accum {
 
     /// The sums, the clocks being known.
     pub fn finish(mut self, clock: Option<&Clock>, resolution_ns: u32) -> Sums {
-        self.causes.sort_by_key(|cause| std::cmp::Reverse((cause.cost_ns, cause.calls, cause.possible)));
+        // What is shown before what is only possible, then the costly first.
+        self.causes.sort_by_key(|cause| {
+            std::cmp::Reverse((cause.calls > 0, cause.cost_ns, cause.calls, cause.possible))
+        });
         Sums {
             calls: self.calls,
             one_end: self.one_end,
