@@ -143,6 +143,18 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> (Result<(), Fault>, usize) {
                 input = rest;
             }
         }
+        // Ordinary header fields, but for their last bits: all codes are short, and all their bits are there.
+        while have >= LOOK as u32 {
+            let look = LOOKS[(bits >> (64 - LOOK)) as usize];
+            let Some([first, second, ..]) = out.get_mut(length..) else { break };
+            if look.first_bits == 0 {
+                break;
+            }
+            (*first, *second) = (look.first, look.second);
+            length += 1 + usize::from(look.bits > look.first_bits);
+            bits <<= look.bits;
+            have -= u32::from(look.bits);
+        }
         let more = !input.is_empty();
         while have >= LONGEST as u32 || (!more && have > 0) {
             // Ones follow the end: with them the last bits are either a symbol or the beginning of EOS.
