@@ -27,31 +27,57 @@ const JAEGER: u8 = 3;
 const GRPC_TRACE_BIN: u8 = 4;
 const DATADOG: u8 = 5;
 
-/// Takes one header field into account; names in any case. Fields that are none of these cost a look at the
-/// length and two letters of the name.
+/// What one header field says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TracePart {
+    /// A whole context, and its place in the order.
+    Whole(u8, TraceContext),
+    /// `x-b3-traceid`
+    B3Trace(TraceId),
+    /// `x-b3-spanid`
+    B3Span(SpanId),
+    /// `x-datadog-trace-id`, in network byte order as are the next two, which keeps all of this small.
+    DatadogTrace([u8; 8]),
+    /// The high half of it, of `x-datadog-tags`.
+    DatadogTraceHigh([u8; 8]),
+    /// `x-datadog-parent-id`
+    DatadogSpan([u8; 8]),
+}
+
+/// Takes one header field into account; names in any case.
 #[inline]
 pub fn from_header(name: &[u8], value: &[u8], into: &mut TraceParts) {
+    if let Some(part) = part(name, value) {
+        into.add(&part);
+    }
+}
+
+/// What a header field says; its name in any case. Fields that are none of these cost a look at the length and two
+/// letters of the name.
+#[inline]
+pub fn part(name: &[u8], value: &[u8]) -> Option<TracePart> {
     if !matches!(name.len(), 2 | 11..=14 | 18 | 19)
         || !matches!(name[0] | 0x20, b't' | b'b' | b'x' | b'u' | b'g')
     {
-        return;
+        return None;
     }
-    known_length(name, value.trim_ascii(), into);
+    known_length(name, value.trim_ascii())
 }
 
-fn known_length(name: &[u8], value: &[u8], into: &mut TraceParts) {
-    let is = |what: &[u8]| name.eq_ignore_ascii_case(what);
+fn known_length(name: &[u8], value: &[u8]) -> Option<TracePart> {
+    let is = |what: &[u8]| name == what || name.eq_ignore_ascii_case(what);
+    let whole = |place| move |context| TracePart::Whole(place, context);
     match name.len() {
-        2 if is(b"b3") => into.whole(B3, b3(value)),
-        11 if is(b"traceparent") => into.whole(TRACEPARENT, traceparent(value)),
-        11 if is(b"x-b3-spanid") => into.b3_span = hex(value),
-        12 if is(b"x-b3-traceid") => into.b3_trace = hex(value),
-        13 if is(b"uber-trace-id") => into.whole(JAEGER, jaeger(value)),
-        14 if is(b"grpc-trace-bin") => into.whole(GRPC_TRACE_BIN, grpc_trace_bin(value)),
-        14 if is(b"x-datadog-tags") => into.datadog_trace_high = datadog_high(value).unwrap_or_default(),
-        18 if is(b"x-datadog-trace-id") => into.datadog_trace = decimal(value),
-        19 if is(b"x-datadog-parent-id") => into.datadog_span = decimal(value),
-        _ => {}
+        2 if is(b"b3") => b3(value).map(whole(B3)),
+        11 if is(b"traceparent") => traceparent(value).map(whole(TRACEPARENT)),
+        11 if is(b"x-b3-spanid") => hex(value).map(TracePart::B3Span),
+        12 if is(b"x-b3-traceid") => hex(value).map(TracePart::B3Trace),
+        13 if is(b"uber-trace-id") => jaeger(value).map(whole(JAEGER)),
+        14 if is(b"grpc-trace-bin") => grpc_trace_bin(value).map(whole(GRPC_TRACE_BIN)),
+        14 if is(b"x-datadog-tags") => datadog_high(value).map(TracePart::DatadogTraceHigh),
+        18 if is(b"x-datadog-trace-id") => decimal(value).map(u64::to_be_bytes).map(TracePart::DatadogTrace),
+        19 if is(b"x-datadog-parent-id") => decimal(value).map(u64::to_be_bytes).map(TracePart::DatadogSpan),
+        _ => None,
     }
 }
 
@@ -65,15 +91,15 @@ impl TraceParts {
 
     /// Takes what another field of the same request says into account.
     #[inline]
-    pub fn add(&mut self, other: &TraceParts) {
-        if let Some((place, context)) = other.whole {
-            self.whole(place, Some(context));
+    pub fn add(&mut self, part: &TracePart) {
+        match *part {
+            TracePart::Whole(place, context) => self.whole(place, Some(context)),
+            TracePart::B3Trace(id) => self.b3_trace = Some(id),
+            TracePart::B3Span(id) => self.b3_span = Some(id),
+            TracePart::DatadogTrace(id) => self.datadog_trace = Some(u64::from_be_bytes(id)),
+            TracePart::DatadogTraceHigh(id) => self.datadog_trace_high |= u64::from_be_bytes(id),
+            TracePart::DatadogSpan(id) => self.datadog_span = Some(u64::from_be_bytes(id)),
         }
-        self.b3_trace = other.b3_trace.or(self.b3_trace);
-        self.b3_span = other.b3_span.or(self.b3_span);
-        self.datadog_trace = other.datadog_trace.or(self.datadog_trace);
-        self.datadog_trace_high |= other.datadog_trace_high;
-        self.datadog_span = other.datadog_span.or(self.datadog_span);
     }
 
     /// The context that counts.
@@ -161,14 +187,35 @@ fn grpc_trace_bin(value: &[u8]) -> Option<TraceContext> {
 }
 
 /// The high half of a 128-bit id among Datadog's tags: `_dd.p.tid=` and 16 hexadecimal digits.
-fn datadog_high(value: &[u8]) -> Option<u64> {
+fn datadog_high(value: &[u8]) -> Option<[u8; 8]> {
     let tag = value.split(|b| *b == b',').find_map(|tag| tag.trim_ascii().strip_prefix(b"_dd.p.tid="))?;
-    hex_exactly(tag).map(u64::from_be_bytes)
+    hex_exactly(tag)
 }
 
+/// Values of hexadecimal digits; of other letters one beyond all of them.
+static DIGITS: [u8; 256] = {
+    let mut values = [0xff; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+        values[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
+        digit += 1;
+    }
+    values
+};
+
 /// Bytes of exactly 2 N hexadecimal digits.
+#[inline]
 fn hex_exactly<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
-    if digits.len() == 2 * N { hex(digits) } else { None }
+    let (pairs, rest) = digits.as_chunks::<2>();
+    let pairs: &[[u8; 2]; N] = pairs.try_into().ok().filter(|_| rest.is_empty())?;
+    let (mut bytes, mut all) = ([0u8; N], 0);
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        let (high, low) = (DIGITS[usize::from(*high)], DIGITS[usize::from(*low)]);
+        all |= high | low;
+        *byte = high << 4 | low & 0xf;
+    }
+    (all <= 0xf).then_some(bytes)
 }
 
 /// Bytes of up to 2 N hexadecimal digits, zeros before them.

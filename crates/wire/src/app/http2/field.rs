@@ -2,7 +2,7 @@
 
 use super::grpc;
 use crate::app::Texts;
-use crate::app::trace::{self, TraceParts};
+use crate::app::trace::{self, TracePart, TraceParts};
 use crate::exchange::{TextId, TraceContext};
 
 /// Names of header fields that mean something here.
@@ -25,8 +25,8 @@ pub enum Name {
     GrpcStatus,
     /// `grpc-timeout`
     GrpcTimeout,
-    /// One that carries a trace context, or half of one.
-    Trace(&'static [u8]),
+    /// One that carries a trace context, or half of one: its place in a list, which keeps the tables small.
+    Trace(u8),
 }
 
 const TRACE_NAMES: [&[u8]; 9] = [
@@ -52,7 +52,10 @@ impl Name {
             b"content-type" => Name::ContentType,
             b"grpc-status" => Name::GrpcStatus,
             b"grpc-timeout" => Name::GrpcTimeout,
-            _ => TRACE_NAMES.iter().find(|name| **name == text).map_or(Name::Other, |name| Name::Trace(name)),
+            _ => TRACE_NAMES
+                .iter()
+                .position(|name| *name == text)
+                .map_or(Name::Other, |place| Name::Trace(place as u8)),
         }
     }
 
@@ -68,10 +71,9 @@ impl Name {
             Name::ContentType => Meaning::ContentType { grpc: grpc::is_grpc(value) },
             Name::GrpcStatus => decimal(value).map_or(Meaning::Nothing, Meaning::GrpcStatus),
             Name::GrpcTimeout => grpc::timeout_ns(value).map_or(Meaning::Nothing, Meaning::Timeout),
-            Name::Trace(name) => {
-                let mut parts = TraceParts::default();
-                trace::from_header(name, value, &mut parts);
-                Meaning::Trace(parts)
+            Name::Trace(place) => {
+                let name = TRACE_NAMES.get(usize::from(place)).copied().unwrap_or_default();
+                trace::part(name, value).map_or(Meaning::Nothing, Meaning::Trace)
             }
         }
     }
@@ -110,7 +112,7 @@ pub enum Meaning {
     /// Time left, nanoseconds.
     Timeout(u64),
     /// A trace context or half of one.
-    Trace(TraceParts),
+    Trace(TracePart),
 }
 
 /// What the fields of one header block say together.
@@ -155,7 +157,7 @@ impl Head {
             Meaning::ContentType { grpc } => self.grpc = Some(grpc),
             Meaning::GrpcStatus(status) => self.grpc_status = Some(status),
             Meaning::Timeout(ns) => self.timeout_ns = Some(ns),
-            Meaning::Trace(ref parts) => self.trace.add(parts),
+            Meaning::Trace(ref part) => self.trace.add(part),
         }
     }
 
