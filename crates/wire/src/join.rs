@@ -32,7 +32,8 @@ pub(crate) type Facts<'a> = dyn Fn(usize, u32) -> Option<ConnectionFacts> + 'a;
 pub(crate) struct Joined {
     /// Place of its link in [`Joiner::links`].
     pub link: usize,
-    pub halves: Halves,
+    /// In a box, since it waits in one list after another.
+    pub halves: Box<Halves>,
 }
 
 /// Calls seen lately, by the sequence numbers of their request and response.
@@ -184,12 +185,12 @@ impl Joiner {
         } else {
             bound_offset(&mut self.bounds, &halves, client);
         }
-        let [first, second] = halves;
-        let mut exchanges =
-            if client == 0 { [Some(first), Some(second)] } else { [Some(second), Some(first)] };
-        fill_in(&mut exchanges);
+        let [first, second] = halves.map(Some);
+        let exchanges = if client == 0 { [first, second] } else { [second, first] };
         let captures = [client as u8, 1 - client as u8];
-        Joined { link, halves: Halves { exchanges, captures, spans: None } }
+        let mut halves = Box::new(Halves { exchanges, captures, spans: None });
+        fill_in(&mut halves.exchanges);
+        Joined { link, halves }
     }
 
     /// A half whose other half never came.
@@ -219,7 +220,7 @@ impl Joiner {
         if self.two {
             captures[side.other().index()] = 1 - capture as u8;
         }
-        Joined { link, halves: Halves { exchanges, captures, spans: None } }
+        Joined { link, halves: Box::new(Halves { exchanges, captures, spans: None }) }
     }
 
     fn is_copy(&self, capture: usize, link: usize, exchange: &Exchange) -> bool {

@@ -88,7 +88,12 @@ impl Tap {
 
     /// Moves the exchanges finished since the last call to `into`, in the order in which they finished.
     pub fn take_exchanges(&mut self, into: &mut Vec<Exchange>) {
-        into.append(&mut self.shared.sink.exchanges);
+        let exchanges = &mut self.shared.sink.exchanges;
+        if into.is_empty() {
+            std::mem::swap(into, exchanges);
+        } else {
+            into.append(exchanges);
+        }
     }
 
     /// The capture is over: exchanges under way are handed out as they are. Connections that have not ended are in

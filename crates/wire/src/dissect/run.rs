@@ -363,7 +363,7 @@ impl<'a> Run<'a> {
         of_trace && self.settings.over_ns.is_none_or(|over| duration_ns >= over)
     }
 
-    fn keep(&mut self, link: u32, halves: Halves, duration_ns: u64, findings: Vec<Finding>) {
+    fn keep(&mut self, link: u32, halves: Box<Halves>, duration_ns: u64, findings: Vec<Finding>) {
         let full = self.kept.len() >= self.settings.slowest;
         if full && self.kept.peek().is_none_or(|least| least.0.duration_ns >= duration_ns) {
             return;
@@ -372,7 +372,7 @@ impl<'a> Run<'a> {
             self.kept.pop();
         }
         let order = Reverse(self.calls);
-        self.kept.push(Reverse(Kept { duration_ns, order, link, halves: Box::new(halves), findings }));
+        self.kept.push(Reverse(Kept { duration_ns, order, link, halves, findings }));
     }
 
     /// A link that is over goes to the sums.

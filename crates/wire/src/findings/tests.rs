@@ -26,7 +26,7 @@ fn joined(calls: Vec<TrueCall>) -> Vec<Halves> {
     for (capture, exchange) in world.exchanges() {
         joiner.offer(capture, exchange, &facts, &mut out);
     }
-    out.into_iter().map(|joined| joined.halves).collect()
+    out.into_iter().map(|joined| *joined.halves).collect()
 }
 
 fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> Episode {

@@ -15,7 +15,7 @@ fn joined(world: &World) -> (Joiner, Vec<Halves>) {
     for (capture, exchange) in world.exchanges() {
         joiner.offer(capture, exchange, &facts, &mut joined);
     }
-    (joiner, joined.into_iter().map(|joined| joined.halves).collect())
+    (joiner, joined.into_iter().map(|joined| *joined.halves).collect())
 }
 
 fn call_of<'a>(world: &'a World, halves: &Halves) -> &'a TrueCall {

@@ -152,7 +152,8 @@ impl<P: Parser + Default> Connection<P> {
         let step = self.tracker.step(segment, from, limit, |bytes| reassembly.unseen(bytes));
         let view = View { id: self.id, sides: &self.tracker.sides, handshake: &self.tracker.handshake };
         self.causes.step(&step, view, &mut shared.found);
-        let runs = self.tracker.sides.iter().map(|side| side.in_flight.len()).sum::<usize>();
+        let [client, server] = &self.tracker.sides;
+        let runs = client.in_flight.len() + server.in_flight.len();
         shared.runs = (shared.runs + runs).saturating_sub(self.runs);
         self.runs = runs;
         if !self.over {
