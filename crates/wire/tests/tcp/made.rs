@@ -190,9 +190,14 @@ impl Line {
     }
 }
 
-/// Bytes of one side, as `(offset, bytes)`, with holes as `(offset, len)`, put together.
-pub fn stream(told: &[Told], side: Side) -> (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>) {
-    let (mut bytes, mut holes): (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>) = Default::default();
+/// Runs of bytes as `(offset, bytes)`.
+type Runs = Vec<(u64, Vec<u8>)>;
+/// Holes as `(offset, len)`.
+type Holes = Vec<(u64, u64)>;
+
+/// Bytes of one side and its holes, put together.
+pub fn stream(told: &[Told], side: Side) -> (Runs, Holes) {
+    let (mut bytes, mut holes) = (Runs::new(), Holes::new());
     let mut next = None;
     for told in told {
         let (offset, len) = match told {
