@@ -18,8 +18,6 @@ const OTHER_CONNECTION: u64 = 64 << 20;
 /// is assumed of the segment size when no handshake told, since with segmentation offload one packet of the capture
 /// may be many on the wire.
 const ASSUMED_MSS: u32 = 1_220;
-/// Space that the timestamps option takes of each segment (RFC 7323, appendix A).
-const TIMESTAMPS_BYTES: u32 = 12;
 /// Runs acknowledged lately that are kept per side, to recognise bytes sent again after all.
 const PAST_RUNS: usize = 4;
 
@@ -30,7 +28,6 @@ struct Private {
     /// Window scale option of its SYN, if that was seen: `Some(None)` for a SYN without.
     scale: Option<Option<u8>>,
     mss: Option<u16>,
-    timestamps: bool,
     /// The window as it stood in the header of the last segment.
     raw_window: Option<u16>,
     /// After the FIN, if one was sent.
@@ -375,7 +372,6 @@ impl Tracker {
         private.isn = Some(segment.seq);
         private.scale = Some(segment.options.window_scale.map(|shift| shift.min(14)));
         private.mss = segment.options.mss;
-        private.timestamps = segment.options.timestamps.is_some();
         self.negotiated();
     }
 
@@ -388,18 +384,13 @@ impl Tracker {
             (Some(None), _) | (_, Some(None)) => [Some(0), Some(0)],
             _ => [None, None],
         };
-        let timestamps = if a.timestamps && b.timestamps { TIMESTAMPS_BYTES } else { 0 };
-        // A side sends no more than the peer takes, nor, as a rule, than it takes itself: it has one link.
         // Without the option it is 536 (RFC 9293, 3.7.1).
         let taken_by = |peer: &Private| peer.mss.or(peer.scale.map(|_| 536));
-        let mss = [taken_by(b), taken_by(a)];
-        let least = [mss[0].zip(a.mss), mss[1].zip(b.mss)];
-        for side in 0..2 {
-            let own = &mut self.sides[side];
+        let taken = [taken_by(b), taken_by(a)];
+        for (side, own) in self.sides.iter_mut().enumerate() {
             own.window_scale = scales[side];
-            let limit = least[side].map(|(peer, own)| peer.min(own)).or(mss[side]);
-            if let Some(limit) = limit {
-                own.mss = u32::from(limit).saturating_sub(timestamps);
+            if let Some(mss) = taken[side] {
+                own.mss = u32::from(mss);
                 own.mss_announced = true;
             }
         }

@@ -104,9 +104,9 @@ pub struct SideState {
     pub acked: u64,
     /// Sent and not acknowledged, oldest first; bounded, the oldest are forgotten first.
     pub in_flight: VecDeque<Sent>,
-    /// Most payload that one packet of this side carries: by the options of both SYNs, less what the timestamps take.
-    /// When they were not seen, a lower bound: the largest segment seen, but no more than what every path carries,
-    /// since with segmentation offload one segment of the capture may be many packets.
+    /// Maximum segment size that the peer announced, options not subtracted. When its SYN was not seen, a lower
+    /// bound: the largest segment seen, but no more than what every path carries, since with segmentation offload
+    /// one segment of the capture may be many packets.
     pub mss: u32,
     /// Whether `mss` was announced.
     pub mss_announced: bool,

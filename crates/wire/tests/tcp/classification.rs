@@ -195,7 +195,7 @@ fn windows_are_known_only_with_both_syns() {
 }
 
 #[test]
-fn the_segment_size_is_less_the_timestamps_of_both() {
+fn the_segment_size_is_what_the_peer_announced() {
     let mut line = Line::new();
     let options = |mss| Options { mss, timestamps: Some((1, 0)), ..Options::default() };
     line.send(Client, 1, 0, b"", |segment| {
@@ -205,7 +205,15 @@ fn the_segment_size_is_less_the_timestamps_of_both() {
         (segment.flags, segment.options) = (Flags(Flags::SYN | Flags::ACK), options(Some(9000)));
     });
     let sides = line.connection.as_ref().expect("made").sides();
-    assert_eq!([&sides[0], &sides[1]].map(|side| (side.mss, side.mss_announced)), [(1448, true); 2]);
+    assert_eq!(
+        [&sides[0], &sides[1]].map(|side| (side.mss, side.mss_announced)),
+        [(9000, true), (1460, true)]
+    );
+    let mut joined = Line::new();
+    joined.send(Client, 1, 1, &[1; 700], |_| ());
+    joined.send(Client, 701, 1, &[1; 30_000], |_| ());
+    let side = &joined.connection.as_ref().expect("made").sides()[0];
+    assert_eq!((side.mss, side.mss_announced), (1220, false), "a super-frame tells little");
 }
 
 #[test]
