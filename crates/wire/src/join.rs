@@ -19,6 +19,8 @@ use spangap_model::Side;
 
 /// Halves that wait for their other half, for each capture; with more, the oldest is given up.
 const MAX_PENDING: usize = 200_000;
+/// Halves of one capture that wait before the other capture is looked into for theirs, while nothing was joined yet.
+const MANY_PENDING: usize = 20_000;
 /// Calls remembered to recognise the same call captured twice by one capture; a power of two.
 const MEMORY: usize = 8192;
 /// The same call captured twice is seen twice within this time.
@@ -85,8 +87,13 @@ impl Joiner {
         }
     }
 
+    /// Whether so many halves of a capture wait that the other capture should be looked into.
+    pub fn has_many(&self, capture: usize) -> bool {
+        self.pending[capture].len() >= MANY_PENDING
+    }
+
     /// Whether no more halves of a capture find room without others being given up.
-    pub fn is_full(&self, capture: usize) -> bool {
+    fn is_full(&self, capture: usize) -> bool {
         self.pending[capture].len() >= MAX_PENDING
     }
 

@@ -7,8 +7,8 @@ pub(super) struct Pace {
     pub now_ns: [Option<i64>; 2],
     /// Which have been read to their end.
     pub over: [bool; 2],
-    /// Which can keep no more halves without giving up others.
-    pub full: [bool; 2],
+    /// Of which many halves wait.
+    pub many: [bool; 2],
     /// Second clock minus first, as far as known.
     pub offset_ns: Option<i64>,
 }
@@ -16,8 +16,8 @@ pub(super) struct Pace {
 impl Pace {
     /// The capture that is behind; `None` when both are over.
     ///
-    /// As long as no call has shown the offset, the clocks are taken to agree roughly. If that is wrong, the capture
-    /// read first fills up with halves; then the other one is read, until calls show the offset, or it is full, too.
+    /// As long as no call has shown the offset, the clocks are taken to agree roughly. If that is wrong, many halves of
+    /// the capture read first wait; then the other one is read, until calls show the offset, or many of it wait, too.
     pub fn next(&self) -> Option<usize> {
         match self.over {
             [true, true] => return None,
@@ -28,8 +28,8 @@ impl Pace {
         let [Some(first), Some(second)] = self.now_ns else {
             return Some(usize::from(self.now_ns[0].is_some()));
         };
-        if self.offset_ns.is_none() && self.full[0] != self.full[1] {
-            return Some(usize::from(self.full[0]));
+        if self.offset_ns.is_none() && self.many[0] != self.many[1] {
+            return Some(usize::from(self.many[0]));
         }
         Some(usize::from(second.saturating_sub(self.offset_ns.unwrap_or(0)) < first))
     }
@@ -52,9 +52,9 @@ mod tests {
     }
 
     #[test]
-    fn with_unknown_clocks_the_one_with_room_is_read() {
-        let full = [true, false];
-        let pace = Pace { now_ns: [Some(10), Some(2_000_000_000)], full, ..Pace::default() };
+    fn with_unknown_clocks_the_one_of_which_few_wait_is_read() {
+        let many = [true, false];
+        let pace = Pace { now_ns: [Some(10), Some(2_000_000_000)], many, ..Pace::default() };
         assert_eq!(pace.next(), Some(1));
     }
 }

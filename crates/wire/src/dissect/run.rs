@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         if !self.settings.same_clock {
             self.pace.offset_ns = self.joiner.bounds.guess_ns();
         }
-        self.pace.full[capture] = self.joiner.is_full(capture);
+        self.pace.many[capture] = self.joiner.has_many(capture);
         self.settle();
     }
 
