@@ -29,6 +29,8 @@ enum Verb {
     Generate(GenerateArgs),
     /// Measure dissect on made-up traffic, beside reading the bytes alone and beside tshark
     Bench(BenchArgs),
+    /// Only what capture costs those who are captured
+    Overhead(BenchArgs),
     /// Rewrite the times of an Ethernet capture, as if its host's clock had been another
     Retime(RetimeArgs),
     /// Dissect damaged captures by the thousand: none may end it
@@ -115,6 +117,9 @@ fn main() -> ExitCode {
     let result: Result<(), Box<dyn std::error::Error>> = match Cli::parse().verb {
         Verb::Generate(args) => generate(&args).map_err(Into::into),
         Verb::Bench(args) => measure(&args).map_err(Into::into),
+        Verb::Overhead(args) => {
+            overheads(&args).map(|found| print!("{}", table::capture(&found))).map_err(Into::into)
+        }
         Verb::Retime(args) => retime::retime(&args.from, &args.to, args.offset_ns, args.skew_ppm)
             .map(|packets| println!("{packets} packets"))
             .map_err(Into::into),
@@ -145,20 +150,28 @@ fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {
     let rows = bench::bench(&plan, &mut |what| eprintln!("wire-bench: {what}"))?;
     eprintln!("wire-bench: memory");
     let memory = bench::memory(&plan)?;
-    let mut overheads = Vec::new();
-    for in_flight in [1, 16] {
-        eprintln!("wire-bench: ping-pong with and without capture, {in_flight} in flight");
-        match overhead::overhead(&plan.spangap, &plan.folder, in_flight, plan.runs) {
-            Ok(overhead) => overheads.push(overhead),
-            Err(error) => eprintln!("not run: {error}"),
-        }
-    }
+    let overheads = overheads(args)?;
     if args.json {
         println!("{}", table::json(&rows, memory, &overheads));
     } else {
         print!("{}", table::text(&rows, memory, &overheads));
     }
     Ok(())
+}
+
+/// What capture costs; empty, with a word, where this process may not capture.
+fn overheads(args: &BenchArgs) -> Result<Vec<overhead::Overhead>, measure::MeasureError> {
+    std::fs::create_dir_all(&args.folder)
+        .map_err(|error| measure::MeasureError::File { path: args.folder.clone(), error })?;
+    let mut overheads = Vec::new();
+    for in_flight in [1, 16] {
+        eprintln!("wire-bench: ping-pong with and without capture, {in_flight} in flight");
+        match overhead::overhead(&args.spangap, &args.folder, in_flight, args.runs.max(1)) {
+            Ok(overhead) => overheads.push(overhead),
+            Err(error) => eprintln!("not run: {error}"),
+        }
+    }
+    Ok(overheads)
 }
 
 fn generate(args: &GenerateArgs) -> std::io::Result<()> {

@@ -48,10 +48,12 @@ fn start(spangap: &Path, arguments: &[&str]) -> Result<Running, MeasureError> {
     Ok(Running(child))
 }
 
-fn first_line(from: impl Read) -> Result<String, MeasureError> {
+/// The first line, and the pipe: who still writes to it must find it open.
+fn first_line<T: Read>(from: Option<T>) -> Result<(String, BufReader<T>), MeasureError> {
+    let mut pipe = BufReader::new(from.ok_or_else(|| wrong("expected a pipe"))?);
     let mut line = String::new();
-    BufReader::new(from).read_line(&mut line).map_err(|error| wrong(error.to_string()))?;
-    Ok(line)
+    pipe.read_line(&mut line).map_err(|error| wrong(error.to_string()))?;
+    Ok((line, pipe))
 }
 
 /// Measures pairs of runs with so many calls in flight.
@@ -60,7 +62,7 @@ fn first_line(from: impl Read) -> Result<String, MeasureError> {
 /// [`MeasureError`], also for want of the privilege to capture.
 pub fn overhead(spangap: &Path, folder: &Path, in_flight: u32, pairs: u32) -> Result<Overhead, MeasureError> {
     let mut target = start(spangap, &["target", "--stack", "raw", "--listen", "127.0.0.1:0"])?;
-    let line = first_line(target.0.stdout.take().ok_or_else(|| wrong("no standard output"))?)?;
+    let (line, _open) = first_line(target.0.stdout.take())?;
     let address = match serde_json::from_str::<Value>(&line) {
         Ok(ready) => ready["listening"].as_str().map(str::to_owned),
         Err(_) => line.trim_end().strip_prefix("listening on ").map(str::to_owned),
@@ -88,7 +90,7 @@ fn captured(
     let arguments =
         ["capture", "--interface", "lo", "--filter", &filter, "--ring", "64MiB", "--write", &file, "--json"];
     let mut capture = start(spangap, &arguments)?;
-    let line = first_line(capture.0.stderr.take().ok_or_else(|| wrong("no standard error"))?)?;
+    let (line, _open) = first_line(capture.0.stderr.take())?;
     if !line.starts_with("capturing ") {
         return Err(wrong(line.trim_end()));
     }

@@ -74,6 +74,13 @@ pub fn text(rows: &[Row], memory: [(u64, u64); 2], overheads: &[Overhead]) -> St
         out,
         "\nmemory: {peak:.0} MiB for {bytes:.0} MB of captures, {more_peak:.0} MiB for {more_bytes:.0} MB"
     );
+    out += &capture(overheads);
+    out
+}
+
+/// What capture costs.
+pub fn capture(overheads: &[Overhead]) -> String {
+    let mut out = String::new();
     for overhead in overheads {
         let Overhead { in_flight, received, dropped, .. } = overhead;
         let [throughput, p50, cpu] = overhead.spreads();
