@@ -11,6 +11,8 @@
 //! of the hold; each hold that ends in time adds evidence, in bits, and each that does not takes some away, as in a
 //! sequential test. A small segment sent while another one is unacknowledged speaks against it most: a socket that
 //! does so has TCP_NODELAY.
+//!
+//! A long file: a third of it is its tests, which tell the rule by its near-misses.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};

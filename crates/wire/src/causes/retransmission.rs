@@ -14,6 +14,8 @@
 //!
 //! An episode is said when the peer has acknowledged the bytes: until then a DSACK (RFC 2883), or an acknowledgement
 //! faster than the path allows, may show that they were never lost.
+//!
+//! A long file: a third of it is its tests; the three causes share one memory, since each excludes the others.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};

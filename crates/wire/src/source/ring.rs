@@ -3,6 +3,8 @@
 //!
 //! Nothing is copied while nobody asks: blocks that the kernel has filled are kept, and the oldest is handed back when
 //! fewer than an eighth are left for the kernel to write to.
+//!
+//! A long file, so that everything `unsafe` about the ring is in one place.
 
 #![allow(unsafe_code)]
 
