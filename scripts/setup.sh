@@ -97,6 +97,16 @@ need c++ build-essential
 need make make
 need pkg-config pkg-config
 need npm nodejs npm
+need clang clang
+# A package without a command: libbpf is linked against them.
+need_header() { # need_header HEADER PACKAGE
+  if ! echo "#include <$1>" | cc -E - >/dev/null 2>&1; then
+    missing+=("$1")
+    packages+=("$2")
+  fi
+}
+need_header libelf.h libelf-dev
+need_header zlib.h zlib1g-dev
 have node || { missing+=(node) && packages+=(nodejs); }
 case $stage in test | bench)
   go_ok || { missing+=("go >= $GO_MIN (found: $(version_of go || true))") && packages+=(golang-go); }
@@ -110,6 +120,7 @@ case $stage in
     need chromium chromium
     need tshark tshark
     need tcpdump tcpdump
+    need bpftrace bpftrace
     ;;
   lint) need shellcheck shellcheck ;;
   bench)

@@ -17,7 +17,6 @@ pub mod programs;
 pub mod raw;
 pub mod report;
 pub mod schedule;
-pub mod sockets;
 pub mod stream_limit;
 pub mod tank;
 pub mod target;

@@ -22,6 +22,8 @@ pub enum Verb {
     Gaps(commands::gaps::GapsArgs),
     Dissect(Box<commands::dissect::DissectArgs>),
     Capture(Box<commands::capture::CaptureArgs>),
+    Host(Box<commands::host::HostArgs>),
+    Sockets(Box<commands::sockets::SocketsArgs>),
     /// Make ping-pong calls with any client stack, and measure them
     Tank(Box<commands::tank::TankArgs>),
     /// Serve the ping-pong calls of a tank

@@ -4,6 +4,7 @@
 
 pub mod accounting;
 pub mod cause;
+pub mod doing;
 pub mod duration;
 pub mod histogram;
 pub mod leg;
@@ -11,6 +12,7 @@ pub mod pair;
 
 pub use accounting::Accounting;
 pub use cause::{Cause, Side};
+pub use doing::{Doing, HostPart};
 pub use histogram::Histogram;
 pub use leg::{Leg, Legs};
 pub use pair::{CallStatus, PairKey, PairStats, WorstCall};

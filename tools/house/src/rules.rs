@@ -4,13 +4,27 @@
 pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-model", &[]),
     ("spangap-meter", &["spangap-model"]),
-    ("spangap-bench", &["spangap-model"]),
+    ("spangap-sockets", &["spangap-model"]),
+    ("spangap-bench", &["spangap-model", "spangap-sockets"]),
+    ("spangap-host", &["spangap-model"]),
     ("spangap-wire", &["spangap-model"]),
-    ("spangap", &["spangap-model", "spangap-meter", "spangap-bench", "spangap-wire", "spangap-meter-bench"]),
+    (
+        "spangap",
+        &[
+            "spangap-model",
+            "spangap-meter",
+            "spangap-bench",
+            "spangap-wire",
+            "spangap-host",
+            "spangap-sockets",
+            "spangap-meter-bench",
+        ],
+    ),
     ("spangap-house", &[]),
     ("spangap-meter-bench", &["spangap-model", "spangap-meter"]),
     ("spangap-tank-bench", &[]),
     ("spangap-wire-bench", &["spangap-model", "spangap-wire"]),
+    ("spangap-host-bench", &[]),
 ];
 
 /// Dependencies that only some packages may have.
@@ -77,8 +91,10 @@ pub const CONFINED: &[Confined] = &[
 
 /// The files that may use `unsafe`, each block with a SAFETY line.
 pub const UNSAFE_FILES: &[&str] = &[
-    "crates/bench/src/sockets/tcp_info.rs",
+    "crates/host/src/probes/intervals/ring.rs",
+    "crates/host/src/probes/stacks/perf_event.rs",
     "crates/meter/src/prefetch.rs",
+    "crates/sockets/src/tcp_info.rs",
     "crates/wire/src/source/ring.rs",
 ];
 

@@ -3,9 +3,9 @@
 use crate::contract::{Nodelay, Stack};
 use crate::ping::UsageResponse;
 use crate::report::{Asked, Sockets, Streams};
-use crate::sockets::{self, Socket};
 use crate::stream_limit;
 use crate::usage::{self, Protocol};
+use spangap_sockets::{self as sockets, Socket};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -3,9 +3,10 @@
 use crate::{MILLISECOND, Serving, settings};
 use spangap_bench::contract::{Nodelay, TargetStack};
 use spangap_bench::ping::PingRequest;
+use spangap_bench::stream_limit;
 use spangap_bench::target::TargetSettings;
 use spangap_bench::usage::{self, Protocol};
-use spangap_bench::{sockets, stream_limit};
+use spangap_sockets as sockets;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};

@@ -8,7 +8,9 @@ pub mod demo;
 pub mod dissect;
 pub mod gaps;
 pub mod generate;
+pub mod host;
 pub mod meter;
+pub mod sockets;
 pub mod tank;
 pub mod target;
 
@@ -25,6 +27,8 @@ pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Dissect(args) => dissect::run(*args),
         Verb::Meter(args) => meter::run(*args),
         Verb::Gaps(args) => gaps::run(args),
+        Verb::Host(args) => host::run(*args),
+        Verb::Sockets(args) => sockets::run(*args),
         Verb::Tank(args) => tank::run(*args),
         Verb::Target(args) => target::run(args),
         Verb::Completions(args) => generate::completions(args),

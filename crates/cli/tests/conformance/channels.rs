@@ -2,7 +2,7 @@
 
 use crate::program::{Client, Target, run, settings, with_each_target};
 use spangap_bench::contract::{Channels, ClientSettings, Phase, Stack, TargetStack};
-use spangap_bench::sockets;
+use spangap_sockets as sockets;
 
 const WORKERS: u32 = 4;
 

@@ -1,7 +1,7 @@
 //! `TCP_INFO` of a socket. The one `unsafe` of this crate: no library reads it safely.
 #![allow(unsafe_code)]
 
-use nix::libc::{self, socklen_t, tcp_info};
+use libc::{self, socklen_t, tcp_info};
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 

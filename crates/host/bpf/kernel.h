@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
+// The kernel's types as far as our probes read them. Offsets are corrected when a program is loaded (CO-RE), so that
+// only names and types of fields matter here, and only of those that are used.
+#pragma once
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef _Bool bool;
+enum { false, true };
+
+// Values of the kernel's include/uapi/linux/bpf.h.
+enum {
+    BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_STACK_TRACE = 7,
+    BPF_MAP_TYPE_LRU_HASH = 9,
+    BPF_ANY = 0,
+    BPF_NOEXIST = 1,
+    BPF_F_MMAPABLE = 1 << 10,
+};
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct kernfs_node {
+    __u64 id;
+};
+struct cgroup {
+    struct kernfs_node *kn;
+};
+struct cgroup_subsys_state {
+    struct cgroup *cgroup;
+};
+struct css_set {
+    struct cgroup_subsys_state *subsys[2];
+    struct cgroup *dfl_cgrp;
+};
+struct rq {
+    __u64 clock;
+};
+struct cfs_rq {
+    struct rq *rq;
+    int throttle_count;
+};
+struct sched_info {
+    unsigned long long run_delay;
+    unsigned long long last_queued;
+};
+struct sched_entity {
+    struct cfs_rq *cfs_rq;
+};
+struct task_struct {
+    unsigned int __state;
+    int pid;
+    int tgid;
+    int prio;
+    char comm[16];
+    struct css_set *cgroups;
+    struct sched_entity se;
+    struct sched_info sched_info;
+    bool throttled;
+};
+// Before 5.14.
+struct task_struct___before_5_14 {
+    long state;
+};
+
+#pragma clang attribute pop

@@ -1,0 +1,1 @@
+//! What this kernel and this user allow, and what is lost where they do not.

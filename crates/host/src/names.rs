@@ -1,0 +1,1 @@
+//! Names of threads, cgroups, interrupts and interfaces, as reports show them.

@@ -1,0 +1,1 @@
+//! What users see: tables, histograms, JSON shapes, pages. Pure.

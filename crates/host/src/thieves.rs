@@ -1,0 +1,1 @@
+//! Who had the CPUs while the threads of a process wanted them.
