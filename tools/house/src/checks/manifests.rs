@@ -97,12 +97,12 @@ mod tests {
             ["dependencies", "dev-dependencies", "build-dependencies", "target.'cfg(unix)'.dependencies"]
         {
             let manifest = format!(
-                "[package]\nname = \"spangap-bench\"\n{LINTS}[{table}]\nspangap-meter = {{ path = \"x\" }}\n"
+                "[package]\nname = \"spangap-wire\"\n{LINTS}[{table}]\nspangap-meter = {{ path = \"x\" }}\n"
             );
             assert_eq!(
-                texts(check(&tree_of(&[("crates/bench/Cargo.toml", &manifest)]))),
+                texts(check(&tree_of(&[("crates/wire/Cargo.toml", &manifest)]))),
                 [
-                    "crates/bench/Cargo.toml:6: spangap-bench depends on spangap-meter, expected only spangap-model"
+                    "crates/wire/Cargo.toml:6: spangap-wire depends on spangap-meter, expected only spangap-model"
                 ]
             );
         }
