@@ -2,6 +2,7 @@
 
 use crate::episode::{Certainty, Evidence};
 use crate::exchange::Exchange;
+use crate::hosts::HostTime;
 use crate::spans::SpanTimes;
 use spangap_model::{Cause, Legs, Side};
 
@@ -61,4 +62,6 @@ pub struct Call {
     pub legs: Vec<LegTime>,
     /// What held it up, most costly first.
     pub findings: Vec<Finding>,
+    /// What its hosts did in some of its legs, where they were recorded, by leg.
+    pub hosts: Vec<HostTime>,
 }

@@ -513,5 +513,5 @@ fn finished_call(
     for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::NetworkDelay) {
         finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns);
     }
-    Call { halves, connection, start_ns, duration_ns, legs, findings }
+    Call { halves, connection, start_ns, duration_ns, legs, findings, hosts: Vec::new() }
 }

@@ -7,11 +7,12 @@ use crate::decode::Unparsed;
 use crate::dissect::{CaptureTotals, Dissection, Settings};
 use crate::episode::Certainty;
 use crate::exchange::{Ended, Exchange};
+use crate::hosts::HostTime;
 use crate::ladder::{Ladder, Rung};
 use crate::segment::Flags;
 use crate::tcp::ConnectionFacts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
-use spangap_model::CallStatus;
+use spangap_model::{CallStatus, HostPart};
 
 /// What a report shows beside the dissection itself.
 #[derive(Clone, Debug, Default)]
@@ -177,12 +178,27 @@ fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
         legs: call
             .legs
             .iter()
-            .map(|leg| LegReport { leg: leg.legs, ns: leg.ns, bound_ns: leg.bound_ns })
+            .enumerate()
+            .map(|(place, leg)| LegReport {
+                leg: leg.legs,
+                ns: leg.ns,
+                bound_ns: leg.bound_ns,
+                host: call.hosts.iter().find(|host| host.leg == place).map(host_report),
+            })
             .collect(),
         findings: call.findings.iter().map(finding_report).collect(),
         doubts: doubts(known().map(|(_, exchange)| exchange)),
         ladder: None,
     }
+}
+
+fn host_report(host: &HostTime) -> HostReport {
+    let part = |part: &HostPart| HostPartReport {
+        doing: part.doing.name(),
+        behind: part.behind.clone(),
+        ns: part.ns,
+    };
+    HostReport { threads: host.threads.clone(), parts: host.parts.iter().map(part).collect() }
 }
 
 /// How the call ended, by the half that knows most of it: a response seen whole at either end is one.

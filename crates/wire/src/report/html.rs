@@ -3,7 +3,7 @@
 use super::ladder_text::{finding_title, particulars, route, times_explained, title};
 use super::legs_bar::place_of;
 use super::table::{calls_title, clock_line, first_finding, head, largest, method};
-use super::words::{at_side, bounded, date, leg_words, percent, plural, time_of_day};
+use super::words::{at_side, bounded, date, leg_words, part_words, percent, plural, time_of_day};
 use super::{CallReport, Conclusion, DissectReport, FindingReport, SumsReport, legs_bar, svg};
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
@@ -104,6 +104,23 @@ fn when(report: &DissectReport) -> String {
     format!("spangap dissect · {} {time} UTC, {}", date(first), format_ns((last - first).unsigned_abs()))
 }
 
+/// What the hosts did in the legs that were recorded.
+fn host_parts(call: &CallReport) -> String {
+    let mut html = String::new();
+    for (leg, host) in call.legs.iter().filter_map(|leg| Some((leg, leg.host.as_ref()?))) {
+        let title =
+            format!("{}, {}: {}", leg_words(leg.leg), bounded(leg.ns, leg.bound_ns), host.threads.join(", "));
+        html += &element("p", "facts", &title);
+        html += "<ul class=\"parts\">\n";
+        for part in &host.parts {
+            let share = percent(i64::try_from(part.ns).unwrap_or(i64::MAX), leg.ns.unsigned_abs());
+            html += &element("li", "", &format!("{} ({share}) {}", format_ns(part.ns), part_words(part)));
+        }
+        html += "</ul>\n";
+    }
+    html
+}
+
 fn call_section(report: &DissectReport, call: &CallReport, place: usize) -> String {
     let which = match (place, report.selection.trace_ids.is_empty(), report.calls.len()) {
         (0, true, 2..) => "The slowest call: ",
@@ -117,6 +134,7 @@ fn call_section(report: &DissectReport, call: &CallReport, place: usize) -> Stri
         html += &format!("<p class=\"facts\">trace <code>{}</code></p>\n", escaped(trace));
     }
     html += &legs_bar::picture(call);
+    html += &host_parts(call);
     if let Some(ladder) = call.ladder.as_ref().filter(|ladder| !ladder.packets.is_empty()) {
         let name = |end: &Option<String>| end.clone().unwrap_or_default();
         html += &svg::picture(call, [name(&call.client), name(&call.server)]);

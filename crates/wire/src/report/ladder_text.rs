@@ -1,8 +1,11 @@
 //! One call as text: a row for each packet with its time at both taps, its legs as bars, its findings.
 
 use super::crossing::{Crossing, Way, crossings};
-use super::words::{bounded, bytes, date, leg_words, percent, plural, time_of_day, wrapped};
-use super::{CallReport, CaptureReport, DissectReport, FindingReport, LadderReport, RungReport};
+use super::words::{bounded, bytes, date, leg_words, part_words, percent, plural, time_of_day, wrapped};
+use super::{
+    CallReport, CaptureReport, DissectReport, FindingReport, HostPartReport, HostReport, LadderReport,
+    RungReport,
+};
 use spangap_model::Side;
 use spangap_model::duration::format_ns;
 
@@ -253,7 +256,26 @@ fn legs(call: &CallReport) -> String {
         let share = percent(leg.ns, call.duration_ns);
         text += format!("  {name:<name_width$}  {value:>value_width$} {share:>6}  {bar}").trim_end();
         text.push('\n');
+        text += &leg.host.as_ref().map_or(String::new(), |host| host_parts(host, leg.ns, name_width));
         from_ns += leg.ns;
+    }
+    text
+}
+
+/// What the host did in a leg: the parts that are one percent of it or more, and the rest in one line.
+fn host_parts(host: &HostReport, leg_ns: i64, name_width: usize) -> String {
+    let mut rows: Vec<(String, u64)> = Vec::new();
+    let (shown, rest): (Vec<&HostPartReport>, Vec<&HostPartReport>) =
+        host.parts.iter().partition(|part| part.ns.saturating_mul(100) >= leg_ns.unsigned_abs());
+    rows.extend(shown.into_iter().map(|part| (part_words(part), part.ns)));
+    let rest_ns: u64 = rest.iter().map(|part| part.ns).sum();
+    if rest_ns > 0 {
+        rows.push((format!("{} smaller parts", rest.len()), rest_ns));
+    }
+    let mut text = format!("  {:name_width$}  {}\n", "", host.threads.join(", "));
+    for (words, ns) in rows {
+        let share = percent(i64::try_from(ns).unwrap_or(i64::MAX), leg_ns.unsigned_abs());
+        text += &format!("  {:name_width$}  {:>10} {share:>6}  {words}\n", "", format_ns(ns));
     }
     text
 }

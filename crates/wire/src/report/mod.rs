@@ -196,6 +196,30 @@ pub struct LegReport {
     pub ns: i64,
     /// How far off it may be either way.
     pub bound_ns: u64,
+    /// What its host did meanwhile, as recorded; absent without a recording.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostReport>,
+}
+
+/// What a host did in a leg.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HostReport {
+    /// Threads that had the call in hand.
+    pub threads: Vec<String>,
+    /// What they did, the longest first; they sum to the leg exactly.
+    pub parts: Vec<HostPartReport>,
+}
+
+/// A part of a leg on one host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostPartReport {
+    /// `running`, `interrupted`, `runnable`, `throttled`, `stopped`, `blocked`, `softirq_late`, `unknown`.
+    pub doing: &'static str,
+    /// Who had the CPU meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<String>,
+    /// Nanoseconds.
+    pub ns: u64,
 }
 
 /// What held a call up.

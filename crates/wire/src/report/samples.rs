@@ -148,6 +148,7 @@ fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
             leg(Legs::one(Leg::ResponseWire), 50_000, 20_000),
         ],
         findings: if stall_ns > 0 { vec![finding] } else { Vec::new() },
+        hosts: Vec::new(),
     }
 }
 

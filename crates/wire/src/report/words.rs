@@ -56,6 +56,21 @@ pub(super) fn percent(part: i64, whole: u64) -> String {
     }
 }
 
+/// What a host did in a part of a leg, in words: `could run, waited behind stress (pid 812)`.
+pub(super) fn part_words(part: &super::HostPartReport) -> String {
+    let by = |word: &str| part.behind.as_ref().map_or(String::new(), |behind| format!(" {word} {behind}"));
+    match part.doing {
+        "running" => "running".into(),
+        "interrupted" => format!("interrupted{}", by("by")),
+        "runnable" => format!("could run, waited{}", by("behind")),
+        "throttled" => "out of CPU quota".into(),
+        "stopped" => "stopped".into(),
+        "blocked" => "blocked".into(),
+        "softirq_late" => format!("data at the tap, not yet at the socket{}", by("behind")),
+        _ => "not known".into(),
+    }
+}
+
 /// What happens in a leg, in words.
 pub(super) fn leg_words(legs: Legs) -> String {
     if legs.first == legs.last {

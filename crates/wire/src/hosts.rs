@@ -1,0 +1,240 @@
+//! Legs that pass on one host: what somebody who recorded that host has to know to split them, and the split.
+//!
+//! Nothing of a host is read here: `cli` takes the legs to a recording and brings back the parts.
+
+use crate::call::{Call, Finding, Halves};
+use crate::dissect::Dissection;
+use crate::episode::Certainty;
+use crate::findings::{WORTH_NAMING_NS, by_weight};
+use crate::legs::Moments;
+use crate::segment::Endpoint;
+use spangap_model::duration::format_ns;
+use spangap_model::{Cause, Doing, HostPart, Leg, Legs, Side};
+
+/// A leg of a call that begins and ends on one host, by that host's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostLeg {
+    /// Place of the call in [`Dissection::calls`].
+    pub call: usize,
+    /// Place of the leg in [`Call::legs`].
+    pub leg: usize,
+    /// Which host.
+    pub side: Side,
+    /// Begin, Unix nanoseconds by the clock of that host.
+    pub from_ns: i64,
+    /// End.
+    pub to_ns: i64,
+    /// This host's end of the connection.
+    pub local: Endpoint,
+    /// The other one.
+    pub peer: Endpoint,
+    /// The leg begins with bytes at the tap: the application has them when it has read all before this sequence number.
+    pub read_to: Option<u32>,
+    /// The leg ends with a byte at the tap: it has this sequence number.
+    pub write_from: Option<u32>,
+    /// Sequence numbers as above of the call at this host, whether in this leg or not: they tell the threads.
+    pub call_read_to: Option<u32>,
+    /// See `call_read_to`.
+    pub call_write_from: Option<u32>,
+}
+
+/// What the host did in a leg.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTime {
+    /// Place of the leg in [`Call::legs`].
+    pub leg: usize,
+    /// Threads that had the call in hand, in words: `server (thread 812)`.
+    pub threads: Vec<String>,
+    /// What they did, the longest first; they sum to the leg exactly.
+    pub parts: Vec<HostPart>,
+}
+
+/// The legs of the calls kept that pass on one host and take any time.
+pub fn host_legs(dissection: &Dissection) -> Vec<HostLeg> {
+    let calls = dissection.calls.iter().enumerate();
+    calls.flat_map(|(place, call)| of_call(place, call, dissection)).collect()
+}
+
+fn of_call(place: usize, call: &Call, dissection: &Dissection) -> Vec<HostLeg> {
+    let mut legs = Vec::new();
+    Moments::of(&call.halves).raw(|raw| {
+        let Some(side) = host_of(raw.legs).filter(|side| (raw.from.1, raw.to.1) == (*side, *side)) else {
+            return;
+        };
+        let Some(leg) = call.legs.iter().position(|leg| leg.legs == raw.legs) else { return };
+        let Some((local, peer)) = ends(call, side, dissection) else { return };
+        let (call_read_to, call_write_from) = bytes(&call.halves, side);
+        let reads = raw.legs.contains(Leg::ServerHostIn) || raw.legs.contains(Leg::ClientAppIn);
+        let writes = raw.legs.contains(Leg::ServerHostOut) || raw.legs.contains(Leg::ClientAppOut);
+        if raw.to.0 > raw.from.0 {
+            legs.push(HostLeg {
+                call: place,
+                leg,
+                side,
+                from_ns: raw.from.0,
+                to_ns: raw.to.0,
+                local,
+                peer,
+                read_to: call_read_to.filter(|_| reads),
+                write_from: call_write_from.filter(|_| writes),
+                call_read_to,
+                call_write_from,
+            });
+        }
+    });
+    legs
+}
+
+/// The host that neighbouring legs pass on, if they do on one and it is not only sending.
+fn host_of(legs: Legs) -> Option<Side> {
+    match (legs.first, legs.last) {
+        (Leg::ClientAppOut, Leg::ClientAppOut) | (Leg::ClientAppIn, Leg::ClientAppIn) => Some(Side::Client),
+        (first, last) if Leg::ServerHostIn <= first && last <= Leg::ServerHostOut => Some(Side::Server),
+        _ => None,
+    }
+}
+
+fn ends(call: &Call, side: Side, dissection: &Dissection) -> Option<(Endpoint, Endpoint)> {
+    let totals = dissection.connections.iter().find(|connection| connection.number == call.connection)?;
+    call.halves.exchanges[side.index()].as_ref()?;
+    let capture = usize::from(call.halves.captures[side.index()]);
+    let facts = totals.seen.get(capture)?.as_ref()?;
+    Some((facts.ends[side.index()], facts.ends[side.other().index()]))
+}
+
+/// What that side reads and writes of the call: end of the bytes read, begin of the bytes written.
+fn bytes(halves: &Halves, side: Side) -> (Option<u32>, Option<u32>) {
+    let Some(half) = &halves.exchanges[side.index()] else { return (None, None) };
+    let (request, response) = (half.request, half.response);
+    match side {
+        Side::Server => (Some(request.end as u32), response.map(|part| part.start as u32)),
+        Side::Client => (response.map(|part| part.end as u32), Some(request.start as u32)),
+    }
+}
+
+impl Call {
+    /// Takes in what a host did in a leg: parts that sum to it by that host's own clock. The client's clock may run
+    /// at another rate, so the longest part takes up the difference.
+    pub fn take_host(&mut self, leg: usize, side: Side, threads: Vec<String>, mut parts: Vec<HostPart>) {
+        let Some(time) = self.legs.get(leg) else { return };
+        parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
+        let sum: u64 = parts.iter().map(|part| part.ns).sum();
+        if let Some(longest) = parts.first_mut() {
+            longest.ns = longest.ns.saturating_add_signed(time.ns.saturating_sub_unsigned(sum));
+        }
+        for doing in Doing::ALL {
+            if let Some(finding) = finding(doing, side, &threads, &parts) {
+                self.findings.push(finding);
+            }
+        }
+        by_weight(&mut self.findings);
+        self.hosts.push(HostTime { leg, threads, parts });
+        self.hosts.sort_by_key(|host| host.leg);
+    }
+}
+
+fn finding(doing: Doing, side: Side, threads: &[String], parts: &[HostPart]) -> Option<Finding> {
+    let (cause, what) = match doing {
+        Doing::Runnable => (Cause::RunQueue, "could have run and waited for a CPU"),
+        Doing::Throttled => (Cause::CpuQuota, "was kept from running by the CPU quota of its cgroup"),
+        Doing::Stopped => (Cause::Stopped, "was stopped"),
+        Doing::Interrupted => (Cause::SoftirqOnCpu, "was interrupted"),
+        Doing::SoftirqLate => (Cause::SoftirqLate, "had no data yet, although it had reached the tap"),
+        Doing::Running | Doing::Blocked | Doing::Unknown => return None,
+    };
+    let these: Vec<&HostPart> = parts.iter().filter(|part| part.doing == doing).collect();
+    let cost_ns: u64 = these.iter().map(|part| part.ns).sum();
+    if cost_ns < WORTH_NAMING_NS {
+        return None;
+    }
+    let takers: Vec<String> = these
+        .iter()
+        .filter_map(|part| Some(format!("{} {}", part.behind.as_ref()?, format_ns(part.ns))))
+        .take(3)
+        .collect();
+    let behind = match (takers.is_empty(), doing) {
+        (true, _) => String::new(),
+        (false, Doing::Interrupted) => format!(" by {}", takers.join(", ")),
+        (false, _) => format!("; meanwhile the CPU had {}", takers.join(", ")),
+    };
+    Some(Finding {
+        cause,
+        certainty: Certainty::Shown,
+        side: Some(side),
+        cost_ns: Some(cost_ns),
+        note: format!("{} {what} for {}{behind}", threads.join(" and "), format_ns(cost_ns)),
+        evidence: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::LegTime;
+
+    fn call(ns: i64) -> Call {
+        let leg = LegTime { legs: Legs::one(Leg::ServerHostIn), ns, bound_ns: 1 };
+        Call {
+            halves: Halves::default(),
+            connection: 1,
+            start_ns: 0,
+            duration_ns: ns as u64,
+            legs: vec![leg],
+            findings: Vec::new(),
+            hosts: Vec::new(),
+        }
+    }
+
+    fn part(doing: Doing, behind: Option<&str>, ns: u64) -> HostPart {
+        HostPart { doing, behind: behind.map(String::from), ns }
+    }
+
+    #[test]
+    fn parts_sum_to_the_leg_and_what_took_long_is_found() {
+        let mut call = call(20_000_003);
+        let parts = vec![
+            part(Doing::Blocked, None, 3_000_000),
+            part(Doing::Runnable, Some("stress (pid 7)"), 16_000_000),
+            part(Doing::Runnable, Some("backup (pid 8)"), 500_000),
+            part(Doing::Running, None, 500_000),
+        ];
+        call.take_host(0, Side::Server, vec!["server (thread 5)".into()], parts);
+        let sum: u64 = call.hosts[0].parts.iter().map(|part| part.ns).sum();
+        assert_eq!((sum, call.hosts[0].parts[0].ns), (20_000_003, 16_000_003));
+        let [finding] = call.findings.as_slice() else { panic!("{:?}", call.findings) };
+        assert_eq!(
+            (finding.cause, finding.side, finding.cost_ns),
+            (Cause::RunQueue, Some(Side::Server), Some(16_500_003))
+        );
+        assert_eq!(
+            finding.note,
+            "server (thread 5) could have run and waited for a CPU for 16.5 ms; meanwhile the CPU had stress (pid 7) \
+             16.0 ms, backup (pid 8) 500 us"
+        );
+    }
+
+    #[test]
+    fn what_takes_no_time_is_no_finding() {
+        let mut call = call(2_000_000);
+        call.take_host(
+            0,
+            Side::Server,
+            Vec::new(),
+            vec![part(Doing::Blocked, None, 1_500_000), part(Doing::Runnable, None, 500_000)],
+        );
+        assert!(call.findings.is_empty(), "{:?}", call.findings);
+        call.take_host(9, Side::Server, Vec::new(), Vec::new());
+        assert_eq!(call.hosts.len(), 1, "there is no such leg");
+    }
+
+    #[test]
+    fn only_what_passes_on_one_host_is_split() {
+        let legs = |first, last| host_of(Legs { first, last });
+        assert_eq!(legs(Leg::ServerHostIn, Leg::ServerHostOut), Some(Side::Server));
+        assert_eq!(legs(Leg::ServerApp, Leg::ServerApp), Some(Side::Server));
+        assert_eq!(legs(Leg::ClientAppIn, Leg::ClientAppIn), Some(Side::Client));
+        assert_eq!(legs(Leg::ClientAppOut, Leg::ClientSend), None);
+        assert_eq!(legs(Leg::RequestWire, Leg::ServerHostIn), None);
+        assert_eq!(legs(Leg::ServerSend, Leg::ServerSend), None);
+    }
+}
