@@ -1,1 +1,312 @@
 //! What this kernel and this user allow, and what is lost where they do not.
+//!
+//! Everything is read from `/proc` and `/sys`; nothing is tried out. What a probe was refused for is in [`ProbeError`].
+
+mod refusal;
+
+pub use refusal::{ProbeError, quiet, refused};
+
+use std::fmt;
+use std::path::Path;
+
+/// Linux capabilities that matter here, by their number in the kernel's masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// Anything; stands in for the others.
+    SysAdmin = 21,
+    /// Other processes' descriptors, maps and stacks.
+    SysPtrace = 19,
+    /// Kernel addresses.
+    Syslog = 34,
+    /// Performance events and stacks of everybody.
+    Perfmon = 38,
+    /// Loading of eBPF programs.
+    Bpf = 39,
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Capability::SysAdmin => "CAP_SYS_ADMIN",
+            Capability::SysPtrace => "CAP_SYS_PTRACE",
+            Capability::Syslog => "CAP_SYSLOG",
+            Capability::Perfmon => "CAP_PERFMON",
+            Capability::Bpf => "CAP_BPF",
+        })
+    }
+}
+
+/// What lockdown keeps from root, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lockdown {
+    /// Nothing.
+    None,
+    /// The kernel cannot be changed.
+    Integrity,
+    /// Nor can its memory be read.
+    Confidentiality,
+    /// `/sys/kernel/security/lockdown` cannot be read: securityfs is not mounted, or the kernel has no lockdown.
+    Unknown,
+}
+
+impl fmt::Display for Lockdown {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Lockdown::None => "none",
+            Lockdown::Integrity => "integrity",
+            Lockdown::Confidentiality => "confidentiality",
+            Lockdown::Unknown => "unknown",
+        })
+    }
+}
+
+/// This kernel, as this process meets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// As `uname -r` prints it.
+    pub release: String,
+    /// Whether it has type information, without which our eBPF programs cannot be fitted to it.
+    pub btf: bool,
+    /// Effective capabilities of this process, one bit each.
+    pub capabilities: u64,
+    /// Whether this process is root in a user namespace only: its capabilities then do not count here.
+    pub user_namespace: bool,
+    /// State of lockdown.
+    pub lockdown: Lockdown,
+    /// Who may use performance events: 2 users their own in user mode, 1 also in the kernel, 0 also whole CPUs, -1 all.
+    pub perf_event_paranoid: Option<i32>,
+    /// Who may see kernel addresses: 0 everybody, 1 who has CAP_SYSLOG, 2 nobody.
+    pub kptr_restrict: Option<i32>,
+    /// 0: anybody may load (some) eBPF programs; 1 and 2: nobody without CAP_BPF.
+    pub unprivileged_bpf_disabled: Option<i32>,
+}
+
+/// First version in which all probes work in full.
+const FULL: (u32, u32) = (5, 15);
+/// First version whose tracepoints carry types, as our programs need them.
+const TYPED_TRACEPOINTS: (u32, u32) = (5, 5);
+/// First version that has CAP_BPF and CAP_PERFMON.
+const SPLIT_CAPABILITIES: (u32, u32) = (5, 8);
+
+impl Kernel {
+    /// Looks.
+    pub fn look() -> Kernel {
+        Self::look_under(Path::new("/"))
+    }
+
+    /// Looks at the `proc` and `sys` below a folder.
+    pub fn look_under(root: &Path) -> Kernel {
+        let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+        let number = |name: &str| text(&format!("proc/sys/kernel/{name}"))?.trim().parse().ok();
+        let capabilities = text("proc/self/status").and_then(|status| {
+            let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+        // In the first user namespace all ids stand for themselves.
+        let ids = text("proc/self/uid_map").unwrap_or_default();
+        let user_namespace = !ids.is_empty() && !ids.split_whitespace().eq(["0", "0", "4294967295"]);
+        let lockdown = text("sys/kernel/security/lockdown").unwrap_or_default();
+        let lockdown = match lockdown.split(['[', ']']).nth(1) {
+            Some("none") => Lockdown::None,
+            Some("integrity") => Lockdown::Integrity,
+            Some("confidentiality") => Lockdown::Confidentiality,
+            _ => Lockdown::Unknown,
+        };
+        Kernel {
+            release: text("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string(),
+            btf: std::fs::File::open(root.join("sys/kernel/btf/vmlinux")).is_ok(),
+            capabilities: capabilities.unwrap_or(0),
+            user_namespace,
+            lockdown,
+            perf_event_paranoid: number("perf_event_paranoid"),
+            kptr_restrict: number("kptr_restrict"),
+            unprivileged_bpf_disabled: number("unprivileged_bpf_disabled"),
+        }
+    }
+
+    /// Major and minor version; `(0, 0)` when the release does not begin with two numbers.
+    pub fn version(&self) -> (u32, u32) {
+        let mut parts = self.release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        match (parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+            _ => (0, 0),
+        }
+    }
+
+    /// Whether this process has a capability, be it through CAP_SYS_ADMIN, where that implies it.
+    pub fn can(&self, capability: Capability) -> bool {
+        let has = |capability| !self.user_namespace && self.capabilities >> capability as u32 & 1 == 1;
+        // CAP_SYS_ADMIN stands in only for what was split off it.
+        let split_off = matches!(capability, Capability::Bpf | Capability::Perfmon | Capability::Syslog);
+        has(capability) || split_off && has(Capability::SysAdmin)
+    }
+
+    /// The capabilities that this process lacks for loading tracing programs.
+    pub fn missing_for_probes(&self) -> Vec<Capability> {
+        let wanted = if self.version() < SPLIT_CAPABILITIES {
+            &[Capability::SysAdmin][..]
+        } else {
+            &[Capability::Bpf, Capability::Perfmon][..]
+        };
+        wanted.iter().copied().filter(|&one| !self.can(one)).collect()
+    }
+
+    /// Whether stacks of whole CPUs may be sampled, kernel part included.
+    pub fn may_sample_cpus(&self) -> bool {
+        self.can(Capability::Perfmon) || self.perf_event_paranoid.is_some_and(|level| level <= 0)
+    }
+
+    /// Why addresses of kernel functions do not show, if they do not.
+    pub fn hides_addresses(&self) -> Option<String> {
+        match self.kptr_restrict {
+            Some(2..) => Some("kernel.kptr_restrict is 2: nobody sees kernel addresses; `sysctl kernel.kptr_restrict=1` lets root see them".into()),
+            Some(1) if !self.can(Capability::Syslog) => {
+                Some("kernel.kptr_restrict is 1 and this process lacks CAP_SYSLOG".into())
+            }
+            // With 0 the kernel still asks who may profile it.
+            _ if !self.can(Capability::Syslog) && self.perf_event_paranoid.is_some_and(|level| level > 1) => {
+                Some("this process lacks CAP_SYSLOG, and kernel.perf_event_paranoid is above 1".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// What cannot be had here, one sentence each, with what would bring it. Empty where everything works.
+    pub fn lost(&self) -> Vec<String> {
+        let mut lost = Vec::new();
+        let version = self.version();
+        let missing = self.missing_for_probes();
+        const VERBS: &str = "`host offcpu`, `host thieves` and `host record`";
+        if version < TYPED_TRACEPOINTS && version != (0, 0) {
+            lost.push(format!(
+                "{VERBS} do not work: Linux {} is older than 5.5, whose tracepoints are the first with types",
+                self.release
+            ));
+        } else if !self.btf {
+            lost.push(format!(
+                "{VERBS} do not work: the kernel has no type information, /sys/kernel/btf/vmlinux cannot be read (CONFIG_DEBUG_INFO_BTF=y brings it)"
+            ));
+        } else if !missing.is_empty() {
+            lost.push(format!("{VERBS} do not work: {}", refusal::need_capabilities(self, &missing)));
+        } else if version < FULL && version != (0, 0) {
+            lost.push(format!(
+                "Linux {} is older than 5.15: probes load there only in part, and say what they left out",
+                self.release
+            ));
+        }
+        if !self.may_sample_cpus() {
+            lost.push(
+                "`host stacks` does not work: it needs CAP_PERFMON, or kernel.perf_event_paranoid at 0 or less"
+                    .to_string(),
+            );
+        } else if let Some(why) = self.hides_addresses() {
+            lost.push(format!(
+                "`host stacks` shows addresses instead of names, and cannot tell interrupts from the application's own system calls: {why}"
+            ));
+        }
+        if !self.can(Capability::SysPtrace) {
+            lost.push(
+                "TCP_NODELAY of sockets is read and set only for processes of this user: others need CAP_SYS_PTRACE"
+                    .to_string(),
+            );
+        }
+        if self.lockdown == Lockdown::Confidentiality {
+            lost.push(
+                "lockdown is at confidentiality: extras that read kernel memory by address are left out; what is measured without them stays the same"
+                    .to_string(),
+            );
+        }
+        lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    const FULL_HOST: &[(&str, &str)] = &[
+        ("proc/sys/kernel/osrelease", "6.1.0-50-cloud-amd64\n"),
+        ("proc/sys/kernel/perf_event_paranoid", "3\n"),
+        ("proc/sys/kernel/kptr_restrict", "0\n"),
+        ("proc/sys/kernel/unprivileged_bpf_disabled", "2\n"),
+        ("proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n"),
+        ("proc/self/uid_map", "         0          0 4294967295\n"),
+        ("sys/kernel/btf/vmlinux", "BTF"),
+        ("sys/kernel/security/lockdown", "[none] integrity confidentiality\n"),
+    ];
+
+    /// The full host with some files different, or missing where the text is empty.
+    fn but(changes: &[(&str, &str)]) -> Kernel {
+        let files: Vec<_> = FULL_HOST
+            .iter()
+            .map(|&(path, text)| {
+                (path, changes.iter().find(|(changed, _)| *changed == path).map_or(text, |(_, text)| text))
+            })
+            .filter(|(_, text)| !text.is_empty())
+            .collect();
+        Kernel::look_under(root(&files).path())
+    }
+
+    #[test]
+    fn nothing_is_lost_where_everything_is_allowed() {
+        let kernel = but(&[]);
+        assert_eq!(kernel.lost(), Vec::<String>::new());
+        assert_eq!(kernel.version(), (6, 1));
+        assert_eq!(kernel.lockdown, Lockdown::None);
+        assert_eq!(kernel.perf_event_paranoid, Some(3));
+    }
+
+    #[test]
+    fn an_ordinary_user_hears_of_each_capability() {
+        let lost = but(&[("proc/self/status", "CapEff:\t0000000000000000\n")]).lost();
+        assert_eq!(lost.len(), 3, "{lost:#?}");
+        assert!(lost[0].contains("CAP_BPF and CAP_PERFMON"), "{}", lost[0]);
+        assert!(lost[1].contains("`host stacks`") && lost[1].contains("CAP_PERFMON"), "{}", lost[1]);
+        assert!(lost[2].contains("CAP_SYS_PTRACE"), "{}", lost[2]);
+    }
+
+    #[test]
+    fn capabilities_count_and_not_the_user() {
+        // CAP_BPF and CAP_PERFMON alone.
+        let kernel = but(&[("proc/self/status", "CapEff:\t000000c000000000\n")]);
+        assert!(kernel.missing_for_probes().is_empty() && kernel.may_sample_cpus());
+        assert!(!kernel.can(Capability::SysPtrace));
+        // Before 5.8 there is only CAP_SYS_ADMIN.
+        let old = but(&[
+            ("proc/self/status", "CapEff:\t000000c000000000\n"),
+            ("proc/sys/kernel/osrelease", "5.4.0-1\n"),
+        ]);
+        assert_eq!(old.missing_for_probes(), [Capability::SysAdmin]);
+        assert!(old.lost()[0].contains("5.5"), "{:?}", old.lost());
+    }
+
+    #[test]
+    fn root_of_a_user_namespace_is_no_root() {
+        let kernel = but(&[("proc/self/uid_map", "0 1000 1\n")]);
+        assert!(kernel.user_namespace);
+        assert!(kernel.lost()[0].contains("user namespace"), "{:?}", kernel.lost());
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let lost = but(&[("sys/kernel/btf/vmlinux", "")]).lost();
+        assert!(lost[0].contains("CONFIG_DEBUG_INFO_BTF"), "{lost:?}");
+        let locked = but(&[("sys/kernel/security/lockdown", "none integrity [confidentiality]\n")]);
+        assert_eq!(locked.lockdown, Lockdown::Confidentiality);
+        assert!(locked.lost()[0].contains("confidentiality"));
+        assert_eq!(but(&[("sys/kernel/security/lockdown", "")]).lockdown, Lockdown::Unknown);
+        let hidden = but(&[("proc/sys/kernel/kptr_restrict", "2\n")]).lost();
+        assert!(hidden[0].contains("kptr_restrict is 2"), "{hidden:?}");
+    }
+}
