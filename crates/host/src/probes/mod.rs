@@ -1,5 +1,6 @@
 //! The eBPF programs, one folder each: the program in C, and the Rust that loads it and reads what it found.
 
+pub mod cost;
 pub mod intervals;
 pub mod offcpu;
 mod skeletons;

@@ -1,0 +1,214 @@
+//! What a loaded program costs: the kernel's own statistics of its runs, switched on only for short samples.
+//!
+//! The kernel reads its clock before and after each run while anybody wants these statistics, of whatever program.
+//! That costs more than most of our programs do; so they are wanted for [`SAMPLE`] now and then, and the time of a run
+//! has one reading of the clock in it.
+
+#![allow(unsafe_code)]
+
+use libbpf_rs::libbpf_sys;
+use serde::Serialize;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long a sample lasts.
+pub const SAMPLE: Duration = Duration::from_millis(100);
+/// From the begin of one sample to the begin of the next.
+pub const EVERY: Duration = Duration::from_secs(10);
+/// How long after the start of a measurement the first sample begins.
+const FIRST_AFTER: Duration = Duration::from_millis(100);
+
+/// What programs cost while they were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Runs during the samples.
+    pub runs: u64,
+    /// Mean duration of a run, nanoseconds, one reading of the clock included.
+    pub ns_per_run: f64,
+    /// Runs per second, of all CPUs together.
+    pub runs_per_s: f64,
+    /// Time spent in runs, as a share of one CPU: 0.01 is 1 % of one CPU.
+    pub cpu_share: f64,
+    /// How long the samples lasted together, nanoseconds.
+    pub sampled_ns: u64,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{:.0} ns a run, {:.0} runs/s, {:.2} % of one CPU",
+            self.ns_per_run,
+            self.runs_per_s,
+            self.cpu_share * 100.0
+        )
+    }
+}
+
+/// What the kernel has counted for some programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    runs: u64,
+    ns: u64,
+    missed: u64,
+}
+
+/// Looks at programs for short samples, whenever it is asked to.
+#[derive(Debug)]
+pub struct Watch {
+    programs: Vec<OwnedFd>,
+    /// When the next sample begins.
+    due: Instant,
+    sample: Option<Sample>,
+    runs: u64,
+    ns: u64,
+    sampled: Duration,
+    refused: Option<String>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    /// The kernel keeps statistics for as long as this is open, also if we are killed.
+    _wanted: OwnedFd,
+    began: Instant,
+    before: Counted,
+}
+
+impl Watch {
+    /// Of these programs (`skel.progs.NAME.as_fd()`), which must be loaded.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be duplicated.
+    pub fn new<'fd>(programs: impl IntoIterator<Item = BorrowedFd<'fd>>) -> io::Result<Watch> {
+        let programs = programs.into_iter().map(|program| program.try_clone_to_owned());
+        Ok(Watch {
+            programs: programs.collect::<io::Result<_>>()?,
+            due: Instant::now() + FIRST_AFTER,
+            sample: None,
+            runs: 0,
+            ns: 0,
+            sampled: Duration::ZERO,
+            refused: None,
+        })
+    }
+
+    /// Begins and ends samples when it is time to. To be called now and then, best several times in [`SAMPLE`].
+    pub fn look(&mut self) {
+        let now = Instant::now();
+        match &self.sample {
+            Some(sample) if now >= sample.began + SAMPLE => self.end(),
+            None if now >= self.due && self.refused.is_none() => self.begin(),
+            _ => {}
+        }
+    }
+
+    /// When [`Watch::look`] has something to do next.
+    pub fn wakes(&self) -> Instant {
+        self.sample.as_ref().map_or(self.due, |sample| sample.began + SAMPLE)
+    }
+
+    /// What they cost; `None` when there was no sample, or no run in it. Ends a sample under way.
+    pub fn cost(&mut self) -> Option<Cost> {
+        if self.sample.is_some() {
+            self.end();
+        }
+        let seconds = self.sampled.as_secs_f64();
+        (self.runs > 0).then(|| Cost {
+            runs: self.runs,
+            ns_per_run: self.ns as f64 / self.runs as f64,
+            runs_per_s: self.runs as f64 / seconds,
+            cpu_share: self.ns as f64 / 1e9 / seconds,
+            sampled_ns: self.sampled.as_nanos() as u64,
+        })
+    }
+
+    /// Why there are no samples, if the kernel refused them.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// Runs that the kernel left out, because a program was already running on that CPU: events that nobody saw.
+    /// Counted at all times, since 5.12.
+    ///
+    /// # Errors
+    /// When the kernel's account of a program cannot be read.
+    pub fn missed(&self) -> io::Result<u64> {
+        counted(&self.programs).map(|counted| counted.missed)
+    }
+
+    fn begin(&mut self) {
+        let begun = wanted().and_then(|wanted| {
+            let before = counted(&self.programs)?;
+            Ok(Sample { _wanted: wanted, began: Instant::now(), before })
+        });
+        match begun {
+            Ok(sample) => {
+                self.due = sample.began + EVERY;
+                self.sample = Some(sample);
+            }
+            Err(error) => self.refused = Some(error.to_string()),
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(sample) = self.sample.take() else { return };
+        match counted(&self.programs) {
+            Ok(after) => {
+                self.runs += after.runs - sample.before.runs;
+                self.ns += after.ns - sample.before.ns;
+                self.sampled += sample.began.elapsed();
+            }
+            Err(error) => self.refused = Some(error.to_string()),
+        }
+    }
+}
+
+/// Makes the kernel keep statistics of runs until this is closed.
+fn wanted() -> io::Result<OwnedFd> {
+    // SAFETY: a system call that takes a number and returns a new descriptor or a negative number.
+    let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the descriptor was just made for us, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn counted(programs: &[OwnedFd]) -> io::Result<Counted> {
+    let mut sum = Counted::default();
+    for program in programs {
+        let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
+        let one = parse(&text);
+        sum = Counted { runs: sum.runs + one.runs, ns: sum.ns + one.ns, missed: sum.missed + one.missed };
+    }
+    Ok(sum)
+}
+
+fn parse(fdinfo: &str) -> Counted {
+    let number = |key: &str| {
+        let value = fdinfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    };
+    Counted { runs: number("run_cnt"), ns: number("run_time_ns"), missed: number("recursion_misses") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_account_of_a_program() {
+        let text = "pos:\t0\nprog_type:\t26\nprog_jited:\t1\nmemlock:\t4096\nprog_id:\t12\nrun_time_ns:\t3100\nrun_cnt:\t100\nrecursion_misses:\t7\n";
+        assert_eq!(parse(text), Counted { runs: 100, ns: 3100, missed: 7 });
+        assert_eq!(parse("pos:\t0\n"), Counted::default());
+    }
+
+    #[test]
+    fn a_cost_in_words() {
+        let cost = Cost { runs: 3, ns_per_run: 31.4, runs_per_s: 9e4, cpu_share: 0.0028, sampled_ns: 100 };
+        assert_eq!(cost.to_string(), "31 ns a run, 90000 runs/s, 0.28 % of one CPU");
+    }
+}
