@@ -10,5 +10,6 @@ pub mod overlay;
 pub mod probes;
 pub mod recording;
 pub mod report;
+pub mod symbols;
 pub mod thieves;
 pub mod timeline;

@@ -59,6 +59,11 @@ impl Cpus {
         list(text.trim())
     }
 
+    /// Their numbers, in order.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().copied()
+    }
+
     /// How many.
     pub fn count(&self) -> u32 {
         self.0.len() as u32

@@ -1,6 +1,6 @@
 //! `spangap dissect`: from captures to where each call's time went.
 
-mod interrupt;
+pub(crate) mod interrupt;
 mod spans;
 
 use crate::Outcome;

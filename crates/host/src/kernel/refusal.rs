@@ -10,7 +10,7 @@ use std::sync::Once;
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// This process may not load programs.
-    #[error("cannot load the probe {probe}: {need}; `spangap host check` works without")]
+    #[error("cannot run the probe {probe}: {need}; `spangap host check` works without")]
     NotRoot {
         /// Its name.
         probe: &'static str,

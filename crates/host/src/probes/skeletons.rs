@@ -8,7 +8,3 @@ pub mod intervals {
 pub mod offcpu {
     include!(concat!(env!("OUT_DIR"), "/offcpu.skel.rs"));
 }
-
-pub mod stacks {
-    include!(concat!(env!("OUT_DIR"), "/stacks.skel.rs"));
-}

@@ -1,1 +1,5 @@
 //! What users see: tables, histograms, JSON shapes, pages. Pure.
+
+pub mod flame;
+pub mod flame_picture;
+pub mod flame_text;

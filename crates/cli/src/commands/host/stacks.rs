@@ -1,17 +1,134 @@
-//! `spangap host stacks`.
+//! `spangap host stacks`: what the kernel does on the application's CPUs for others than the application.
 
 use crate::Outcome;
+use crate::args::{Duration, wrong_usage};
+use crate::commands::dissect::interrupt;
+use anyhow::Context;
 use clap::Args;
+use spangap_bench::tank::cpus::Cpus;
+use spangap_host::probes::stacks::{Settings, Stacks};
+use spangap_host::report::flame::StacksReport;
+use spangap_host::report::{flame_picture, flame_text};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
-/// Sample kernel stacks that are not the application's
+const EXAMPLES: &str = "\
+Examples:
+  spangap host stacks --cpus 0-3 --not-pid 4242
+      who else has the CPUs that process 4242 is pinned to, as chains: e1000_clean <- __napi_poll <- net_rx_action
+  spangap host stacks --not-pid $(pidof memcached) --svg stacks.svg --duration 30s
+      all CPUs, and the flame graph as one file that any browser shows
+  spangap host stacks --cpus 2 --folded - | flamegraph.pl >stacks.svg
+      folded stacks for other tools
+
+What is kept: other processes and kernel threads, and softirqs and interrupt handlers, on the application's time, too. The
+application's own time and idle time are only counted. Needs CAP_PERFMON (or CAP_SYS_ADMIN), or
+kernel.perf_event_paranoid at 0 or less; no eBPF. Time with interrupts off is seen where they are switched on again.";
+
+/// Sample the kernel stacks on given CPUs that are not the application's
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub struct StacksArgs {
+    /// CPUs to look at: a list such as 0,2-3, or node:N [default: all]
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<Cpus>,
+    /// The application: a process whose own time is not kept; can be given several times
+    #[arg(long, value_name = "PID")]
+    not_pid: Vec<u32>,
+    /// Samples per second and CPU
+    #[arg(long, value_name = "N", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    hz: u32,
+    /// For how long; Ctrl-C ends it before, with what was seen until then
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    duration: Duration,
+    /// Write folded stacks: one line each, `root;...;leaf count`; - is standard output
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+    /// Write a flame graph
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a page with the flame graph and the summary
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
-/// Does it.
+/// How long Ctrl-C may go unnoticed, and what came may lie in the rings.
+const POLL: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Samples until the time is over or Ctrl-C is pressed, and prints what was found.
 pub fn run(args: StacksArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!("host stacks is not there yet (json: {})", args.json)
+    let folded_to_output = args.folded.as_deref() == Some(Path::new("-"));
+    if folded_to_output && args.json {
+        return Err(wrong_usage("--folded - and --json both want standard output").into());
+    }
+    let settings =
+        Settings { cpus: cpus(args.cpus.as_ref())?, not_tgids: tgids(&args.not_pid)?, hz: args.hz };
+    let stop = interrupt::flag()?;
+    let mut stacks = Stacks::start(&settings)?;
+    let began = Instant::now();
+    if io::stderr().is_terminal() {
+        let cpus = flame_text::cpu_list(settings.cpus.iter().copied());
+        eprintln!("sampling CPU {cpus}; Ctrl-C ends it");
+    }
+    while !stop.load(Relaxed) {
+        let Some(left) = args.duration.std().checked_sub(began.elapsed()) else { break };
+        stacks.poll(left.min(POLL))?;
+    }
+    let report = StacksReport::new(&stacks.finish()?);
+    let folded = || {
+        let lines = flame_picture::folded(&report);
+        lines.iter().map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let output = match () {
+        () if args.json => format!("{}\n", serde_json::to_string_pretty(&report)?),
+        () if folded_to_output => folded(),
+        () => flame_text::text(&report),
+    };
+    io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
+    if let Some(path) = args.folded.as_deref().filter(|_| !folded_to_output) {
+        write(path, &folded())?;
+    }
+    if let Some(path) = &args.svg {
+        write(path, &flame_picture::svg(&report).context("cannot draw the flame graph")?)?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &flame_picture::html(&report).context("cannot draw the flame graph")?)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The CPUs that are wanted, all of which are there.
+fn cpus(wanted: Option<&Cpus>) -> anyhow::Result<Vec<u32>> {
+    const ONLINE: &str = "/sys/devices/system/cpu/online";
+    let online = std::fs::read_to_string(ONLINE).with_context(|| format!("cannot read {ONLINE}"))?;
+    let online: Cpus = online.trim().parse().with_context(|| format!("cannot read {ONLINE}"))?;
+    let wanted = wanted.unwrap_or(&online);
+    if let Some(missing) = wanted.numbers().find(|cpu| !online.numbers().any(|there| there == *cpu)) {
+        return Err(wrong_usage(format!("--cpus: CPU {missing} is not there: online are {online}")).into());
+    }
+    Ok(wanted.numbers().map(|cpu| cpu as u32).collect())
+}
+
+/// The processes that these numbers belong to, be they of threads.
+fn tgids(pids: &[u32]) -> anyhow::Result<Vec<u32>> {
+    let mut tgids = Vec::new();
+    for pid in pids {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .map_err(|error| wrong_usage(format!("--not-pid {pid}: there is no such process: {error}")))?;
+        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+        let tgid = tgid.with_context(|| format!("/proc/{pid}/status does not name its process"))?;
+        if !tgids.contains(&tgid) {
+            tgids.push(tgid);
+        }
+    }
+    Ok(tgids)
 }

@@ -1,0 +1,247 @@
+//! What a CPU was about, told from the functions in its call chain: a sample does not say whether it was taken in an
+//! interrupt, and `current` is then whoever was interrupted.
+
+use crate::symbols::Symbols;
+use std::ops::Range;
+
+/// Whose time it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Context {
+    /// The current thread's own.
+    Thread,
+    /// A softirq that ran when an interrupt was over, on top of whatever the CPU was doing.
+    SoftirqAfterInterrupt,
+    /// A softirq that ran inside of a system call of the current thread, when that let softirqs in again. Packets over
+    /// loopback are handled in that way by who sends them.
+    SoftirqInCall,
+    /// An interrupt handler.
+    Hardirq,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Softirq,
+    /// The thread whose own work softirqs are.
+    SoftirqThread,
+    /// The handler is over, its softirqs may run.
+    InterruptExit,
+    /// The interrupt is over: what runs on top of it is a thread again, mostly another one.
+    Thread,
+    Hardirq,
+}
+
+/// Where the functions are that tell.
+#[derive(Debug)]
+pub struct Marks(Vec<(Range<u64>, Mark)>);
+
+fn mark(function: &str) -> Option<Mark> {
+    Some(match function {
+        // 6.10 has moved the work of the second into the first.
+        "handle_softirqs" | "__do_softirq" => Mark::Softirq,
+        "run_ksoftirqd" => Mark::SoftirqThread,
+        "irq_exit" | "irq_exit_rcu" | "__irq_exit_rcu" => Mark::InterruptExit,
+        "schedule"
+        | "__schedule"
+        | "preempt_schedule_irq"
+        | "preempt_schedule_common"
+        | "irqentry_exit"
+        | "irqentry_exit_to_user_mode"
+        | "irqentry_exit_cond_resched"
+        | "raw_irqentry_exit_cond_resched"
+        | "exit_to_user_mode_prepare"
+        | "exit_to_user_mode_loop"
+        | "arm64_preempt_schedule_irq" => Mark::Thread,
+        // x86; arm64 from 5.14 on and before; the generic layer below, for the others.
+        "common_interrupt"
+        | "asm_common_interrupt"
+        | "__common_interrupt"
+        | "el1_interrupt"
+        | "el0_interrupt"
+        | "el1h_64_irq"
+        | "el1h_64_irq_handler"
+        | "el0t_64_irq"
+        | "el0t_64_irq_handler"
+        | "el1_irq"
+        | "el0_irq"
+        | "do_interrupt_handler"
+        | "call_on_irq_stack"
+        | "gic_handle_irq"
+        | "handle_irq_event"
+        | "do_IRQ" => Mark::Hardirq,
+        _ if ["asm_sysvec_", "sysvec_", "__sysvec_"].iter().any(|start| function.starts_with(start)) => {
+            Mark::Hardirq
+        }
+        _ => return None,
+    })
+}
+
+impl Marks {
+    /// Finds them.
+    pub fn find(symbols: &Symbols) -> Marks {
+        Marks(symbols.ranges(mark))
+    }
+
+    /// Whether contexts can be told apart at all.
+    pub fn usable(&self) -> bool {
+        self.0.iter().any(|(_, mark)| *mark == Mark::Softirq)
+    }
+
+    fn at(&self, address: u64) -> Option<Mark> {
+        let after = self.0.partition_point(|(range, _)| range.start <= address);
+        let (range, mark) = self.0.get(after.checked_sub(1)?)?;
+        range.contains(&address).then_some(*mark)
+    }
+
+    /// Whose time a chain of addresses is, and how many of its frames, from where the CPU was, are about that: what is
+    /// below an interrupt is what was interrupted.
+    pub fn context(&self, frames: &[u64]) -> (Context, usize) {
+        let marks: Vec<_> = (0..frames.len()).map(|index| self.at(call_site(frames, index))).collect();
+        for (index, mark) in marks.iter().enumerate() {
+            match mark {
+                Some(Mark::Softirq) => {
+                    let below = &marks[index + 1..];
+                    if below.contains(&Some(Mark::SoftirqThread)) {
+                        return (Context::Thread, frames.len());
+                    }
+                    // The exit of the interrupt calls the softirqs, with at most a change of stacks between.
+                    let after_interrupt = below.iter().take(4).any(|mark| *mark == Some(Mark::InterruptExit));
+                    let context =
+                        if after_interrupt { Context::SoftirqAfterInterrupt } else { Context::SoftirqInCall };
+                    return (context, index + 1);
+                }
+                Some(Mark::Hardirq) => {
+                    let more = marks[index..].iter().take_while(|mark| **mark == Some(Mark::Hardirq)).count();
+                    return (Context::Hardirq, index + more);
+                }
+                Some(Mark::Thread) => break,
+                Some(Mark::SoftirqThread | Mark::InterruptExit) | None => {}
+            }
+        }
+        (Context::Thread, frames.len())
+    }
+}
+
+/// The address to look up for a frame: that of the call, and not where it returns to, which may be another function.
+pub fn call_site(frames: &[u64], index: usize) -> u64 {
+    frames[index].saturating_sub(u64::from(index > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FUNCTIONS: &[&str] = &[
+        "asm_sysvec_apic_timer_interrupt",
+        "sysvec_apic_timer_interrupt",
+        "asm_common_interrupt",
+        "common_interrupt",
+        "handle_irq_event",
+        "irqentry_exit",
+        "__irq_exit_rcu",
+        "do_softirq_own_stack",
+        "handle_softirqs.constprop.0",
+        "net_rx_action",
+        "__napi_poll",
+        "e1000_clean",
+        "e1000_intr",
+        "run_ksoftirqd",
+        "smpboot_thread_fn",
+        "__local_bh_enable_ip",
+        "tcp_sendmsg",
+        "entry_SYSCALL_64_after_hwframe",
+        "preempt_schedule_irq",
+        "__schedule",
+        "finish_task_switch.isra.0",
+    ];
+
+    fn symbols() -> Symbols {
+        let lines = FUNCTIONS.iter().enumerate();
+        let text: String =
+            lines.map(|(n, name)| format!("{:016x} T {name}\n", 0xffff_0000 + n as u64 * 256)).collect();
+        Symbols::parse(&text)
+    }
+
+    /// A chain written as it is printed: leaf first.
+    fn context(chain: &str) -> (Context, usize) {
+        let symbols = symbols();
+        let frames: Vec<_> = chain
+            .split(" <- ")
+            .map(|name| {
+                let at = FUNCTIONS.iter().position(|f| f.split('.').next() == Some(name));
+                0xffff_0010 + at.unwrap_or_else(|| panic!("{name}")) as u64 * 256
+            })
+            .collect();
+        Marks::find(&symbols).context(&frames)
+    }
+
+    #[test]
+    fn softirqs_are_told_by_where_they_came_from() {
+        assert_eq!(
+            context(
+                "e1000_clean <- __napi_poll <- net_rx_action <- handle_softirqs <- __irq_exit_rcu <- common_interrupt <- \
+                 asm_common_interrupt <- tcp_sendmsg <- entry_SYSCALL_64_after_hwframe"
+            ),
+            (Context::SoftirqAfterInterrupt, 4)
+        );
+        assert_eq!(
+            context(
+                "net_rx_action <- handle_softirqs <- do_softirq_own_stack <- __local_bh_enable_ip <- tcp_sendmsg"
+            ),
+            (Context::SoftirqInCall, 2)
+        );
+        assert_eq!(
+            context("net_rx_action <- handle_softirqs <- run_ksoftirqd <- smpboot_thread_fn"),
+            (Context::Thread, 4)
+        );
+    }
+
+    #[test]
+    fn a_handler_is_told_with_all_of_its_entry() {
+        assert_eq!(
+            context(
+                "e1000_intr <- handle_irq_event <- common_interrupt <- asm_common_interrupt <- tcp_sendmsg"
+            ),
+            (Context::Hardirq, 4)
+        );
+        // On top of a softirq.
+        assert_eq!(
+            context(
+                "sysvec_apic_timer_interrupt <- asm_sysvec_apic_timer_interrupt <- net_rx_action <- handle_softirqs"
+            ),
+            (Context::Hardirq, 2)
+        );
+    }
+
+    #[test]
+    fn who_was_let_in_by_an_interrupt_is_a_thread() {
+        assert_eq!(
+            context(
+                "finish_task_switch <- __schedule <- preempt_schedule_irq <- irqentry_exit <- asm_sysvec_apic_timer_interrupt <- tcp_sendmsg"
+            ),
+            (Context::Thread, 6)
+        );
+        assert_eq!(context("tcp_sendmsg <- entry_SYSCALL_64_after_hwframe"), (Context::Thread, 2));
+        assert_eq!(Marks::find(&symbols()).context(&[]), (Context::Thread, 0));
+    }
+
+    #[test]
+    fn without_names_nothing_is_told() {
+        let marks = Marks::find(&Symbols::default());
+        assert!(!marks.usable());
+        assert_eq!(marks.context(&[1, 2]), (Context::Thread, 2));
+    }
+
+    #[test]
+    fn this_kernel_has_the_functions_that_tell() {
+        let symbols = Symbols::read();
+        if let Some(why) = symbols.why_none() {
+            println!("not run: {why}");
+            return;
+        }
+        let marks = Marks::find(&symbols);
+        assert!(marks.usable());
+        for kind in [Mark::InterruptExit, Mark::Hardirq, Mark::Thread, Mark::SoftirqThread] {
+            assert!(marks.0.iter().any(|(_, mark)| *mark == kind), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the sampling takes itself: on the sampled CPUs, and in this process.
+
+use super::perf_event::{Sampler, Whom};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// What it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// What one sample takes of the CPU it is taken of, ns: the timer's interrupt and the walk over the stack, measured
+    /// on this thread before the start. `None` when it is too small to be seen, or when no measurement was allowed.
+    pub sample_ns: Option<u64>,
+    /// That, of each CPU, 0 to 1.
+    pub cpu_share: Option<f64>,
+    /// CPU time of the thread that reads the samples, ns.
+    pub reader_ns: u64,
+}
+
+/// How often the trial samples.
+const TRIAL_HZ: u64 = 10_000;
+const TRIAL: Duration = Duration::from_millis(2);
+const TRIALS: usize = 5;
+
+impl Cost {
+    pub(super) fn begin(hz: u32) -> Cost {
+        let sample_ns = trial();
+        let cpu_share = sample_ns.map(|ns| ns as f64 * f64::from(hz) / 1e9);
+        Cost { sample_ns, cpu_share, reader_ns: thread_ns() }
+    }
+
+    pub(super) fn end(&mut self) {
+        self.reader_ns = thread_ns().saturating_sub(self.reader_ns);
+    }
+}
+
+/// CPU time of this thread, ns; 0 where the kernel does not count it (CONFIG_SCHED_INFO=n).
+fn thread_ns() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+fn work(rounds: u64) -> Duration {
+    let began = Instant::now();
+    let mut value = 1u64;
+    for round in 0..rounds {
+        value = black_box(value.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round);
+    }
+    black_box(value);
+    began.elapsed()
+}
+
+/// The same work with and without samples of this thread, the fastest of several runs of each: whatever else happens to
+/// a run makes it slower.
+fn trial() -> Option<u64> {
+    let mut sampler = Sampler::open(Whom::ThisThread, 1_000_000_000 / TRIAL_HZ, 64 << 10).ok()?;
+    let mut rounds = 1 << 10;
+    while work(rounds) < TRIAL {
+        rounds *= 2;
+    }
+    let (mut without, mut with) = (Duration::MAX, (Duration::MAX, 0));
+    for _ in 0..TRIALS {
+        without = without.min(work(rounds));
+        sampler.enable().ok()?;
+        let took = work(rounds);
+        sampler.disable().ok()?;
+        let mut samples = 0;
+        sampler.drain(&mut |_| samples += 1);
+        with = with.min((took, samples));
+    }
+    let (took, samples) = with;
+    let more = took.checked_sub(without)?.as_nanos() as u64;
+    more.checked_div(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_thread_uses_cpu_time_and_it_shows() {
+        let before = thread_ns();
+        if before == 0 {
+            println!("not run: this kernel does not count the time of a thread");
+            return;
+        }
+        while thread_ns() == before {
+            work(1000);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Samples added up: each distinct chain once, in bounded memory.
+
+use super::context::{Context, Marks, call_site};
+use crate::symbols::Symbols;
+use std::collections::{BTreeMap, HashMap};
+
+/// What came of the samples of one CPU. `received = kept + application + idle`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuCounts {
+    /// Samples that should have come in the time that this CPU was sampled.
+    pub expected: u64,
+    /// Samples that came.
+    pub received: u64,
+    /// Those that are somebody else's than the application's.
+    pub kept: u64,
+    /// Those that are the application's own, in user mode or in its system calls.
+    pub application: u64,
+    /// Those that found nothing running.
+    pub idle: u64,
+    /// Samples and other records that found no room in the ring.
+    pub lost: u64,
+    /// How often the kernel held samples back because they came too fast.
+    pub throttled: u64,
+    /// Chains that are longer than the kernel records: their roots are missing.
+    pub truncated: u64,
+    /// Kept samples whose chain is not told apart, because there were too many different ones.
+    pub not_told_apart: u64,
+}
+
+/// Kept samples that are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Whose time it was.
+    pub context: Context,
+    /// Whether it was user mode; the chain is empty then.
+    pub user: bool,
+    /// The current process, interrupted or not.
+    pub tgid: u32,
+    /// Where.
+    pub cpu: u32,
+    /// Its chain: an index.
+    chain: u32,
+}
+
+/// Memory for distinct chains, about.
+const MAX_CHAIN_BYTES: usize = 64 << 20;
+/// Stands for all chains that found no room.
+const OTHER_CHAINS: u32 = u32::MAX;
+/// Bytes that a chain takes beside its frames.
+const CHAIN_OVERHEAD: usize = 120;
+
+/// Adds up.
+pub struct Tally {
+    marks: Marks,
+    /// Bottom functions of a CPU with nothing to do; empty without names.
+    idle: Vec<std::ops::Range<u64>>,
+    application: Vec<u32>,
+    max_frames: usize,
+    chains: HashMap<Box<[u64]>, u32>,
+    chain_bytes: usize,
+    counts: HashMap<Key, u64>,
+    cpus: BTreeMap<u32, CpuCounts>,
+}
+
+impl Tally {
+    /// `application`: processes whose own time is not kept; `max_frames`: length at which the kernel cuts chains.
+    pub fn new(symbols: &Symbols, application: &[u32], max_frames: usize) -> Tally {
+        let idle = symbols.ranges(|name| matches!(name, "do_idle" | "cpu_startup_entry").then_some(()));
+        Tally {
+            marks: Marks::find(symbols),
+            idle: idle.into_iter().map(|(range, ())| range).collect(),
+            application: application.to_vec(),
+            max_frames,
+            chains: HashMap::new(),
+            chain_bytes: 0,
+            counts: HashMap::new(),
+            cpus: BTreeMap::new(),
+        }
+    }
+
+    /// The counts of a CPU.
+    pub fn cpu(&mut self, cpu: u32) -> &mut CpuCounts {
+        self.cpus.entry(cpu).or_default()
+    }
+
+    /// The counts of every CPU.
+    pub fn cpus(&self) -> &BTreeMap<u32, CpuCounts> {
+        &self.cpus
+    }
+
+    /// Whether interrupts can be told from what they interrupt.
+    pub fn tells_contexts(&self) -> bool {
+        self.marks.usable()
+    }
+
+    /// One sample.
+    pub fn add(&mut self, cpu: u32, tgid: u32, user: bool, frames: &[u64]) {
+        let (context, about) = if user { (Context::Thread, 0) } else { self.marks.context(frames) };
+        let idle = context == Context::Thread && tgid == 0 && !user && self.is_idle(frames);
+        let application = context == Context::Thread && self.application.contains(&tgid);
+        let truncated = frames.len() >= self.max_frames;
+        let chain = if idle || application {
+            None
+        } else {
+            Some(self.chain(if user { &[] } else { &frames[..about] }))
+        };
+        let counts = self.cpu(cpu);
+        counts.received += 1;
+        counts.truncated += u64::from(truncated);
+        match chain {
+            None if idle => counts.idle += 1,
+            None => counts.application += 1,
+            Some(chain) => {
+                counts.kept += 1;
+                counts.not_told_apart += u64::from(chain == OTHER_CHAINS);
+                *self.counts.entry(Key { context, user, tgid, cpu, chain }).or_default() += 1;
+            }
+        }
+    }
+
+    /// Number 0 is also what a process of another pid namespace has here: then its chain does not come from the idle
+    /// loop. Nobody can tell without names, or when the root is cut off.
+    fn is_idle(&self, frames: &[u64]) -> bool {
+        let of_idle = |index| {
+            let address = call_site(frames, index);
+            self.idle.iter().any(|range| range.contains(&address))
+        };
+        self.idle.is_empty() || frames.len() >= self.max_frames || (0..frames.len()).any(of_idle)
+    }
+
+    fn chain(&mut self, frames: &[u64]) -> u32 {
+        if let Some(&chain) = self.chains.get(frames) {
+            return chain;
+        }
+        let bytes = size_of_val(frames) + CHAIN_OVERHEAD;
+        if self.chain_bytes + bytes > MAX_CHAIN_BYTES {
+            return OTHER_CHAINS;
+        }
+        self.chain_bytes += bytes;
+        let chain = self.chains.len() as u32;
+        self.chains.insert(frames.into(), chain);
+        chain
+    }
+
+    /// Kept samples that are alike, with their frames (where the CPU was first) and how many they are; `None` for
+    /// frames that are not told apart.
+    pub fn kept(&self) -> Vec<(Key, Option<&[u64]>, u64)> {
+        let mut chains = vec![&[][..]; self.chains.len()];
+        for (frames, &chain) in &self.chains {
+            chains[chain as usize] = frames;
+        }
+        let mut kept: Vec<_> = self
+            .counts
+            .iter()
+            .map(|(key, &samples)| (*key, chains.get(key.chain as usize).copied(), samples))
+            .collect();
+        kept.sort_unstable_by_key(|(key, _, samples)| (std::cmp::Reverse(*samples), *key));
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DO_IDLE: u64 = 0x1010;
+    const NET_RX: u64 = 0x2010;
+    const SOFTIRQ: u64 = 0x3010;
+    const EXIT: u64 = 0x4010;
+    const SEND: u64 = 0x5010;
+
+    fn tally(application: &[u32]) -> Tally {
+        let symbols = Symbols::parse(
+            "1000 T do_idle\n2000 T net_rx_action\n3000 T handle_softirqs\n4000 T __irq_exit_rcu\n5000 T tcp_sendmsg\n",
+        );
+        Tally::new(&symbols, application, 4)
+    }
+
+    #[test]
+    fn the_applications_own_time_is_not_kept_but_interrupts_on_it_are() {
+        let mut tally = tally(&[7]);
+        tally.add(1, 7, true, &[]);
+        tally.add(1, 7, false, &[SEND]);
+        tally.add(1, 7, false, &[NET_RX, SOFTIRQ, EXIT]);
+        tally.add(1, 8, true, &[]);
+        tally.add(1, 8, false, &[SEND]);
+        tally.add(0, 0, false, &[DO_IDLE]);
+        tally.add(0, 0, false, &[NET_RX, SOFTIRQ, EXIT, DO_IDLE]);
+        let kept = tally.kept();
+        assert_eq!(kept.iter().map(|(.., samples)| samples).sum::<u64>(), 4);
+        let of =
+            |cpu, tgid| kept.iter().find(|(key, ..)| (key.cpu, key.tgid, key.user) == (cpu, tgid, false));
+        let (key, frames, 1) = of(1, 7).unwrap() else { panic!("{kept:?}") };
+        assert_eq!((key.context, *frames), (Context::SoftirqAfterInterrupt, Some(&[NET_RX, SOFTIRQ][..])));
+        assert!(of(0, 0).is_some() && of(1, 8).is_some());
+        let cpu = tally.cpus()[&1];
+        assert_eq!((cpu.received, cpu.kept, cpu.application, cpu.idle), (5, 3, 2, 0));
+        let cpu = tally.cpus()[&0];
+        assert_eq!((cpu.received, cpu.kept, cpu.idle, cpu.truncated), (2, 1, 1, 1));
+    }
+
+    #[test]
+    fn a_process_that_this_namespace_does_not_see_is_not_idle() {
+        let mut tally = tally(&[]);
+        tally.add(0, 0, false, &[SEND]);
+        tally.add(0, 0, true, &[]);
+        assert_eq!((tally.cpus()[&0].kept, tally.cpus()[&0].idle), (2, 0));
+        // Without names there is nothing to tell it by.
+        let mut blind = Tally::new(&Symbols::default(), &[], 127);
+        blind.add(0, 0, false, &[SEND]);
+        assert_eq!(blind.cpus()[&0].idle, 1);
+        assert!(!blind.tells_contexts());
+    }
+
+    #[test]
+    fn too_many_chains_are_counted_and_not_kept_apart() {
+        let mut tally = tally(&[]);
+        tally.add(0, 9, false, &[1, 2]);
+        tally.chain_bytes = MAX_CHAIN_BYTES;
+        tally.add(0, 9, false, &[3, 4]);
+        tally.add(0, 9, false, &[1, 2]);
+        let kept = tally.kept();
+        assert_eq!(kept[0].1.zip(Some(kept[0].2)), Some((&[1u64, 2][..], 2)));
+        assert_eq!((kept[1].1, kept[1].2), (None, 1));
+        assert_eq!(tally.cpus()[&0].not_told_apart, 1);
+    }
+}
