@@ -18,10 +18,13 @@
 mod cpu;
 #[cfg(test)]
 mod made_up;
+mod occupancy;
 #[cfg(test)]
 mod tests;
 
 use crate::event::{Event, Irq, Left, Tid, What};
+pub use occupancy::{Occupancy, OnStretch};
+
 use cpu::Cpu;
 use rustc_hash::FxHashMap;
 use spangap_model::Doing;

@@ -1,0 +1,132 @@
+//! Who used some CPUs, whoever wanted them.
+
+use crate::event::{Event, What};
+use crate::timeline::{Occupancy, Taker};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// What one taker had of one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupied {
+    /// Nanoseconds.
+    pub total_ns: u64,
+    /// Stays of a task, however often interrupted; runs of an interrupt.
+    pub count: u64,
+    /// The longest of these, nanoseconds without interruptions.
+    pub longest_ns: u64,
+}
+
+/// Adds up who had some CPUs.
+pub struct CpuUse {
+    occupancy: Occupancy,
+    sums: Sums,
+}
+
+struct Sums {
+    wanted: Option<Vec<u16>>,
+    /// By CPU; `None`: not known who.
+    used: FxHashMap<(u16, Option<Taker>), Occupied>,
+    /// The stay that goes on.
+    stays: BTreeMap<u16, (Option<Taker>, u64)>,
+    steal: BTreeMap<u16, u64>,
+}
+
+impl CpuUse {
+    /// Of these CPUs, or of all, from `began_ns` on.
+    pub fn new(began_ns: u64, cpus: Option<Vec<u16>>) -> CpuUse {
+        let sums =
+            Sums { wanted: cpus, used: FxHashMap::default(), stays: BTreeMap::new(), steal: BTreeMap::new() };
+        CpuUse { occupancy: Occupancy::new(began_ns), sums }
+    }
+
+    /// Takes the next event.
+    pub fn on(&mut self, event: &Event) {
+        let CpuUse { occupancy, sums } = self;
+        if sums.wanted.as_ref().is_some_and(|cpus| !cpus.contains(&event.cpu)) {
+            return;
+        }
+        if let What::Steal { ns, .. } = event.what {
+            *sums.steal.entry(event.cpu).or_default() += ns;
+        }
+        occupancy.on(event, &mut |cpu, from_ns, to_ns, taker| sums.add(cpu, to_ns - from_ns, taker));
+    }
+
+    /// What each had of each CPU (`None`: not known who), and what the hypervisor took from each CPU.
+    pub fn finish(self, end_ns: u64) -> (BTreeMap<(u16, Option<Taker>), Occupied>, BTreeMap<u16, u64>) {
+        let CpuUse { occupancy, mut sums } = self;
+        occupancy.finish(end_ns, &mut |cpu, from_ns, to_ns, taker| sums.add(cpu, to_ns - from_ns, taker));
+        let cpus: Vec<u16> = sums.stays.keys().copied().collect();
+        for cpu in cpus {
+            sums.end_stay(cpu);
+        }
+        (sums.used.into_iter().collect(), sums.steal)
+    }
+}
+
+impl Sums {
+    fn add(&mut self, cpu: u16, ns: u64, taker: Option<Taker>) {
+        let used = self.used.entry((cpu, taker)).or_default();
+        used.total_ns += ns;
+        if matches!(taker, Some(Taker::Softirq { .. } | Taker::Hardirq(_))) {
+            used.count += 1;
+            used.longest_ns = used.longest_ns.max(ns);
+            return;
+        }
+        match self.stays.get_mut(&cpu) {
+            Some((stay, sum_ns)) if *stay == taker => *sum_ns += ns,
+            _ => {
+                self.end_stay(cpu);
+                self.stays.insert(cpu, (taker, ns));
+            }
+        }
+    }
+
+    fn end_stay(&mut self, cpu: u16) {
+        if let Some((taker, ns)) = self.stays.remove(&cpu) {
+            let used = self.used.entry((cpu, taker)).or_default();
+            used.count += 1;
+            used.longest_ns = used.longest_ns.max(ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Irq, Left};
+
+    #[test]
+    fn every_nanosecond_of_the_cpus_asked_for_is_somebodys() {
+        let mut cpu_use = CpuUse::new(0, Some(vec![1]));
+        let switch = |time_ns, cpu, prev, next| Event {
+            time_ns,
+            cpu,
+            what: What::Switch { prev, left: Left::Blocked, next, waited_ns: 0, throttled: false },
+        };
+        let irq =
+            |began_ns, time_ns| Event { time_ns, cpu: 1, what: What::Hardirq { irq: Irq::Timer, began_ns } };
+        for event in [
+            switch(10, 1, 3, 4),
+            switch(11, 0, 8, 9),
+            irq(15, 17),
+            switch(30, 1, 4, 0),
+            irq(40, 45),
+            switch(50, 1, 0, 6),
+            Event { time_ns: 50, cpu: 1, what: What::Steal { ns: 6, since_ns: 0 } },
+            Event { time_ns: 60, cpu: 1, what: What::Lost { count: 1, since_ns: 55 } },
+        ] {
+            cpu_use.on(&event);
+        }
+        let (used, steal) = cpu_use.finish(100);
+        let of = |taker| used[&(1, taker)];
+        let occupied = |total_ns, count, longest_ns| Occupied { total_ns, count, longest_ns };
+        assert_eq!(of(Some(Taker::Task(3))), occupied(10, 1, 10));
+        assert_eq!(of(Some(Taker::Task(4))), occupied(18, 1, 18));
+        assert_eq!(of(Some(Taker::Hardirq(Irq::Timer))), occupied(7, 2, 5));
+        assert_eq!(of(Some(Taker::Task(0))).total_ns, 15);
+        assert_eq!(of(None).total_ns, 50);
+        assert_eq!(used.values().map(|used| used.total_ns).sum::<u64>(), 100);
+        assert_eq!(used.len(), 5);
+        assert_eq!(steal[&1], 6);
+    }
+}
