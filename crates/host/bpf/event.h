@@ -14,22 +14,52 @@ enum event_kind {
     EVENT_WROTE = 6,
     EVENT_NAME = 7,
     EVENT_GROUP = 8,
+    EVENT_DEVICE = 9,
+};
+
+// How a thread left its CPU.
+enum left {
+    LEFT_RUNNABLE = 0,
+    LEFT_THROTTLED = 1,
+    LEFT_BLOCKED = 2,
+    LEFT_STOPPED = 3,
+    LEFT_ENDED = 4,
+    NEXT_WAS_THROTTLED = 1 << 7,
+};
+
+// Kinds of interrupts that have no line in /proc/interrupts with a number.
+enum irq_kind {
+    IRQ_LINE = 0,
+    IRQ_TIMER = 1,
+    IRQ_CALL = 2,
 };
 
 struct event {
-    __u64 time_ns;
-    __u64 a; // switch: time waited; interrupts: begin; transfers: peer_tail << 32 | seq; name: bytes 0..8; group: its id
-    __u32 b; // switch: prev; softirq: packets; hardirq: irq; transfers: local_port << 16 | peer_port; names: tid
-    __u32 c; // switch: next; softirq: device; transfers: tid; name: tgid
+    __u64 time_ns; // names: bytes 8..16 of the name instead; they come just before the event that first needs them
+    __u64 a;       // switch: time waited; interrupts: begin; transfers: peer_tail << 32 | seq; names: bytes 0..8;
+                   // group: its id
+    __u32 b;       // switch: prev; softirq: packets; hardirq: irq; transfers: local_port << 16 | peer_port;
+                   // name and group: tid; device: its id
+    __u32 c;       // switch: next; softirq: device; transfers: tid; name: tgid; device: network namespace
     __u8 kind;
-    __u8 state; // switch: how prev left, bit 7: next was throttled; softirq: vector; hardirq: kind of irq
-    __u16 lost; // events of this CPU lost just before this one, at most 65535; the ring's counter has them all
-    __u32 stamp; // low half of the event's number plus one, written last
+    __u8 state;    // switch: enum left; softirq: vector; hardirq: enum irq_kind
+    __u16 lost;    // events of this CPU lost just before this one, at most 65535: the rest is told by the next ones
+    __u32 stamp;   // low half of the event's number plus one. Written last, together with the three fields above
 };
 
-// What reader and writer of one CPU's ring tell each other. Each on its own cache line.
-struct ring_ends {
-    __u64 head __attribute__((aligned(64))); // events ever written: program only
-    __u64 lost;                              // events that found no room: program only
-    __u64 tail __attribute__((aligned(64))); // events ever read: reader only
+// What one CPU's programs and the reader tell each other. Each side writes its own cache lines only.
+struct ring {
+    __u64 head;          // events ever written
+    __u64 limit;         // no room from this head on, as far as was last looked
+    __u64 lost;          // events that found no room, ever
+    __u64 untold;        // of these, those that no event's `lost` has told of yet
+    __u64 irq_began;     // of the interrupt handler that runs
+    __u64 softirq_began; // of the softirq that runs, or of its current piece
+    __u64 device;        // address of the interface whose packets the current piece handles, 0: none yet
+    __u32 device_id;
+    __u32 packets;       // of the current piece
+    __u64 softirq;       // one more than the vector that runs, 0: none
+    __u64 spare[7];
+    __u64 tail;          // events ever read: written by the reader
+    __u64 read_spare[7];
 };

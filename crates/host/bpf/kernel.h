@@ -29,6 +29,12 @@ enum {
     BPF_F_MMAPABLE = 1 << 10,
 };
 
+// include/linux/cgroup_subsys.h: numbered by what the kernel was built with.
+enum cgroup_subsys_id {
+    cpuset_cgrp_id,
+    cpu_cgrp_id,
+};
+
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
@@ -49,6 +55,43 @@ struct css_set {
 };
 struct rq {
     __u64 clock;
+};
+struct ns_common {
+    unsigned int inum;
+};
+struct net {
+    struct ns_common ns;
+};
+typedef struct {
+    struct net *net;
+} possible_net_t;
+struct net_device {
+    int ifindex;
+    char name[16];
+    possible_net_t nd_net;
+};
+struct sk_buff {
+    struct net_device *dev;
+    char cb[48];
+};
+struct in6_addr {
+    union {
+        __be32 u6_addr32[4];
+    } in6_u;
+};
+struct sock_common {
+    __be32 skc_daddr;
+    __be16 skc_dport;
+    __u16 skc_num;
+    unsigned short skc_family;
+    struct in6_addr skc_v6_daddr;
+};
+struct sock {
+    struct sock_common __sk_common;
+};
+struct tcp_sock {
+    __u32 copied_seq;
+    __u32 write_seq;
 };
 struct cfs_rq {
     struct rq *rq;

@@ -38,7 +38,8 @@ pub enum What {
     Softirq {
         /// Its number: 3 is NET_RX.
         vector: u8,
-        /// Interface whose packets it handled, 0 for none.
+        /// Interface whose packets it handled, 0 for none: its index, or, of an interface in another network namespace
+        /// than the recorder's, a number that `Names` knows.
         device: u32,
         /// Packets it handled.
         packets: u32,
@@ -52,7 +53,9 @@ pub enum What {
         /// When it began.
         began_ns: u64,
     },
-    /// A segment with data came to a socket, out of a softirq.
+    /// A segment with data, or with the end of the stream, came to a socket that a watched process has read from: its
+    /// bytes are those before `seq`. Mostly out of a softirq; when a thread holds the socket just then, as soon as it
+    /// lets go.
     Arrived(Transfer),
     /// A thread has read from a socket all bytes before `seq`.
     Read {
@@ -61,7 +64,8 @@ pub enum What {
         /// What.
         at: Transfer,
     },
-    /// A thread begins to write at byte `seq` of a socket.
+    /// A thread begins to write at byte `seq` of a socket, or goes on with a large write in another buffer. Before
+    /// Linux 6.16 it is told at the end of the write; `seq` is its first byte all the same.
     Wrote {
         /// Who.
         tid: Tid,
@@ -117,7 +121,7 @@ pub struct Transfer {
     pub local_port: u16,
     /// The other end's port.
     pub peer_port: u16,
-    /// The last four bytes of the other end's address, in network order.
+    /// The last four bytes of the other end's address, the first of them the highest: 127.0.0.1 is 0x7f000001.
     pub peer_tail: u32,
     /// TCP sequence number, as on the wire.
     pub seq: u32,

@@ -1,1 +1,235 @@
 //! Names of threads, cgroups, interrupts and interfaces, as reports show them.
+//!
+//! What was there before comes from `/proc` and `/sys`; from then on the stream tells of each thread before it is first
+//! switched to, and when its name or cgroup has changed.
+
+mod host;
+
+use crate::event::{Irq, Tid};
+use crate::timeline::Taker;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a thread is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskName {
+    /// Its name, which is not its process' when it was given another.
+    pub comm: String,
+    /// Its process.
+    pub tgid: u32,
+    /// Its cgroup: the one with the CPU quota; 0 when it is not known.
+    pub cgroup_id: u64,
+}
+
+/// What an interface is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceName {
+    /// Its name.
+    pub name: String,
+    /// Inode of its network namespace, when that is not the recorder's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<u32>,
+}
+
+/// Names of everything that events have numbers of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    tasks: BTreeMap<Tid, TaskName>,
+    cgroups: BTreeMap<u64, String>,
+    irqs: BTreeMap<u32, String>,
+    devices: BTreeMap<u32, DeviceName>,
+    /// Threads told of since these were last asked for.
+    #[serde(skip)]
+    fresh: BTreeSet<Tid>,
+    #[serde(skip)]
+    asked_for_cgroup: BTreeSet<u64>,
+}
+
+/// Softirqs by number, as the kernel's `/proc/softirqs` has them.
+const SOFTIRQS: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+impl Names {
+    /// A thread. The name is its last one, also when it has ended.
+    pub fn task(&self, tid: Tid) -> Option<&TaskName> {
+        self.tasks.get(&tid)
+    }
+
+    /// The process of a thread.
+    pub fn tgid(&self, tid: Tid) -> Option<u32> {
+        self.task(tid).map(|task| task.tgid)
+    }
+
+    /// All threads, by number.
+    pub fn tasks(&self) -> impl Iterator<Item = (Tid, &TaskName)> {
+        self.tasks.iter().map(|(&tid, task)| (tid, task))
+    }
+
+    /// Path of a cgroup below its hierarchy's root, such as `/kubepods/pod1`.
+    pub fn cgroup(&self, id: u64) -> Option<&str> {
+        self.cgroups.get(&id).map(String::as_str)
+    }
+
+    /// What an interrupt is for: the devices of its line in `/proc/interrupts`.
+    pub fn irq(&self, irq: u32) -> Option<&str> {
+        self.irqs.get(&irq).map(String::as_str)
+    }
+
+    /// An interface.
+    pub fn device(&self, id: u32) -> Option<&DeviceName> {
+        self.devices.get(&id)
+    }
+
+    /// Who had a CPU, in words: `stress (pid 812)`, `NET_RX of eth0`, `irq 24 virtio0-input.0`, `timer`.
+    pub fn taker(&self, taker: &Taker) -> String {
+        match taker {
+            Taker::Task(0) => "idle".into(),
+            Taker::Task(tid) => self.task_in_words(*tid),
+            Taker::Softirq { vector, device } => self.softirq_in_words(*vector, *device),
+            Taker::Hardirq(Irq::Line(irq)) => match self.irq(*irq) {
+                Some(name) if !name.is_empty() => format!("irq {irq} {name}"),
+                _ => format!("irq {irq}"),
+            },
+            Taker::Hardirq(Irq::Timer) => "timer".into(),
+            Taker::Hardirq(Irq::Call) => "call from another CPU".into(),
+        }
+    }
+
+    fn task_in_words(&self, tid: Tid) -> String {
+        match self.task(tid) {
+            Some(task) if task.tgid == tid => format!("{} (pid {tid})", task.comm),
+            Some(task) if task.tgid != 0 => format!("{} (pid {}, thread {tid})", task.comm, task.tgid),
+            _ => format!("thread {tid}"),
+        }
+    }
+
+    fn softirq_in_words(&self, vector: u8, device: u32) -> String {
+        let vector = match SOFTIRQS.get(usize::from(vector)) {
+            Some(name) => name.to_string(),
+            None => format!("softirq {vector}"),
+        };
+        match (device, self.device(device)) {
+            (0, _) => vector,
+            (_, Some(DeviceName { name, network: None })) => format!("{vector} of {name}"),
+            (_, Some(DeviceName { name, network: Some(network) })) => {
+                format!("{vector} of {name} (network namespace {network})")
+            }
+            (_, None) => format!("{vector} of interface {device}"),
+        }
+    }
+
+    /// Notes what a thread is called.
+    pub fn told_task(&mut self, tid: Tid, tgid: u32, comm: &[u8]) {
+        let task = self.tasks.entry(tid).or_default();
+        if task.tgid != tgid {
+            // Another thread that got the same number.
+            *task = TaskName { tgid, ..TaskName::default() };
+        }
+        task.comm = text(comm);
+        self.fresh.insert(tid);
+    }
+
+    /// Notes the cgroup of a thread.
+    pub fn told_cgroup(&mut self, tid: Tid, cgroup_id: u64) {
+        self.tasks.entry(tid).or_default().cgroup_id = cgroup_id;
+        self.fresh.insert(tid);
+        if !self.cgroups.contains_key(&cgroup_id) && self.asked_for_cgroup.insert(cgroup_id) {
+            self.cgroups.extend(host::cgroups());
+        }
+    }
+
+    /// Notes what an interface is called.
+    pub fn told_device(&mut self, id: u32, network: u32, name: &[u8]) {
+        // Numbers with the highest bit are of other network namespaces.
+        let network = (id >> 31 == 1).then_some(network);
+        self.devices.insert(id, DeviceName { name: text(name), network });
+    }
+
+    /// Notes everything that others know, which wins over what was known here.
+    pub fn absorb(&mut self, others: Names) {
+        self.fresh.extend(others.tasks.keys());
+        self.tasks.extend(others.tasks);
+        self.cgroups.extend(others.cgroups);
+        self.irqs.extend(others.irqs);
+        self.devices.extend(others.devices);
+    }
+
+    /// What has changed since it was last asked: threads, and all of the rest.
+    pub fn take_fresh(&mut self) -> Names {
+        let fresh = std::mem::take(&mut self.fresh);
+        let tasks = fresh.into_iter().filter_map(|tid| Some((tid, self.tasks.get(&tid)?.clone()))).collect();
+        Names {
+            tasks,
+            cgroups: self.cgroups.clone(),
+            irqs: self.irqs.clone(),
+            devices: self.devices.clone(),
+            ..Names::default()
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let mut names = Names::default();
+        names.told_task(812, 812, b"stress\0\0\0\0\0\0\0\0\0\0");
+        names.told_task(815, 812, b"worker of 16 b..");
+        names.told_device(2, 4_026_531_840, b"eth0\0lo");
+        names.told_device(1 << 31 | 5, 4_026_532_300, b"eth0");
+        names.irqs.insert(24, "virtio0-input.0".into());
+        names
+    }
+
+    #[test]
+    fn takers_in_words() {
+        let names = names();
+        for (taker, words) in [
+            (Taker::Task(0), "idle"),
+            (Taker::Task(812), "stress (pid 812)"),
+            (Taker::Task(815), "worker of 16 b.. (pid 812, thread 815)"),
+            (Taker::Task(4), "thread 4"),
+            (Taker::Softirq { vector: 3, device: 2 }, "NET_RX of eth0"),
+            (Taker::Softirq { vector: 3, device: 0 }, "NET_RX"),
+            (
+                Taker::Softirq { vector: 3, device: 1 << 31 | 5 },
+                "NET_RX of eth0 (network namespace 4026532300)",
+            ),
+            (Taker::Softirq { vector: 3, device: 7 }, "NET_RX of interface 7"),
+            (Taker::Softirq { vector: 11, device: 0 }, "softirq 11"),
+            (Taker::Hardirq(Irq::Line(24)), "irq 24 virtio0-input.0"),
+            (Taker::Hardirq(Irq::Line(25)), "irq 25"),
+            (Taker::Hardirq(Irq::Timer), "timer"),
+            (Taker::Hardirq(Irq::Call), "call from another CPU"),
+        ] {
+            assert_eq!(names.taker(&taker), words);
+        }
+    }
+
+    #[test]
+    fn a_number_used_again_is_another_thread() {
+        let mut names = names();
+        names.tasks.get_mut(&815).unwrap().cgroup_id = 7;
+        names.told_task(815, 815, b"next");
+        assert_eq!(names.task(815), Some(&TaskName { comm: "next".into(), tgid: 815, cgroup_id: 0 }));
+    }
+
+    #[test]
+    fn what_is_fresh_is_told_once() {
+        let mut names = names();
+        assert_eq!(names.take_fresh().tasks().count(), 2);
+        assert_eq!(names.take_fresh().tasks().count(), 0);
+        names.told_task(812, 812, b"renamed");
+        let fresh = names.take_fresh();
+        assert_eq!(fresh.task(812).unwrap().comm, "renamed");
+        let mut copy = Names::default();
+        copy.absorb(fresh);
+        assert_eq!(copy.device(2), names.device(2));
+    }
+}

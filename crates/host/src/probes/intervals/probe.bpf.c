@@ -1,10 +1,471 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
+// Who ran where, and what interrupted it: one event each, into the ring of the CPU it happened on.
 #include "event.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
+// A ring's size is 1 << ring_shift events; those of CPU n begin at n << ring_shift.
+const volatile __u32 ring_shift = 0;
+// One less than the entries of `tasks` and `watched`, a power of two.
+const volatile __u32 task_mask = 0;
+// Whether the tracepoint tells how `prev` left (Linux 5.18).
+const volatile bool switch_has_state = true;
+// Whether cgroups are told by the `cpu` controller of version 1.
+const volatile bool cgroup_v1 = false;
+// Inode of the recorder's own network namespace: interfaces there go by their plain index.
+const volatile __u32 own_network = 0;
+
+#define NET_RX 3
+#define DEVICES 256
+// Places kept for events of interrupts that come in between.
+#define SLACK 64
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct event);
+} events SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct ring);
+} rings SEC(".maps");
+
+// What was told of a thread, and when it last ran.
+struct task {
+    __u64 name[2];
+    __u64 groups; // address of its set of cgroups
+    __u64 delay;  // all it had waited on run queues when it last began to run
+    __u32 tid;
+    __u32 tgid;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct task);
+} tasks SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, DEVICES);
+    __type(key, __u32);
+    __type(value, __u32);
+} devices SEC(".maps");
+
+// The processes whose sockets are followed, by their number: the whole number, as different ones share a place.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} watched SEC(".maps");
+
+// Their local ports, one bit each.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1024);
+    __type(key, __u32);
+    __type(value, __u64);
+} ports SEC(".maps");
+
+static __always_inline struct ring *ring_of(__u32 cpu)
+{
+    return bpf_map_lookup_elem(&rings, &cpu);
+}
+
+// The ring is full as far as was known: looks where the reader is by now. Returns whether there is room, and how many
+// events were lost before.
+static __noinline int look_for_room(struct ring *ring)
+{
+    if (!ring)
+        return -1;
+    __u64 limit = ring->tail + (1ull << ring_shift) - SLACK;
+    if (ring->head >= limit) {
+        __sync_fetch_and_add(&ring->lost, 1);
+        __sync_fetch_and_add(&ring->untold, 1);
+        return -1;
+    }
+    __u64 untold = __sync_lock_test_and_set(&ring->untold, 0);
+    if (untold > 0xffff) {
+        // The limit stays passed, so that the next event comes here and tells the rest.
+        __sync_fetch_and_add(&ring->untold, untold - 0xffff);
+        return 0xffff;
+    }
+    ring->limit = limit;
+    return untold;
+}
+
+struct place {
+    struct event *event;
+    __u64 number;
+    __u64 lost;
+};
+
+// Takes the next place of this CPU's ring. Only a softirq's or a thread's program can be interrupted by another one.
+static __always_inline bool take(struct ring *ring, __u32 cpu, bool interruptible, struct place *place)
+{
+    __u64 head = ring->head;
+    place->lost = 0;
+    if (head >= *(volatile __u64 *)&ring->limit) {
+        int lost = look_for_room(ring);
+        if (lost < 0)
+            return false;
+        place->lost = lost;
+    }
+    if (interruptible)
+        head = __sync_fetch_and_add(&ring->head, 1);
+    else
+        *(volatile __u64 *)&ring->head = head + 1;
+    place->number = head;
+    __u32 index = cpu << ring_shift | ((__u32)head & ((1u << ring_shift) - 1));
+    place->event = bpf_map_lookup_elem(&events, &index);
+    return place->event;
+}
+
+// Makes the event valid.
+static __always_inline void give(struct place *place, __u8 kind, __u8 state)
+{
+    __u64 last = kind | (__u64)state << 8 | place->lost << 16 | (place->number + 1) << 32;
+#if defined(__TARGET_ARCH_x86)
+    barrier();
+    *(volatile __u64 *)&place->event->kind = last;
+#else
+    __sync_lock_test_and_set((__u64 *)&place->event->kind, last);
+#endif
+}
+
+static __always_inline bool tell(struct ring *ring, __u32 cpu, bool interruptible, __u8 kind, __u64 time_or_text,
+                                 __u64 a, __u32 b, __u32 c)
+{
+    struct place place;
+    if (!take(ring, cpu, interruptible, &place))
+        return false;
+    place.event->time_ns = time_or_text;
+    place.event->a = a;
+    place.event->b = b;
+    place.event->c = c;
+    give(&place, kind, 0);
+    return true;
+}
+
+static __always_inline __u64 cgroup_of(struct task_struct *task)
+{
+    if (!cgroup_v1)
+        return task->cgroups->dfl_cgrp->kn->id;
+    if (bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id) == 0)
+        return task->cgroups->subsys[0]->cgroup->kn->id;
+    return task->cgroups->subsys[1]->cgroup->kn->id;
+}
+
+static __always_inline void introduce(struct ring *ring, __u32 cpu, struct task *known, struct task_struct *task)
+{
+    __u64 name0 = *(__u64 *)&task->comm[0], name1 = *(__u64 *)&task->comm[8];
+    __u32 tid = task->pid, tgid = task->tgid;
+    if (!tell(ring, cpu, false, EVENT_NAME, name1, name0, tid, tgid))
+        return;
+    if (!tell(ring, cpu, false, EVENT_GROUP, 0, cgroup_of(task), tid, tgid))
+        return;
+    known->name[0] = name0;
+    known->name[1] = name1;
+    known->groups = (__u64)task->cgroups;
+    known->tgid = tgid;
+    known->tid = tid;
+}
+
+static __always_inline __u8 how_it_left(__u64 *ctx, struct task_struct *prev)
+{
+    bool preempted = ctx[0] & 1;
+    __u32 state;
+    if (switch_has_state)
+        state = ctx[3];
+    else if (bpf_core_field_exists(prev->__state))
+        state = prev->__state;
+    else
+        state = ((struct task_struct___before_5_14 *)prev)->state;
+    if (!state || preempted) {
+        bool throttled = false;
+        if (bpf_core_field_exists(prev->throttled))
+            throttled = prev->throttled;
+        else if (bpf_core_field_exists(prev->se.cfs_rq->throttle_count))
+            throttled = prev->se.cfs_rq->throttle_count;
+        return throttled ? LEFT_THROTTLED : LEFT_RUNNABLE;
+    }
+    if (state & 0x80)
+        return LEFT_ENDED;
+    return state & (4 | 8) ? LEFT_STOPPED : LEFT_BLOCKED;
+}
+
 SEC("tp_btf/sched_switch")
 int switched(__u64 *ctx)
 {
+    struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct ring *ring = ring_of(cpu);
+    if (!ring)
+        return 0;
+    __u32 next_tid = next->pid, prev_tid = prev->pid;
+    __u64 waited = 0;
+    if (next_tid) {
+        __u32 key = next_tid & task_mask;
+        struct task *known = bpf_map_lookup_elem(&tasks, &key);
+        if (!known)
+            return 0;
+        // Since it was last put on a run queue, and on those that it was moved away from before.
+        waited = next->se.cfs_rq->rq->clock - next->sched_info.last_queued;
+        __u64 before = next->sched_info.run_delay, delay = before + waited;
+        if (known->tid == next_tid && before > known->delay)
+            waited = delay - known->delay;
+        known->delay = delay;
+        if (known->tid != next_tid || known->name[0] != *(__u64 *)&next->comm[0] ||
+            known->name[1] != *(__u64 *)&next->comm[8] || known->groups != (__u64)next->cgroups)
+            introduce(ring, cpu, known, next);
+    }
+    __u8 left = how_it_left(ctx, prev);
+    if (left == LEFT_ENDED) {
+        __u32 key = prev_tid & task_mask;
+        struct task *known = bpf_map_lookup_elem(&tasks, &key);
+        if (known) {
+            // One that began and ended in one go has got its name since it was switched to.
+            if (known->name[0] != *(__u64 *)&prev->comm[0] || known->name[1] != *(__u64 *)&prev->comm[8])
+                tell(ring, cpu, false, EVENT_NAME, *(__u64 *)&prev->comm[8], *(__u64 *)&prev->comm[0], prev_tid,
+                     prev->tgid);
+            known->tid = 0;
+        }
+    }
+    struct place place;
+    if (!take(ring, cpu, false, &place))
+        return 0;
+    place.event->time_ns = bpf_ktime_get_ns();
+    place.event->a = waited;
+    place.event->b = prev_tid;
+    place.event->c = next_tid;
+    give(&place, EVENT_SWITCH, left);
+    return 0;
+}
+
+static __always_inline void interrupt_began(void)
+{
+    struct ring *ring = ring_of(bpf_get_smp_processor_id());
+    if (ring)
+        ring->irq_began = bpf_ktime_get_ns();
+}
+
+static __always_inline void interrupt_ended(__u8 kind, __u32 irq)
+{
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct ring *ring = ring_of(cpu);
+    // One that was under way when the program came has no begin.
+    if (!ring || !ring->irq_began)
+        return;
+    __u64 began = ring->irq_began;
+    ring->irq_began = 0;
+    struct place place;
+    if (!take(ring, cpu, false, &place))
+        return;
+    place.event->time_ns = bpf_ktime_get_ns();
+    place.event->a = began;
+    place.event->b = irq;
+    place.event->c = 0;
+    give(&place, EVENT_HARDIRQ, kind);
+}
+
+#define BEGINS(name)          \
+    SEC("tp_btf/" #name)      \
+    int name(__u64 *ctx)      \
+    {                         \
+        interrupt_began();    \
+        return 0;             \
+    }
+#define ENDS(name, kind, irq)       \
+    SEC("tp_btf/" #name)            \
+    int name(__u64 *ctx)            \
+    {                               \
+        interrupt_ended(kind, irq); \
+        return 0;                   \
+    }
+
+BEGINS(irq_handler_entry)
+ENDS(irq_handler_exit, IRQ_LINE, ctx[0])
+BEGINS(local_timer_entry)
+ENDS(local_timer_exit, IRQ_TIMER, 0)
+BEGINS(call_function_entry)
+ENDS(call_function_exit, IRQ_CALL, 0)
+BEGINS(call_function_single_entry)
+ENDS(call_function_single_exit, IRQ_CALL, 0)
+
+static __always_inline void softirq_piece(struct ring *ring, __u32 cpu, __u64 began, __u8 vector, bool reads_clock)
+{
+    struct place place;
+    __u64 now;
+    if (take(ring, cpu, true, &place)) {
+        now = bpf_ktime_get_ns();
+        place.event->time_ns = now;
+        place.event->a = began;
+        place.event->b = ring->packets;
+        place.event->c = ring->device_id;
+        give(&place, EVENT_SOFTIRQ, vector);
+        ring->softirq_began = now;
+    } else if (reads_clock) {
+        ring->softirq_began = bpf_ktime_get_ns();
+    }
+}
+
+SEC("tp_btf/softirq_entry")
+int softirq_entry(__u64 *ctx)
+{
+    struct ring *ring = ring_of(bpf_get_smp_processor_id());
+    if (!ring)
+        return 0;
+    ring->softirq_began = bpf_ktime_get_ns();
+    ring->device = 0;
+    ring->device_id = 0;
+    ring->packets = 0;
+    ring->softirq = (__u32)ctx[0] + 1;
+    return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_exit(__u64 *ctx)
+{
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct ring *ring = ring_of(cpu);
+    if (!ring || !ring->softirq)
+        return 0;
+    ring->softirq = 0;
+    softirq_piece(ring, cpu, ring->softirq_began, ctx[0], false);
+    return 0;
+}
+
+// A packet of an interface goes up. What came before belongs to that interface, too, unless there was another one.
+SEC("tp_btf/netif_receive_skb")
+int netif_receive_skb(__u64 *ctx)
+{
+    struct sk_buff *skb = (void *)ctx[0];
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct ring *ring = ring_of(cpu);
+    if (!ring || ring->softirq != NET_RX + 1)
+        return 0;
+    struct net_device *device = skb->dev;
+    if (ring->device != (__u64)device) {
+        if (ring->device) {
+            softirq_piece(ring, cpu, ring->softirq_began, NET_RX, true);
+            ring->packets = 0;
+        }
+        __u32 id = device->ifindex, network = device->nd_net.net->ns.inum;
+        // Every network namespace has an interface number 1.
+        if (network != own_network)
+            id = 1u << 31 | (network & 0x7ff) << 20 | (id & 0xfffff);
+        __u32 key = id & (DEVICES - 1);
+        __u32 *known = bpf_map_lookup_elem(&devices, &key);
+        if (known && *known != id &&
+            tell(ring, cpu, true, EVENT_DEVICE, *(__u64 *)&device->name[8], *(__u64 *)&device->name[0], id, network))
+            *known = id;
+        ring->device = (__u64)device;
+        ring->device_id = id;
+    }
+    ring->packets++;
+    return 0;
+}
+
+static __always_inline bool is_watched(__u32 tgid)
+{
+    __u32 key = tgid & task_mask;
+    __u32 *found = bpf_map_lookup_elem(&watched, &key);
+    return found && *found == tgid;
+}
+
+static __always_inline __u64 *port_word(__u16 port)
+{
+    __u32 key = port >> 6;
+    return bpf_map_lookup_elem(&ports, &key);
+}
+
+#define AF_INET6 10
+
+static __always_inline void transfer(struct sock *sk, __u8 kind, __u32 tid, __u32 seq)
+{
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct ring *ring = ring_of(cpu);
+    struct place place;
+    if (!ring || !take(ring, cpu, true, &place))
+        return;
+    __u32 peer = sk->__sk_common.skc_family == AF_INET6 ? sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[3]
+                                                        : sk->__sk_common.skc_daddr;
+    __u16 peer_port = __builtin_bswap16(sk->__sk_common.skc_dport);
+    place.event->time_ns = bpf_ktime_get_ns();
+    place.event->a = (__u64)peer << 32 | seq;
+    place.event->b = (__u32)sk->__sk_common.skc_num << 16 | peer_port;
+    place.event->c = tid;
+    give(&place, kind, 0);
+}
+
+// A thread has taken bytes out of a socket.
+SEC("tp_btf/tcp_rcv_space_adjust")
+int has_read(__u64 *ctx)
+{
+    struct sock *sk = (void *)ctx[0];
+    __u64 who = bpf_get_current_pid_tgid();
+    if (!is_watched(who >> 32))
+        return 0;
+    struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+    if (!tcp)
+        return 0;
+    __u16 port = sk->__sk_common.skc_num;
+    __u64 *word = port_word(port), bit = 1ull << (port & 63);
+    if (word && !(*word & bit))
+        __sync_fetch_and_or(word, bit);
+    transfer(sk, EVENT_READ, who, tcp->copied_seq);
+    return 0;
+}
+
+// A segment is about to be put into a socket's queue.
+SEC("tp_btf/tcp_probe")
+int arrived(__u64 *ctx)
+{
+    struct sock *sk = (void *)ctx[0];
+    struct sk_buff *skb = (void *)ctx[1];
+    __u16 port = sk->__sk_common.skc_num;
+    __u64 *word = port_word(port);
+    if (!word || !(*word & 1ull << (port & 63)))
+        return 0;
+    // struct tcp_skb_cb begins with the sequence number and the one after its end.
+    __u32 seq = *(__u32 *)&skb->cb[0], end = *(__u32 *)&skb->cb[4];
+    if (seq != end)
+        transfer(sk, EVENT_ARRIVED, 0, end);
+    return 0;
+}
+
+// A thread begins to put bytes into a socket, or goes on doing so in another buffer (Linux 6.16).
+SEC("tp_btf/tcp_sendmsg_locked")
+int writes(__u64 *ctx)
+{
+    struct sock *sk = (void *)ctx[0];
+    __u64 who = bpf_get_current_pid_tgid();
+    if (!is_watched(who >> 32))
+        return 0;
+    struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+    if (tcp)
+        transfer(sk, EVENT_WROTE, who, tcp->write_seq);
+    return 0;
+}
+
+// A thread has put bytes into a socket (Linux 6.3): used where the one above is not there.
+SEC("tp_btf/sock_send_length")
+int has_written(__u64 *ctx)
+{
+    struct sock *sk = (void *)ctx[0];
+    int written = ctx[1];
+    __u64 who = bpf_get_current_pid_tgid();
+    if (written <= 0 || !is_watched(who >> 32))
+        return 0;
+    struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+    if (tcp)
+        transfer(sk, EVENT_WROTE, who, tcp->write_seq - written);
     return 0;
 }

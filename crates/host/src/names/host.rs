@@ -1,0 +1,146 @@
+//! The names of what is there already: from `/proc` and `/sys`.
+
+use super::{DeviceName, Names, TaskName};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Cgroups named at most; a host has hundreds, one that runs away has more than anybody reads.
+const MAX_CGROUPS: usize = 100_000;
+
+impl Names {
+    /// Reads the names of all threads, cgroups, interrupts and interfaces of this host. What goes away meanwhile, or
+    /// cannot be read, has no name.
+    pub fn of_this_host() -> Names {
+        let mut names = Names { cgroups: cgroups(), irqs: irqs("/proc/interrupts"), ..Names::default() };
+        let hierarchy = Hierarchy::of_this_host();
+        for process in numbers_in(Path::new("/proc")) {
+            let folder = Path::new("/proc").join(process.to_string());
+            let cgroup_id = hierarchy.cgroup_of(&folder);
+            for tid in numbers_in(&folder.join("task")) {
+                let Ok(comm) = fs::read(folder.join(format!("task/{tid}/comm"))) else { continue };
+                let comm = super::text(comm.strip_suffix(b"\n").unwrap_or(&comm));
+                names.tasks.insert(tid, TaskName { comm, tgid: process, cgroup_id });
+                names.fresh.insert(tid);
+            }
+        }
+        for interface in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
+            let index = fs::read_to_string(interface.path().join("ifindex"));
+            if let Some(index) = index.ok().and_then(|text| text.trim().parse().ok()) {
+                let name = interface.file_name().to_string_lossy().into_owned();
+                names.devices.insert(index, DeviceName { name, network: None });
+            }
+        }
+        names
+    }
+}
+
+fn numbers_in(folder: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The hierarchy of cgroups that has the CPU quotas.
+struct Hierarchy {
+    root: &'static str,
+    /// How its line in `/proc/PID/cgroup` begins, after the number.
+    controller: &'static str,
+}
+
+impl Hierarchy {
+    fn of_this_host() -> Hierarchy {
+        if fs::exists("/sys/fs/cgroup/cpu/tasks").unwrap_or(false) {
+            Hierarchy { root: "/sys/fs/cgroup/cpu", controller: "cpu" }
+        } else {
+            Hierarchy { root: "/sys/fs/cgroup", controller: "" }
+        }
+    }
+
+    fn cgroup_of(&self, process: &Path) -> u64 {
+        let text = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
+        let path = text.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            controllers.split(',').any(|one| one == self.controller).then_some(path)
+        });
+        // The number of a cgroup is the inode of its folder.
+        path.and_then(|path| fs::metadata(format!("{}{path}", self.root)).ok())
+            .map_or(0, |folder| folder.ino())
+    }
+}
+
+/// All cgroups by number.
+pub(super) fn cgroups() -> std::collections::BTreeMap<u64, String> {
+    let root = Path::new(Hierarchy::of_this_host().root);
+    let mut found = std::collections::BTreeMap::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let Ok(inode) = fs::metadata(&folder).map(|folder| folder.ino()) else { continue };
+        let below = folder.strip_prefix(root).unwrap_or(&folder).to_string_lossy();
+        found.insert(inode, format!("/{below}"));
+        if found.len() >= MAX_CGROUPS {
+            break;
+        }
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        folders.extend(
+            entries
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|entry| entry.path()),
+        );
+    }
+    found
+}
+
+/// What the lines of `/proc/interrupts` with a number are for.
+fn irqs(path: &str) -> std::collections::BTreeMap<u32, String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let cpus = text.lines().next().unwrap_or_default().split_whitespace().count();
+    let irq = |line: &str| {
+        let (number, rest) = line.split_once(':')?;
+        Some((number.trim().parse().ok()?, device_of(rest, cpus)))
+    };
+    text.lines().skip(1).filter_map(irq).collect()
+}
+
+/// The devices at the end of a line, after a count for each CPU, the chip, and how the line is triggered.
+fn device_of(line: &str, cpus: usize) -> String {
+    let words: Vec<&str> = line.split_whitespace().skip(cpus).collect();
+    let trigger = words
+        .iter()
+        .position(|word| word.ends_with("-edge") || word.ends_with("-level") || word.ends_with("-fasteoi"));
+    let first = trigger.map_or(2.min(words.len()), |at| at + 1);
+    words[first..].join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_interrupts() {
+        for (line, device) in [
+            ("  1   0  IO-APIC   5-edge      ACPI:Ged", "ACPI:Ged"),
+            ("  0  33994 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0", "virtio2-input.0"),
+            ("  0  12 IR-PCI-MSI 524288-edge  eth0-TxRx-0, other thing", "eth0-TxRx-0, other thing"),
+            ("  5  6 GICv3  27 Level     arch_timer", "Level arch_timer"),
+            ("  5  6", ""),
+        ] {
+            assert_eq!(device_of(line, 2), device, "{line}");
+        }
+    }
+
+    #[test]
+    fn this_process_has_its_names() {
+        let names = Names::of_this_host();
+        let tid = std::process::id();
+        let task = names.task(tid).expect("this process is in /proc");
+        assert_eq!(task.tgid, tid);
+        assert_eq!(names.tgid(1), Some(1));
+        let comm = fs::read_to_string("/proc/self/comm").unwrap();
+        assert_eq!(task.comm, comm.trim_end());
+        if task.cgroup_id != 0 {
+            let path = names.cgroup(task.cgroup_id).expect("its cgroup has a path");
+            assert!(fs::read_to_string("/proc/self/cgroup").unwrap().contains(path), "{path}");
+        }
+        assert!(names.devices.values().any(|device| device.name == "lo"));
+    }
+}

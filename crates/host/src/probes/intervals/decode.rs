@@ -1,0 +1,86 @@
+//! What stands in the rings -> what happened.
+
+use super::ring::Raw;
+use crate::event::{Event, Irq, Left, Transfer, What};
+
+/// What one place of a ring says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Something happened.
+    Event(Event),
+    /// What a thread is called, NULs at the end, and its process.
+    Name { tid: u32, tgid: u32, comm: [u8; 16] },
+    /// The cgroup of a thread.
+    Group { tid: u32, cgroup: u64 },
+    /// What an interface is called, and the inode of its network namespace.
+    Device { id: u32, network: u32, name: [u8; 16] },
+    /// Nothing that this version knows.
+    Unknown(u8),
+}
+
+const SWITCH: u8 = 1;
+const SOFTIRQ: u8 = 2;
+const HARDIRQ: u8 = 3;
+const ARRIVED: u8 = 4;
+const READ: u8 = 5;
+const WROTE: u8 = 6;
+const NAME: u8 = 7;
+const GROUP: u8 = 8;
+const DEVICE: u8 = 9;
+const NEXT_WAS_THROTTLED: u8 = 1 << 7;
+
+/// Decodes an event of `cpu`.
+pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
+    let Raw { time_ns, a, b, c, kind, state, .. } = *raw;
+    let what = match kind {
+        SWITCH => What::Switch {
+            prev: b,
+            left: match state & !NEXT_WAS_THROTTLED {
+                0 => Left::Runnable,
+                1 => Left::Throttled,
+                2 => Left::Blocked,
+                3 => Left::Stopped,
+                4 => Left::Ended,
+                _ => return Told::Unknown(kind),
+            },
+            next: c,
+            waited_ns: a,
+            throttled: state & NEXT_WAS_THROTTLED != 0,
+        },
+        SOFTIRQ => What::Softirq { vector: state, device: c, packets: b, began_ns: a },
+        HARDIRQ => {
+            let irq = match state {
+                0 => Irq::Line(b),
+                1 => Irq::Timer,
+                2 => Irq::Call,
+                _ => return Told::Unknown(kind),
+            };
+            What::Hardirq { irq, began_ns: a }
+        }
+        ARRIVED => What::Arrived(transfer(a, b)),
+        READ => What::Read { tid: c, at: transfer(a, b) },
+        WROTE => What::Wrote { tid: c, at: transfer(a, b) },
+        NAME => return Told::Name { tid: b, tgid: c, comm: text(a, time_ns) },
+        GROUP => return Told::Group { tid: b, cgroup: a },
+        DEVICE => return Told::Device { id: b, network: c, name: text(a, time_ns) },
+        _ => return Told::Unknown(kind),
+    };
+    Told::Event(Event { time_ns, cpu, what })
+}
+
+fn transfer(a: u64, b: u32) -> Transfer {
+    Transfer {
+        local_port: (b >> 16) as u16,
+        peer_port: b as u16,
+        // The program read it as a number of its own byte order; as bytes it is the address.
+        peer_tail: u32::from_be_bytes(((a >> 32) as u32).to_ne_bytes()),
+        seq: a as u32,
+    }
+}
+
+fn text(first: u64, second: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&first.to_ne_bytes());
+    bytes[8..].copy_from_slice(&second.to_ne_bytes());
+    bytes
+}

@@ -1,0 +1,217 @@
+//! The program, fitted to this kernel, loaded and attached.
+
+use super::ring::Rings;
+use super::{Settings, ports};
+use crate::kernel::{ProbeError, quiet, refused};
+use crate::probes::skeletons::intervals::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
+use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
+use libbpf_rs::btf::{Btf, ReferencesType};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+const PROBE: &str = "intervals";
+/// Memory for the rings of all CPUs, bytes, unless the settings say otherwise.
+const RINGS_BYTES: usize = 64 << 20;
+/// Events a ring holds at least, and at most.
+const RING_EVENTS: std::ops::RangeInclusive<usize> = 128..=1 << 20;
+const DEFAULT_RING_EVENTS: std::ops::RangeInclusive<usize> = 4096..=1 << 17;
+/// Threads that are told apart by their number at most; others share places, and are told of again and again.
+const MAX_TASKS: u32 = 1 << 16;
+
+/// A loaded program. Its parts go away with it.
+pub(super) struct Loaded {
+    pub links: Vec<Link>,
+    pub programs: Vec<OwnedFd>,
+    pub rings: Rings,
+    /// Events that one ring holds.
+    pub ring_events: usize,
+    pub lacks: Vec<String>,
+}
+
+pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
+    quiet();
+    let mut object = MaybeUninit::uninit();
+    let mut open = ProbeSkelBuilder::default().open(&mut object).map_err(|error| refused(PROBE, error))?;
+    let btf = Btf::from_vmlinux().map_err(|error| refused(PROBE, error))?;
+    let cpus = libbpf_rs::num_possible_cpus().map_err(|error| refused(PROBE, error))?;
+    let ring_events = ring_events(settings.ring_events, cpus);
+    let tasks = number_in("/proc/sys/kernel/pid_max").unwrap_or(MAX_TASKS).next_power_of_two().min(MAX_TASKS);
+    let cgroup_v1 = fs::exists("/sys/fs/cgroup/cpu/tasks").unwrap_or(false);
+    let sizes = [
+        (&mut open.maps.events, (cpus * ring_events) as u32),
+        (&mut open.maps.rings, cpus as u32),
+        (&mut open.maps.tasks, tasks),
+        (&mut open.maps.watched, tasks),
+    ];
+    for (map, entries) in sizes {
+        map.set_max_entries(entries).map_err(|error| refused(PROBE, error))?;
+    }
+    if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
+        constants.ring_shift = ring_events.trailing_zeros();
+        constants.task_mask = tasks - 1;
+        constants.switch_has_state = arguments(&btf, "sched_switch").unwrap_or(0) > 4;
+        constants.cgroup_v1 = cgroup_v1;
+        constants.own_network = own_network();
+    }
+    let lacks = choose(&mut open, &btf, settings);
+    let skeleton = open.load().map_err(|error| refused(PROBE, error))?;
+    let io = |what: &str| {
+        let what = what.to_string();
+        move |source: io::Error| ProbeError::Io { what, source }
+    };
+    let mut ports = BTreeSet::new();
+    for &tgid in &settings.tgids {
+        let watched = &skeleton.maps.watched;
+        let key = (tgid & (tasks - 1)).to_ne_bytes();
+        watched.update(&key, &tgid.to_ne_bytes(), MapFlags::ANY).map_err(|error| refused(PROBE, error))?;
+        ports.extend(ports::of_process(Path::new(&format!("/proc/{tgid}"))));
+    }
+    let mut words = BTreeMap::new();
+    for port in ports {
+        *words.entry(u32::from(port) >> 6).or_insert(0u64) |= 1 << (port & 63);
+    }
+    for (key, word) in words {
+        let map = &skeleton.maps.ports;
+        map.update(&key.to_ne_bytes(), &word.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| refused(PROBE, error))?;
+    }
+    let rings = Rings::map(
+        skeleton.maps.events.as_fd(),
+        skeleton.maps.rings.as_fd(),
+        cpus,
+        ring_events.trailing_zeros(),
+    )
+    .map_err(io("map the rings of the probe intervals"))?;
+    let (links, programs) = attach(&skeleton)?;
+    Ok(Loaded { links, programs, rings, ring_events, lacks })
+}
+
+/// Leaves out the programs that this kernel has no tracepoint for, or that nobody asked for. Returns what is lost.
+fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> Vec<String> {
+    let has = |tracepoint: &str| arguments(btf, tracepoint).is_some();
+    let mut lacks = Vec::new();
+    let programs = &mut open.progs;
+    if !(has("local_timer_entry") && has("local_timer_exit")) {
+        programs.local_timer_entry.set_autoload(false);
+        programs.local_timer_exit.set_autoload(false);
+        lacks.push(
+            "timer interrupts are not told: this kernel has no tracepoint local_timer_entry (x86 only)"
+                .into(),
+        );
+    }
+    if !(has("call_function_entry") && has("call_function_single_entry")) {
+        programs.call_function_entry.set_autoload(false);
+        programs.call_function_exit.set_autoload(false);
+        programs.call_function_single_entry.set_autoload(false);
+        programs.call_function_single_exit.set_autoload(false);
+        lacks.push(
+            "calls between CPUs are not told: this kernel has no tracepoint call_function_entry (x86 only)"
+                .into(),
+        );
+    }
+    let watches = !settings.tgids.is_empty();
+    let reads = watches && has("tcp_rcv_space_adjust");
+    programs.has_read.set_autoload(reads);
+    let arrivals = reads && has("tcp_probe");
+    programs.arrived.set_autoload(arrivals);
+    let begins = has("tcp_sendmsg_locked");
+    programs.writes.set_autoload(watches && begins);
+    programs.has_written.set_autoload(watches && !begins && has("sock_send_length"));
+    if watches && !reads {
+        lacks.push(
+            "reads from sockets are not told: this kernel has no tracepoint tcp_rcv_space_adjust".into(),
+        );
+    }
+    if watches && !arrivals {
+        lacks.push("arrivals at sockets are not told: this kernel has no tracepoint tcp_probe".into());
+    }
+    if watches && !begins {
+        lacks.push(if has("sock_send_length") {
+            "writes to sockets are told at their end: the tracepoint tcp_sendmsg_locked came with Linux 6.16"
+                .into()
+        } else {
+            "writes to sockets are not told: the tracepoint sock_send_length came with Linux 6.3".into()
+        });
+    }
+    lacks
+}
+
+/// Attaches every program that was loaded, those that begin something last: an end without a begin tells nothing.
+fn attach(skeleton: &ProbeSkel<'_>) -> Result<(Vec<Link>, Vec<OwnedFd>), ProbeError> {
+    let programs = &skeleton.progs;
+    let all: [&ProgramMut<'_>; 16] = [
+        &programs.switched,
+        &programs.has_read,
+        &programs.arrived,
+        &programs.writes,
+        &programs.has_written,
+        &programs.netif_receive_skb,
+        &programs.softirq_exit,
+        &programs.irq_handler_exit,
+        &programs.local_timer_exit,
+        &programs.call_function_exit,
+        &programs.call_function_single_exit,
+        &programs.softirq_entry,
+        &programs.irq_handler_entry,
+        &programs.local_timer_entry,
+        &programs.call_function_entry,
+        &programs.call_function_single_entry,
+    ];
+    let (mut links, mut descriptors) = (Vec::new(), Vec::new());
+    for program in all.into_iter().filter(|program| program.autoload()) {
+        let name = program.name().to_string_lossy().into_owned();
+        let failed = |reason: String| ProbeError::Attach { probe: PROBE, program: name.clone(), reason };
+        links.push(program.attach().map_err(|error| failed(format!("{error:#}")))?);
+        descriptors.push(program.as_fd().try_clone_to_owned().map_err(|error| failed(error.to_string()))?);
+    }
+    Ok((links, descriptors))
+}
+
+/// How many arguments a tracepoint has, the program's own first one included; `None` where there is no such.
+fn arguments(btf: &Btf<'_>, tracepoint: &str) -> Option<usize> {
+    let named = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"))?;
+    let pointer = Ptr::try_from(named.referenced_type()).ok()?;
+    Some(FuncProto::try_from(pointer.referenced_type()).ok()?.len())
+}
+
+fn ring_events(wanted: usize, cpus: usize) -> usize {
+    let floor = |events: usize| 1 << events.max(1).ilog2();
+    if wanted > 0 {
+        return wanted.next_power_of_two().clamp(*RING_EVENTS.start(), *RING_EVENTS.end());
+    }
+    let fitting = floor(RINGS_BYTES / 32 / cpus.max(1));
+    fitting.clamp(*DEFAULT_RING_EVENTS.start(), *DEFAULT_RING_EVENTS.end())
+}
+
+fn number_in(path: &str) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Inode of the network namespace that interfaces are named in, 0 when it is not known.
+fn own_network() -> u32 {
+    fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_fit_into_their_memory() {
+        assert_eq!(ring_events(0, 2), 1 << 17);
+        assert_eq!(ring_events(0, 16), 1 << 17);
+        assert_eq!(ring_events(0, 17), 1 << 16);
+        assert_eq!(ring_events(0, 128), 1 << 14);
+        assert_eq!(ring_events(0, 8192), 4096);
+        assert_eq!(ring_events(1, 2), 128);
+        assert_eq!(ring_events(5000, 2), 8192);
+        assert_eq!(ring_events(usize::MAX / 2, 2), 1 << 20);
+    }
+}

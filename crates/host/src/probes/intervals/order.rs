@@ -1,0 +1,115 @@
+//! Events of all CPUs -> one order of time.
+//!
+//! A program takes its place in the ring before it reads the clock. So what is not in any ring at a moment comes with
+//! a later time, and whatever is older than that moment, and than every place that was taken but not yet valid, can
+//! be handed over.
+
+use crate::event::Event;
+
+/// A store becomes visible to other CPUs a little after it was made; nanoseconds, generously.
+const VISIBLE_AFTER_NS: u64 = 10_000;
+
+/// Events held back until no older one can come.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    waiting: Vec<Event>,
+    /// Of each CPU: everything older than this is among `waiting`, or was handed over.
+    complete_ns: Vec<u64>,
+    handed_over_ns: u64,
+    late: u64,
+}
+
+impl Order {
+    pub fn new(cpus: usize) -> Order {
+        Order { complete_ns: vec![0; cpus], ..Order::default() }
+    }
+
+    /// Takes an event.
+    pub fn push(&mut self, event: Event) {
+        self.waiting.push(event);
+    }
+
+    /// All events of `cpu` that were there at `looked_ns` have been pushed.
+    pub fn complete(&mut self, cpu: usize, looked_ns: u64) {
+        self.complete_ns[cpu] = looked_ns.saturating_sub(VISIBLE_AFTER_NS);
+    }
+
+    /// Until when events have been handed over, for good.
+    pub fn settled_ns(&self) -> u64 {
+        self.complete_ns.iter().copied().min().unwrap_or(0)
+    }
+
+    /// Hands over what is settled. Returns how many.
+    pub fn settled(&mut self, on: &mut dyn FnMut(&Event)) -> u64 {
+        self.before(self.settled_ns(), on)
+    }
+
+    /// Hands over everything.
+    pub fn all(&mut self, on: &mut dyn FnMut(&Event)) -> u64 {
+        self.before(u64::MAX, on)
+    }
+
+    fn before(&mut self, horizon_ns: u64, on: &mut dyn FnMut(&Event)) -> u64 {
+        // Nearly sorted runs, one of each CPU, which the standard library's sort merges. Stable: a loss stays before
+        // the event that told of it.
+        self.waiting.sort_by_key(|event| event.time_ns);
+        let end = self.waiting.partition_point(|event| event.time_ns < horizon_ns);
+        let Some(last) = end.checked_sub(1) else { return 0 };
+        self.late += self.waiting[..end].partition_point(|event| event.time_ns < self.handed_over_ns) as u64;
+        self.handed_over_ns = self.handed_over_ns.max(self.waiting[last].time_ns);
+        self.waiting[..end].iter().for_each(on);
+        self.waiting.drain(..end);
+        end as u64
+    }
+
+    /// Events that came although a later one had been handed over: by the argument above there are none.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Irq, What};
+
+    fn at(time_ns: u64, cpu: u16) -> Event {
+        Event { time_ns, cpu, what: What::Hardirq { irq: Irq::Timer, began_ns: time_ns - 1 } }
+    }
+
+    fn times(order: &mut Order) -> Vec<u64> {
+        let mut times = Vec::new();
+        order.settled(&mut |event| times.push(event.time_ns));
+        times
+    }
+
+    #[test]
+    fn nothing_goes_before_every_cpu_has_been_looked_at() {
+        let mut order = Order::new(2);
+        [at(100, 0), at(300, 0)].into_iter().for_each(|event| order.push(event));
+        order.complete(0, 400 + VISIBLE_AFTER_NS);
+        assert_eq!(times(&mut order), []);
+        [at(200, 1), at(350, 1)].into_iter().for_each(|event| order.push(event));
+        order.complete(1, 310 + VISIBLE_AFTER_NS);
+        assert_eq!(times(&mut order), [100, 200, 300]);
+        // CPU 1 had a place that was not valid yet: nothing after 310 is settled.
+        order.complete(0, 1000 + VISIBLE_AFTER_NS);
+        assert_eq!(times(&mut order), []);
+        order.push(at(320, 1));
+        order.complete(1, 1000 + VISIBLE_AFTER_NS);
+        assert_eq!(times(&mut order), [320, 350]);
+        assert_eq!(order.late(), 0);
+    }
+
+    #[test]
+    fn what_comes_too_late_is_counted() {
+        let mut order = Order::new(1);
+        order.push(at(500, 0));
+        order.complete(0, 600 + VISIBLE_AFTER_NS);
+        assert_eq!(times(&mut order), [500]);
+        [at(400, 0), at(550, 0)].into_iter().for_each(|event| order.push(event));
+        order.complete(0, 700 + VISIBLE_AFTER_NS);
+        assert_eq!(times(&mut order), [400, 550]);
+        assert_eq!(order.late(), 1);
+    }
+}

@@ -1,0 +1,152 @@
+//! The memory that the programs and this process share: one ring of events for each CPU, all in one map, and a map of
+//! what either side has to tell of each ring. `bpf/event.h` is the other half.
+//!
+//! A program takes the next place of its CPU's ring, fills it, and makes it valid by writing the event's number plus one
+//! as its stamp. A hardirq's program may come between these steps of a softirq's, so that a place can be valid while
+//! the one before is not yet. This side reads what is valid, in order, and then moves the tail on.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An event as the program wrote it: `struct event`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Raw {
+    pub time_ns: u64,
+    pub a: u64,
+    pub b: u32,
+    pub c: u32,
+    pub kind: u8,
+    pub state: u8,
+    pub lost: u16,
+    pub stamp: u32,
+}
+
+/// `struct ring`.
+#[repr(C)]
+struct Ends {
+    head: AtomicU64,
+    limit: u64,
+    lost: AtomicU64,
+    programs_only: [u64; 13],
+    tail: AtomicU64,
+    spare: [u64; 7],
+}
+
+/// A map's memory.
+struct Mapping {
+    at: NonNull<libc::c_void>,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to the map, is the same from every thread, and stays until it is unmapped on drop.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(map: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<Mapping> {
+        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a fresh mapping at an address that the kernel chooses touches no memory of ours.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
+        };
+        match NonNull::new(at) {
+            Some(at) if at.as_ptr() != libc::MAP_FAILED => Ok(Mapping { at, bytes }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: what `new` has mapped, once; nothing borrowed from it outlives `self`.
+        unsafe { libc::munmap(self.at.as_ptr(), self.bytes) };
+    }
+}
+
+/// The rings of all CPUs.
+pub(super) struct Rings {
+    events: Mapping,
+    ends: Mapping,
+    cpus: usize,
+    shift: u32,
+}
+
+impl Rings {
+    /// Maps `events`, of `cpus << shift` entries, and `rings`, of `cpus`.
+    pub fn map(events: BorrowedFd<'_>, rings: BorrowedFd<'_>, cpus: usize, shift: u32) -> io::Result<Rings> {
+        Ok(Rings {
+            events: Mapping::new(events, (cpus << shift) * size_of::<Raw>(), false)?,
+            ends: Mapping::new(rings, cpus * size_of::<Ends>(), true)?,
+            cpus,
+            shift,
+        })
+    }
+
+    /// How many rings there are.
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    fn ends(&self, cpu: usize) -> &Ends {
+        assert!(cpu < self.cpus, "CPU {cpu} of {}", self.cpus);
+        // SAFETY: the mapping holds `cpus` of them, zeroed at first; what programs write is read as atomics only.
+        unsafe { self.ends.at.cast::<Ends>().add(cpu).as_ref() }
+    }
+
+    /// The number of the next event that `cpu` will write.
+    pub fn head(&self, cpu: usize) -> u64 {
+        self.ends(cpu).head.load(Ordering::Acquire)
+    }
+
+    /// How many events of `cpu` found no room.
+    pub fn lost(&self, cpu: usize) -> u64 {
+        self.ends(cpu).lost.load(Ordering::Relaxed)
+    }
+
+    /// Event `number` of `cpu`, if it is valid by now. It stays valid until [`release`](Self::release) passes it.
+    pub fn event(&self, cpu: usize, number: u64) -> Option<Raw> {
+        assert!(cpu < self.cpus, "CPU {cpu} of {}", self.cpus);
+        let place = (cpu << self.shift) | (number as usize & ((1 << self.shift) - 1));
+        // SAFETY: `place` is below `cpus << shift`, which is how many the mapping holds. The last eight bytes are
+        // written last and at once, and read as an atomic first; once they are there the program leaves the place
+        // alone until the tail passes it.
+        unsafe {
+            let place = self.events.at.cast::<Raw>().add(place);
+            let last = place.cast::<AtomicU64>().add(3).as_ref().load(Ordering::Acquire);
+            (last >> 32 == (number + 1) & 0xffff_ffff).then(|| place.read_volatile())
+        }
+    }
+
+    /// Gives the places of all events of `cpu` before `number` back to the program.
+    pub fn release(&self, cpu: usize, number: u64) {
+        self.ends(cpu).tail.store(number, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probes::skeletons::intervals::types::{event, ring};
+    use std::mem::offset_of;
+
+    /// The skeleton's types come from the type information of the compiled program.
+    #[test]
+    fn both_sides_have_the_same_layout() {
+        assert_eq!(size_of::<Raw>(), size_of::<event>());
+        assert_eq!(size_of::<Raw>(), 32);
+        macro_rules! same {
+            ($ours:ty, $theirs:ty: $($field:ident)*) => {
+                $(assert_eq!(offset_of!($ours, $field), offset_of!($theirs, $field), stringify!($field));)*
+            };
+        }
+        same!(Raw, event: time_ns a b c kind state lost stamp);
+        assert_eq!(offset_of!(Raw, kind), 24, "the last eight bytes are written at once");
+        same!(Ends, ring: head limit lost tail);
+        assert_eq!(size_of::<Ends>(), size_of::<ring>());
+        assert_eq!(offset_of!(Ends, tail) % 64, 0, "the reader has a cache line of its own");
+    }
+}

@@ -1,0 +1,102 @@
+//! Time that the hypervisor gave to others, from `/proc/stat`.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// A growth of one CPU's steal time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grown {
+    pub cpu: u16,
+    pub ns: u64,
+}
+
+/// Steal time of all CPUs since it was last looked at. The kernel counts it in ticks, of 10 ms mostly.
+#[derive(Debug)]
+pub(super) struct Steal {
+    file: File,
+    text: String,
+    tick_ns: u64,
+    /// By CPU, in ticks.
+    seen: Vec<Option<u64>>,
+}
+
+impl Steal {
+    pub fn open(path: &Path) -> io::Result<Steal> {
+        let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+        let file = File::open(path)?;
+        let mut steal =
+            Steal { file, text: String::new(), tick_ns: 1_000_000_000 / ticks_per_s, seen: Vec::new() };
+        steal.look(&mut |_| ())?;
+        Ok(steal)
+    }
+
+    /// Whether this machine has ever had any.
+    pub fn is_known_here(&self) -> bool {
+        self.seen.iter().flatten().any(|&ticks| ticks > 0)
+    }
+
+    /// Looks, and tells of each CPU whose steal time has grown.
+    pub fn look(&mut self, on: &mut dyn FnMut(Grown)) -> io::Result<()> {
+        self.text.clear();
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.read_to_string(&mut self.text)?;
+        for line in self.text.lines() {
+            let Some((cpu, ticks)) = steal_of(line) else { continue };
+            let place = usize::from(cpu);
+            if self.seen.len() <= place {
+                self.seen.resize(place + 1, None);
+            }
+            // A CPU that goes away and comes back may begin anew.
+            if let Some(grown) = self.seen[place].and_then(|before| ticks.checked_sub(before))
+                && grown > 0
+            {
+                on(Grown { cpu, ns: grown * self.tick_ns });
+            }
+            self.seen[place] = Some(ticks);
+        }
+        Ok(())
+    }
+}
+
+/// CPU and steal ticks of a line such as `cpu1 13 0 29 69 9 0 31 3936 0 0`.
+fn steal_of(line: &str) -> Option<(u16, u64)> {
+    let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
+    let cpu = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
+    Some((cpu, words.nth(7)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn growth_is_told_by_cpu() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stat");
+        let stat = |first: u64, second: u64| {
+            format!(
+                "cpu  1 2 3 4 5 6 7 {} 0 0\ncpu0 1 2 3 4 5 6 7 {first} 0 0\ncpu11 1 2 3 4 5 6 7 {second} 0 0\nintr 5 0\n",
+                first + second
+            )
+        };
+        fs::write(&path, stat(0, 0)).unwrap();
+        let mut steal = Steal::open(&path).unwrap();
+        assert!(!steal.is_known_here());
+        fs::write(&path, stat(0, 3)).unwrap();
+        let mut grown = Vec::new();
+        steal.look(&mut |one| grown.push(one)).unwrap();
+        assert_eq!(grown, [Grown { cpu: 11, ns: 3 * steal.tick_ns }]);
+        assert!(steal.is_known_here());
+        // The CPU was taken away, and is back with a counter that begins anew.
+        fs::write(&path, stat(0, 1)).unwrap();
+        steal.look(&mut |one| panic!("{one:?}")).unwrap();
+    }
+
+    #[test]
+    fn this_machine_has_a_line_for_each_cpu() {
+        let steal = Steal::open(Path::new("/proc/stat")).unwrap();
+        assert!(steal.seen.iter().flatten().count() >= 1);
+    }
+}
