@@ -38,12 +38,24 @@ pub struct Names {
     cgroups: BTreeMap<u64, String>,
     irqs: BTreeMap<u32, String>,
     devices: BTreeMap<u32, DeviceName>,
-    /// Threads told of since these were last asked for.
+    /// What has changed since it was last asked for.
     #[serde(skip)]
-    fresh: BTreeSet<Tid>,
+    fresh: Fresh,
+    /// Cgroups that were looked for in vain.
     #[serde(skip)]
-    asked_for_cgroup: BTreeSet<u64>,
+    missed_cgroups: BTreeSet<u64>,
 }
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Fresh {
+    tasks: BTreeSet<Tid>,
+    cgroups: BTreeSet<u64>,
+    irqs: BTreeSet<u32>,
+    devices: BTreeSet<u32>,
+}
+
+/// Cgroups that are remembered to have no folder: theirs is gone, or in another hierarchy.
+const MAX_MISSED: usize = 10_000;
 
 /// Softirqs by number, as the kernel's `/proc/softirqs` has them.
 const SOFTIRQS: [&str; 10] =
@@ -126,15 +138,25 @@ impl Names {
             *task = TaskName { tgid, ..TaskName::default() };
         }
         task.comm = text(comm);
-        self.fresh.insert(tid);
+        self.fresh.tasks.insert(tid);
     }
 
     /// Notes the cgroup of a thread.
     pub fn told_cgroup(&mut self, tid: Tid, cgroup_id: u64) {
         self.tasks.entry(tid).or_default().cgroup_id = cgroup_id;
-        self.fresh.insert(tid);
-        if !self.cgroups.contains_key(&cgroup_id) && self.asked_for_cgroup.insert(cgroup_id) {
-            self.cgroups.extend(host::cgroups());
+        self.fresh.tasks.insert(tid);
+        if self.cgroups.contains_key(&cgroup_id) || self.missed_cgroups.contains(&cgroup_id) {
+            return;
+        }
+        // A new one. There may be others by now, and they are all looked at in one go.
+        for (id, path) in host::cgroups() {
+            if self.cgroups.get(&id) != Some(&path) {
+                self.fresh.cgroups.insert(id);
+                self.cgroups.insert(id, path);
+            }
+        }
+        if !self.cgroups.contains_key(&cgroup_id) && self.missed_cgroups.len() < MAX_MISSED {
+            self.missed_cgroups.insert(cgroup_id);
         }
     }
 
@@ -143,29 +165,41 @@ impl Names {
         // Numbers with the highest bit are of other network namespaces.
         let network = (id >> 31 == 1).then_some(network);
         self.devices.insert(id, DeviceName { name: text(name), network });
+        self.fresh.devices.insert(id);
     }
 
     /// Notes everything that others know, which wins over what was known here.
     pub fn absorb(&mut self, others: Names) {
-        self.fresh.extend(others.tasks.keys());
+        self.fresh.tasks.extend(others.tasks.keys());
+        self.fresh.cgroups.extend(others.cgroups.keys());
+        self.fresh.irqs.extend(others.irqs.keys());
+        self.fresh.devices.extend(others.devices.keys());
         self.tasks.extend(others.tasks);
         self.cgroups.extend(others.cgroups);
         self.irqs.extend(others.irqs);
         self.devices.extend(others.devices);
     }
 
-    /// What has changed since it was last asked: threads, and all of the rest.
+    /// What has changed since it was last asked.
     pub fn take_fresh(&mut self) -> Names {
         let fresh = std::mem::take(&mut self.fresh);
-        let tasks = fresh.into_iter().filter_map(|tid| Some((tid, self.tasks.get(&tid)?.clone()))).collect();
         Names {
-            tasks,
-            cgroups: self.cgroups.clone(),
-            irqs: self.irqs.clone(),
-            devices: self.devices.clone(),
+            tasks: among(&self.tasks, fresh.tasks),
+            cgroups: among(&self.cgroups, fresh.cgroups),
+            irqs: among(&self.irqs, fresh.irqs),
+            devices: among(&self.devices, fresh.devices),
             ..Names::default()
         }
     }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.cgroups.is_empty() && self.irqs.is_empty() && self.devices.is_empty()
+    }
+}
+
+fn among<K: Ord + Copy, V: Clone>(all: &BTreeMap<K, V>, wanted: BTreeSet<K>) -> BTreeMap<K, V> {
+    wanted.into_iter().filter_map(|key| Some((key, all.get(&key)?.clone()))).collect()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -223,13 +257,16 @@ mod tests {
     #[test]
     fn what_is_fresh_is_told_once() {
         let mut names = names();
-        assert_eq!(names.take_fresh().tasks().count(), 2);
-        assert_eq!(names.take_fresh().tasks().count(), 0);
+        let mut copy = Names::default();
+        copy.absorb(names.take_fresh());
+        assert_eq!(copy.device(2), names.device(2));
+        assert_eq!(copy.tasks().count(), 2);
+        assert!(names.take_fresh().is_empty());
         names.told_task(812, 812, b"renamed");
         let fresh = names.take_fresh();
         assert_eq!(fresh.task(812).unwrap().comm, "renamed");
-        let mut copy = Names::default();
+        assert_eq!(fresh.device(2), None);
         copy.absorb(fresh);
-        assert_eq!(copy.device(2), names.device(2));
+        assert_eq!(copy.task(812), names.task(812));
     }
 }

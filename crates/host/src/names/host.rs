@@ -12,7 +12,7 @@ impl Names {
     /// Reads the names of all threads, cgroups, interrupts and interfaces of this host. What goes away meanwhile, or
     /// cannot be read, has no name.
     pub fn of_this_host() -> Names {
-        let mut names = Names { cgroups: cgroups(), irqs: irqs("/proc/interrupts"), ..Names::default() };
+        let mut found = Names { cgroups: cgroups(), irqs: irqs("/proc/interrupts"), ..Names::default() };
         let hierarchy = Hierarchy::of_this_host();
         for process in numbers_in(Path::new("/proc")) {
             let folder = Path::new("/proc").join(process.to_string());
@@ -20,17 +20,18 @@ impl Names {
             for tid in numbers_in(&folder.join("task")) {
                 let Ok(comm) = fs::read(folder.join(format!("task/{tid}/comm"))) else { continue };
                 let comm = super::text(comm.strip_suffix(b"\n").unwrap_or(&comm));
-                names.tasks.insert(tid, TaskName { comm, tgid: process, cgroup_id });
-                names.fresh.insert(tid);
+                found.tasks.insert(tid, TaskName { comm, tgid: process, cgroup_id });
             }
         }
         for interface in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
             let index = fs::read_to_string(interface.path().join("ifindex"));
             if let Some(index) = index.ok().and_then(|text| text.trim().parse().ok()) {
                 let name = interface.file_name().to_string_lossy().into_owned();
-                names.devices.insert(index, DeviceName { name, network: None });
+                found.devices.insert(index, DeviceName { name, network: None });
             }
         }
+        let mut names = Names::default();
+        names.absorb(found);
         names
     }
 }

@@ -1,1 +1,90 @@
 //! The file of `host record`: events with names and the relation of the clocks, compact, read as a stream.
+//!
+//! # Format
+//!
+//! All numbers are little endian. The file begins with [`MAGIC`] and the version, a `u32`. Records follow:
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | kind: 1 meta, 2 events, 3 names, 4 clocks, 5 end |
+//! | 4 | length of the payload when decompressed, at most [`MAX_PAYLOAD`] |
+//! | 4 | length of what follows |
+//! | | the payload as one zstd frame, with its checksum |
+//!
+//! - *Meta* comes first, and once: [`Meta`] as JSON.
+//! - *Names* are JSON of [`Names`](crate::names::Names): what is new or has changed. A later one wins.
+//! - *Clocks* are JSON of one [`Reading`]: one at the begin, one each second, one at the end.
+//! - *Events* are up to 65536 of them, coded as `code.rs` says; each record can be decoded without the others. They are
+//!   in the order of their time, over all records.
+//! - *End* comes last, and is missing when the recorder was killed: [`End`] as JSON.
+//!
+//! Every record is written at once when it is complete, so that a kill loses the last second at most. What stands
+//! before a damaged place is read; then comes an error with its offset. Kinds that are not known are skipped.
+
+mod clocks;
+mod code;
+mod read;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use clocks::{Reading, Relation, StepWatch};
+pub use read::{Recording, RecordingError};
+pub use write::{Writer, Written};
+
+use serde::{Deserialize, Serialize};
+
+/// The first bytes of a recording.
+pub const MAGIC: &[u8; 12] = b"spangap host";
+/// Version of the format that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+/// Most bytes of a payload when decompressed. Names of the largest hosts take the most.
+pub const MAX_PAYLOAD: u32 = 64 << 20;
+
+/// What was recorded, where, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// Version of the recorder.
+    pub spangap: String,
+    /// Name of the host.
+    pub host: String,
+    /// Release of its kernel.
+    pub kernel: String,
+    /// CPUs that can be there.
+    pub cpus: u32,
+    /// Processes that were asked for: those whose sockets were followed.
+    pub pids: Vec<u32>,
+    /// The recorder's command line.
+    pub command: Vec<String>,
+    /// Since when events are told, nanoseconds of CLOCK_MONOTONIC.
+    pub began_ns: u64,
+    /// What this kernel could not tell, in sentences.
+    pub lacks: Vec<String>,
+}
+
+/// How a recording ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct End {
+    /// Until when events were told, nanoseconds of CLOCK_MONOTONIC.
+    pub ended_ns: u64,
+    /// Events written.
+    pub events: u64,
+    /// Events lost; where is told among the events.
+    pub lost: u64,
+}
+
+/// Kinds of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Meta = 1,
+    Events = 2,
+    Names = 3,
+    Clocks = 4,
+    End = 5,
+}
+
+/// Bytes of a record before its payload: kind, length decompressed, length.
+const HEADER: usize = 9;

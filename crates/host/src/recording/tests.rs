@@ -1,0 +1,243 @@
+use super::*;
+use crate::event::{Event, Irq, Left, Transfer, What};
+use crate::names::Names;
+use proptest::prelude::*;
+use std::io::Cursor;
+
+fn left() -> impl Strategy<Value = Left> {
+    prop_oneof![
+        Just(Left::Runnable),
+        Just(Left::Throttled),
+        Just(Left::Blocked),
+        Just(Left::Stopped),
+        Just(Left::Ended)
+    ]
+}
+
+fn transfer() -> impl Strategy<Value = Transfer> {
+    // Few connections, so that they come again.
+    (0..3u16, any::<u32>(), any::<bool>()).prop_map(|(port, seq, far)| Transfer {
+        local_port: port,
+        peer_port: u16::MAX - port,
+        peer_tail: if far { u32::MAX } else { 0x7f00_0001 },
+        seq,
+    })
+}
+
+fn what() -> impl Strategy<Value = What> {
+    let ns = || prop_oneof![0..1_000_000u64, any::<u64>()];
+    let tid = || prop_oneof![0..4u32, any::<u32>()];
+    prop_oneof![
+        (tid(), left(), tid(), ns(), any::<bool>()).prop_map(|(prev, left, next, waited_ns, throttled)| {
+            What::Switch { prev, left, next, waited_ns, throttled }
+        }),
+        (any::<u8>(), any::<u32>(), any::<u32>(), ns()).prop_map(|(vector, device, packets, began_ns)| {
+            What::Softirq { vector, device, packets, began_ns }
+        }),
+        (any::<u32>().prop_map(Irq::Line), ns()).prop_map(|(irq, began_ns)| What::Hardirq { irq, began_ns }),
+        (prop_oneof![Just(Irq::Timer), Just(Irq::Call)], ns())
+            .prop_map(|(irq, began_ns)| What::Hardirq { irq, began_ns }),
+        transfer().prop_map(What::Arrived),
+        (tid(), transfer()).prop_map(|(tid, at)| What::Read { tid, at }),
+        (tid(), transfer()).prop_map(|(tid, at)| What::Wrote { tid, at }),
+        (any::<u64>(), ns()).prop_map(|(count, since_ns)| What::Lost { count, since_ns }),
+        (any::<u64>(), ns()).prop_map(|(ns, since_ns)| What::Steal { ns, since_ns }),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let time = prop_oneof![8 => 0..1_000_000_000u64, 1 => any::<u64>()];
+    let cpu = prop_oneof![8 => 0..3u16, 1 => any::<u16>()];
+    (time, cpu, what()).prop_map(|(time_ns, cpu, what)| Event { time_ns, cpu, what })
+}
+
+/// What a recorder does beside adding events.
+#[derive(Clone, Debug)]
+enum Step {
+    Event(Event),
+    Flush,
+    Name(u32),
+    Clocks(i64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => event().prop_map(Step::Event),
+        1 => Just(Step::Flush),
+        1 => any::<u32>().prop_map(Step::Name),
+        1 => (-1000..1000i64).prop_map(Step::Clocks),
+    ]
+}
+
+fn meta() -> Meta {
+    Meta {
+        host: "tank".into(),
+        kernel: "6.18.0".into(),
+        cpus: 2,
+        pids: vec![812],
+        command: vec!["spangap".into(), "host".into()],
+        began_ns: 5,
+        lacks: vec!["writes to sockets are not told".into()],
+        spangap: "0.1.0".into(),
+    }
+}
+
+/// Writes, and returns the file with what is expected to be read from it.
+fn written(steps: &[Step]) -> (Vec<u8>, Vec<Event>, Names, Relation) {
+    let mut writer = Writer::new(Vec::new(), &meta()).unwrap();
+    let (mut events, mut names, mut relation) = (Vec::new(), Names::default(), Relation::default());
+    for (place, step) in steps.iter().enumerate() {
+        match step {
+            Step::Event(event) => {
+                events.push(*event);
+                writer.event(event).unwrap();
+            }
+            Step::Flush => writer.flush().unwrap(),
+            Step::Name(tid) => {
+                names.told_task(*tid, place as u32, b"worker\0");
+                writer.names(&names.take_fresh()).unwrap();
+            }
+            Step::Clocks(offset) => {
+                let (low_ns, high_ns) = (*offset, *offset + 700);
+                let reading = Reading { mono_ns: place as u64, low_ns, high_ns, stepped: offset % 7 == 0 };
+                relation.add(reading);
+                writer.clocks(&reading).unwrap();
+            }
+        }
+    }
+    let end = End { ended_ns: 99, events: 0, lost: 3 };
+    let (file, written) = writer.finish(end).unwrap();
+    assert_eq!(written.bytes, file.len() as u64);
+    assert_eq!(written.events, events.len() as u64);
+    (file, events, names, relation)
+}
+
+type InMemory = Recording<Cursor<Vec<u8>>>;
+
+fn read(file: Vec<u8>) -> (InMemory, Vec<Event>, Result<(), RecordingError>) {
+    let mut recording = Recording::from_reader("it".into(), Cursor::new(file)).unwrap();
+    let mut events = Vec::new();
+    let result = recording.read(&mut |event| events.push(*event));
+    (recording, events, result)
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(steps in prop::collection::vec(step(), 0..200)) {
+        let (file, events, mut names, relation) = written(&steps);
+        let bytes = file.len() as u64;
+        let (mut recording, found, result) = read(file);
+        result.unwrap();
+        prop_assert_eq!(&found, &events);
+        prop_assert_eq!(recording.meta(), &meta());
+        prop_assert_eq!(recording.end(), Some(&End { ended_ns: 99, events: events.len() as u64, lost: 3 }));
+        prop_assert!(recording.cut().is_none());
+        prop_assert_eq!(recording.relation(), &relation);
+        prop_assert_eq!(recording.bytes(), bytes);
+        names.take_fresh();
+        let mut seen = recording.names().clone();
+        seen.take_fresh();
+        prop_assert_eq!(seen, names);
+        // A second time, too.
+        let mut again = Vec::new();
+        recording.read(&mut |event| again.push(*event)).unwrap();
+        prop_assert_eq!(again, events);
+    }
+
+    #[test]
+    fn a_cut_file_is_read_up_to_the_cut(steps in prop::collection::vec(step(), 0..100), cut in 0.0..1.0f64) {
+        let (file, events, ..) = written(&steps);
+        let at = (file.len() as f64 * cut) as usize;
+        let opened = Recording::from_reader("it".into(), Cursor::new(file[..at].to_vec()));
+        let Ok(mut recording) = opened else { return Ok(()) };
+        let mut found = Vec::new();
+        recording.read(&mut |event| found.push(*event)).unwrap();
+        prop_assert!(events.starts_with(&found));
+        let cut = recording.cut().expect("it was cut").to_string();
+        prop_assert!(cut.contains("ends at byte") && cut.contains("expected"), "{}", cut);
+    }
+
+    #[test]
+    fn a_damaged_file_gives_only_what_was_written(
+        steps in prop::collection::vec(step(), 0..100),
+        at in 0.0..1.0f64,
+        flip in 1..=255u8,
+    ) {
+        let (mut file, events, ..) = written(&steps);
+        let at = (file.len() as f64 * at) as usize;
+        file[at] ^= flip;
+        let Ok(mut recording) = Recording::from_reader("it".into(), Cursor::new(file)) else { return Ok(()) };
+        let mut found = Vec::new();
+        let result = recording.read(&mut |event| found.push(*event));
+        // A kind that is damaged is one that is not known, and skipped: it may leave out events, never make up any.
+        let mut left = events.iter();
+        prop_assert!(found.iter().all(|event| left.any(|one| one == event)), "made up an event");
+        if let Err(error) = result {
+            prop_assert!(error.to_string().contains("expected"), "{}", error);
+        }
+    }
+}
+
+#[test]
+fn errors_name_the_place_and_what_was_expected() {
+    let error = |file: &[u8]| {
+        Recording::from_reader("x.rec".into(), Cursor::new(file.to_vec())).unwrap_err().to_string()
+    };
+    assert_eq!(
+        error(b"spangap"),
+        "x.rec: is no recording of `spangap host record`: expected it to begin with \"spangap host\""
+    );
+    assert_eq!(error(b"spangap host\x09\0\0\0"), "x.rec: is a recording of format 9, expected 1");
+    assert_eq!(error(b"spangap host\x01\0\0\0"), "x.rec: ends at byte 16, expected what was recorded");
+    let (file, events, ..) = written(&[
+        Step::Event(Event { time_ns: 1, cpu: 0, what: What::Hardirq { irq: Irq::Timer, began_ns: 0 } }),
+        Step::Flush,
+        Step::Event(Event { time_ns: 2, cpu: 1, what: What::Hardirq { irq: Irq::Call, began_ns: 1 } }),
+        Step::Flush,
+    ]);
+    // Damage to the second record of events: the byte before the checksum of the frame that comes before the end.
+    let starts = records(&file);
+    let (second, end) = (starts[2], starts[3]);
+    let mut damaged = file.clone();
+    damaged[end - 1] ^= 1;
+    let (_, found, result) = read(damaged);
+    assert_eq!(found, events[..1]);
+    let message = result.unwrap_err().to_string();
+    assert!(message.starts_with(&format!("it: damaged at byte {second}: found ")), "{message}");
+    // Nothing after the events: the recorder was killed.
+    let (recording, found, result) = read(file[..end].to_vec());
+    result.unwrap();
+    assert_eq!(found, events);
+    let message = recording.cut().unwrap().to_string();
+    assert_eq!(message, format!("it: ends at byte {end}, expected another record: the recorder was killed"));
+}
+
+/// Where the records of a file begin.
+fn records(file: &[u8]) -> Vec<usize> {
+    let mut starts = vec![MAGIC.len() + 4];
+    while let Some(header) = file.get(starts[starts.len() - 1]..).and_then(|rest| rest.get(..HEADER)) {
+        let length = u32::from_le_bytes(header[5..9].try_into().unwrap()) as usize;
+        starts.push(starts[starts.len() - 1] + HEADER + length);
+    }
+    starts
+}
+
+#[test]
+fn switches_take_few_bytes() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
+    let (mut time_ns, mut runs) = (1_000_000_000_000, [0u32; 4]);
+    for _ in 0..50_000 {
+        time_ns += random.u64(200..8000);
+        let cpu = random.u16(0..4);
+        let next = if random.bool() { 0 } else { random.u32(1000..1040) };
+        let prev = std::mem::replace(&mut runs[usize::from(cpu)], next);
+        let waited_ns = if next == 0 { 0 } else { random.u64(500..60_000) };
+        let what = What::Switch { prev, left: Left::Blocked, next, waited_ns, throttled: false };
+        writer.event(&Event { time_ns, cpu, what }).unwrap();
+    }
+    writer.flush().unwrap();
+    let written = writer.written();
+    assert!(written.event_bytes <= written.events * 10, "{written:?}");
+    assert!(written.bytes < written.event_bytes, "{written:?}");
+}
