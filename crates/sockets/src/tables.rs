@@ -1,60 +1,135 @@
-//! `/proc/PID/net/tcp` and `tcp6`: the connections of a network namespace.
+//! `/proc/PID/net/tcp` and `tcp6`: the TCP sockets of a network namespace. Anyone may read them.
 
+use crate::state::State;
+use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-const ESTABLISHED: &str = "01";
+/// Addresses of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// IPv4 through an IPv6 socket.
+    Ipv4Mapped,
+}
 
-/// An established connection.
+/// What the kernel waits for on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Timer {
+    /// An ACK, before it sends again.
+    Retransmit,
+    /// The next keep-alive.
+    KeepAlive,
+    /// The end of TIME-WAIT.
+    TimeWait,
+    /// The next probe of a closed window.
+    WindowProbe,
+}
+
+/// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Established {
+pub struct Row {
+    pub family: Family,
     pub local: SocketAddr,
     pub peer: SocketAddr,
+    pub state: State,
+    /// Written and not acknowledged.
+    pub send_queue_bytes: u64,
+    /// Received and not read; of a listening socket, connections to be accepted.
+    pub receive_queue: u64,
+    /// What fires next, and when.
+    pub timer: Option<(Timer, u64)>,
+    pub uid: u32,
+    /// Zero when no process has it.
     pub inode: u64,
+    pub acks: Option<Acks>,
+}
+
+/// How a connection acknowledges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acks {
+    /// ACKs that will be sent without delay.
+    pub quick_left: u64,
+    /// Taken for interactive: ACKs are delayed to ride on data.
+    pub pingpong: bool,
 }
 
 /// A line that is not what the kernel is known to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is {text:?}: expected the fields of a TCP connection")]
 pub struct TableError {
+    /// Counted from one.
     pub line: usize,
+    /// What it says.
     pub text: String,
 }
 
 /// Reads a table, its heading included.
-pub fn established(table: &str) -> Result<Vec<Established>, TableError> {
+pub fn rows(table: &str) -> Result<Vec<Row>, TableError> {
     let lines = table.lines().enumerate().skip(1);
-    let parsed = lines.map(|(at, text)| {
-        connection(text).ok_or_else(|| TableError { line: at + 1, text: text.trim().to_owned() })
-    });
-    parsed.filter_map(Result::transpose).collect()
+    let parsed = lines
+        .map(|(at, text)| row(text).ok_or_else(|| TableError { line: at + 1, text: text.trim().into() }));
+    parsed.collect()
 }
 
-/// `None` for a line that cannot be read, `Some(None)` for a connection in another state.
-fn connection(line: &str) -> Option<Option<Established>> {
+/// Nanoseconds of a tick: the kernel tells times to user space in hundredths of a second.
+const TICK_NS: u64 = 10_000_000;
+
+fn row(line: &str) -> Option<Row> {
     let mut fields = line.split_ascii_whitespace();
-    let local = address(fields.nth(1)?)?;
-    let peer = address(fields.next()?)?;
-    let state = fields.next()?;
-    let inode = fields.nth(5)?.parse().ok()?;
-    Some((state == ESTABLISHED).then_some(Established { local, peer, inode }))
+    let (local, family) = address(fields.nth(1)?)?;
+    let (peer, _) = address(fields.next()?)?;
+    let state = State::of(u8::from_str_radix(fields.next()?, 16).ok()?);
+    let (send, receive) = fields.next()?.split_once(':')?;
+    let (timer, ticks) = fields.next()?.split_once(':')?;
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let timer = match hex(timer)? {
+        1 => Some(Timer::Retransmit),
+        2 => Some(Timer::KeepAlive),
+        3 => Some(Timer::TimeWait),
+        4 => Some(Timer::WindowProbe),
+        _ => None,
+    };
+    let timer_ns = hex(ticks)?.saturating_mul(TICK_NS);
+    let uid = fields.nth(1)?.parse().ok()?;
+    let inode = fields.nth(1)?.parse().ok()?;
+    // Count of users, address, retransmission timeout, delay of ACKs; only full sockets have them.
+    let acks: Option<u64> = fields.nth(4).and_then(|field| field.parse().ok());
+    Some(Row {
+        family,
+        local,
+        peer,
+        state,
+        send_queue_bytes: hex(send)?,
+        receive_queue: hex(receive)?,
+        timer: timer.map(|timer| (timer, timer_ns)),
+        uid,
+        inode,
+        acks: acks.map(|both| Acks { quick_left: both >> 1, pingpong: both & 1 != 0 }),
+    })
 }
 
 /// `HEX:PORT`, the address as words of 32 bits in the machine's own order. IPv4 in IPv6 becomes IPv4.
-fn address(text: &str) -> Option<SocketAddr> {
+fn address(text: &str) -> Option<(SocketAddr, Family)> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| Some(u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok()?.to_ne_bytes());
-    let ip = match ip.len() {
-        8 => IpAddr::from(Ipv4Addr::from(word(0)?)),
+    let (ip, family) = match ip.len() {
+        8 => (IpAddr::from(Ipv4Addr::from(word(0)?)), Family::Ipv4),
         32 => {
             let mut bytes = [0; 16];
             for (at, part) in bytes.chunks_exact_mut(4).enumerate() {
                 part.copy_from_slice(&word(at)?);
             }
-            Ipv6Addr::from(bytes).to_canonical()
+            let ip = Ipv6Addr::from(bytes).to_canonical();
+            (ip, if ip.is_ipv4() { Family::Ipv4Mapped } else { Family::Ipv6 })
         }
         _ => return None,
     };
-    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+    Some((SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?), family))
 }
 
 #[cfg(test)]
@@ -72,33 +147,42 @@ mod tests {
         format!("{words}:{:04X}", address.port())
     }
 
-    fn table(rows: &[(SocketAddr, SocketAddr, u8, u64)]) -> String {
+    type Made = (SocketAddr, SocketAddr, u8, u64, (u32, u32, u32), Option<(u32, bool)>);
+
+    fn table(rows: &[Made]) -> String {
         let mut text = "  sl  local_address rem_address   st tx_queue rx_queue ...\n".to_owned();
-        for (at, (local, peer, state, inode)) in rows.iter().enumerate() {
+        for (at, (local, peer, state, inode, (send, receive, uid), acks)) in rows.iter().enumerate() {
+            let (local, peer) = (hex(*local), hex(*peer));
             text += &format!(
-                "{at:4}: {} {} {state:02X} 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0 20 4\n",
-                hex(*local),
-                hex(*peer)
+                "{at:4}: {local} {peer} {state:02X} {send:08X}:{receive:08X} 01:00000014 00000000 {uid:5}        0 {inode} 1 0"
             );
+            if let Some((quick, pingpong)) = acks {
+                text += &format!(" 20 4 {} 10 -1", u64::from(*quick) << 1 | u64::from(*pingpong));
+            }
+            text += "\n";
         }
         text
     }
 
     proptest! {
         #[test]
-        fn what_the_kernel_writes_is_read(
-            rows in prop::collection::vec(any::<(SocketAddr, SocketAddr, u8, u64)>(), 0..20),
-        ) {
-            let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-            let expected: Vec<_> = rows.iter().filter(|row| row.2 == 1).map(|row| Established {
-                local: canonical(row.0), peer: canonical(row.1), inode: row.3,
-            }).collect();
-            prop_assert_eq!(established(&table(&rows)), Ok(expected));
+        fn what_the_kernel_writes_is_read(made in prop::collection::vec(any::<Made>(), 0..20)) {
+            let read = rows(&table(&made)).unwrap();
+            prop_assert_eq!(read.len(), made.len());
+            for (row, (local, peer, state, inode, (send, receive, uid), acks)) in read.iter().zip(made) {
+                let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+                prop_assert_eq!((row.local, row.peer), (canonical(local), canonical(peer)));
+                prop_assert_eq!((row.state, row.inode, row.uid), (State::of(state), inode, uid));
+                prop_assert_eq!((row.send_queue_bytes, row.receive_queue), (send.into(), receive.into()));
+                prop_assert_eq!(row.timer, Some((Timer::Retransmit, 200_000_000)));
+                let expected = acks.map(|(quick, pingpong)| Acks { quick_left: quick.into(), pingpong });
+                prop_assert_eq!(row.acks, expected);
+            }
         }
 
         #[test]
         fn no_text_panics(text: String) {
-            let _ = established(&text);
+            let _ = rows(&text);
         }
 
         #[test]
@@ -113,14 +197,14 @@ mod tests {
         let expected: SocketAddr = "127.0.0.1:8080".parse().unwrap();
         // As a little-endian machine writes it.
         if cfg!(target_endian = "little") {
-            assert_eq!(address(mapped), Some(expected));
-            assert_eq!(address("0100007F:1F90"), Some(expected));
+            assert_eq!(address(mapped), Some((expected, Family::Ipv4Mapped)));
+            assert_eq!(address("0100007F:1F90"), Some((expected, Family::Ipv4)));
         }
     }
 
     #[test]
     fn a_line_that_makes_no_sense_is_told() {
-        let error = established("heading\n   0: 0100007F:1F90 nonsense 01\n").unwrap_err().to_string();
+        let error = rows("heading\n   0: 0100007F:1F90 nonsense 01\n").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("nonsense"), "{error}");
     }
 }

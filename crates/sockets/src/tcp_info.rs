@@ -1,23 +1,124 @@
-//! `TCP_INFO` of a socket. The one `unsafe` of this crate: no library reads it safely.
+//! `TCP_INFO` of a socket. The one `unsafe` of this crate: no library reads all of it safely.
 #![allow(unsafe_code)]
 
-use libc::{self, socklen_t, tcp_info};
-use std::mem::{offset_of, size_of};
+use crate::state::State;
+use libc::socklen_t;
+use serde::Serialize;
 use std::os::fd::{AsFd, AsRawFd};
 
-const MICROSECOND_NS: u64 = 1_000;
+/// Longer than any kernel's so far, so that what is new costs nothing but these bytes.
+const ROOM: usize = 512;
 
-/// What the kernel measured on a connection. A figure that it does not have (yet) is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the kernel measured on a connection. A figure that it does not have (yet) is `None`: the struct grows with
+/// kernels, and what lies behind its end is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpInfo {
+    /// State of the connection; shown by its socket.
+    #[serde(skip)]
+    pub state: Option<State>,
+    /// State of congestion control: `open`, `disorder`, `cwr`, `recovery` or `loss`.
+    pub congestion_state: Option<&'static str>,
+    /// Smoothed round trip.
     pub rtt_ns: Option<u64>,
+    /// Its mean deviation.
+    pub rttvar_ns: Option<u64>,
+    /// Smallest round trip that TCP has seen lately.
     pub min_rtt_ns: Option<u64>,
+    /// Round trip as the receiving half estimates it.
+    pub receive_rtt_ns: Option<u64>,
+    /// Retransmission timeout, back-off included.
+    pub rto_ns: Option<u64>,
+    /// How long an ACK may be delayed.
+    pub ato_ns: Option<u64>,
+    /// Largest segment that is sent.
+    pub send_mss_bytes: Option<u64>,
+    /// Segment size that the peer seems to send.
+    pub receive_mss_bytes: Option<u64>,
+    /// Largest segment that the path takes, headers included.
+    pub path_mtu_bytes: Option<u64>,
+    /// Congestion window.
+    pub cwnd_segments: Option<u64>,
+    /// Slow start ends here; `None` also while nothing was ever lost.
+    pub ssthresh_segments: Option<u64>,
+    /// Sent and not acknowledged.
+    pub unacked_segments: Option<u64>,
+    /// Of these, acknowledged out of order.
+    pub sacked_segments: Option<u64>,
+    /// Of these, taken for lost.
+    pub lost_segments: Option<u64>,
+    /// Of these, sent again.
+    pub retransmitting_segments: Option<u64>,
+    /// Retransmission timeouts in a row without an answer.
+    pub unanswered_timeouts: Option<u64>,
+    /// Probes of a closed window without an answer.
+    pub unanswered_probes: Option<u64>,
+    /// Segments sent again, since the connection was made.
     pub retransmitted_segments: Option<u64>,
+    /// Bytes sent again.
+    pub retransmitted_bytes: Option<u64>,
+    /// Segments that the peer received twice.
+    pub duplicate_segments: Option<u64>,
+    /// Retransmission timeouts, since the connection was made.
+    pub timeouts: Option<u64>,
+    /// How far out of order segments are expected.
+    pub reordering_segments: Option<u64>,
+    /// How often they were.
+    pub reordering_seen: Option<u64>,
+    /// Segments received out of order.
+    pub out_of_order_segments: Option<u64>,
+    /// Written by the application and not sent for the first time.
+    pub notsent_bytes: Option<u64>,
+    /// Window that the peer grants.
+    pub send_window_bytes: Option<u64>,
+    /// Window granted to the peer.
+    pub receive_window_bytes: Option<u64>,
+    /// Receive buffer that auto-tuning aims at.
+    pub receive_space_bytes: Option<u64>,
+    /// Since data was last sent.
+    pub last_sent_ns: Option<u64>,
+    /// Since data was last received.
+    pub last_received_ns: Option<u64>,
+    /// Since an ACK was last received.
+    pub last_ack_received_ns: Option<u64>,
+    /// Time with data outstanding.
+    pub busy_ns: Option<u64>,
+    /// Of it, held up by the peer's window.
+    pub receive_window_limited_ns: Option<u64>,
+    /// Of it, held up by a full send buffer.
+    pub send_buffer_limited_ns: Option<u64>,
+    /// Rate of the last round trip that tells one.
+    pub delivery_rate_bytes_per_s: Option<u64>,
+    /// Whether that rate is the application's rather than the network's.
+    pub delivery_rate_app_limited: Option<bool>,
+    /// Rate at which segments leave at most; `None` also when there is no limit.
+    pub pacing_rate_bytes_per_s: Option<u64>,
+    /// Payload sent, what was sent again included.
+    pub sent_bytes: Option<u64>,
+    /// Payload acknowledged.
+    pub acked_bytes: Option<u64>,
+    /// Payload received in order.
+    pub received_bytes: Option<u64>,
+    /// Segments sent, ACKs included.
+    pub sent_segments: Option<u64>,
+    /// Segments received, ACKs included.
+    pub received_segments: Option<u64>,
+    /// Segments sent with payload.
+    pub sent_data_segments: Option<u64>,
+    /// Segments received with payload.
+    pub received_data_segments: Option<u64>,
+    /// Segments that arrived, as the peer says.
+    pub delivered_segments: Option<u64>,
+    /// Of these, marked by the network as congested.
+    pub delivered_ce_segments: Option<u64>,
+    /// Connections that wait to be accepted; of a listening socket only.
+    pub accept_queue_connections: Option<u64>,
+    /// How many may wait.
+    pub accept_backlog_connections: Option<u64>,
 }
 
 /// Reads it; `None` when the kernel does not tell.
 pub fn of(socket: impl AsFd) -> Option<TcpInfo> {
-    let mut bytes = [0u8; size_of::<tcp_info>()];
+    let mut bytes = [0u8; ROOM];
     let mut length = bytes.len() as socklen_t;
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: `fd` is open for the whole call, as it is borrowed; the kernel writes at most `length` bytes to
@@ -34,25 +135,149 @@ pub fn of(socket: impl AsFd) -> Option<TcpInfo> {
     (failed == 0).then(|| decode(bytes.get(..length as usize).unwrap_or(&bytes)))
 }
 
-/// Figures that lie behind the end are unknown to this kernel: older ones have a shorter struct.
-fn decode(bytes: &[u8]) -> TcpInfo {
-    let field = |at: usize| {
-        let four = bytes.get(at..at + 4)?;
-        Some(u64::from(u32::from_ne_bytes(four.try_into().ok()?)))
-    };
-    // Before its first sample the round trip is zero and the smallest one has all bits set.
-    let rtt_us = field(offset_of!(tcp_info, tcpi_rtt)).filter(|us| *us != 0);
-    let min_rtt_us = field(offset_of!(tcp_info, tcpi_min_rtt)).filter(|us| *us != u64::from(u32::MAX));
-    TcpInfo {
-        rtt_ns: rtt_us.map(|us| us * MICROSECOND_NS),
-        min_rtt_ns: min_rtt_us.map(|us| us * MICROSECOND_NS),
-        retransmitted_segments: field(offset_of!(tcp_info, tcpi_total_retrans)),
+/// Offsets in the kernel's struct: they never change, it only grows.
+mod at {
+    pub const STATE: usize = 0;
+    pub const CA_STATE: usize = 1;
+    pub const RETRANSMITS: usize = 2;
+    pub const PROBES: usize = 3;
+    pub const APP_LIMITED: usize = 7;
+    pub const RTO: usize = 8;
+    pub const ATO: usize = 12;
+    pub const SND_MSS: usize = 16;
+    pub const RCV_MSS: usize = 20;
+    pub const UNACKED: usize = 24;
+    pub const SACKED: usize = 28;
+    pub const LOST: usize = 32;
+    pub const RETRANS: usize = 36;
+    pub const LAST_DATA_SENT: usize = 44;
+    pub const LAST_DATA_RECV: usize = 52;
+    pub const LAST_ACK_RECV: usize = 56;
+    pub const PMTU: usize = 60;
+    pub const RTT: usize = 68;
+    pub const RTTVAR: usize = 72;
+    pub const SND_SSTHRESH: usize = 76;
+    pub const SND_CWND: usize = 80;
+    pub const REORDERING: usize = 88;
+    pub const RCV_RTT: usize = 92;
+    pub const RCV_SPACE: usize = 96;
+    pub const TOTAL_RETRANS: usize = 100;
+    pub const PACING_RATE: usize = 104;
+    pub const BYTES_ACKED: usize = 120;
+    pub const BYTES_RECEIVED: usize = 128;
+    pub const SEGS_OUT: usize = 136;
+    pub const SEGS_IN: usize = 140;
+    pub const NOTSENT_BYTES: usize = 144;
+    pub const MIN_RTT: usize = 148;
+    pub const DATA_SEGS_IN: usize = 152;
+    pub const DATA_SEGS_OUT: usize = 156;
+    pub const DELIVERY_RATE: usize = 160;
+    pub const BUSY_TIME: usize = 168;
+    pub const RWND_LIMITED: usize = 176;
+    pub const SNDBUF_LIMITED: usize = 184;
+    pub const DELIVERED: usize = 192;
+    pub const DELIVERED_CE: usize = 196;
+    pub const BYTES_SENT: usize = 200;
+    pub const BYTES_RETRANS: usize = 208;
+    pub const DSACK_DUPS: usize = 216;
+    pub const REORD_SEEN: usize = 220;
+    pub const RCV_OOOPACK: usize = 224;
+    pub const SND_WND: usize = 228;
+    pub const RCV_WND: usize = 232;
+    pub const TOTAL_RTO: usize = 240;
+}
+
+/// Nanoseconds in a microsecond, in which the kernel gives most times.
+const US: u64 = 1_000;
+/// Nanoseconds in a millisecond, in which it gives the `last_` ones.
+const MS: u64 = 1_000_000;
+/// Stands for a slow-start threshold that was never set.
+const INFINITE_SSTHRESH: u64 = 0x7fff_ffff;
+
+/// What these bytes say; sock_diag carries the same.
+pub(crate) fn decode(bytes: &[u8]) -> TcpInfo {
+    let one = |at: usize| bytes.get(at).copied();
+    let two = |at: usize| Some(u64::from(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?)));
+    let four = |at: usize| Some(u64::from(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?)));
+    let eight = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let state = one(at::STATE).map(State::of);
+    if state == Some(State::Listen) {
+        // The kernel fills nothing else of a listening socket, and uses two fields for other things.
+        let (accept_queue_connections, accept_backlog_connections) = (four(at::UNACKED), four(at::SACKED));
+        return TcpInfo { state, accept_queue_connections, accept_backlog_connections, ..TcpInfo::default() };
     }
+    // Before its first sample a round trip is zero, and the smallest one has all bits set.
+    let sampled = |us: Option<u64>| us.filter(|us| *us != 0).map(|us| us * US);
+    let min_rtt_us = four(at::MIN_RTT).filter(|us| *us != u64::from(u32::MAX));
+    TcpInfo {
+        state,
+        congestion_state: one(at::CA_STATE).and_then(congestion_state),
+        rtt_ns: sampled(four(at::RTT)),
+        rttvar_ns: four(at::RTTVAR).filter(|_| four(at::RTT) != Some(0)).map(|us| us * US),
+        min_rtt_ns: min_rtt_us.map(|us| us * US),
+        receive_rtt_ns: sampled(four(at::RCV_RTT)),
+        rto_ns: four(at::RTO).map(|us| us * US),
+        ato_ns: four(at::ATO).map(|us| us * US),
+        send_mss_bytes: four(at::SND_MSS),
+        receive_mss_bytes: four(at::RCV_MSS),
+        path_mtu_bytes: four(at::PMTU),
+        cwnd_segments: four(at::SND_CWND),
+        ssthresh_segments: four(at::SND_SSTHRESH).filter(|segments| *segments < INFINITE_SSTHRESH),
+        unacked_segments: four(at::UNACKED),
+        sacked_segments: four(at::SACKED),
+        lost_segments: four(at::LOST),
+        retransmitting_segments: four(at::RETRANS),
+        unanswered_timeouts: one(at::RETRANSMITS).map(u64::from),
+        unanswered_probes: one(at::PROBES).map(u64::from),
+        retransmitted_segments: four(at::TOTAL_RETRANS),
+        retransmitted_bytes: eight(at::BYTES_RETRANS),
+        duplicate_segments: four(at::DSACK_DUPS),
+        timeouts: two(at::TOTAL_RTO),
+        reordering_segments: four(at::REORDERING),
+        reordering_seen: four(at::REORD_SEEN),
+        out_of_order_segments: four(at::RCV_OOOPACK),
+        notsent_bytes: four(at::NOTSENT_BYTES),
+        send_window_bytes: four(at::SND_WND),
+        receive_window_bytes: four(at::RCV_WND),
+        receive_space_bytes: four(at::RCV_SPACE),
+        last_sent_ns: four(at::LAST_DATA_SENT).map(|ms| ms * MS),
+        last_received_ns: four(at::LAST_DATA_RECV).map(|ms| ms * MS),
+        last_ack_received_ns: four(at::LAST_ACK_RECV).map(|ms| ms * MS),
+        busy_ns: eight(at::BUSY_TIME).map(|us| us.saturating_mul(US)),
+        receive_window_limited_ns: eight(at::RWND_LIMITED).map(|us| us.saturating_mul(US)),
+        send_buffer_limited_ns: eight(at::SNDBUF_LIMITED).map(|us| us.saturating_mul(US)),
+        delivery_rate_bytes_per_s: eight(at::DELIVERY_RATE),
+        delivery_rate_app_limited: one(at::APP_LIMITED).map(app_limited),
+        pacing_rate_bytes_per_s: eight(at::PACING_RATE).filter(|rate| *rate != u64::MAX),
+        sent_bytes: eight(at::BYTES_SENT),
+        acked_bytes: eight(at::BYTES_ACKED),
+        received_bytes: eight(at::BYTES_RECEIVED),
+        sent_segments: four(at::SEGS_OUT),
+        received_segments: four(at::SEGS_IN),
+        sent_data_segments: four(at::DATA_SEGS_OUT),
+        received_data_segments: four(at::DATA_SEGS_IN),
+        delivered_segments: four(at::DELIVERED),
+        delivered_ce_segments: four(at::DELIVERED_CE),
+        accept_queue_connections: None,
+        accept_backlog_connections: None,
+    }
+}
+
+/// A bit field: the first bit of the byte, which is where the machine's byte order begins.
+fn app_limited(byte: u8) -> bool {
+    byte & if cfg!(target_endian = "little") { 0x01 } else { 0x80 } != 0
+}
+
+fn congestion_state(number: u8) -> Option<&'static str> {
+    ["open", "disorder", "cwr", "recovery", "loss"].get(usize::from(number)).copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use libc::tcp_info;
+    use proptest::prelude::*;
+    use std::mem::{offset_of, size_of};
     use std::net::{TcpListener, TcpStream};
 
     #[test]
@@ -62,28 +287,58 @@ mod tests {
         let info = of(&stream).unwrap();
         let (rtt_ns, min_rtt_ns) = (info.rtt_ns.unwrap(), info.min_rtt_ns.unwrap());
         assert!(min_rtt_ns <= rtt_ns, "{info:?}");
-        assert_eq!(info.retransmitted_segments, Some(0));
+        assert_eq!((info.state, info.retransmitted_segments), (Some(State::Established), Some(0)));
+        let listening = of(&listener).unwrap();
+        assert_eq!((listening.state, listening.accept_queue_connections), (Some(State::Listen), Some(1)));
         assert_eq!(of(std::fs::File::open("/proc/self/stat").unwrap()), None, "a file is no socket");
     }
 
     #[test]
+    fn offsets_are_those_of_the_c_library_as_far_as_it_knows_the_struct() {
+        assert_eq!(at::RTO, offset_of!(tcp_info, tcpi_rto));
+        assert_eq!(at::LAST_DATA_RECV, offset_of!(tcp_info, tcpi_last_data_recv));
+        assert_eq!(at::SND_CWND, offset_of!(tcp_info, tcpi_snd_cwnd));
+        assert_eq!(at::TOTAL_RETRANS, offset_of!(tcp_info, tcpi_total_retrans));
+        assert_eq!(at::BYTES_RECEIVED, offset_of!(tcp_info, tcpi_bytes_received));
+        assert_eq!(at::NOTSENT_BYTES, offset_of!(tcp_info, tcpi_notsent_bytes));
+        assert_eq!(at::MIN_RTT, offset_of!(tcp_info, tcpi_min_rtt));
+        assert_eq!(at::DATA_SEGS_OUT, offset_of!(tcp_info, tcpi_data_segs_out));
+        assert_eq!(at::SNDBUF_LIMITED, offset_of!(tcp_info, tcpi_sndbuf_limited));
+        assert_eq!(at::BYTES_RETRANS, offset_of!(tcp_info, tcpi_bytes_retrans));
+        assert_eq!(at::SND_WND, offset_of!(tcp_info, tcpi_snd_wnd));
+        assert_eq!(at::RCV_WND, offset_of!(tcp_info, tcpi_rcv_wnd));
+        assert_eq!(at::TOTAL_RTO, offset_of!(tcp_info, tcpi_total_rto));
+        assert!(ROOM > size_of::<tcp_info>());
+    }
+
+    #[test]
     fn what_an_older_kernel_does_not_have_is_unknown() {
-        let mut bytes = [0u8; size_of::<tcp_info>()];
-        bytes[offset_of!(tcp_info, tcpi_rtt)] = 7;
-        bytes[offset_of!(tcp_info, tcpi_total_retrans)] = 2;
-        bytes[offset_of!(tcp_info, tcpi_min_rtt)] = 5;
-        let whole = TcpInfo { rtt_ns: Some(7_000), min_rtt_ns: Some(5_000), retransmitted_segments: Some(2) };
-        assert_eq!(decode(&bytes), whole);
-        let older = TcpInfo { min_rtt_ns: None, ..whole };
-        assert_eq!(decode(&bytes[..offset_of!(tcp_info, tcpi_min_rtt) + 3]), older);
+        let mut bytes = [0u8; ROOM];
+        bytes[at::RTT] = 7;
+        bytes[at::TOTAL_RETRANS] = 2;
+        bytes[at::MIN_RTT] = 5;
+        let whole = decode(&bytes);
+        assert_eq!(whole.rtt_ns, Some(7_000));
+        assert_eq!((whole.min_rtt_ns, whole.retransmitted_segments), (Some(5_000), Some(2)));
+        assert_eq!(whole.receive_window_bytes, Some(0));
+        let older = decode(&bytes[..at::MIN_RTT + 3]);
+        assert_eq!((older.rtt_ns, older.retransmitted_segments), (Some(7_000), Some(2)));
+        assert_eq!((older.min_rtt_ns, older.busy_ns, older.receive_window_bytes), (None, None, None));
         assert_eq!(decode(&[]), TcpInfo::default());
     }
 
     #[test]
     fn a_connection_without_a_sample_has_no_round_trip() {
-        let mut bytes = [0u8; size_of::<tcp_info>()];
-        let at = offset_of!(tcp_info, tcpi_min_rtt);
-        bytes[at..at + 4].fill(0xff);
-        assert_eq!((decode(&bytes).rtt_ns, decode(&bytes).min_rtt_ns), (None, None));
+        let mut bytes = [0u8; ROOM];
+        bytes[at::MIN_RTT..at::MIN_RTT + 4].fill(0xff);
+        let info = decode(&bytes);
+        assert_eq!((info.rtt_ns, info.rttvar_ns, info.min_rtt_ns), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_of_any_length_are_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            decode(&bytes);
+        }
     }
 }

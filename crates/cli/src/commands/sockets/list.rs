@@ -1,11 +1,44 @@
 //! `spangap sockets list`.
 
 use crate::Outcome;
+use crate::args::wrong_usage;
+use anyhow::{Context, bail};
 use clap::Args;
+use spangap_sockets::report::{ListReport, print_list, print_long};
+use spangap_sockets::{Asked, list};
+use std::io::{self, BufWriter, Write};
+use std::time::SystemTime;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap sockets list --pid 812
+      every TCP connection of process 812, with what the kernel measured on it
+  spangap sockets list --port 50051 --listening
+      of whichever process has port 50051 at either end, in all network namespaces
+  spangap sockets list --pid 812 --json | jq '.sockets[] | select(.nodelay == false) | .peer'
+
+Columns: RTT smoothed, MIN smallest round trip; RTO retransmission timeout; ATO delay of ACKs; CWND and UNACKED in
+segments; NOTSENT bytes never sent yet; SEND-Q bytes not acknowledged; RECV-Q bytes not read (of a listening socket
+its backlog and the connections that wait); RETRANS segments sent again. --long and --json have everything.
+TCP_NODELAY is read through a duplicate of the process' descriptor: of another user's process this needs
+CAP_SYS_PTRACE.";
 
 /// List TCP sockets with what the kernel knows of them
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub struct ListArgs {
+    /// Sockets of these processes
+    #[arg(long, value_name = "PID", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Vec<u32>,
+    /// Sockets with this port at either end; without --pid of any process
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Listening sockets too
+    #[arg(long)]
+    listening: bool,
+    /// Every value of every socket
+    #[arg(long)]
+    long: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -13,5 +46,51 @@ pub struct ListArgs {
 
 /// Does it.
 pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!("sockets list is not there yet (json: {})", args.json)
+    if args.pid.is_empty() && args.port.is_none() {
+        return Err(wrong_usage("expected --pid PID or --port PORT: which sockets?").into());
+    }
+    let asked = Asked { pids: args.pid, port: args.port, listening: args.listening };
+    let time =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("the clock is before 1970")?;
+    let listing = list(&asked)?;
+    if listing.sockets.is_empty() && !args.json {
+        bail!("no socket matches: {}", what_was_there(&asked)?);
+    }
+    let nothing = listing.sockets.is_empty();
+    let report = ListReport::new(time.as_nanos() as u64, asked, listing);
+    let mut out = BufWriter::new(io::stdout().lock());
+    let printed = match (args.json, args.long) {
+        (true, _) => serde_json::to_writer_pretty(&mut out, &report)
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out)),
+        (false, true) => print_long(&mut out, &report),
+        (false, false) => print_list(&mut out, &report),
+    };
+    match printed.and_then(|()| out.flush()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        printed => printed.context("cannot print")?,
+    }
+    if nothing {
+        bail!("no socket matches: {}", what_was_there(&report.asked)?);
+    }
+    Ok(Outcome::Done)
+}
+
+/// What there is instead of what was asked for.
+fn what_was_there(asked: &Asked) -> anyhow::Result<String> {
+    let pids: Vec<_> = asked.pids.iter().map(u32::to_string).collect();
+    let who = if pids.is_empty() { "no process".to_owned() } else { format!("process {}", pids.join(", ")) };
+    if asked.pids.is_empty() {
+        let port = asked.port.unwrap_or(0);
+        let listening = list(&Asked { listening: true, ..asked.clone() })?;
+        return Ok(match listening.sockets.len() {
+            0 => format!("{who} that can be seen has port {port} at either end of a TCP socket"),
+            count => format!("port {port} has {count} listening and no connection (--listening shows them)"),
+        });
+    }
+    let all = list(&Asked { pids: asked.pids.clone(), port: None, listening: true })?;
+    let connections = all.sockets.iter().filter(|socket| socket.peer.is_some()).count();
+    let listening = all.sockets.len() - connections;
+    Ok(format!("{who} has {connections} connections and {listening} listening sockets of TCP in all"))
 }

@@ -1,0 +1,299 @@
+//! What the values of sockets show, in words: only that, and no more. Pure.
+
+use crate::socket::TcpSocket;
+use crate::state::State;
+use serde::Serialize;
+use spangap_model::duration::format_ns;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+/// Something that the values show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hint {
+    /// Which.
+    pub kind: HintKind,
+    /// Sockets that show it.
+    pub inodes: Vec<u64>,
+    /// In words.
+    pub text: String,
+}
+
+/// Kinds of hints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HintKind {
+    /// A round trip that the other end of the same connection does not have.
+    NagleAgainstDelayedAck,
+    /// No TCP_NODELAY, and small segments.
+    NodelayOffSmallMessages,
+    /// TCP_CORK.
+    Corked,
+    /// The peer's window was closed for a good part of the time.
+    ReceiveWindowLimited,
+    /// The send buffer was full for a good part of the time.
+    SendBufferLimited,
+    /// Segments sent again.
+    Retransmits,
+    /// One of several connections to a peer carries nearly everything.
+    SharedConnection,
+    /// A listening socket whose queue is full.
+    AcceptQueueFull,
+}
+
+/// Connections of one process to one peer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PeerGroup {
+    /// The first process that has them.
+    pub pid: Option<u32>,
+    /// The port connected to; on this machine if the connections were accepted.
+    pub port: u16,
+    /// Whether this end accepted them.
+    pub accepted: bool,
+    /// The other host.
+    pub peer: IpAddr,
+    /// How many.
+    pub connections: u64,
+    /// Payload sent on all of them.
+    pub sent_bytes: u64,
+    /// Payload received on all of them.
+    pub received_bytes: u64,
+    /// Share of all payload that the busiest of them carries.
+    pub largest_share: Option<f64>,
+    /// The busiest.
+    pub busiest_inode: u64,
+}
+
+/// Segments on which a mean size can be based.
+const ENOUGH_SEGMENTS: u64 = 20;
+/// Round trip that a delayed ACK makes; the other end's would be well below a tenth of it.
+const HELD_RTT_NS: u64 = 5_000_000;
+const HELD_FACTOR: u64 = 20;
+/// Shares from which on they are worth a line.
+const LIMITED_SHARE: f64 = 0.05;
+const ENOUGH_BUSY_NS: u64 = 10_000_000;
+const RETRANSMITTED_SHARE: f64 = 0.001;
+const ONE_CARRIES_SHARE: f64 = 0.8;
+const ENOUGH_BYTES: u64 = 10_000;
+/// Sockets named in one line.
+const NAMED: usize = 3;
+
+/// Everything that the values show, the plainest first.
+pub fn hints(sockets: &[TcpSocket]) -> Vec<Hint> {
+    let mut found = Vec::new();
+    let connected = || sockets.iter().filter(|socket| socket.state == State::Established);
+    let mut add = |kind, sockets: Vec<&TcpSocket>, say: &dyn Fn(&[&TcpSocket]) -> String| {
+        if !sockets.is_empty() {
+            let inodes = sockets.iter().map(|socket| socket.inode).collect();
+            found.push(Hint { kind, inodes, text: say(&sockets) });
+        }
+    };
+    let held: Vec<_> = connected().filter(|socket| is_held(socket)).collect();
+    add(HintKind::NagleAgainstDelayedAck, held, &held_text);
+    let small: Vec<_> = connected().filter(|socket| sends_little_at_once(socket)).collect();
+    add(HintKind::NodelayOffSmallMessages, small, &small_text);
+    let corked: Vec<_> = connected().filter(|socket| socket.cork == Some(true)).collect();
+    add(HintKind::Corked, corked, &|sockets| {
+        format!("TCP_CORK is set: less than a full segment is held back for up to 200 ms: {}", names(sockets))
+    });
+    let limited = |share: fn(&TcpSocket) -> Option<f64>| -> Vec<&TcpSocket> {
+        let long = |socket: &&TcpSocket| socket.info.busy_ns.is_some_and(|busy| busy >= ENOUGH_BUSY_NS);
+        let much = |socket: &&TcpSocket| share(socket).is_some_and(|share| share >= LIMITED_SHARE);
+        connected().filter(long).filter(much).collect()
+    };
+    add(HintKind::ReceiveWindowLimited, limited(TcpSocket::receive_window_limited_share), &|sockets| {
+        limited_text(
+            sockets,
+            TcpSocket::receive_window_limited_share,
+            "the peer's receive window was closed: its application reads too slowly, or its buffer is small",
+        )
+    });
+    add(HintKind::SendBufferLimited, limited(TcpSocket::send_buffer_limited_share), &|sockets| {
+        limited_text(
+            sockets,
+            TcpSocket::send_buffer_limited_share,
+            "the send buffer was full: a larger SO_SNDBUF (tcp_wmem) would let more be under way",
+        )
+    });
+    let sent_again: Vec<_> = connected()
+        .filter(|socket| again(socket).is_some_and(|share| share >= RETRANSMITTED_SHARE))
+        .collect();
+    add(HintKind::Retransmits, sent_again, &retransmits_text);
+    let full: Vec<_> = sockets.iter().filter(|socket| has_full_queue(socket)).collect();
+    add(HintKind::AcceptQueueFull, full, &|sockets| {
+        let first = sockets[0];
+        let [waiting, room] = [first.info.accept_queue_connections, first.info.accept_backlog_connections]
+            .map(Option::unwrap_or_default);
+        format!(
+            "the accept queue of {} is full ({waiting} of {room}): new connections are dropped and tried again after 1 s",
+            first.local
+        )
+    });
+    for group in groups(sockets) {
+        let Some(share) = group.largest_share else { continue };
+        let enough = group.sent_bytes + group.received_bytes >= ENOUGH_BYTES;
+        if group.connections > 1 && share >= ONE_CARRIES_SHARE && enough {
+            let text = format!(
+                "1 of {} connections {} carries {:.0} % of the bytes: channels share one connection?",
+                group.connections,
+                group.towards(),
+                100.0 * share
+            );
+            found.push(Hint { kind: HintKind::SharedConnection, inodes: vec![group.busiest_inode], text });
+        }
+    }
+    found
+}
+
+impl PeerGroup {
+    /// Which connections, in words.
+    pub fn towards(&self) -> String {
+        if self.accepted {
+            format!("from {} to port {}", self.peer, self.port)
+        } else {
+            format!("to {}", SocketAddr::new(self.peer, self.port))
+        }
+    }
+}
+
+/// Connections by process and peer, most bytes first.
+pub fn groups(sockets: &[TcpSocket]) -> Vec<PeerGroup> {
+    let mut groups: BTreeMap<_, Vec<&TcpSocket>> = BTreeMap::new();
+    for socket in sockets.iter().filter(|socket| socket.state == State::Established) {
+        let Some(peer) = socket.peer else { continue };
+        let accepted = socket.accepted == Some(true);
+        let port = if accepted { socket.local.port() } else { peer.port() };
+        let pid = socket.owners.first().map(|owner| owner.pid);
+        groups.entry((pid, accepted, peer.ip(), port)).or_default().push(socket);
+    }
+    let group = |((pid, accepted, peer, port), sockets): (_, Vec<&TcpSocket>)| {
+        let sum = |of: fn(&TcpSocket) -> Option<u64>| sockets.iter().filter_map(|socket| of(socket)).sum();
+        let (sent_bytes, received_bytes): (u64, u64) =
+            (sum(|socket| socket.info.sent_bytes), sum(|socket| socket.info.received_bytes));
+        let busiest = sockets.iter().max_by_key(|socket| carried(socket)).expect("a group has a socket");
+        let all = sent_bytes + received_bytes;
+        PeerGroup {
+            pid,
+            port,
+            accepted,
+            peer,
+            connections: sockets.len() as u64,
+            sent_bytes,
+            received_bytes,
+            largest_share: (all > 0).then(|| carried(busiest) as f64 / all as f64),
+            busiest_inode: busiest.inode,
+        }
+    };
+    let mut groups: Vec<PeerGroup> = groups.into_iter().map(group).collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.sent_bytes + group.received_bytes));
+    groups
+}
+
+fn carried(socket: &TcpSocket) -> u64 {
+    socket.info.sent_bytes.unwrap_or(0) + socket.info.received_bytes.unwrap_or(0)
+}
+
+/// Held by Nagle's algorithm until a delayed ACK: such segments make the sender's round trip long, while the other
+/// end, whose segments are acknowledged by the next message, sees a short one.
+fn is_held(socket: &TcpSocket) -> bool {
+    let (Some(rtt), Some(peer)) = (socket.info.rtt_ns, &socket.peer_socket) else { return false };
+    socket.nodelay == Some(false)
+        && rtt >= HELD_RTT_NS
+        && peer.rtt_ns.is_some_and(|peer_rtt| peer_rtt.saturating_mul(HELD_FACTOR) <= rtt)
+}
+
+fn held_text(sockets: &[&TcpSocket]) -> String {
+    let rtts = |socket: &TcpSocket| {
+        let peer = socket.peer_socket.as_ref().and_then(|peer| peer.rtt_ns);
+        format!(
+            "rtt {}, at the other end of the same connection {}",
+            format_ns(socket.info.rtt_ns.unwrap_or(0)),
+            format_ns(peer.unwrap_or(0))
+        )
+    };
+    format!(
+        "{} without TCP_NODELAY {}: looks like Nagle's algorithm waiting for delayed ACKs; \
+         `spangap sockets set --pid {} nodelay=on --for 30s` shows whether it is: {}",
+        counted(sockets.len(), "connection"),
+        rtts(sockets[0]),
+        sockets[0].owners.first().map_or(0, |owner| owner.pid),
+        names(sockets)
+    )
+}
+
+fn mean_segment(socket: &TcpSocket) -> Option<u64> {
+    let segments = socket.info.sent_data_segments.filter(|segments| *segments >= ENOUGH_SEGMENTS)?;
+    Some(socket.info.sent_bytes? / segments)
+}
+
+fn sends_little_at_once(socket: &TcpSocket) -> bool {
+    let (Some(mean), Some(mss)) = (mean_segment(socket), socket.info.send_mss_bytes) else { return false };
+    socket.nodelay == Some(false) && mean < mss / 2
+}
+
+fn small_text(sockets: &[&TcpSocket]) -> String {
+    let sizes = || sockets.iter().filter_map(|socket| mean_segment(socket));
+    let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+    let size = if least == most { format!("{least}") } else { format!("{least} to {most}") };
+    format!(
+        "{} without TCP_NODELAY whose segments carry {size} bytes on average (segment size {}): a message written \
+         in two pieces waits for an ACK between them: {}",
+        counted(sockets.len(), "connection"),
+        sockets[0].info.send_mss_bytes.unwrap_or(0),
+        names(sockets)
+    )
+}
+
+fn limited_text(sockets: &[&TcpSocket], share: fn(&TcpSocket) -> Option<f64>, why: &str) -> String {
+    let worst = sockets.iter().filter_map(|socket| share(socket)).fold(0.0, f64::max);
+    format!(
+        "{} for up to {:.0} % of the time with data to send {why}: {}",
+        counted(sockets.len(), "connection"),
+        100.0 * worst,
+        names(sockets)
+    )
+}
+
+fn again(socket: &TcpSocket) -> Option<f64> {
+    let sent = socket.info.sent_data_segments.filter(|sent| *sent > 0)?;
+    Some(socket.info.retransmitted_segments? as f64 / sent as f64)
+}
+
+fn retransmits_text(sockets: &[&TcpSocket]) -> String {
+    let sum = |of: fn(&TcpSocket) -> Option<u64>| sockets.iter().filter_map(|socket| of(socket)).sum::<u64>();
+    let again = sum(|socket| socket.info.retransmitted_segments);
+    let sent = sum(|socket| socket.info.sent_data_segments);
+    let timeouts = sum(|socket| socket.info.timeouts);
+    let timeouts = if timeouts > 0 {
+        format!(", {} among them", counted(timeouts as usize, "timeout"))
+    } else {
+        String::new()
+    };
+    format!(
+        "{} sent {again} of {sent} data segments again ({:.2} %){timeouts}: {}",
+        counted(sockets.len(), "connection"),
+        100.0 * again as f64 / sent.max(1) as f64,
+        names(sockets)
+    )
+}
+
+fn has_full_queue(socket: &TcpSocket) -> bool {
+    let (waiting, room) = (socket.info.accept_queue_connections, socket.info.accept_backlog_connections);
+    // The kernel lets one more in than the backlog says.
+    matches!((waiting, room), (Some(waiting), Some(room)) if waiting > room)
+}
+
+fn names(sockets: &[&TcpSocket]) -> String {
+    let name = |socket: &&TcpSocket| match socket.peer {
+        Some(peer) => format!("{} -> {peer}", socket.local),
+        None => socket.local.to_string(),
+    };
+    let mut text = sockets.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", ");
+    if sockets.len() > NAMED {
+        text += &format!(" and {} more", sockets.len() - NAMED);
+    }
+    text
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}

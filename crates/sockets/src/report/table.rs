@@ -1,0 +1,217 @@
+//! Tables of sockets.
+
+use crate::report::ListReport;
+use crate::socket::{Source, TcpSocket};
+use crate::state::State;
+use serde_json::Value;
+use spangap_model::duration::format_ns;
+use std::io::{self, Write};
+
+const HEADING: [&str; 17] = [
+    "OWNER", "LOCAL", "PEER", "STATE", "NODELAY", "RTT", "MIN", "RTO", "ATO", "CWND", "UNACKED", "NOTSENT",
+    "SEND-Q", "RECV-Q", "RETRANS", "SENT", "RECEIVED",
+];
+/// The first ones are names and stand to the left.
+const NAMES: usize = 5;
+
+/// One row a socket, then what the values show.
+pub fn print_list(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
+    let mut rows: Vec<Vec<String>> = vec![HEADING.map(String::from).to_vec()];
+    rows.extend(report.listing.sockets.iter().map(row));
+    print_aligned(out, &rows)?;
+    print_rest(out, report)
+}
+
+/// Every value of every socket that is known, a block each.
+pub fn print_long(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
+    for socket in &report.listing.sockets {
+        writeln!(out, "{}", title(socket))?;
+        let Ok(Value::Object(values)) = serde_json::to_value(socket) else { continue };
+        let shown = ["local", "peer", "state", "owners"];
+        let known = values.iter().filter(|(key, value)| !value.is_null() && !shown.contains(&key.as_str()));
+        let words =
+            known.map(|(key, value)| match (key.strip_suffix("_ns"), value.as_u64(), value.as_str()) {
+                (Some(name), Some(ns), _) => format!("{name} {}", format_ns(ns)),
+                (_, _, Some(text)) => format!("{key} {text}"),
+                _ => format!("{key} {value}"),
+            });
+        for line in words.collect::<Vec<_>>().chunks(4) {
+            writeln!(out, "    {}", line.join(", "))?;
+        }
+    }
+    print_rest(out, report)
+}
+
+fn title(socket: &TcpSocket) -> String {
+    let peer = socket.peer.map_or(String::new(), |peer| format!(" -> {peer}"));
+    format!("{}{peer} {} {}", socket.local, socket.state.name(), owners(socket))
+}
+
+fn print_rest(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
+    let listing = &report.listing;
+    let connections = listing.sockets.iter().filter(|socket| socket.state == State::Established).count();
+    let groups = report.peers.len();
+    writeln!(
+        out,
+        "\n{}, {} with {}.",
+        counted(listing.sockets.len() as u64, "socket"),
+        counted(connections as u64, "established connection"),
+        counted(groups as u64, "peer")
+    )?;
+    for group in report.peers.iter().filter(|group| group.connections > 1).take(20) {
+        let share = group.largest_share.map_or(String::new(), |share| {
+            format!("; the busiest carries {:.0} % of the bytes", 100.0 * share)
+        });
+        writeln!(
+            out,
+            "  {} {}: {} sent, {} received{share}",
+            counted(group.connections, "connection"),
+            group.towards(),
+            bytes(group.sent_bytes),
+            bytes(group.received_bytes)
+        )?;
+    }
+    let off = listing.sockets.iter().filter(|socket| is_connected(socket) && socket.nodelay == Some(false));
+    let on = listing.sockets.iter().filter(|socket| is_connected(socket) && socket.nodelay == Some(true));
+    let unknown = listing.sockets.iter().filter(|socket| is_connected(socket) && socket.nodelay.is_none());
+    let (on, off, unknown) = (on.count(), off.count(), unknown.count());
+    if connections > 0 {
+        let unknown = if unknown > 0 { format!(", not known of {unknown}") } else { String::new() };
+        writeln!(out, "TCP_NODELAY is on for {on} and off for {off} of them{unknown}.")?;
+    }
+    for hint in &report.hints {
+        writeln!(out, "* {}", hint.text)?;
+    }
+    print_missing(out, report)
+}
+
+fn is_connected(socket: &TcpSocket) -> bool {
+    socket.state == State::Established
+}
+
+fn print_missing(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
+    let listing = &report.listing;
+    let undone: Vec<_> = listing.sockets.iter().filter_map(|socket| socket.open_undo.as_ref()).collect();
+    if let Some(first) = undone.first() {
+        writeln!(
+            out,
+            "{} (marked +) changed by `sockets set`, not yet set back; `spangap sockets undo --journal {}` does.",
+            counted(undone.len() as u64, "socket"),
+            first.display()
+        )?;
+    }
+    let not_borrowed = |source| listing.sockets.iter().filter(move |socket| socket.source == source);
+    for (source, what) in [
+        (Source::SockDiag, "read by sock_diag, which does not tell TCP_NODELAY and TCP_CORK"),
+        (Source::Table, "only in the table of /proc/PID/net: queues and owner, no TCP_INFO"),
+    ] {
+        let because = not_borrowed(source).find_map(|socket| socket.not_borrowed_because.as_deref());
+        let because = because.map_or(String::new(), |because| format!(" ({because})"));
+        match not_borrowed(source).count() {
+            0 => {}
+            count => writeln!(out, "{} {what}{because}.", counted(count as u64, "socket"))?,
+        }
+    }
+    if let Some(error) = &listing.sock_diag_failed {
+        writeln!(out, "sock_diag could not be asked: {error}.")?;
+    }
+    if listing.vanished > 0 {
+        writeln!(out, "{} closed while they were looked at.", counted(listing.vanished, "socket"))?;
+    }
+    if !listing.without_owner.is_empty() {
+        let states = listing.without_owner.iter().map(|(state, count)| format!("{count} {state}"));
+        let states: Vec<_> = states.collect();
+        writeln!(out, "Besides, on this port, of no process: {}.", states.join(", "))?;
+    }
+    if listing.processes_not_seen > 0 {
+        let processes = if listing.processes_not_seen == 1 { "process" } else { "processes" };
+        writeln!(
+            out,
+            "{} {processes} could not be looked into (CAP_SYS_PTRACE and at least their rights are needed): \
+             owners may be missing.",
+            listing.processes_not_seen
+        )?;
+    }
+    Ok(())
+}
+
+fn row(socket: &TcpSocket) -> Vec<String> {
+    let info = &socket.info;
+    let listens = socket.state == State::Listen;
+    let peer = match socket.peer {
+        Some(peer) => peer.to_string(),
+        None if listens => "*".to_owned(),
+        None => "-".to_owned(),
+    };
+    let nodelay = match (socket.nodelay, socket.cork) {
+        (None, _) => "?".to_owned(),
+        (Some(on), cork) => {
+            let mark = if socket.open_undo.is_some() { " +" } else { "" };
+            let cork = if cork == Some(true) { ", cork" } else { "" };
+            format!("{}{cork}{mark}", if on { "on" } else { "off" })
+        }
+    };
+    let count = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+    let time = |value: Option<u64>| value.map_or("-".to_owned(), format_ns);
+    let size = |value: Option<u64>| value.map_or("-".to_owned(), bytes);
+    // What a listening socket has in its queue are connections.
+    let (send_queue, receive_queue) = match listens {
+        true => (count(info.accept_backlog_connections), count(info.accept_queue_connections)),
+        false => (size(socket.send_queue_bytes), size(socket.receive_queue_bytes)),
+    };
+    let mut cells =
+        vec![owners(socket), socket.local.to_string(), peer, socket.state.name().to_owned(), nodelay];
+    cells.extend([info.rtt_ns, info.min_rtt_ns, info.rto_ns, info.ato_ns.filter(|ns| *ns > 0)].map(time));
+    cells.extend([info.cwnd_segments, info.unacked_segments].map(count));
+    cells.extend([size(info.notsent_bytes), send_queue, receive_queue, count(info.retransmitted_segments)]);
+    cells.extend([info.sent_bytes, info.received_bytes].map(size));
+    cells
+}
+
+fn owners(socket: &TcpSocket) -> String {
+    let owner = |owner: &crate::Owner| {
+        let fds: Vec<_> = owner.fds.iter().map(i32::to_string).collect();
+        format!("{} ({}) fd {}", owner.comm, owner.pid, fds.join(","))
+    };
+    match socket.owners.as_slice() {
+        [] => "?".to_owned(),
+        owners => owners.iter().map(owner).collect::<Vec<_>>().join(" + "),
+    }
+}
+
+/// Bytes with three significant digits and a unit.
+fn bytes(bytes: u64) -> String {
+    let (value, unit) = match bytes {
+        0..=9_999 => return bytes.to_string(),
+        10_000..=1_023_999 => (bytes as f64 / 1024.0, "KiB"),
+        1_024_000..=1_048_575_999 => (bytes as f64 / 1_048_576.0, "MiB"),
+        _ => (bytes as f64 / 1_073_741_824.0, "GiB"),
+    };
+    match value {
+        value if value < 9.995 => format!("{value:.2} {unit}"),
+        value if value < 99.95 => format!("{value:.1} {unit}"),
+        value => format!("{value:.0} {unit}"),
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// Columns as wide as their widest cell.
+fn print_aligned(out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
+    let mut widths = [0; HEADING.len()];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for row in rows {
+        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column < NAMES {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        });
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
