@@ -24,6 +24,7 @@
 mod clocks;
 mod code;
 mod read;
+mod recorder;
 mod write;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod tests;
 
 pub use clocks::{Reading, Relation, StepWatch};
 pub use read::{Recording, RecordingError};
+pub use recorder::{Kinds, RecordError, Recorded, Recorder};
 pub use write::{Writer, Written};
 
 use serde::{Deserialize, Serialize};

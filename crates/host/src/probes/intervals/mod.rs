@@ -159,6 +159,11 @@ impl Intervals {
         self.counts
     }
 
+    /// CPUs that can be there.
+    pub fn cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
     /// Events that the ring of one CPU holds.
     pub fn ring_events(&self) -> usize {
         self.ring_events
@@ -174,19 +179,21 @@ impl Intervals {
         self.cost.as_mut()?.cost()
     }
 
-    /// Takes the programs away and hands over the rest.
+    /// Takes the programs away and hands over the rest, up to now.
     pub fn stop(mut self, on: &mut dyn FnMut(&Event)) -> Result<Ended, ProbeError> {
-        self.links.clear();
         let ended_ns = monotonic_ns();
+        self.look()?;
+        // This takes a while, in which more events come; those that had begun to be written by now are among them.
+        self.links.clear();
         self.look()?;
         for (cpu, state) in self.cpus.iter_mut().enumerate() {
             // What no event came after.
             if let Some(count) = self.rings.lost(cpu).checked_sub(state.lost).filter(|&count| count > 0) {
-                let what = What::Lost { count, since_ns: state.last_ns };
+                let what = What::Lost { count, since_ns: state.last_ns.min(ended_ns) };
                 self.order.push(Event { time_ns: ended_ns, cpu: cpu as u16, what });
             }
         }
-        self.counts.events += self.order.all(on);
+        self.counts.events += self.order.until(ended_ns, on);
         self.counts.late = self.order.late();
         Ok(Ended { ended_ns, counts: self.counts, names: self.names })
     }
@@ -212,7 +219,10 @@ impl Intervals {
                 match decode(cpu as u16, &raw) {
                     Told::Event(event) => {
                         state.last_ns = event.time_ns;
-                        self.order.push(event);
+                        // The first ones come while programs are still being attached.
+                        if event.time_ns >= self.began_ns {
+                            self.order.push(event);
+                        }
                     }
                     Told::Name { tid, tgid, comm } => self.names.told_task(tid, tgid, &comm),
                     Told::Group { tid, cgroup } => self.names.told_cgroup(tid, cgroup),

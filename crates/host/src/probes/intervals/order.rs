@@ -44,9 +44,9 @@ impl Order {
         self.before(self.settled_ns(), on)
     }
 
-    /// Hands over everything.
-    pub fn all(&mut self, on: &mut dyn FnMut(&Event)) -> u64 {
-        self.before(u64::MAX, on)
+    /// Hands over everything up to a moment, and that included.
+    pub fn until(&mut self, end_ns: u64, on: &mut dyn FnMut(&Event)) -> u64 {
+        self.before(end_ns.saturating_add(1), on)
     }
 
     fn before(&mut self, horizon_ns: u64, on: &mut dyn FnMut(&Event)) -> u64 {
