@@ -1,1 +1,26 @@
 //! Known traps on this host: one trap, one file. Needs no eBPF, and root only where it says so.
+//!
+//! [`Host`] reads files, below a root that may be a copy. [`Look`] holds what two readings say, a while apart.
+//! Each trap of [`traps`] is a rule over these values, and yields one [`Finding`]. Nothing here changes anything:
+//! what would help is a command for the reader to paste.
+
+mod cpus;
+mod facts;
+mod finding;
+mod host;
+mod look;
+mod remedy;
+mod traps;
+
+pub use cpus::Cpus;
+pub use finding::{Evidence, Finding, Severity, Verdict};
+pub use host::{FactError, Host, Kept, KeptError, Known};
+pub use look::{Counters, Look, Sockets, TcpSocket};
+pub use traps::names;
+
+/// Every trap's finding: traps first, the worst first; then what cannot be told; then what is fine.
+pub fn findings(look: &Look) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = traps::ALL.iter().map(|trap| trap.finding(look)).collect();
+    findings.sort_by_key(|finding| finding.verdict);
+    findings
+}

@@ -1,0 +1,317 @@
+//! The cgroups of a process that carry a CPU controller, in both versions, its own first and then all above.
+
+use super::super::{Cpus, FactError, Host, Known};
+use super::text::{self, Pressure};
+
+/// A mounted cgroup file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where.
+    pub at: String,
+    /// The cgroup that is seen there, as paths in `/proc/PID/cgroup` name it.
+    pub root: String,
+    /// Its controllers; none: version 2.
+    pub controllers: Vec<String>,
+}
+
+/// Which version's files a cgroup has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// A hierarchy for each controller.
+    V1,
+    /// One for all.
+    V2,
+}
+
+/// How much CPU time a cgroup may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Microseconds of CPU time ...
+    pub quota_us: u64,
+    /// ... in each of these microseconds.
+    pub period_us: u64,
+}
+
+/// What was kept from a cgroup by its quota, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// Periods in which it ran.
+    pub periods: u64,
+    /// Those in which it used up its quota.
+    pub throttled: u64,
+    /// How long its CPUs waited for the next period, all added up.
+    pub ns: u64,
+}
+
+/// A cgroup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its name, below the root of its hierarchy.
+    pub name: String,
+    /// Its folder.
+    pub folder: String,
+    /// Which files it has.
+    pub version: Version,
+    /// Its quota; `None`: no limit.
+    pub quota: Known<Option<Quota>>,
+    /// What the quota took.
+    pub throttled: Known<Throttled>,
+    /// `cpu.weight` (100 unless set) or `cpu.shares` (1024).
+    pub weight: Known<u64>,
+    /// Waiting for CPUs inside; version 2 only.
+    pub pressure: Known<Pressure>,
+}
+
+/// Where the process may run by its cpuset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuSet {
+    /// The file that says so.
+    pub path: String,
+    /// Those.
+    pub cpus: Cpus,
+}
+
+/// What is mounted.
+///
+/// # Errors
+/// `/proc/self/mountinfo` cannot be read.
+pub fn mounts(host: &Host) -> Known<Vec<Mount>> {
+    Ok(parse_mounts(&host.read("/proc/self/mountinfo")?))
+}
+
+fn parse_mounts(text: &str) -> Vec<Mount> {
+    let mount = |line: &str| {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let (root, at) = (mount.next()?.to_owned(), mount.next()?.to_owned());
+        let mut system = system.split(' ');
+        let kind = system.next()?;
+        let options = system.nth(1)?;
+        let controllers = match kind {
+            "cgroup2" => Vec::new(),
+            "cgroup" => options.split(',').map(str::to_owned).collect(),
+            _ => return None,
+        };
+        Some(Mount { at, root, controllers })
+    };
+    text.lines().filter_map(mount).collect()
+}
+
+/// The cgroup paths of a process: the controllers of a hierarchy (none: version 2), and where in it.
+fn membership(path: &str, text: &str) -> Known<Vec<(Vec<String>, String)>> {
+    let line = |(at, line): (usize, &str)| {
+        let mut words = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(place)) = (words.next(), words.next()) else {
+            return Err(FactError::malformed(path, at, line, "NUMBER:CONTROLLERS:/PATH"));
+        };
+        let controllers = controllers.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        Ok((controllers, place.to_owned()))
+    };
+    text.lines().enumerate().map(line).collect()
+}
+
+/// Where the hierarchy of a controller keeps the cgroup of a process: version, folder of the mount, path below.
+fn place(host: &Host, mounts: &[Mount], pid: u32, controller: &str) -> Known<(Version, String, String)> {
+    let path = format!("/proc/{pid}/cgroup");
+    let places = membership(&path, &host.read(&path)?)?;
+    let first = |of: &dyn Fn(&[String]) -> bool| {
+        let mount = mounts.iter().find(|mount| of(&mount.controllers))?;
+        let (_, place) = places.iter().find(|(controllers, _)| of(controllers))?;
+        Some((mount, place.clone()))
+    };
+    let v1 = first(&|controllers| controllers.iter().any(|name| name == controller));
+    let (version, (mount, place)) = match v1 {
+        Some(found) => (Version::V1, found),
+        None => (
+            Version::V2,
+            first(&|controllers| controllers.is_empty()).ok_or_else(|| FactError::Read {
+                path: path.clone(),
+                why: format!("no cgroup file system with the controller {controller} is mounted here"),
+                absent: true,
+            })?,
+        ),
+    };
+    if place.split('/').any(|part| part == "..") {
+        let why = format!("{place} is outside of the cgroup namespace that is seen here");
+        return Err(FactError::Read { path, why, absent: false });
+    }
+    // A container sees only a part of the hierarchy, and at its mount.
+    let below = if mount.root == "/" { &place } else { place.strip_prefix(&mount.root).unwrap_or(&place) };
+    Ok((version, mount.at.clone(), below.trim_end_matches('/').to_owned()))
+}
+
+/// All cgroups of a process that can limit its CPU time.
+///
+/// # Errors
+/// Its cgroup cannot be read, or is not mounted here.
+pub fn of(host: &Host, mounts: &[Mount], pid: u32) -> Known<Vec<Group>> {
+    let (version, at, mut below) = place(host, mounts, pid, "cpu")?;
+    let mut groups = Vec::new();
+    loop {
+        groups.push(read(host, version, &at, &below));
+        match below.rfind('/') {
+            Some(cut) => below.truncate(cut),
+            None => return Ok(groups),
+        }
+    }
+}
+
+/// The cpuset of a process.
+///
+/// # Errors
+/// Its cgroup cannot be read, or has no such controller.
+pub fn cpuset(host: &Host, mounts: &[Mount], pid: u32) -> Known<CpuSet> {
+    let (version, at, mut below) = place(host, mounts, pid, "cpuset")?;
+    let file = if version == Version::V1 { "cpuset.effective_cpus" } else { "cpuset.cpus.effective" };
+    loop {
+        let path = format!("{at}{below}/{file}");
+        match (host.read(&path), below.rfind('/')) {
+            (Ok(text), _) => {
+                let cpus = Cpus::parse_list(&text);
+                let cpus = cpus.ok_or_else(|| FactError::malformed(&path, 0, &text, "a list of CPUs"))?;
+                return Ok(CpuSet { path, cpus });
+            }
+            // Version 2: the controller ends somewhere above.
+            (Err(error), Some(cut)) if error.is_absent() => below.truncate(cut),
+            (Err(error), _) => return Err(error),
+        }
+    }
+}
+
+fn read(host: &Host, version: Version, at: &str, below: &str) -> Group {
+    let folder = format!("{at}{below}");
+    let file = |name: &str| format!("{folder}/{name}");
+    let figure = |name: &str| {
+        let path = file(name);
+        text::number(&path, &host.read(&path)?)
+    };
+    let quota = match version {
+        Version::V1 => figure("cpu.cfs_quota_us").and_then(|quota_us| {
+            let period_us = figure("cpu.cfs_period_us")?;
+            Ok(u64::try_from(quota_us)
+                .ok()
+                .map(|quota_us| Quota { quota_us, period_us: period_us.max(0) as u64 }))
+        }),
+        Version::V2 => {
+            let path = file("cpu.max");
+            host.read(&path).and_then(|text| cpu_max(&path, &text))
+        }
+    };
+    let path = file("cpu.stat");
+    let throttled = host.read(&path).and_then(|text| throttled(&path, &text));
+    let weight = figure(if version == Version::V1 { "cpu.shares" } else { "cpu.weight" });
+    let path = file("cpu.pressure");
+    let pressure = host.read(&path).and_then(|text| text::pressure(&path, &text));
+    // The root of a hierarchy has no limit and no such files.
+    let root = |error: &FactError| below.is_empty() && error.is_absent();
+    let quota = if quota.as_ref().is_err_and(root) { Ok(None) } else { quota };
+    let name = if below.is_empty() { "/" } else { below };
+    Group {
+        name: name.to_owned(),
+        folder: folder.clone(),
+        version,
+        quota,
+        throttled: throttled.map(Option::unwrap_or_default),
+        weight: weight.map(|weight| weight.max(0) as u64),
+        pressure,
+    }
+}
+
+fn cpu_max(path: &str, text: &str) -> Known<Option<Quota>> {
+    let bad = || FactError::malformed(path, 0, text, "a quota or max, and a period, in microseconds");
+    let (quota, period) = text.trim().split_once(' ').ok_or_else(bad)?;
+    let period_us = period.parse().map_err(|_| bad())?;
+    if quota == "max" {
+        return Ok(None);
+    }
+    Ok(Some(Quota { quota_us: quota.parse().map_err(|_| bad())?, period_us }))
+}
+
+/// `None`: a cgroup without a CPU controller of version 2, which cannot be throttled.
+fn throttled(path: &str, text: &str) -> Known<Option<Throttled>> {
+    let stat = text::keyed(text);
+    let figure = |name: &str| stat.get(name).copied();
+    let Some(periods) = figure("nr_periods") else {
+        let of_v2 = figure("usage_usec").is_some();
+        return if of_v2 { Ok(None) } else { Err(FactError::malformed(path, 0, text, "a line nr_periods")) };
+    };
+    let ns = figure("throttled_usec").map(|us| us * 1_000).or_else(|| figure("throttled_time"));
+    match (figure("nr_throttled"), ns) {
+        (Some(throttled), Some(ns)) => Ok(Some(Throttled { periods, throttled, ns })),
+        _ => Err(FactError::malformed(
+            path,
+            0,
+            text,
+            "lines nr_throttled and throttled_usec or throttled_time",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::host::Kept;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_throttling_in_either_version(periods: u64, stopped: u64, us in 0_u64..1 << 50) {
+            let expected = Ok(Some(Throttled { periods, throttled: stopped, ns: us * 1_000 }));
+            let v2 = format!("usage_usec 5\nnr_periods {periods}\nnr_throttled {stopped}\nthrottled_usec {us}\nnr_bursts 0\n");
+            prop_assert_eq!(throttled("/p", &v2), expected.clone());
+            let v1 = format!("nr_periods {periods}\nnr_throttled {stopped}\nthrottled_time {}\n", us * 1_000);
+            prop_assert_eq!(throttled("/p", &v1), expected);
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC*|[0-9]:[a-z,]*:/[a-z.]*\n|nr_periods [0-9]\n") {
+            let _ = (parse_mounts(&text), membership("/p", &text), cpu_max("/p", &text), throttled("/p", &text));
+        }
+    }
+
+    fn groups(tree: &str) -> Vec<Group> {
+        let host = Host::kept(Kept::parse(tree).unwrap());
+        of(&host, &mounts(&host).unwrap(), 7).unwrap()
+    }
+
+    #[test]
+    fn version_2_up_to_the_root() {
+        let groups = groups(
+            "=== /proc/self/mountinfo\n1 2 0:3 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
+             === /proc/7/cgroup\n0::/a.slice/b.scope\n\
+             === /sys/fs/cgroup/a.slice/b.scope/cpu.max\n20000 100000\n\
+             === /sys/fs/cgroup/a.slice/b.scope/cpu.stat\nusage_usec 1\nnr_periods 3\nnr_throttled 2\nthrottled_usec 9\n\
+             === /sys/fs/cgroup/a.slice/cpu.max\nmax 100000\n\
+             === /sys/fs/cgroup/cpu.stat\nusage_usec 1\n",
+        );
+        let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+        assert_eq!(names, ["/a.slice/b.scope", "/a.slice", "/"]);
+        assert_eq!(groups[0].quota, Ok(Some(Quota { quota_us: 20_000, period_us: 100_000 })));
+        assert_eq!(groups[0].throttled, Ok(Throttled { periods: 3, throttled: 2, ns: 9_000 }));
+        assert_eq!((&groups[1].quota, &groups[2].quota), (&Ok(None), &Ok(None)));
+        assert!(groups[1].throttled.as_ref().unwrap_err().is_absent());
+    }
+
+    #[test]
+    fn a_hybrid_takes_the_controller_where_it_is() {
+        let groups = groups(
+            "=== /proc/self/mountinfo\n1 2 0:3 /docker/x /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+             1 2 0:4 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+             === /proc/7/cgroup\n4:cpu,cpuacct:/docker/x/y\n0::/z\n\
+             === /sys/fs/cgroup/cpu,cpuacct/y/cpu.cfs_quota_us\n-1\n=== /sys/fs/cgroup/cpu,cpuacct/y/cpu.cfs_period_us\n100000\n",
+        );
+        assert_eq!(
+            (groups[0].folder.as_str(), groups[0].version),
+            ("/sys/fs/cgroup/cpu,cpuacct/y", Version::V1)
+        );
+        assert_eq!(groups[0].quota, Ok(None));
+    }
+
+    #[test]
+    fn outside_of_the_namespace() {
+        let tree = "=== /proc/self/mountinfo\n1 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n=== /proc/7/cgroup\n0::/../other\n";
+        let host = Host::kept(Kept::parse(tree).unwrap());
+        let error = of(&host, &mounts(&host).unwrap(), 7).unwrap_err();
+        assert!(error.to_string().contains("outside of the cgroup namespace"), "{error}");
+    }
+}

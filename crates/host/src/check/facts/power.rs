@@ -1,0 +1,150 @@
+//! What CPUs do to save power: idle states, frequencies.
+
+use super::super::{Cpus, FactError, Host, Known};
+use super::text;
+use std::collections::BTreeMap;
+
+/// An idle state of a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleState {
+    /// `C6`.
+    pub name: String,
+    /// How long it takes to leave it, in microseconds, as driver or firmware says.
+    pub exit_us: u64,
+    /// Whether it is switched off.
+    pub disabled: bool,
+    /// Its folder.
+    pub folder: String,
+}
+
+/// How idle CPUs sleep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idle {
+    /// Who knows the states: `intel_idle`, `acpi_idle`, `haltpoll`.
+    pub driver: String,
+    /// Who chooses among them: `menu`, `teo`.
+    pub governor: String,
+    /// States of one CPU for all, the deepest last.
+    pub states: Vec<IdleState>,
+}
+
+/// Reads how one CPU sleeps; those of a machine are alike.
+///
+/// # Errors
+/// There is no cpuidle here, or it cannot be read.
+pub fn idle(host: &Host, cpu: u32) -> Known<Idle> {
+    let word = |file: &str| Ok::<_, FactError>(host.read(file)?.trim().to_owned());
+    let driver = word("/sys/devices/system/cpu/cpuidle/current_driver")?;
+    let governor = word("/sys/devices/system/cpu/cpuidle/current_governor_ro")
+        .or_else(|_| word("/sys/devices/system/cpu/cpuidle/current_governor"))?;
+    let at = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
+    let mut states = Vec::new();
+    for name in host.list(&at)?.iter().filter(|name| name.starts_with("state")) {
+        let folder = format!("{at}/{name}");
+        let number = |file: &str| {
+            let path = format!("{folder}/{file}");
+            text::number(&path, &host.read(&path)?)
+        };
+        let state = IdleState {
+            name: word(&format!("{folder}/name"))?,
+            exit_us: u64::try_from(number("latency")?).unwrap_or(0),
+            disabled: number("disable")? != 0,
+            folder: folder.clone(),
+        };
+        states.push(state);
+    }
+    Ok(Idle { driver, governor, states })
+}
+
+/// How often each idle state of these CPUs was entered, and microseconds spent there, by its folder's name.
+///
+/// # Errors
+/// A figure that cannot be read.
+pub fn idle_spent(host: &Host, cpus: &Cpus) -> Known<BTreeMap<String, (u64, u64)>> {
+    let mut spent: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for cpu in cpus.iter() {
+        let at = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
+        for state in host.list(&at)? {
+            let number = |file: &str| {
+                let path = format!("{at}/{state}/{file}");
+                Ok::<_, FactError>(text::number(&path, &host.read(&path)?)?.max(0) as u64)
+            };
+            let (usage, time_us) = (number("usage")?, number("time")?);
+            let sum = spent.entry(state.clone()).or_default();
+            *sum = (sum.0.saturating_add(usage), sum.1.saturating_add(time_us));
+        }
+    }
+    Ok(spent)
+}
+
+/// How fast CPUs may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frequency {
+    /// The CPU whose files these are.
+    pub cpu: u32,
+    /// `intel_pstate`, `acpi-cpufreq`, `amd-pstate-epp`.
+    pub driver: String,
+    /// `performance`, `powersave`, `schedutil`.
+    pub governor: String,
+    /// What the hardware is to prefer, where it chooses.
+    pub epp: Option<String>,
+    /// The highest it may run at, in kHz.
+    pub limit_khz: u64,
+    /// The highest it can run at, in kHz.
+    pub top_khz: u64,
+}
+
+/// Reads how fast these CPUs may run.
+///
+/// # Errors
+/// There is no cpufreq here, or it cannot be read.
+pub fn frequencies(host: &Host, cpus: &Cpus) -> Known<Vec<Frequency>> {
+    let one = |cpu| {
+        let at = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq");
+        let word = |file: &str| Ok::<_, FactError>(host.read(&format!("{at}/{file}"))?.trim().to_owned());
+        let number = |file: &str| {
+            let path = format!("{at}/{file}");
+            Ok::<_, FactError>(text::number(&path, &host.read(&path)?)?.max(0) as u64)
+        };
+        Ok(Frequency {
+            cpu,
+            driver: word("scaling_driver")?,
+            governor: word("scaling_governor")?,
+            epp: word("energy_performance_preference").ok(),
+            limit_khz: number("scaling_max_freq")?,
+            top_khz: number("cpuinfo_max_freq")?,
+        })
+    };
+    cpus.iter().map(one).collect()
+}
+
+/// Whether CPUs may run above their nominal frequency, and the file that says so.
+pub fn turbo(host: &Host) -> Option<(&'static str, bool)> {
+    let said = |path: &'static str, on: &str| Some((path, host.read(path).ok()?.trim() == on));
+    said("/sys/devices/system/cpu/intel_pstate/no_turbo", "0")
+        .or_else(|| said("/sys/devices/system/cpu/cpufreq/boost", "1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::host::Kept;
+    use super::*;
+
+    #[test]
+    fn states_and_what_was_spent_in_them() {
+        let tree = "=== /sys/devices/system/cpu/cpuidle/current_driver\nintel_idle\n\
+                    === /sys/devices/system/cpu/cpuidle/current_governor\nmenu\n\
+                    === /sys/devices/system/cpu/cpu[0-1]/cpuidle/state0/name\nPOLL\n=== /sys/devices/system/cpu/cpu[0-1]/cpuidle/state0/latency\n0\n\
+                    === /sys/devices/system/cpu/cpu[0-1]/cpuidle/state0/disable\n0\n=== /sys/devices/system/cpu/cpu[0-1]/cpuidle/state0/usage\n3\n\
+                    === /sys/devices/system/cpu/cpu[0-1]/cpuidle/state0/time\n5\n";
+        let host = Host::kept(Kept::parse(tree).unwrap());
+        let idle = idle(&host, 1).unwrap();
+        assert_eq!(
+            (idle.driver.as_str(), idle.governor.as_str(), idle.states[0].exit_us),
+            ("intel_idle", "menu", 0)
+        );
+        assert_eq!(idle_spent(&host, &[0, 1].into_iter().collect()).unwrap()["state0"], (6, 10));
+        assert!(frequencies(&host, &[0].into_iter().collect()).unwrap_err().is_absent());
+        assert_eq!(turbo(&host), None);
+    }
+}

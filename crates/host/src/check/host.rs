@@ -1,0 +1,349 @@
+//! The files of a machine, below a root that can be another machine's copy; what was read can be kept as one text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Why a fact is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FactError {
+    /// A file, folder or link that cannot be read.
+    #[error("cannot read {path}: {why}")]
+    Read {
+        /// Which, as on the machine itself.
+        path: String,
+        /// What the kernel said.
+        why: String,
+        /// Whether it is not there at all.
+        absent: bool,
+    },
+    /// A line of another form than this program knows.
+    #[error("{path}, line {line}: found {found:?}, expected {expected}")]
+    Malformed {
+        /// Which file.
+        path: String,
+        /// Counted from 1.
+        line: usize,
+        /// What is there.
+        found: String,
+        /// What should be.
+        expected: &'static str,
+    },
+}
+
+impl FactError {
+    /// A line that cannot be read; `line` is counted from 0.
+    pub fn malformed(path: &str, line: usize, found: &str, expected: &'static str) -> FactError {
+        let found = found.trim().chars().take(60).collect();
+        FactError::Malformed { path: path.to_owned(), line: line + 1, found, expected }
+    }
+
+    /// Whether the file is not there at all.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, FactError::Read { absent: true, .. })
+    }
+}
+
+/// A fact, or why it is not known.
+pub type Known<T> = Result<T, FactError>;
+
+/// What a path held when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    Text(String),
+    Link(String),
+    Names(Vec<String>),
+    Refused(String),
+}
+
+/// Everything that was read of a machine at one moment, by path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept(BTreeMap<String, Entry>);
+
+enum Source {
+    Root(PathBuf),
+    Kept(Kept),
+}
+
+/// A machine whose files are read.
+pub struct Host {
+    source: Source,
+    kept: Mutex<Kept>,
+}
+
+impl Host {
+    /// A machine whose `/proc`, `/sys`, ... are below `root`; `/` is this one.
+    pub fn below(root: impl Into<PathBuf>) -> Host {
+        Host { source: Source::Root(root.into()), kept: Mutex::default() }
+    }
+
+    /// A machine as it was kept.
+    pub fn kept(kept: Kept) -> Host {
+        Host { source: Source::Kept(kept), kept: Mutex::default() }
+    }
+
+    /// What was read until now.
+    pub fn seen(&self) -> Kept {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The text of a file. Bytes that are no UTF-8 become replacement characters.
+    ///
+    /// # Errors
+    /// What the kernel says, with the path.
+    pub fn read(&self, path: &str) -> Known<String> {
+        self.ask(
+            path,
+            |entry| if let Entry::Text(text) = entry { Some(text) } else { None },
+            |real| fs::read(real).map(|bytes| Entry::Text(String::from_utf8_lossy(&bytes).into_owned())),
+        )
+    }
+
+    /// A file of four bytes: a number in this machine's own order.
+    ///
+    /// # Errors
+    /// What the kernel says, with the path.
+    pub fn read_i32(&self, path: &str) -> Known<i32> {
+        let text = self.ask(
+            path,
+            |entry| if let Entry::Text(text) = entry { Some(text) } else { None },
+            |real| {
+                let mut four = [0; 4];
+                io::Read::read_exact(&mut fs::File::open(real)?, &mut four)?;
+                Ok(Entry::Text(i32::from_ne_bytes(four).to_string()))
+            },
+        )?;
+        text.trim().parse().map_err(|_| FactError::malformed(path, 0, &text, "a number"))
+    }
+
+    /// The names in a folder, numbers in the order of numbers.
+    ///
+    /// # Errors
+    /// What the kernel says, with the path.
+    pub fn list(&self, path: &str) -> Known<Vec<String>> {
+        let names = self.ask(
+            path,
+            |entry| if let Entry::Names(names) = entry { Some(names) } else { None },
+            |real| {
+                let entries = fs::read_dir(real)?;
+                let names: io::Result<Vec<String>> =
+                    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect();
+                names.map(Entry::Names)
+            },
+        );
+        let mut names = match (&self.source, names) {
+            (Source::Kept(kept), Err(error)) if error.is_absent() => kept.below(path).ok_or(error)?,
+            (_, names) => names?,
+        };
+        names.sort_by_cached_key(|name| natural(name));
+        Ok(names)
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// What the kernel says, with the path.
+    pub fn link(&self, path: &str) -> Known<String> {
+        self.ask(
+            path,
+            |entry| if let Entry::Link(to) = entry { Some(to) } else { None },
+            |real| Ok(Entry::Link(fs::read_link(real)?.to_string_lossy().into_owned())),
+        )
+    }
+
+    fn ask<T>(
+        &self,
+        path: &str,
+        of: impl Fn(Entry) -> Option<T>,
+        real: impl Fn(&Path) -> io::Result<Entry>,
+    ) -> Known<T> {
+        let absent =
+            || FactError::Read { path: path.to_owned(), why: "there is no such file".into(), absent: true };
+        let refused = |why| FactError::Read { path: path.to_owned(), why, absent: false };
+        let entry = match &self.source {
+            Source::Kept(kept) => kept.0.get(path).cloned().ok_or_else(absent)?,
+            Source::Root(root) => match real(&root.join(path.trim_start_matches('/'))) {
+                Ok(entry) => entry,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => return Err(absent()),
+                    io::ErrorKind::PermissionDenied => Entry::Refused("permission denied".into()),
+                    _ => Entry::Refused(error.to_string()),
+                },
+            },
+        };
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).0.insert(path.to_owned(), entry.clone());
+        match entry {
+            Entry::Refused(why) => Err(refused(why)),
+            entry => of(entry).ok_or_else(absent),
+        }
+    }
+}
+
+/// Names in the order of people: `eth2` before `eth10`.
+fn natural(name: &str) -> (String, u64, String) {
+    let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let head = &name[..name.len() - digits.len()];
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    (head.to_owned(), digits[..end].parse().unwrap_or(0), digits[end..].to_owned())
+}
+
+/// A line that begins an entry of a kept machine.
+const MARK: &str = "=== ";
+
+/// A line of a kept machine that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: found {found:?}, expected `=== /PATH`, and what was there below it")]
+pub struct KeptError {
+    line: usize,
+    found: String,
+}
+
+impl Kept {
+    /// Reads what [`Kept::text`] writes. `[0-3,8]` in a path stands for several paths with the same content.
+    ///
+    /// # Errors
+    /// The line that is of another form.
+    pub fn parse(text: &str) -> Result<Kept, KeptError> {
+        let mut kept = Kept::default();
+        let mut paths: Vec<String> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let Some(head) = line.strip_prefix(MARK) else {
+                if paths.is_empty() && !line.trim().is_empty() && !line.starts_with('#') {
+                    return Err(KeptError { line: at + 1, found: line.to_owned() });
+                }
+                for path in &paths {
+                    if let Some(Entry::Text(text)) = kept.0.get_mut(path) {
+                        text.push_str(line);
+                        text.push('\n');
+                    }
+                }
+                continue;
+            };
+            let (path, entry) = if let Some((path, to)) = head.split_once(" -> ") {
+                (path, Entry::Link(to.to_owned()))
+            } else if let Some((path, why)) = head.split_once(" ! ") {
+                (path, Entry::Refused(why.to_owned()))
+            } else if let Some((path, names)) = head.split_once(" : ") {
+                (path, Entry::Names(names.split_whitespace().map(str::to_owned).collect()))
+            } else {
+                (head.trim_end(), Entry::Text(String::new()))
+            };
+            let bad = || KeptError { line: at + 1, found: line.to_owned() };
+            paths =
+                several(path).filter(|paths| !paths.is_empty() && path.starts_with('/')).ok_or_else(bad)?;
+            kept.0.extend(paths.iter().map(|path| (path.clone(), entry.clone())));
+        }
+        Ok(kept)
+    }
+
+    /// Writes everything as text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (path, entry) in &self.0 {
+            // A string takes whatever is written to it.
+            let _ = match entry {
+                Entry::Text(content) => write!(
+                    text,
+                    "{MARK}{path}\n{content}{}",
+                    if content.is_empty() || content.ends_with('\n') { "" } else { "\n" }
+                ),
+                Entry::Link(to) => writeln!(text, "{MARK}{path} -> {to}"),
+                Entry::Refused(why) => writeln!(text, "{MARK}{path} ! {why}"),
+                Entry::Names(names) => writeln!(text, "{MARK}{path} : {}", names.join(" ")),
+            };
+        }
+        text
+    }
+
+    /// This machine with what the other says in place of it, path by path.
+    pub fn with(&self, other: &Kept) -> Kept {
+        let mut both = self.clone();
+        both.0.extend(other.0.clone());
+        both
+    }
+
+    /// The names in a folder whose listing was not kept: those of the paths below it.
+    fn below(&self, folder: &str) -> Option<Vec<String>> {
+        let folder = format!("{}/", folder.trim_end_matches('/'));
+        let paths = self.0.range(folder.clone()..).map(|(path, _)| path);
+        let mut names: Vec<String> = paths
+            .map_while(|path| path.strip_prefix(&folder))
+            .map(|rest| rest.split('/').next().unwrap_or(rest).to_owned())
+            .collect();
+        names.dedup();
+        (!names.is_empty()).then_some(names)
+    }
+}
+
+/// The paths that one path with `[LIST]` in it stands for.
+fn several(path: &str) -> Option<Vec<String>> {
+    let Some((head, rest)) = path.split_once('[') else { return Some(vec![path.to_owned()]) };
+    let (list, tail) = rest.split_once(']')?;
+    let tails = several(tail)?;
+    let cpus = super::Cpus::parse_list(list)?;
+    Some(cpus.iter().flat_map(|cpu| tails.iter().map(move |tail| format!("{head}{cpu}{tail}"))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry() -> impl Strategy<Value = Entry> {
+        prop_oneof![
+            "([a-z0-9: ]{0,20}\n){0,3}".prop_map(Entry::Text),
+            "[a-z./]{1,20}".prop_map(Entry::Link),
+            "[a-z]{1,12}".prop_map(Entry::Refused),
+            prop::collection::vec("[a-z0-9]{1,5}", 0..4).prop_map(Entry::Names),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_kept_is_read_back(entries in prop::collection::btree_map("(/[a-z0-9.:]{1,6}){1,4}", entry(), 0..8)) {
+            let kept = Kept(entries);
+            prop_assert_eq!(Kept::parse(&kept.text()), Ok(kept));
+        }
+
+        #[test]
+        fn no_text_panics(text in "(=== )?\\PC*\n\\PC*") {
+            let _ = Kept::parse(&text);
+        }
+    }
+
+    #[test]
+    fn a_machine_below_a_root_is_the_same_when_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("proc/irq/10")).unwrap();
+        fs::create_dir_all(folder.path().join("proc/irq/9")).unwrap();
+        fs::write(folder.path().join("proc/uptime"), "1.5 2\n").unwrap();
+        std::os::unix::fs::symlink("../nowhere/virtio_net", folder.path().join("driver")).unwrap();
+        let look = |host: &Host| {
+            let absent = host.read("/proc/gone").unwrap_err();
+            (host.read("/proc/uptime"), host.list("/proc/irq"), host.link("/driver"), absent.to_string())
+        };
+        let real = Host::below(folder.path());
+        let first = look(&real);
+        assert_eq!(first.0.as_deref(), Ok("1.5 2\n"));
+        assert_eq!(first.1.as_deref(), Ok(["9".to_owned(), "10".to_owned()].as_slice()));
+        assert_eq!(first.3, "cannot read /proc/gone: there is no such file");
+        let text = real.seen().text();
+        assert_eq!(look(&Host::kept(Kept::parse(&text).unwrap())), first, "{text}");
+    }
+
+    #[test]
+    fn one_line_for_many_cpus_and_refusals() {
+        let kept = Kept::parse(
+            "# a note\n=== /cpu/cpu[0-1,4]/governor\nperformance\n=== /dev/x ! permission denied\n",
+        );
+        let host = Host::kept(kept.unwrap());
+        assert_eq!(host.list("/cpu").unwrap(), ["cpu0", "cpu1", "cpu4"]);
+        assert_eq!(host.read("/cpu/cpu4/governor").unwrap(), "performance\n");
+        assert_eq!(host.read("/dev/x").unwrap_err().to_string(), "cannot read /dev/x: permission denied");
+        assert!(!host.read("/dev/x").unwrap_err().is_absent());
+        assert_eq!(Kept::parse("x\n").unwrap_err().line, 1);
+    }
+}

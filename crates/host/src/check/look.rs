@@ -1,0 +1,389 @@
+//! What two readings of a machine say, a while apart.
+
+use super::facts::cgroup::{self, Mount};
+use super::facts::kubelet::{self, CpuManager};
+use super::facts::listeners::{self, Listener};
+use super::facts::nic::{self, Nic};
+use super::facts::power::{self, Frequency, Idle};
+use super::facts::process::{self, Process};
+use super::facts::table::{self, Row, Softnet, Times};
+use super::facts::text::{self, Pressure};
+use super::finding::Why;
+use super::{Cpus, FactError, Host, Known};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// CPUs that are switched on.
+pub const ONLINE: &str = "/sys/devices/system/cpu/online";
+
+/// What counts up. Read it twice.
+#[derive(Debug)]
+pub struct Counters {
+    uptime_s: Known<f64>,
+    online: Known<Cpus>,
+    /// What each CPU did.
+    pub stat: Known<BTreeMap<u32, Times>>,
+    /// Interrupts by line and CPU.
+    pub interrupts: Known<Vec<Row>>,
+    /// Softirqs by vector and CPU.
+    pub softirqs: Known<Vec<Row>>,
+    /// Queues of received packets by CPU.
+    pub softnet: Known<BTreeMap<u32, Softnet>>,
+    /// Waiting for CPUs, anywhere on the machine.
+    pub pressure: Known<Pressure>,
+    /// Times and microseconds in each idle state, on the CPUs that matter.
+    pub idle: Known<BTreeMap<String, (u64, u64)>>,
+    /// Counters of TCP in the network namespace that is seen here.
+    pub net: Known<BTreeMap<String, u64>>,
+    /// The processes that are asked about.
+    pub processes: BTreeMap<u32, Known<Process>>,
+}
+
+/// A TCP connection of a process that is asked about; whoever can look into sockets hands it in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpSocket {
+    /// Whose.
+    pub pid: u32,
+    /// Its end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// `TCP_NODELAY`, where it can be seen.
+    pub nodelay: Option<bool>,
+    /// Bytes written and not yet sent.
+    pub unsent_bytes: Option<u64>,
+    /// Segments sent and not yet acknowledged.
+    pub unacknowledged: Option<u64>,
+}
+
+/// The connections of all processes that are asked about, or why they cannot be seen.
+pub type Sockets = Result<Vec<TcpSocket>, String>;
+
+/// Two readings, and what does not change in between.
+#[derive(Debug)]
+pub struct Look {
+    before: Option<Counters>,
+    /// The second reading.
+    pub after: Counters,
+    /// Processes that are asked about; none: the whole machine.
+    pub pids: Vec<u32>,
+    /// CPUs that are switched on.
+    pub online: Known<Cpus>,
+    /// Interfaces.
+    pub nics: Known<Vec<Nic>>,
+    /// Threads of the same core, by CPU.
+    pub siblings: BTreeMap<u32, Cpus>,
+    /// NUMA nodes, and their CPUs.
+    pub nodes: BTreeMap<u32, Cpus>,
+    /// CPUs without load balancing, by `isolcpus=`.
+    pub isolated: Cpus,
+    /// CPUs without ticks, by `nohz_full=`.
+    pub nohz_full: Cpus,
+    /// How CPUs sleep.
+    pub idle: Known<Idle>,
+    /// `/dev/cpu_dma_latency`: the exit latency that is allowed now, in microseconds.
+    pub dma_latency_us: Known<i32>,
+    /// How fast CPUs may run.
+    pub frequencies: Known<Vec<Frequency>>,
+    /// Whether turbo is on.
+    pub turbo: Option<(&'static str, bool)>,
+    /// Whether this is a virtual machine.
+    pub virtual_machine: bool,
+    /// The clock that the kernel reads time from.
+    pub clocksource: Known<String>,
+    /// Settings below `/proc/sys`.
+    pub settings: BTreeMap<&'static str, Known<i64>>,
+    /// Processes named irqbalance, with what they were told in arguments and environment.
+    pub irqbalance: Known<Vec<(u32, String)>>,
+    /// What the kubelet decided.
+    pub kubelet: Known<CpuManager>,
+    /// The cpuset of each process.
+    pub cpusets: BTreeMap<u32, Known<cgroup::CpuSet>>,
+    /// Listening sockets of each process.
+    pub listeners: BTreeMap<u32, Known<Vec<Listener>>>,
+    /// Connections of the processes, where someone looked; `None`: nobody did.
+    pub sockets: Option<Sockets>,
+}
+
+/// Settings that are read, below `/proc/sys`.
+pub const SETTINGS: &[&str] = &[
+    "net/core/busy_poll",
+    "net/core/busy_read",
+    "net/core/netdev_budget",
+    "net/core/netdev_budget_usecs",
+    "net/core/netdev_max_backlog",
+    "net/core/rps_sock_flow_entries",
+    "net/core/somaxconn",
+    "net/ipv4/tcp_autocorking",
+    "net/ipv4/tcp_slow_start_after_idle",
+];
+
+impl Counters {
+    /// Reads them.
+    pub fn read(host: &Host, pids: &[u32]) -> Counters {
+        let mounts = cgroup::mounts(host);
+        Counters::with(host, &mounts, pids)
+    }
+
+    fn with(host: &Host, mounts: &Known<Vec<Mount>>, pids: &[u32]) -> Counters {
+        fn parsed<T>(host: &Host, path: &str, parse: impl Fn(&str, &str) -> Known<T>) -> Known<T> {
+            parse(path, &host.read(path)?)
+        }
+        let online = parsed(host, ONLINE, cpu_list);
+        let processes: BTreeMap<u32, Known<Process>> =
+            pids.iter().map(|&pid| (pid, Process::read(host, mounts, pid))).collect();
+        let used =
+            processes.values().flatten().fold(Cpus::default(), |all, process| all.either(&process.cpus()));
+        let used = if pids.is_empty() { online.clone() } else { Ok(used) };
+        Counters {
+            uptime_s: parsed(host, "/proc/uptime", uptime),
+            stat: parsed(host, "/proc/stat", table::stat),
+            interrupts: parsed(host, "/proc/interrupts", table::per_cpu),
+            softirqs: parsed(host, "/proc/softirqs", table::per_cpu),
+            softnet: parsed(host, "/proc/net/softnet_stat", |path, text| {
+                table::softnet(path, text, online.as_ref().unwrap_or(&Cpus::default()))
+            }),
+            pressure: parsed(host, "/proc/pressure/cpu", text::pressure),
+            idle: used.and_then(|cpus| power::idle_spent(host, &cpus)),
+            net: process::counters(host, "/proc/net"),
+            online,
+            processes,
+        }
+    }
+}
+
+impl Look {
+    /// Reads the machine a second time, with all that is read once. Without `before` there is nothing to compare with.
+    ///
+    /// # Errors
+    /// A process that is not there.
+    pub fn read(host: &Host, before: Option<Counters>, pids: &[u32]) -> Known<Look> {
+        let mounts = cgroup::mounts(host);
+        let after = Counters::with(host, &mounts, pids);
+        if let Some(Err(error)) = after.processes.values().find(|process| process.is_err()) {
+            return Err(error.clone());
+        }
+        let word = |path: &str| Ok::<_, FactError>(host.read(path)?.trim().to_owned());
+        let list = |path: &str| cpu_list(path, &host.read(path)?);
+        let online = after.online.clone();
+        let every = online.clone().unwrap_or_default();
+        let used = after
+            .processes
+            .values()
+            .flatten()
+            .fold(Cpus::default(), |all, process| all.either(&process.cpus()));
+        let used = if pids.is_empty() { every.clone() } else { used };
+        let sibling = |cpu| {
+            Some((
+                cpu,
+                list(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).ok()?,
+            ))
+        };
+        let node = |name: &String| {
+            let number = name.strip_prefix("node")?.parse().ok()?;
+            Some((number, list(&format!("/sys/devices/system/node/{name}/cpulist")).ok()?))
+        };
+        let setting = |name: &&'static str| {
+            let path = format!("/proc/sys/{name}");
+            (*name, host.read(&path).and_then(|text| text::number(&path, &text)))
+        };
+        let first = used.iter().next().unwrap_or(0);
+        let of_each =
+            |pid: &u32| (*pid, mounts.clone().and_then(|mounts| cgroup::cpuset(host, &mounts, *pid)));
+        Ok(Look {
+            before,
+            pids: pids.to_vec(),
+            nics: nic::read(host, &after.interrupts),
+            siblings: every.iter().filter_map(sibling).collect(),
+            nodes: host.list("/sys/devices/system/node").iter().flatten().filter_map(node).collect(),
+            isolated: list("/sys/devices/system/cpu/isolated").unwrap_or_default(),
+            nohz_full: list("/sys/devices/system/cpu/nohz_full").unwrap_or_default(),
+            idle: power::idle(host, first),
+            dma_latency_us: host.read_i32("/dev/cpu_dma_latency"),
+            frequencies: power::frequencies(host, &used),
+            turbo: power::turbo(host),
+            virtual_machine: host.read("/proc/cpuinfo").is_ok_and(|text| virtual_machine(&text)),
+            clocksource: word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            settings: SETTINGS.iter().map(setting).collect(),
+            irqbalance: irqbalance(host),
+            kubelet: host.read(kubelet::STATE).and_then(|text| kubelet::parse(kubelet::STATE, &text)),
+            cpusets: pids.iter().map(of_each).collect(),
+            listeners: pids.iter().map(|&pid| (pid, listeners::of(host, pid))).collect(),
+            sockets: None,
+            online,
+            after,
+        })
+    }
+
+    /// Whether no process was named.
+    pub fn whole_machine(&self) -> bool {
+        self.pids.is_empty()
+    }
+
+    /// The first reading.
+    ///
+    /// # Errors
+    /// There was only one.
+    pub fn before(&self) -> Result<&Counters, Why> {
+        self.before.as_ref().ok_or_else(|| Why::from("this machine was read only once"))
+    }
+
+    /// Seconds between the two readings, by the machine's own clock.
+    ///
+    /// # Errors
+    /// There was only one, or the clock cannot be read.
+    pub fn seconds(&self) -> Result<f64, Why> {
+        let (from, to) = (self.before()?.uptime_s.as_ref()?, self.after.uptime_s.as_ref()?);
+        if to > from { Ok(to - from) } else { Err(Why::from("no time passed between the two readings")) }
+    }
+
+    /// CPUs that the processes may use; without a process, all.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn cpus(&self) -> Result<Cpus, Why> {
+        if self.whole_machine() {
+            return Ok(self.online.clone()?);
+        }
+        let cpus = self.processes().fold(Cpus::default(), |all, process| all.either(&process.cpus()));
+        Ok(cpus.both(self.online.as_ref().unwrap_or(&cpus)))
+    }
+
+    /// Processes that are asked about, at the second reading.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.after.processes.values().flatten()
+    }
+
+    /// The process at the first reading.
+    pub fn process_before(&self, pid: u32) -> Option<&Process> {
+        self.before.as_ref()?.processes.get(&pid)?.as_ref().ok()
+    }
+
+    /// In words: whose CPUs these are.
+    pub fn whose(&self) -> String {
+        let names: Vec<String> =
+            self.processes().map(|process| format!("{} ({})", process.comm, process.pid)).collect();
+        if names.is_empty() { "this machine".to_owned() } else { names.join(", ") }
+    }
+
+    /// How often each row of a table of interrupts or softirqs happened on each CPU between the readings.
+    ///
+    /// # Errors
+    /// A reading lacks it.
+    pub fn happened(&self, of: impl Fn(&Counters) -> &Known<Vec<Row>>) -> Result<Vec<Row>, Why> {
+        let (before, after) = (of(self.before()?).as_ref()?, of(&self.after).as_ref()?);
+        let first: BTreeMap<&str, &Row> = before.iter().map(|row| (row.name.as_str(), row)).collect();
+        let since = |row: &Row| {
+            let earlier = first.get(row.name.as_str());
+            let counts = row.counts.iter().map(|(cpu, count)| {
+                let earlier = earlier.and_then(|row| row.counts.get(cpu)).copied().unwrap_or(0);
+                (*cpu, wrapped(earlier, *count))
+            });
+            Row { counts: counts.collect(), ..row.clone() }
+        };
+        Ok(after.iter().map(since).collect())
+    }
+
+    /// What each CPU did between the readings.
+    ///
+    /// # Errors
+    /// A reading lacks it.
+    pub fn times(&self) -> Result<BTreeMap<u32, Times>, Why> {
+        let (before, after) = (self.before()?.stat.as_ref()?, self.after.stat.as_ref()?);
+        Ok(after.iter().filter_map(|(cpu, times)| Some((*cpu, times.since(before.get(cpu)?)))).collect())
+    }
+
+    /// A counter of TCP, at both readings.
+    pub fn tcp<'a>(&'a self, name: &str, pid: Option<u32>) -> Result<(Option<u64>, u64), Why> {
+        let of = |counters: &'a Counters| match pid {
+            None => counters.net.as_ref(),
+            Some(pid) => counters
+                .processes
+                .get(&pid)
+                .and_then(|process| process.as_ref().ok())
+                .map_or(counters.net.as_ref(), |process| process.net.as_ref()),
+        };
+        let after = of(&self.after)?.get(name).copied();
+        let after = after.ok_or_else(|| Why(format!("this kernel has no counter {name}")))?;
+        let before = self.before.as_ref().and_then(|before| of(before).ok()?.get(name).copied());
+        Ok((before, after))
+    }
+
+    /// Network namespaces to look at: a process of each, or that of this tool, with the folder of its counters.
+    pub fn net_namespaces(&self) -> Vec<(Option<u32>, String)> {
+        if self.whole_machine() {
+            return vec![(None, "/proc/net".to_owned())];
+        }
+        self.pids.iter().map(|pid| (Some(*pid), format!("/proc/{pid}/net"))).collect()
+    }
+}
+
+/// The kernel's figures of interrupts have 32 bits.
+pub fn wrapped(before: u64, after: u64) -> u64 {
+    if after >= before { after - before } else { (after + (1 << 32)).saturating_sub(before) }
+}
+
+fn cpu_list(path: &str, text: &str) -> Known<Cpus> {
+    Cpus::parse_list(text).ok_or_else(|| FactError::malformed(path, 0, text, "a list of CPUs"))
+}
+
+fn uptime(path: &str, text: &str) -> Known<f64> {
+    let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    seconds.ok_or_else(|| FactError::malformed(path, 0, text, "seconds"))
+}
+
+/// By the flag that hypervisors set for their guests.
+fn virtual_machine(cpuinfo: &str) -> bool {
+    let mut lines = cpuinfo.lines();
+    lines.any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"))
+}
+
+fn irqbalance(host: &Host) -> Known<Vec<(u32, String)>> {
+    let pids = host.list("/proc")?;
+    let its = pids.iter().filter_map(|name| name.parse::<u32>().ok()).filter_map(|pid| {
+        let comm = host.read(&format!("/proc/{pid}/comm")).ok()?;
+        (comm.trim() == "irqbalance").then(|| {
+            let words = |file: &str| host.read(&format!("/proc/{pid}/{file}")).unwrap_or_default();
+            let told: Vec<String> = words("cmdline").split('\0').skip(1).map(str::to_owned).collect();
+            let environment = words("environ");
+            let bans = environment.split('\0').filter(|word| word.starts_with("IRQBALANCE_"));
+            let told: Vec<String> =
+                told.into_iter().chain(bans.map(str::to_owned)).filter(|word| !word.is_empty()).collect();
+            (pid, told.join(" "))
+        })
+    });
+    Ok(its.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_32_bits_go_around() {
+        assert_eq!((wrapped(5, 9), wrapped(u64::from(u32::MAX), 2), wrapped(9, 9)), (4, 3, 0));
+    }
+
+    #[test]
+    fn this_machine_is_read_without_a_figure_that_is_not_understood() {
+        let host = Host::below("/");
+        let pids = [std::process::id()];
+        let before = Counters::read(&host, &pids);
+        let look = Look::read(&host, Some(before), &pids).unwrap();
+        for error in [
+            look.after.stat.as_ref().err(),
+            look.after.interrupts.as_ref().err(),
+            look.after.softirqs.as_ref().err(),
+            look.after.softnet.as_ref().err(),
+            look.after.pressure.as_ref().err(),
+            look.after.net.as_ref().err(),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            assert!(matches!(error, FactError::Read { .. }), "{error}");
+        }
+        assert!(!look.cpus().unwrap().is_empty());
+        assert!(Look::read(&host, None, &[u32::MAX]).unwrap_err().is_absent());
+    }
+}

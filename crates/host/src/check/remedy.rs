@@ -1,0 +1,73 @@
+//! Commands that several traps suggest. They are printed, never executed.
+
+use super::Cpus;
+use super::facts::kubelet;
+use super::finding::Judged;
+use super::look::Look;
+
+/// One CPU in so many is for the network, where all are used for everything.
+const CPUS_PER_NETWORK_CPU: usize = 16;
+
+/// Which CPUs could be the network's, and which the processes'.
+pub struct Apart {
+    /// For interrupts and softirqs of interfaces.
+    pub network: Cpus,
+    /// For the processes; `None`: where they are now.
+    pub processes: Option<Cpus>,
+}
+
+/// Finds CPUs for the network that the processes need not use. `None` on a machine of one CPU.
+pub fn apart(look: &Look) -> Option<Apart> {
+    let used = look.cpus().ok()?;
+    let online = look.online.as_ref().ok()?;
+    let others = online.without(&used);
+    if !others.is_empty() {
+        // Those near the interface are better, if any is left.
+        let nodes = look.nics.iter().flatten().filter_map(|nic| look.nodes.get(&nic.node?));
+        let near = nodes.fold(Cpus::default(), |all, node| all.either(node)).both(&others);
+        return Some(Apart { network: if near.is_empty() { others } else { near }, processes: None });
+    }
+    if online.len() < 2 {
+        return None;
+    }
+    let some = (online.len() / CPUS_PER_NETWORK_CPU).max(1);
+    let first: Cpus = online.iter().take(some).collect();
+    // A core is not shared between the two.
+    let network = first
+        .iter()
+        .filter_map(|cpu| look.siblings.get(&cpu))
+        .fold(first.clone(), |all, core| all.either(core));
+    let network = if network.len() < online.len() { network } else { first };
+    Some(Apart { processes: Some(online.without(&network)), network })
+}
+
+/// Adds commands that keep these interrupts away from the processes.
+pub fn move_irqs(mut judged: Judged, look: &Look, irqs: &[u32]) -> Judged {
+    let Some(apart) = apart(look) else {
+        return judged.fix("# one CPU only: there is no other to move them to");
+    };
+    if look.irqbalance.as_ref().is_ok_and(|running| !running.is_empty()) {
+        judged = judged.fix("systemctl stop irqbalance  # or it moves them back");
+    }
+    if !irqs.is_empty() {
+        let irqs: Vec<String> = irqs.iter().map(u32::to_string).collect();
+        let (irqs, cpus) = (irqs.join(" "), &apart.network);
+        judged =
+            judged.fix(format!("for irq in {irqs}; do echo {cpus} > /proc/irq/$irq/smp_affinity_list; done"));
+    }
+    move_processes(judged, look, apart.processes.as_ref())
+}
+
+/// Adds commands that keep the processes on these CPUs.
+pub fn move_processes(mut judged: Judged, look: &Look, cpus: Option<&Cpus>) -> Judged {
+    let Some(cpus) = cpus else { return judged };
+    for process in look.processes() {
+        let in_pod = process.groups.iter().flatten().any(|group| kubelet::pod(&group.name).is_some());
+        judged = if in_pod {
+            judged.fix("# in Kubernetes: give the pod whole CPUs (request = limit) under the static CPU manager policy")
+        } else {
+            judged.fix(format!("taskset -a -p -c {cpus} {}", process.pid))
+        };
+    }
+    judged
+}

@@ -1,0 +1,29 @@
+//! A clock that takes long to read.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::Trap;
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "clock-source", causes: &[Cause::ServerApp, Cause::ClientApp], look };
+
+const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// Clocks that programs read without a system call, in some ten nanoseconds.
+const QUICK: &[&str] = &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let name = look.clocksource.as_ref()?.as_str();
+    let found = if QUICK.contains(&name) {
+        None
+    } else if matches!(name, "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies") {
+        Some(Severity::Medium)
+    } else {
+        Some(Severity::Low)
+    };
+    Ok(Judged::when(found, name)
+        .evidence(format!("current clocksource {name}"), CURRENT)
+        .means("every reading of the clock is a system call, and with hpet or acpi_pm one to two microseconds; RPC libraries read it many times per call")
+        .fix("cat /sys/devices/system/clocksource/clocksource0/available_clocksource; dmesg | grep -i -E 'tsc|clocksource'  # why not tsc")
+        .fix(format!("echo tsc > {CURRENT}  # if it is available; tsc=reliable at boot if the kernel gave up on it wrongly")))
+}

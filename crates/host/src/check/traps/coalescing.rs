@@ -1,0 +1,53 @@
+//! The interface or NAPI holds packets back to handle several at once.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::Trap;
+use spangap_model::Cause;
+use spangap_model::duration::format_ns;
+
+pub const TRAP: Trap = Trap { name: "coalescing", causes: &[Cause::Coalescing, Cause::BatchedArrival], look };
+
+/// What may be held back without a line in the report, in nanoseconds.
+const LOW_NS: i64 = 20_000;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let nics: Vec<_> = look.nics.as_ref()?.iter().filter(|nic| nic.driver.is_some() && nic.up).collect();
+    if nics.is_empty() {
+        return Err(Why::from("no interface with hardware is up here (a network namespace of its own?)"));
+    }
+    // `rx-usecs` takes a request to the driver, which this check does not make.
+    let ask = format!(
+        "how long {0} waits before it interrupts is not in any file: ethtool -c {0} tells",
+        nics[0].name
+    );
+    let held: Vec<_> =
+        nics.iter().filter(|nic| nic.gro_flush_timeout_ns.as_ref().is_ok_and(|ns| *ns >= LOW_NS)).collect();
+    let Some(first) = held.first() else {
+        return Err(Why(format!("{ask}; gro_flush_timeout is {}", first_timeout(&nics))));
+    };
+    let timeout = |nic: &super::super::facts::nic::Nic| {
+        nic.gro_flush_timeout_ns.as_ref().map_or(0, |ns| *ns).max(0) as u64
+    };
+    let mut judged = Judged::trap(
+        Severity::Low,
+        format!("{} may hold packets back for {}", first.name, format_ns(timeout(first))),
+    )
+    .means("packets that came one by one are handed to TCP together; the first of them waits for the timeout")
+    .unknown(ask);
+    for nic in held {
+        let deferred = nic.defer_hard_irqs.as_ref().map_or(0, |count| *count);
+        judged = judged
+            .evidence(format!("gro_flush_timeout {} ns, napi_defer_hard_irqs {deferred}", timeout(nic)), format!("/sys/class/net/{}/gro_flush_timeout", nic.name))
+            .fix(format!("echo 0 > /sys/class/net/{0}/gro_flush_timeout; echo 0 > /sys/class/net/{0}/napi_defer_hard_irqs", nic.name));
+    }
+    Ok(judged)
+}
+
+fn first_timeout(nics: &[&super::super::facts::nic::Nic]) -> String {
+    match &nics[0].gro_flush_timeout_ns {
+        Ok(0) => "off".to_owned(),
+        Ok(ns) => format_ns((*ns).max(0) as u64),
+        Err(_) => "not there in this kernel".to_owned(),
+    }
+}

@@ -1,0 +1,223 @@
+//! A container shares its CPUs although it could have them alone, or another has them alone as well.
+
+use super::super::facts::cgroup::{Group, Version};
+use super::super::facts::kubelet::{self, Pod, Qos};
+use super::super::facts::process::Process;
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::super::{Cpus, Known};
+use super::Trap;
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "container-cpus", causes: &[Cause::RunQueue, Cause::CpuQuota], look };
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let mut judged: Option<Judged> = None;
+    let mut seen_any = false;
+    for process in look.processes() {
+        let groups = process.groups.as_ref()?;
+        let pod = groups.iter().find_map(|group| kubelet::pod(&group.name));
+        seen_any = true;
+        let one = match pod {
+            Some(pod) => of_pod(look, process, groups, &pod),
+            None => of_cgroup(look, process, groups)?,
+        };
+        // The first trap stands for all; the processes of one look are alike most of the time.
+        if judged.as_ref().is_none_or(|judged| !judged.is_trap()) {
+            judged = Some(one);
+        }
+    }
+    match judged {
+        Some(judged) => Ok(judged),
+        None if seen_any => Ok(Judged::fine("no container")),
+        None => machine(look),
+    }
+}
+
+/// Without a process: what the kubelet has given away.
+fn machine(look: &Look) -> Result<Judged, Why> {
+    match &look.kubelet {
+        Ok(state) => {
+            let taken = state
+                .exclusive
+                .values()
+                .flat_map(|pod| pod.values())
+                .fold(Cpus::default(), |all, cpus| all.either(cpus));
+            let summary = format!(
+                "CPU manager policy {}; CPUs of one container alone: {}",
+                state.policy,
+                if taken.is_empty() { "none".to_owned() } else { taken.to_string() }
+            );
+            Ok(Judged::fine(summary)
+                .evidence(format!("policy {}, shared {}", state.policy, state.shared), kubelet::STATE))
+        }
+        Err(error) if error.is_absent() => Ok(Judged::fine("no kubelet here")),
+        Err(error) => Err(Why::from(error)),
+    }
+}
+
+fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged {
+    let cpus = process.cpus();
+    let class = match pod.qos {
+        Qos::Guaranteed => "Guaranteed",
+        Qos::Burstable => "Burstable",
+        Qos::BestEffort => "BestEffort",
+    };
+    let own = &groups[0];
+    let state = &look.kubelet;
+    let (found, summary) = match state {
+        Err(_) => (
+            (pod.qos != Qos::Guaranteed).then_some(Severity::Low),
+            format!("{class} pod on CPUs {cpus}; whether it has them alone is not known"),
+        ),
+        Ok(state) => {
+            let its = state.exclusive.get(&pod.uid);
+            let alone = its
+                .into_iter()
+                .flat_map(|pod| pod.values())
+                .fold(Cpus::default(), |all, cpus| all.either(cpus));
+            let others = state.exclusive.iter().filter(|(uid, _)| **uid != pod.uid);
+            let others =
+                others.flat_map(|(_, pod)| pod.values()).fold(Cpus::default(), |all, cpus| all.either(cpus));
+            let clash = others.both(&cpus);
+            let shared = cpus.without(&alone);
+            if !clash.is_empty() {
+                (
+                    Some(Severity::High),
+                    format!(
+                        "{class} pod runs on CPUs {clash}, which the kubelet gave to another container alone"
+                    ),
+                )
+            } else if !alone.is_empty() && shared.is_empty() {
+                (None, format!("{class} pod has CPUs {cpus} alone"))
+            } else if state.policy == "none" {
+                (
+                    Some(Severity::Low),
+                    format!("{class} pod on CPUs {cpus}, shared with all pods: CPU manager policy none"),
+                )
+            } else if pod.qos == Qos::Guaranteed {
+                (
+                    Some(Severity::Low),
+                    format!(
+                        "Guaranteed pod on the shared CPUs {cpus}: only whole CPUs (request = limit = 1, 2, ...) are given alone"
+                    ),
+                )
+            } else {
+                (
+                    Some(Severity::Low),
+                    format!("{class} pod on the shared CPUs {cpus}: only Guaranteed pods get CPUs alone"),
+                )
+            }
+        }
+    };
+    let mut judged = Judged::when(found, summary).evidence(format!("pod {}, {class}", pod.uid), format!("/proc/{}/cgroup", process.pid)).means(
+        "every other pod, and what the node itself runs, may run on these CPUs at any time and take turns with the threads \
+         of this one",
+    );
+    match state {
+        Ok(state) => {
+            let taken: Vec<String> = state
+                .exclusive
+                .iter()
+                .flat_map(|(uid, containers)| containers.iter().map(move |(name, cpus)| (uid, name, cpus)))
+                .map(|(uid, name, cpus)| {
+                    format!("{cpus} for {name} of {}", if *uid == pod.uid { "this pod" } else { uid })
+                })
+                .collect();
+            let taken = if taken.is_empty() { "none".to_owned() } else { taken.join("; ") };
+            judged = judged.evidence(
+                format!("policy {}, shared {}, alone: {taken}", state.policy, state.shared),
+                kubelet::STATE,
+            );
+        }
+        Err(error) => judged = judged.unknown(error),
+    }
+    judged = limits(judged, own);
+    judged = judged
+        .fix("# pod: resources.requests.cpu = limits.cpu = a whole number, memory alike (QoS Guaranteed)");
+    if !state.as_ref().is_ok_and(|state| state.policy == "static") {
+        judged = judged.fix("# kubelet: cpuManagerPolicy: static, and reservedSystemCPUs; drain the node, remove cpu_manager_state, restart");
+    }
+    judged
+}
+
+/// What the cgroup asks for and may have.
+fn limits(judged: Judged, group: &Group) -> Judged {
+    let file = if group.version == Version::V1 { "cpu.shares" } else { "cpu.weight" };
+    let judged = match &group.weight {
+        Ok(weight) => judged.evidence(format!("{file} {weight}"), format!("{}/{file}", group.folder)),
+        Err(error) if error.is_absent() => judged,
+        Err(error) => judged.unknown(error),
+    };
+    match &group.quota {
+        Ok(Some(quota)) => judged.evidence(
+            format!("limit {:.2} CPUs", quota.quota_us as f64 / quota.period_us.max(1) as f64),
+            format!(
+                "{}/{}",
+                group.folder,
+                if group.version == Version::V1 { "cpu.cfs_quota_us" } else { "cpu.max" }
+            ),
+        ),
+        _ => judged,
+    }
+}
+
+/// No pod: a cpuset that leaves CPUs out, or a weight below the ordinary.
+fn of_cgroup(look: &Look, process: &Process, groups: &[Group]) -> Result<Judged, Why> {
+    let own = &groups[0];
+    let ordinary = if own.version == Version::V1 { 1024 } else { 100 };
+    let light = groups
+        .iter()
+        .filter(|group| group.weight.as_ref().is_ok_and(|weight| *weight < ordinary && group.name != "/"))
+        .collect::<Vec<_>>();
+    let few = match look.cpusets.get(&process.pid) {
+        Some(Ok(set)) => look
+            .online
+            .as_ref()
+            .ok()
+            .filter(|online| !online.without(&set.cpus).is_empty())
+            .map(|online| (set, online)),
+        _ => None,
+    };
+    let mut said = Vec::new();
+    if let Some((set, online)) = few {
+        said.push(format!("its cpuset leaves it CPUs {} of {online}", set.cpus));
+    }
+    if let Some(group) = light.first() {
+        said.push(format!(
+            "{} has {} of the ordinary weight",
+            group.name,
+            super::percent(weight(&group.weight) as f64, ordinary as f64)
+        ));
+    }
+    let found = (!light.is_empty()).then_some(Severity::Low);
+    let summary = if said.is_empty() {
+        "no pod, no narrower cpuset, ordinary weight".to_owned()
+    } else {
+        said.join("; ")
+    };
+    let mut judged = Judged::when(found, summary)
+        .means("when CPUs are short, the scheduler gives this cgroup less than its siblings");
+    if let Some((set, _)) = few {
+        judged = judged.evidence(format!("CPUs {}", set.cpus), set.path.clone());
+    }
+    if let Some(Err(error)) =
+        look.cpusets.get(&process.pid).filter(|set| set.as_ref().is_err_and(|error| !error.is_absent()))
+    {
+        judged = judged.unknown(error);
+    }
+    for group in light {
+        let file = if group.version == Version::V1 { "cpu.shares" } else { "cpu.weight" };
+        judged = judged
+            .evidence(
+                format!("{file} {}, ordinary is {ordinary}", weight(&group.weight)),
+                format!("{}/{file}", group.folder),
+            )
+            .fix(format!("echo {ordinary} > {}/{file}", group.folder));
+    }
+    Ok(judged)
+}
+
+fn weight(weight: &Known<u64>) -> u64 {
+    weight.as_ref().copied().unwrap_or(0)
+}

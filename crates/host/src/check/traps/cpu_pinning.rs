@@ -1,0 +1,72 @@
+//! A process with more threads at work than CPUs it may use.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::{Trap, plural};
+use spangap_model::Cause;
+use std::collections::BTreeMap;
+
+pub const TRAP: Trap = Trap { name: "cpu-pinning", causes: &[Cause::RunQueue], look };
+
+/// A thread that ran for a smaller share of the time is not at work.
+const AT_WORK: f64 = 0.02;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    if look.whole_machine() {
+        return Err(Why::from("no process is named (--pid)"));
+    }
+    let online = look.online.as_ref()?;
+    let seconds = look.seconds();
+    let mut worst: Option<Judged> = None;
+    let mut fine = Vec::new();
+    for process in look.processes() {
+        let cpus = process.cpus();
+        let before = look.process_before(process.pid);
+        let at_work = |tid: &u32| {
+            let now = process.threads.get(tid)?.sched.as_ref().ok()?.run_ns;
+            let earlier = before?
+                .threads
+                .get(tid)
+                .and_then(|thread| thread.sched.as_ref().ok())
+                .map_or(0, |sched| sched.run_ns);
+            Some(now.saturating_sub(earlier) as f64 / 1e9 >= AT_WORK * *seconds.as_ref().ok()?)
+        };
+        // Threads that share a mask, by mask.
+        let mut masks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (tid, thread) in &process.threads {
+            masks.entry(thread.cpus.to_string()).or_default().push(*tid);
+        }
+        let crowded = masks.iter().filter_map(|(mask, tids)| {
+            let count = super::super::Cpus::parse_list(mask)?.len();
+            let busy = tids.iter().filter(|tid| at_work(tid) == Some(true)).count();
+            (count < online.len() && busy > count).then_some((mask, tids, busy, count))
+        });
+        let crowded: Vec<_> = crowded.collect();
+        let threads = plural(process.threads.len(), "thread");
+        if let Some((mask, tids, busy, count)) = crowded.first() {
+            let severity = if *count == 1 { Severity::Medium } else { Severity::Low };
+            let summary = format!("{busy} threads at work may use only CPU {mask} of {online}");
+            let judged = Judged::trap(severity, summary)
+                .evidence(
+                    format!("Cpus_allowed_list {mask} of {}", plural(tids.len(), "thread")),
+                    format!("/proc/{}/task/{}/status", process.pid, tids[0]),
+                )
+                .means("its threads take turns on too few CPUs, while others may be idle")
+                .fix(format!("taskset -a -p -c {online} {}", process.pid));
+            worst.get_or_insert(judged);
+        } else if cpus.len() == 1 && online.len() > 1 && process.threads.len() > 1 {
+            let summary = format!("{threads} may use only CPU {cpus} of {online}");
+            let judged = Judged::trap(Severity::Low, summary)
+                .evidence(
+                    format!("Cpus_allowed_list {cpus} of all {threads}"),
+                    format!("/proc/{}/status", process.pid),
+                )
+                .means("whenever two of its threads have work, one of them waits")
+                .fix(format!("taskset -a -p -c {online} {}", process.pid));
+            worst.get_or_insert(judged);
+        } else {
+            fine.push(format!("{threads} on {}", plural(cpus.len(), "CPU")));
+        }
+    }
+    Ok(worst.unwrap_or_else(|| Judged::fine(fine.join("; "))))
+}

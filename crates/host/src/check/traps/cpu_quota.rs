@@ -1,0 +1,132 @@
+//! The quota of a cgroup stops all its threads until the next period begins.
+
+use super::super::facts::cgroup::{Group, Throttled, Version};
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::{Trap, percent, severity};
+use spangap_model::Cause;
+use spangap_model::duration::format_ns;
+
+pub const TRAP: Trap = Trap { name: "cpu-quota", causes: &[Cause::CpuQuota], look };
+
+/// Shares of periods, between the readings, that end in throttling.
+const HIGH: f64 = 0.10;
+const MEDIUM: f64 = 0.01;
+/// Share of periods since the cgroup was made that counts when nothing happens now.
+const LOW_EVER: f64 = 0.001;
+
+/// What was throttled: since the first reading, and ever.
+struct Seen<'a> {
+    group: &'a Group,
+    now: Option<Throttled>,
+    ever: Throttled,
+}
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    if look.whole_machine() {
+        return Err(Why::from("no process is named (--pid)"));
+    }
+    let (mut seen, mut unknown, mut limits) = (Vec::new(), Vec::new(), 0);
+    for process in look.processes() {
+        let groups = process.groups.as_ref()?;
+        let before = look.process_before(process.pid).and_then(|process| process.groups.as_ref().ok());
+        for group in groups {
+            limits += usize::from(matches!(group.quota, Ok(Some(_))));
+            match &group.throttled {
+                Ok(ever) => {
+                    let earlier = before
+                        .and_then(|groups| groups.iter().find(|earlier| earlier.folder == group.folder));
+                    let now = earlier.and_then(|earlier| Some(since(earlier.throttled.as_ref().ok()?, ever)));
+                    seen.push(Seen { group, now, ever: *ever });
+                }
+                // The controller ends above: nothing is limited here.
+                Err(error) if error.is_absent() => {}
+                Err(error) => unknown.push(error),
+            }
+        }
+    }
+    if seen.is_empty() && !unknown.is_empty() {
+        return Err(Why::from(unknown.remove(0)));
+    }
+    seen.dedup_by(|a, b| a.group.folder == b.group.folder);
+    let worst = |seen: &Seen| {
+        let now = seen.now.and_then(|now| severity(share(&now), HIGH, MEDIUM, f64::MIN_POSITIVE));
+        now.or_else(|| (share(&seen.ever) >= LOW_EVER).then_some(Severity::Low))
+    };
+    let Some((severity, first)) =
+        seen.iter().filter_map(|seen| Some((worst(seen)?, seen))).min_by_key(|found| found.0)
+    else {
+        let summary =
+            if limits == 0 { "no cgroup of it has a quota".to_owned() } else { "not throttled".to_owned() };
+        return Ok(unknown.into_iter().fold(Judged::fine(summary), Judged::unknown));
+    };
+    let mut judged = Judged::trap(severity, sentence(first));
+    for seen in seen.iter().filter(|seen| worst(seen).is_some()) {
+        judged = evidence(judged, seen);
+    }
+    judged = judged.means(
+        "when the threads of the cgroup have used up their quota, all of them stop until the period ends, wherever they \
+         are in a call; many threads use it up early in the period",
+    );
+    let folder = &first.group.folder;
+    judged = match first.group.version {
+        Version::V1 => judged.fix(format!("echo -1 > {folder}/cpu.cfs_quota_us  # no limit")),
+        Version::V2 => judged.fix(format!("echo max > {folder}/cpu.max  # no limit")),
+    };
+    judged = judged.fix(
+        "# for good: no CPU limit (Kubernetes: limits.cpu; systemd: CPUQuota=), or one well above the peak",
+    );
+    Ok(unknown.into_iter().fold(judged, Judged::unknown))
+}
+
+fn since(before: &Throttled, after: &Throttled) -> Throttled {
+    Throttled {
+        periods: after.periods.saturating_sub(before.periods),
+        throttled: after.throttled.saturating_sub(before.throttled),
+        ns: after.ns.saturating_sub(before.ns),
+    }
+}
+
+fn share(throttled: &Throttled) -> f64 {
+    if throttled.periods == 0 { 0.0 } else { throttled.throttled as f64 / throttled.periods as f64 }
+}
+
+fn sentence(seen: &Seen) -> String {
+    let name = &seen.group.name;
+    match seen.now.filter(|now| now.throttled > 0) {
+        Some(now) => format!("{name} was stopped in {} of {} periods just now", now.throttled, now.periods),
+        None => {
+            let ever = seen.ever;
+            format!("{name} was stopped before: in {} of {} periods", ever.throttled, ever.periods)
+        }
+    }
+}
+
+fn evidence(judged: Judged, seen: &Seen) -> Judged {
+    let Seen { group, now, ever } = seen;
+    let now = now.map_or(String::new(), |now| {
+        format!(
+            "nr_periods +{}, nr_throttled +{} ({}), throttled time of all CPUs +{}; ",
+            now.periods,
+            now.throttled,
+            percent(now.throttled as f64, now.periods as f64),
+            format_ns(now.ns)
+        )
+    });
+    let total = format!("in total {} of {} periods, {}", ever.throttled, ever.periods, format_ns(ever.ns));
+    let judged = judged.evidence(format!("{now}{total}"), format!("{}/cpu.stat", group.folder));
+    let file = if group.version == Version::V1 { "cpu.cfs_quota_us" } else { "cpu.max" };
+    match &group.quota {
+        Ok(Some(quota)) => judged.evidence(
+            format!(
+                "quota {} us per period of {} us: {:.2} CPUs",
+                quota.quota_us,
+                quota.period_us,
+                quota.quota_us as f64 / quota.period_us.max(1) as f64
+            ),
+            format!("{}/{file}", group.folder),
+        ),
+        Ok(None) => judged.evidence("no quota any more", format!("{}/{file}", group.folder)),
+        Err(error) => judged.unknown(error),
+    }
+}

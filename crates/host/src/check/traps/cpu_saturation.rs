@@ -1,0 +1,44 @@
+//! CPUs that have no idle time left.
+
+use super::super::finding::{Judged, Why};
+use super::super::look::Look;
+use super::{Trap, percent, severity};
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "cpu-saturation", causes: &[Cause::CpuSaturated, Cause::RunQueue], look };
+
+/// Busy shares of all the CPUs together.
+const HIGH: f64 = 0.95;
+const MEDIUM: f64 = 0.85;
+const LOW: f64 = 0.70;
+/// A CPU that is busier is called full.
+const FULL: f64 = 0.95;
+/// Fewer ticks than these say little.
+const MIN_TICKS: u64 = 10;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let (times, cpus) = (look.times()?, look.cpus()?);
+    let its: Vec<_> = times.iter().filter(|(cpu, _)| cpus.contains(**cpu)).collect();
+    let (total, idle) =
+        its.iter().fold((0, 0), |sum, (_, times)| (sum.0 + times.total(), sum.1 + times.idle));
+    if total < MIN_TICKS {
+        return Err(Why::from(
+            "too little time between the two readings: the kernel counts in ticks of 10 ms",
+        ));
+    }
+    let busy = total - idle;
+    let full: Vec<String> = its
+        .iter()
+        .filter(|(_, times)| {
+            (times.total() - times.idle) as f64 >= FULL * times.total() as f64 && times.total() > 0
+        })
+        .map(|(cpu, _)| cpu.to_string())
+        .collect();
+    let found = severity(busy as f64 / total as f64, HIGH, MEDIUM, LOW);
+    let what = if full.is_empty() { String::new() } else { format!(", CPU {} full", full.join(", ")) };
+    let summary = format!("CPUs {cpus} are {} busy{what}", percent(busy as f64, total as f64));
+    Ok(Judged::when(found, summary)
+        .evidence(format!("{} ms of {} ms not idle", busy * 10, total * 10), "/proc/stat")
+        .means("threads that wake find no idle CPU and wait their turn; latency rises steeply from about 70 % on")
+        .fix("top -H -d 1  # who runs; then fewer of them here, or more CPUs"))
+}

@@ -1,0 +1,70 @@
+//! CPUs set aside at boot: without load balancing, threads pile up on one of them.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::{Trap, plural};
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "isolated-cpus", causes: &[Cause::RunQueue, Cause::SoftirqOnCpu], look };
+
+const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let isolated = &look.isolated;
+    if isolated.is_empty() {
+        return Ok(Judged::fine("none"));
+    }
+    let ticks =
+        if look.nohz_full.is_empty() { String::new() } else { format!(", nohz_full {}", look.nohz_full) };
+    let mut judged = None;
+    for process in look.processes() {
+        // A thread whose mask has several isolated CPUs stays on whichever it was put.
+        let several = |thread: &&super::super::facts::process::Thread| thread.cpus.both(isolated).len() > 1;
+        let stuck = process.threads.values().filter(several).count();
+        if stuck > 1 {
+            let summary = format!(
+                "{} of {} may use several of the isolated CPUs {isolated}",
+                plural(stuck, "thread"),
+                process.comm
+            );
+            judged.get_or_insert(
+                Judged::trap(Severity::Medium, summary)
+                    .means("the kernel does not balance load among isolated CPUs: threads started together stay on one, while the others are idle")
+                    .fix(format!("for t in /proc/{}/task/*; do taskset -p -c CPU ${{t##*/}}; done  # a CPU of its own for each thread", process.pid))
+                    .fix("# or boot without isolcpus= and use a cpuset partition, or Kubernetes' static CPU manager"),
+            );
+        }
+    }
+    let aimed: Vec<String> = look
+        .nics
+        .iter()
+        .flatten()
+        .flat_map(|nic| nic.irqs.iter())
+        .filter(|irq| {
+            irq.affinity.as_ref().is_ok_and(|may| !may.is_empty() && may.without(isolated).is_empty())
+        })
+        .map(|irq| irq.number.to_string())
+        .collect();
+    let mut judged = match judged {
+        Some(judged) => judged,
+        None if !aimed.is_empty() => Judged::trap(
+            Severity::Medium,
+            format!("interrupts of interfaces are aimed at the isolated CPUs {isolated}"),
+        )
+        .means("these CPUs were to be quiet, and every packet of those queues is handled on them")
+        .fix(format!(
+            "for irq in {}; do echo {} > /proc/irq/$irq/smp_affinity_list; done",
+            aimed.join(" "),
+            look.online.as_ref().map(|online| online.without(isolated).to_string()).unwrap_or_default()
+        )),
+        None => Judged::fine(format!("CPUs {isolated}{ticks}; nothing piles up there")),
+    };
+    judged = judged.evidence(format!("isolated {isolated}{ticks}"), ISOLATED);
+    if !aimed.is_empty() {
+        judged = judged.evidence(
+            format!("may only go to isolated CPUs: {}", aimed.join(", ")),
+            "/proc/irq/N/smp_affinity_list",
+        );
+    }
+    Ok(judged)
+}

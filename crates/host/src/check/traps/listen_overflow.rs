@@ -1,0 +1,87 @@
+//! The queue of connections that wait to be accepted is full.
+
+use super::super::facts::listeners::Listener;
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::{Trap, plural};
+use spangap_model::Cause;
+
+pub const TRAP: Trap =
+    Trap { name: "listen-overflow", causes: &[Cause::AcceptOverflow, Cause::SynLoss], look };
+
+const OVERFLOWS: &str = "TcpExt.ListenOverflows";
+const DROPS: &str = "TcpExt.ListenDrops";
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let (mut now, mut ever) = (0, 0);
+    let (mut evidence, mut unknown) = (Vec::new(), Vec::new());
+    for (pid, folder) in look.net_namespaces() {
+        let (overflows, drops) = (look.tcp(OVERFLOWS, pid)?, look.tcp(DROPS, pid)?);
+        let since =
+            |(before, after): (Option<u64>, u64)| before.map_or(0, |before| after.saturating_sub(before));
+        // Every overflow is a drop as well.
+        now += since(drops).max(since(overflows));
+        ever += overflows.1;
+        let what = format!(
+            "ListenOverflows +{} ({}), ListenDrops +{} ({})",
+            since(overflows),
+            overflows.1,
+            since(drops),
+            drops.1
+        );
+        evidence.push((what, format!("{folder}/netstat")));
+    }
+    let limit = look.settings.get("net/core/somaxconn").and_then(|limit| limit.as_ref().ok().copied());
+    let mut waiting: Vec<&Listener> = Vec::new();
+    for listeners in look.listeners.values() {
+        match listeners {
+            Ok(listeners) => waiting.extend(listeners.iter().filter(|listener| listener.waiting > 0)),
+            Err(error) => unknown.push(error),
+        }
+    }
+    // The kernel takes one more than the limit before it refuses.
+    let full = waiting.iter().any(|listener| limit.is_some_and(|limit| i64::from(listener.waiting) > limit));
+    let (found, summary) = if now > 0 || full {
+        (
+            Some(Severity::High),
+            format!("+{now} connections refused or dropped just now, {ever} overflows in total"),
+        )
+    } else if !waiting.is_empty() {
+        let most = waiting.iter().map(|listener| listener.waiting).max().unwrap_or(0);
+        (
+            Some(Severity::Low),
+            format!("{most} connections wait to be accepted at this moment; none dropped just now"),
+        )
+    } else if ever > 0 {
+        (Some(Severity::Low), format!("none just now, {ever} overflows in total"))
+    } else {
+        (None, "no overflow ever".to_owned())
+    };
+    let mut judged = Judged::when(found, summary).means(
+        "a client's handshake was dropped because the program does not accept fast enough; the client tries again after 1 s, \
+         then 2 s, 4 s",
+    );
+    for (what, path) in evidence {
+        judged = judged.evidence(what, path);
+    }
+    for listener in &waiting {
+        let what = format!(
+            "port {}: {} to be accepted",
+            listener.port,
+            plural(listener.waiting as usize, "connection")
+        );
+        judged = judged.evidence(what, listener.path.clone());
+    }
+    if let Some(limit) = limit {
+        judged = judged
+            .evidence(format!("somaxconn {limit}: no backlog is longer"), "/proc/sys/net/core/somaxconn");
+        judged = judged.fix(format!("sysctl -w net.core.somaxconn={}", (limit * 4).max(4_096)));
+    }
+    judged = judged
+        .fix("# and the backlog of listen() in the program, which is the limit if it is lower: ss -ltn shows it as Send-Q")
+        .fix("# then see why it accepts late: spangap host offcpu --pid PID");
+    if look.whole_machine() {
+        judged = judged.unknown("queues of listening sockets are looked at with --pid only");
+    }
+    Ok(unknown.into_iter().fold(judged, Judged::unknown))
+}

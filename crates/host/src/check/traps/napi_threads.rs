@@ -1,0 +1,28 @@
+//! NAPI polls in kernel threads, which wait their turn like any other.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::Trap;
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "napi-threads", causes: &[Cause::SoftirqLate], look };
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let nics = look.nics.as_ref()?;
+    let threaded: Vec<_> = nics.iter().filter(|nic| nic.threaded == Some(true)).collect();
+    let Some(first) = threaded.first() else {
+        let known = nics.iter().any(|nic| nic.threaded.is_some());
+        return Ok(Judged::fine(if known { "off" } else { "this kernel has none (before 5.12)" }));
+    };
+    let mut judged = Judged::trap(Severity::Low, format!("{} polls in kernel threads", first.name)).means(
+        "packets wait until the thread napi/IF-N gets a CPU: behind the application, if both may use the same ones. \
+         With CPUs of their own they are a good thing",
+    );
+    for nic in threaded {
+        judged = judged
+            .evidence("threaded 1", format!("/sys/class/net/{}/threaded", nic.name))
+            .fix(format!("for p in $(pgrep 'napi/{}-'); do taskset -p -c CPUS $p; done  # CPUs that the process does not use", nic.name))
+            .fix(format!("echo 0 > /sys/class/net/{}/threaded  # or off", nic.name));
+    }
+    Ok(judged)
+}

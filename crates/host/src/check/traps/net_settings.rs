@@ -1,0 +1,32 @@
+//! Settings of packet reception that are off their defaults.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::Trap;
+use spangap_model::Cause;
+
+pub const TRAP: Trap =
+    Trap { name: "net-settings", causes: &[Cause::SoftirqLate, Cause::CpuSaturated], look };
+
+/// Settings with their default. That of `netdev_budget_usecs` is two ticks, so 2,000 to 20,000.
+const DEFAULTS: &[(&str, std::ops::RangeInclusive<i64>)] = &[
+    ("net/core/busy_poll", 0..=0),
+    ("net/core/busy_read", 0..=0),
+    ("net/core/netdev_budget", 300..=i64::MAX),
+    ("net/core/netdev_budget_usecs", 2_000..=i64::MAX),
+    ("net/core/netdev_max_backlog", 1_000..=i64::MAX),
+];
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    super::tcp_settings::off_default(
+        look,
+        DEFAULTS,
+        |judged| {
+            judged.means(
+            "busy_poll and busy_read make threads that wait for a socket spin on the CPU: quick with a CPU to spare, \
+             harmful without. Smaller budgets than the default end softirqs early, and packets wait",
+        )
+        },
+        Severity::Low,
+    )
+}

@@ -1,0 +1,74 @@
+//! Packets are handled in softirqs on the CPUs that the process may use, and push its threads aside.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::super::remedy;
+use super::{Trap, by_cpu, percent, severity};
+use spangap_model::Cause;
+use std::collections::BTreeMap;
+
+pub const TRAP: Trap = Trap { name: "net-softirqs", causes: &[Cause::SoftirqOnCpu], look };
+
+/// Shares of a CPU's time in interrupts and softirqs.
+const HIGH: f64 = 0.20;
+const MEDIUM: f64 = 0.05;
+const LOW: f64 = 0.02;
+/// Softirqs of a CPU in a second that are a trap even if they take little time together: each can meet a call.
+const LOW_PER_SECOND: f64 = 1_000.0;
+/// Below this, time in softirqs is not the network's.
+const NETWORK_PER_SECOND: f64 = 50.0;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let (seconds, cpus) = (look.seconds()?, look.cpus()?);
+    let rows = look.happened(|counters| &counters.softirqs)?;
+    let mut network: BTreeMap<u32, u64> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.name == "NET_RX" || row.name == "NET_TX") {
+        for (cpu, count) in row.counts.iter().filter(|(cpu, _)| cpus.contains(**cpu)) {
+            *network.entry(*cpu).or_default() += count;
+        }
+    }
+    let most = network.values().copied().max().unwrap_or(0);
+    let times = look.times();
+    let of_cpu = |cpu: u32| {
+        let times = times.as_ref().ok()?.get(&cpu)?;
+        Some(((times.irq + times.softirq) as f64, times.total() as f64))
+    };
+    let share = network
+        .iter()
+        .filter(|(_, count)| **count as f64 / seconds >= NETWORK_PER_SECOND)
+        .filter_map(|(cpu, _)| of_cpu(*cpu).map(|(part, of)| (*cpu, part, of)))
+        .max_by(|a, b| (a.1 / a.2.max(1.0)).total_cmp(&(b.1 / b.2.max(1.0))));
+    let by_time = share.and_then(|(_, part, of)| severity(part / of.max(1.0), HIGH, MEDIUM, LOW));
+    let by_rate = (most as f64 / seconds >= LOW_PER_SECOND).then_some(Severity::Low);
+    // For the machine as a whole, that packets are handled somewhere is no trap; that they fill a CPU is.
+    let found =
+        if look.whole_machine() { by_time.filter(|by| *by == Severity::High) } else { by_time.or(by_rate) };
+    let rates = by_cpu(network.into_iter(), seconds);
+    let summary = match share.filter(|_| found.is_some()) {
+        Some((cpu, part, of)) => {
+            format!("{rates}; interrupts and softirqs took {} of CPU {cpu}", percent(part, of))
+        }
+        None => rates.clone(),
+    };
+    let mut judged = Judged::when(found, summary)
+        .evidence(format!("NET_RX and NET_TX on CPUs {cpus}: {rates}"), "/proc/softirqs")
+        .means(
+            "a softirq runs in place of whatever had the CPU; a thread in the middle of a call waits until the packets are \
+             done. Traffic of the process itself over loopback is counted too",
+        );
+    if let Some((cpu, part, of)) = share {
+        judged = judged.evidence(
+            format!("CPU {cpu}: {:.0} ms of {:.0} ms in interrupts and softirqs", part * 10.0, of * 10.0),
+            "/proc/stat",
+        );
+    }
+    if let Err(why) = times {
+        judged = judged.unknown(why);
+    }
+    for pid in &look.pids {
+        judged =
+            judged.fix(format!("spangap host thieves --pid {pid}  # tells which device's packets they are"));
+    }
+    let irqs: Vec<u32> = look.nics.iter().flatten().flat_map(|nic| &nic.irqs).map(|irq| irq.number).collect();
+    Ok(if irqs.is_empty() { judged } else { remedy::move_irqs(judged, look, &irqs) })
+}

@@ -1,0 +1,82 @@
+//! Interrupts of network interfaces arrive on the CPUs that the process may use.
+
+use super::super::Cpus;
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::super::remedy;
+use super::{Trap, by_cpu, plural, rate};
+use spangap_model::Cause;
+use std::collections::BTreeMap;
+
+pub const TRAP: Trap = Trap { name: "nic-irqs", causes: &[Cause::SoftirqOnCpu], look };
+
+/// Interrupts in a second, on all CPUs of the process together.
+const HIGH: f64 = 20_000.0;
+const MEDIUM: f64 = 1_000.0;
+const LOW: f64 = 20.0;
+/// Lines of evidence.
+const SHOWN: usize = 4;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let (seconds, cpus) = (look.seconds()?, look.cpus()?);
+    let rows = look.happened(|counters| &counters.interrupts)?;
+    let rows: BTreeMap<&str, _> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
+    let nics = look.nics.as_ref()?;
+    let mut landed: BTreeMap<u32, u64> = BTreeMap::new();
+    let (mut lines, mut aimed, mut all) = (Vec::new(), Vec::new(), 0);
+    for nic in nics {
+        for irq in &nic.irqs {
+            let Some(row) = rows.get(irq.number.to_string().as_str()) else { continue };
+            all += 1;
+            let here: Vec<(u32, u64)> = row
+                .counts
+                .iter()
+                .filter(|(cpu, _)| cpus.contains(**cpu))
+                .map(|(cpu, count)| (*cpu, *count))
+                .collect();
+            let count: u64 = here.iter().map(|(_, count)| count).sum();
+            for (cpu, count) in &here {
+                *landed.entry(*cpu).or_default() += count;
+            }
+            if count > 0 {
+                lines.push((count, irq, by_cpu(here.into_iter(), seconds)));
+            }
+            if count > 0 || irq.affinity.as_ref().is_ok_and(|may| !may.both(&cpus).is_empty()) {
+                aimed.push(irq.number);
+            }
+        }
+    }
+    if all == 0 {
+        let with_hardware = nics.iter().any(|nic| nic.driver.is_some());
+        let why = if with_hardware {
+            "no interrupt of an interface is known by name or by its device"
+        } else {
+            "there is no interface with hardware here (a network namespace of its own?)"
+        };
+        return Err(Why::from(why));
+    }
+    let total: u64 = landed.values().sum();
+    let found =
+        if look.whole_machine() { None } else { super::severity(total as f64 / seconds, HIGH, MEDIUM, LOW) };
+    // All CPUs are the process': it could not be otherwise, unless someone made room.
+    let everywhere = look.online.as_ref().is_ok_and(|online| *online == cpus);
+    let found = if everywhere { found.map(|found| found.max(Severity::Medium)) } else { found };
+    let hit: Cpus = landed.iter().filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect();
+    let summary = if hit.is_empty() {
+        format!("none of {} came to CPUs {cpus}; {} may", plural(all, "interrupt line"), aimed.len())
+    } else {
+        format!("{} on CPU {hit}, from {} of {all} lines", rate(total, seconds), lines.len())
+    };
+    let mut judged = Judged::when(found, summary).means(
+        "each interrupt stops the thread that runs there, and its softirq follows on the same CPU with the packets of the \
+         queue: time that the call in hand does not get",
+    );
+    lines.sort_by_key(|(count, irq, _)| (std::cmp::Reverse(*count), irq.number));
+    for (_, irq, where_to) in lines.iter().take(SHOWN) {
+        judged = judged.evidence(format!("{} {}: {where_to}", irq.number, irq.label), "/proc/interrupts");
+    }
+    for error in nics.iter().flat_map(|nic| &nic.irqs).filter_map(|irq| irq.affinity.as_ref().err()) {
+        judged = judged.unknown(error);
+    }
+    Ok(remedy::move_irqs(judged, look, &aimed))
+}

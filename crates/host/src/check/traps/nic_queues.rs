@@ -1,0 +1,49 @@
+//! An interface with few receive queues: few CPUs handle all its packets.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::{Trap, plural};
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "nic-queues", causes: &[Cause::SoftirqLate, Cause::SoftirqOnCpu], look };
+
+/// From this many CPUs on, one queue is a bottleneck before anything else is.
+const MANY_CPUS: usize = 8;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let online = look.online.as_ref()?.len();
+    let nics = look.nics.as_ref()?;
+    let nics: Vec<_> = nics.iter().filter(|nic| nic.up && nic.driver.is_some()).collect();
+    if nics.is_empty() {
+        return Err(Why::from("no interface with hardware is up here (a network namespace of its own?)"));
+    }
+    let spread = |nic: &super::super::facts::nic::Nic| {
+        nic.rx.iter().any(|queue| queue.cpus.as_ref().is_ok_and(|mask| !mask.is_empty()))
+    };
+    let words: Vec<String> =
+        nics.iter().map(|nic| format!("{}: {}", nic.name, plural(nic.rx.len(), "receive queue"))).collect();
+    let single: Vec<_> = nics.iter().filter(|nic| nic.rx.len() == 1 && online > 1 && !spread(nic)).collect();
+    let found = match single.len() {
+        0 => None,
+        _ if online >= MANY_CPUS => Some(Severity::Medium),
+        _ => Some(Severity::Low),
+    };
+    let mut judged = Judged::when(found, format!("{}, {}", words.join(", "), plural(online, "CPU")))
+        .means("all packets of the interface are handled on one CPU; when it is busy they wait, and whoever runs there is pushed aside");
+    for nic in &nics {
+        let what = format!(
+            "{} (driver {}): {}, {}",
+            nic.name,
+            nic.driver.as_deref().unwrap_or("none"),
+            plural(nic.rx.len(), "receive queue"),
+            plural(nic.irqs.len(), "interrupt line")
+        );
+        judged = judged.evidence(what, format!("/sys/class/net/{}/queues", nic.name));
+    }
+    for nic in single {
+        judged = judged
+            .fix(format!("ethtool -l {0}; ethtool -L {0} combined {1}  # if it has more queues to give", nic.name, online.min(16)))
+            .fix(format!("# a virtual machine: give the interface more queues on the host; else RPS (rps_cpus of {}) spreads the work, to CPUs that you choose", nic.name));
+    }
+    Ok(judged)
+}

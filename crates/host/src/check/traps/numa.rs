@@ -1,0 +1,60 @@
+//! The interface is on one NUMA node, the process on another.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::Trap;
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "numa", causes: &[Cause::ServerApp, Cause::ClientApp], look };
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    if look.nodes.len() < 2 {
+        return Ok(Judged::fine("one node"));
+    }
+    if look.whole_machine() {
+        return Err(Why::from("no process is named (--pid)"));
+    }
+    let cpus = look.cpus()?;
+    let its: Vec<u32> =
+        look.nodes.iter().filter(|(_, of)| !of.both(&cpus).is_empty()).map(|(node, _)| *node).collect();
+    let nics: Vec<_> = look.nics.as_ref()?.iter().filter(|nic| nic.up && nic.driver.is_some()).collect();
+    let placed: Vec<_> = nics.iter().filter_map(|nic| Some((nic, nic.node?))).collect();
+    let Some((first, _)) = placed.first() else {
+        return Err(Why::from("no interface tells its node (the firmware leaves it out)"));
+    };
+    let far: Vec<_> = placed.iter().filter(|(_, node)| !its.contains(node)).collect();
+    let words = |nodes: &[u32]| nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let (found, summary) = match far.first() {
+        Some((nic, node)) => (
+            Some(Severity::Medium),
+            format!("{} is on node {node}, the process on node {}", nic.name, words(&its)),
+        ),
+        None if its.len() > 1 => (
+            Some(Severity::Low),
+            format!("the process may run on nodes {}; {} is on one of them", words(&its), first.name),
+        ),
+        None => (None, format!("{} and the process are on node {}", first.name, words(&its))),
+    };
+    let mut judged = Judged::when(found, summary).means(
+        "packets and the memory that they are in cross the link between the sockets; each access from afar takes about \
+         twice as long, and threads that move leave their memory behind",
+    );
+    for (nic, node) in &placed {
+        judged = judged.evidence(
+            format!("{} on node {node}", nic.name),
+            format!("/sys/class/net/{}/device/numa_node", nic.name),
+        );
+    }
+    for node in &its {
+        let of = look.nodes.get(node).map(|of| of.both(&cpus).to_string()).unwrap_or_default();
+        judged = judged.evidence(
+            format!("node {node} has CPUs {of} of the process"),
+            format!("/sys/devices/system/node/node{node}/cpulist"),
+        );
+    }
+    let target = far.first().or(placed.first().as_ref()).map(|(_, node)| *node).unwrap_or(0);
+    for pid in &look.pids {
+        judged = judged.fix(format!("numactl --cpunodebind={target} --membind={target} PROGRAM  # at its start; pid {pid} keeps the memory that it has"));
+    }
+    Ok(judged)
+}

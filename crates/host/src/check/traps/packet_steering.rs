@@ -1,0 +1,110 @@
+//! Masks of RPS hand received packets over to the CPUs that the process may use.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::super::remedy;
+use super::{Trap, plural, rate};
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "packet-steering", causes: &[Cause::SoftirqOnCpu], look };
+
+/// Packets handed over in a second that make it more than a possibility.
+const MEDIUM_PER_SECOND: f64 = 100.0;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let cpus = look.cpus()?;
+    let nics = look.nics.as_ref()?;
+    let (mut on, mut aimed) = (0, Vec::new());
+    for nic in nics {
+        for queue in &nic.rx {
+            let Ok(mask) = &queue.cpus else { continue };
+            on += usize::from(!mask.is_empty());
+            let hit = mask.both(&cpus);
+            if !hit.is_empty() {
+                aimed.push((
+                    format!("/sys/class/net/{}/queues/{}/rps_cpus", nic.name, queue.name),
+                    mask,
+                    hit,
+                ));
+            }
+        }
+    }
+    let unknown: Vec<_> = nics
+        .iter()
+        .flat_map(|nic| &nic.rx)
+        .filter_map(|queue| queue.cpus.as_ref().err())
+        .filter(|error| !error.is_absent())
+        .collect();
+    let handed = handed_over(look, &cpus);
+    let flows = look
+        .settings
+        .get("net/core/rps_sock_flow_entries")
+        .and_then(|flows| flows.as_ref().ok())
+        .copied()
+        .unwrap_or(0);
+    let mut judged = if aimed.is_empty() || look.whole_machine() {
+        if on == 0 && !unknown.is_empty() {
+            return Err(Why::from(unknown[0]));
+        }
+        Judged::fine(if on == 0 {
+            "RPS is off".to_owned()
+        } else {
+            format!("RPS on {}, none to CPUs {cpus}", plural(on, "queue"))
+        })
+    } else {
+        let (count, seconds) = handed.clone().unwrap_or((0, 1.0));
+        let severity =
+            if count as f64 / seconds >= MEDIUM_PER_SECOND { Severity::Medium } else { Severity::Low };
+        let hit = aimed.iter().fold(super::super::Cpus::default(), |all, (_, _, hit)| all.either(hit));
+        Judged::trap(
+            severity,
+            format!(
+                "RPS hands packets of {} over to CPU {hit}: {}",
+                plural(aimed.len(), "queue"),
+                rate(count, seconds)
+            ),
+        )
+    };
+    for (path, mask, hit) in aimed.iter().take(4) {
+        judged = judged
+            .evidence(format!("mask {} (CPUs {mask}), of the process: {hit}", mask.mask()), path.clone());
+    }
+    if let Ok((count, seconds)) = handed {
+        judged = judged.evidence(
+            format!("packets handed over to CPUs {cpus}: {}", rate(count, seconds)),
+            "/proc/net/softnet_stat",
+        );
+    }
+    if flows > 0 {
+        judged = judged.evidence(
+            format!("RFS is on with {flows} flows: packets follow the thread that reads them"),
+            "/proc/sys/net/core/rps_sock_flow_entries",
+        );
+    }
+    for process in look.processes().filter(|process| process.same_net == Ok(false)) {
+        judged = judged.unknown(format!(
+            "the masks inside the network namespace of {} ({}) are not seen from here",
+            process.comm, process.pid
+        ));
+    }
+    for error in unknown {
+        judged = judged.unknown(error);
+    }
+    judged = judged.means("the CPU that takes the interrupt passes the packets on, and the softirq that handles them runs on a CPU of the process, in place of its threads");
+    let to = remedy::apart(look).map_or_else(|| "0".to_owned(), |apart| apart.network.mask());
+    for (path, ..) in &aimed {
+        judged = judged.fix(format!("echo {to} > {path}"));
+    }
+    Ok(judged)
+}
+
+/// Packets that other CPUs handed over to these, and the seconds in which they did.
+fn handed_over(look: &Look, cpus: &super::super::Cpus) -> Result<(u64, f64), Why> {
+    let (before, after) = (look.before()?.softnet.as_ref()?, look.after.softnet.as_ref()?);
+    let its = after.iter().filter(|(cpu, _)| cpus.contains(**cpu));
+    let count = its.map(|(cpu, after)| {
+        let earlier = before.get(cpu).and_then(|before| before.received_rps);
+        after.received_rps.zip(earlier).map_or(0, |(after, before)| after.saturating_sub(before))
+    });
+    Ok((count.sum(), look.seconds()?))
+}

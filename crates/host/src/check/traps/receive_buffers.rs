@@ -1,0 +1,46 @@
+//! Receive buffers are full: data that had arrived is thrown away or squeezed together.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::Trap;
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "receive-buffers", causes: &[Cause::ReceiveWindow, Cause::Rto], look };
+
+/// Counters, and whether data is lost by what they count.
+const COUNTERS: &[(&str, bool)] =
+    &[("PruneCalled", false), ("RcvPruned", true), ("TCPRcvQDrop", true), ("TCPBacklogDrop", true)];
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    let (mut now, mut lost, mut ever) = (0, 0, 0);
+    let mut evidence = Vec::new();
+    let mut known = false;
+    for (pid, folder) in look.net_namespaces() {
+        let mut words = Vec::new();
+        for (name, loses) in COUNTERS {
+            // Older kernels lack some of them.
+            let Ok((before, after)) = look.tcp(&format!("TcpExt.{name}"), pid) else { continue };
+            let since = before.map_or(0, |before| after.saturating_sub(before));
+            known = true;
+            now += since;
+            ever += after;
+            lost += if *loses { since } else { 0 };
+            words.push(format!("{name} +{since} ({after})"));
+        }
+        evidence.push((words.join(", "), format!("{folder}/netstat")));
+    }
+    if !known {
+        let pid = look.pids.first().copied();
+        return Err(look.tcp("TcpExt.PruneCalled", pid).err().unwrap_or_else(|| Why::from("no counters")));
+    }
+    let found = match (lost, now, ever) {
+        (1.., ..) => Some(Severity::High),
+        (0, 1.., _) => Some(Severity::Medium),
+        _ => None,
+    };
+    let judged = Judged::when(found, if ever == 0 { "never full".to_owned() } else { format!("+{now}; {ever} since boot") })
+        .means("a socket's receive buffer was full: the program reads late, or many small segments fill it. The sender stalls, and what was dropped is sent again")
+        .fix("sysctl net.ipv4.tcp_rmem net.core.rmem_max  # the limits; -w raises them")
+        .fix("# then see why the program reads late: spangap host offcpu --pid PID");
+    Ok(evidence.into_iter().fold(judged, |judged, (what, path)| judged.evidence(what, path)))
+}

@@ -1,0 +1,55 @@
+//! Connections on which Nagle's algorithm may hold back the last piece of a message.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::{Trap, plural};
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "tcp-nodelay", causes: &[Cause::NagleDelayedAck], look };
+
+/// Lines of evidence.
+const SHOWN: usize = 4;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    if look.whole_machine() {
+        return Err(Why::from("no process is named (--pid)"));
+    }
+    let sockets = match &look.sockets {
+        None => return Err(Why::from("nobody looked into the sockets")),
+        Some(Err(why)) => return Err(Why(why.clone())),
+        Some(Ok(sockets)) => sockets,
+    };
+    if sockets.is_empty() {
+        return Ok(Judged::fine("no TCP connection"));
+    }
+    let off: Vec<_> = sockets.iter().filter(|socket| socket.nodelay == Some(false)).collect();
+    let hidden = sockets.iter().filter(|socket| socket.nodelay.is_none()).count();
+    if hidden == sockets.len() {
+        let count = plural(hidden, "connection");
+        return Err(Why(format!(
+            "TCP_NODELAY of {count} is hidden: it takes root, or the right to trace the process"
+        )));
+    }
+    let summary = format!("off on {} of {}", off.len(), plural(sockets.len(), "connection"));
+    let severity = if off.is_empty() { None } else { Some(Severity::Medium) };
+    let mut judged = Judged::when(severity, if off.is_empty() { format!("on for all {}", sockets.len() - hidden) } else { summary }).means(
+        "a program that writes a message in pieces has the last one held back until the piece before it is acknowledged: \
+         40 ms on Linux, when the peer delays its ACK. One write per message is safe without it",
+    );
+    for socket in off.iter().take(SHOWN) {
+        let what = format!("{} -> {} without TCP_NODELAY", socket.local, socket.peer);
+        judged = judged.evidence(what, format!("/proc/{}/fd", socket.pid));
+    }
+    let mut pids: Vec<u32> = off.iter().map(|socket| socket.pid).collect();
+    pids.dedup();
+    for pid in pids {
+        judged = judged.fix(format!(
+            "spangap sockets set --pid {pid} nodelay=on --for 30s  # try it on the live connections"
+        ));
+    }
+    judged = judged.fix("# for good: TCP_NODELAY in the program, or each message in one write");
+    if hidden > 0 {
+        judged = judged.unknown(format!("TCP_NODELAY of {} is hidden", plural(hidden, "connection")));
+    }
+    Ok(judged)
+}

@@ -1,0 +1,68 @@
+//! Settings of TCP that slow calls down.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::Trap;
+use spangap_model::Cause;
+use std::ops::RangeInclusive;
+
+pub const TRAP: Trap =
+    Trap { name: "tcp-settings", causes: &[Cause::NetworkDelay, Cause::LargePayload], look };
+
+/// Settings with the values that do no harm. `tcp_slow_start_after_idle` is 1 by default, and harms.
+const HARMLESS: &[(&str, RangeInclusive<i64>)] =
+    &[("net/ipv4/tcp_slow_start_after_idle", 0..=0), ("net/ipv4/tcp_autocorking", 0..=1)];
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    off_default(
+        look,
+        HARMLESS,
+        |judged| {
+            judged.means(
+            "with tcp_slow_start_after_idle (the default) a connection that was idle for one RTO (200 ms and more) starts \
+             over with 10 segments per round trip: messages above about 14 KB need more round trips than before the pause",
+        )
+        },
+        Severity::Low,
+    )
+}
+
+/// A trap where a setting lies outside of its range.
+pub fn off_default(
+    look: &Look,
+    ranges: &[(&'static str, RangeInclusive<i64>)],
+    means: impl Fn(Judged) -> Judged,
+    severity: Severity,
+) -> Result<Judged, Why> {
+    let (mut off, mut known, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, range) in ranges {
+        match look.settings.get(name) {
+            Some(Ok(value)) => {
+                known.push((*name, *value));
+                if !range.contains(value) {
+                    off.push((*name, *value, *range.start()));
+                }
+            }
+            Some(Err(error)) => unknown.push(error),
+            None => {}
+        }
+    }
+    if let (true, Some(error)) = (known.is_empty(), unknown.first()) {
+        return Err(Why::from(*error));
+    }
+    let short = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+    let words = |all: &[(&str, i64)]| {
+        all.iter().map(|(name, value)| format!("{} {value}", short(name))).collect::<Vec<_>>().join(", ")
+    };
+    if off.is_empty() {
+        return Ok(Judged::fine(words(&known)));
+    }
+    let values: Vec<(&str, i64)> = off.iter().map(|(name, value, _)| (*name, *value)).collect();
+    let mut judged = means(Judged::trap(severity, words(&values)));
+    for (name, value, better) in off {
+        judged = judged
+            .evidence(value.to_string(), format!("/proc/sys/{name}"))
+            .fix(format!("sysctl -w {}={better}", name.replace('/', ".")));
+    }
+    Ok(unknown.into_iter().filter(|error| !error.is_absent()).fold(judged, Judged::unknown))
+}

@@ -1,0 +1,57 @@
+//! Connections with data that does not leave, or is not acknowledged.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::{Trap, plural};
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap {
+    name: "unsent-data",
+    causes: &[Cause::ReceiveWindow, Cause::FlowControl, Cause::NetworkDelay],
+    look,
+};
+
+/// Bytes waiting in a socket that are worth a line.
+const MIN_UNSENT_BYTES: u64 = 16 * 1024;
+/// Lines of evidence.
+const SHOWN: usize = 4;
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    if look.whole_machine() {
+        return Err(Why::from("no process is named (--pid)"));
+    }
+    let sockets = match &look.sockets {
+        None => return Err(Why::from("nobody looked into the sockets")),
+        Some(Err(why)) => return Err(Why(why.clone())),
+        Some(Ok(sockets)) => sockets,
+    };
+    let told = sockets.iter().filter(|socket| socket.unsent_bytes.is_some()).count();
+    if told == 0 && !sockets.is_empty() {
+        return Err(Why(format!("what waits in {} is hidden", plural(sockets.len(), "connection"))));
+    }
+    let unsent = |bytes: Option<u64>| bytes.unwrap_or(0);
+    let mut held: Vec<_> =
+        sockets.iter().filter(|socket| unsent(socket.unsent_bytes) >= MIN_UNSENT_BYTES).collect();
+    held.sort_by_key(|socket| std::cmp::Reverse(socket.unsent_bytes));
+    if held.is_empty() {
+        return Ok(Judged::fine(format!("nothing waits in {}", plural(told, "connection"))));
+    }
+    let bytes: u64 = held.iter().map(|socket| unsent(socket.unsent_bytes)).sum();
+    let summary = format!("{} KiB wait in {} at this moment", bytes / 1024, plural(held.len(), "connection"));
+    let mut judged = Judged::trap(Severity::Low, summary)
+        .means("the program has written more than the connection takes: a small receive window, a congestion window after loss, or a slow path. A call's bytes wait behind it")
+        .fix("# look again: data on its way out is normal for a moment; if it stays, compare both ends with spangap dissect");
+    for socket in held.iter().take(SHOWN) {
+        let unacknowledged = socket
+            .unacknowledged
+            .map_or(String::new(), |count| format!(", {count} segments not acknowledged"));
+        let what = format!(
+            "{} -> {}: {} bytes not sent{unacknowledged}",
+            socket.local,
+            socket.peer,
+            unsent(socket.unsent_bytes)
+        );
+        judged = judged.evidence(what, format!("/proc/{}/fd", socket.pid));
+    }
+    Ok(judged)
+}

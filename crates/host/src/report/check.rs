@@ -1,0 +1,254 @@
+//! `host check` as text and as JSON. Pure.
+
+use crate::check::{Evidence, Finding, Look, Verdict};
+use serde::Serialize;
+use spangap_model::duration::format_ns;
+use std::fmt::Write as _;
+
+/// Everything that `host check` found.
+#[derive(Debug, Serialize)]
+pub struct CheckReport {
+    /// Time between the two readings; `None`: there was one only.
+    pub looked_ns: Option<u64>,
+    /// CPUs that are switched on.
+    pub cpus_online: Option<String>,
+    /// CPUs that the processes may use; without processes, all.
+    pub cpus: Option<String>,
+    /// Processes that were asked about; none: the whole machine.
+    pub processes: Vec<ProcessJson>,
+    /// How many findings of each kind.
+    pub counts: Counts,
+    /// One of each trap: traps first, the worst first; then what cannot be told; then what is fine.
+    pub findings: Vec<FindingJson>,
+}
+
+/// A process that was asked about.
+#[derive(Debug, Serialize)]
+pub struct ProcessJson {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// How many threads it has.
+    pub threads: usize,
+    /// Where any of them may run.
+    pub cpus: String,
+}
+
+/// How many findings of each kind.
+#[derive(Debug, Default, Serialize)]
+pub struct Counts {
+    /// Traps.
+    pub trap: usize,
+    /// Not to be told.
+    pub cannot_tell: usize,
+    /// None there.
+    pub fine: usize,
+}
+
+/// A finding.
+#[derive(Debug, Serialize)]
+pub struct FindingJson {
+    /// The trap's name.
+    pub trap: &'static str,
+    /// `trap`, `cannot-tell`, `fine`.
+    pub verdict: &'static str,
+    /// `high`, `medium`, `low`; only of a trap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub severity: Option<&'static str>,
+    /// What it does to calls, in the names that other verbs use.
+    pub causes: Vec<&'static str>,
+    /// What was found, or why it cannot be told.
+    pub summary: String,
+    /// The figures.
+    pub evidence: Vec<EvidenceJson>,
+    /// What it means for calls; empty unless it is a trap.
+    pub means: String,
+    /// Commands that would mend it; lines that begin with `#` are words.
+    pub fix: Vec<String>,
+    /// What could not be read although the verdict stands.
+    pub unknown: Vec<String>,
+}
+
+/// A figure, and the file that it comes from.
+#[derive(Debug, Serialize)]
+pub struct EvidenceJson {
+    /// What the file says.
+    pub what: String,
+    /// The file.
+    pub path: String,
+}
+
+impl CheckReport {
+    /// Puts it together.
+    pub fn new(look: &Look, findings: &[Finding]) -> CheckReport {
+        let mut counts = Counts::default();
+        for finding in findings {
+            match finding.verdict {
+                Verdict::Trap(_) => counts.trap += 1,
+                Verdict::CannotTell => counts.cannot_tell += 1,
+                Verdict::Fine => counts.fine += 1,
+            }
+        }
+        let processes = look.processes().map(|process| ProcessJson {
+            pid: process.pid,
+            comm: process.comm.clone(),
+            threads: process.threads.len(),
+            cpus: process.cpus().to_string(),
+        });
+        CheckReport {
+            looked_ns: look.seconds().ok().map(|seconds| (seconds * 1e9) as u64),
+            cpus_online: look.online.as_ref().ok().map(ToString::to_string),
+            cpus: look.cpus().ok().map(|cpus| cpus.to_string()),
+            processes: processes.collect(),
+            counts,
+            findings: findings.iter().map(FindingJson::new).collect(),
+        }
+    }
+
+    /// As text for a terminal of `width` columns.
+    pub fn text(&self, width: usize) -> String {
+        let mut text = String::new();
+        // A string takes whatever is written to it.
+        let _ = writeln!(text, "{}", self.heading());
+        for finding in self.of("trap") {
+            text.push('\n');
+            trap(&mut text, finding, width);
+        }
+        let unknown = self.of("cannot-tell").chain(
+            self.findings.iter().filter(|finding| finding.verdict == "fine" && !finding.unknown.is_empty()),
+        );
+        let mut unknown = unknown.peekable();
+        if unknown.peek().is_some() {
+            text += "\ncan't tell, because\n";
+        }
+        for finding in unknown {
+            let why =
+                if finding.verdict == "fine" { finding.unknown.join("; ") } else { finding.summary.clone() };
+            line(&mut text, finding.trap, &why, width);
+        }
+        let mut fine = self.of("fine").peekable();
+        if fine.peek().is_some() {
+            text += "\nfine\n";
+        }
+        for finding in fine {
+            line(&mut text, finding.trap, &finding.summary, width);
+        }
+        text
+    }
+
+    fn of<'a>(&'a self, verdict: &'static str) -> impl Iterator<Item = &'a FindingJson> {
+        self.findings.iter().filter(move |finding| finding.verdict == verdict)
+    }
+
+    fn heading(&self) -> String {
+        let Counts { trap, cannot_tell, fine } = self.counts;
+        let of: Vec<String> = self
+            .processes
+            .iter()
+            .map(|process| {
+                let s = if process.threads == 1 { "" } else { "s" };
+                format!(
+                    "{} ({}), {} thread{s} on CPU {}",
+                    process.comm, process.pid, process.threads, process.cpus
+                )
+            })
+            .collect();
+        let of = if of.is_empty() { "the whole machine".to_owned() } else { of.join("; ") };
+        let online = self.cpus_online.as_ref().map_or(String::new(), |online| format!(" of {online}"));
+        let looked = match self.looked_ns {
+            Some(ns) => format!("looked at for {}", format_ns(ns)),
+            None => "looked at once".to_owned(),
+        };
+        let traps = if trap == 1 { "1 trap".to_owned() } else { format!("{trap} traps") };
+        format!("{of}{online}; {looked}\n{traps}, {fine} fine, {cannot_tell} that can't be told")
+    }
+}
+
+impl FindingJson {
+    fn new(finding: &Finding) -> FindingJson {
+        let evidence =
+            |Evidence { what, path }: &Evidence| EvidenceJson { what: what.clone(), path: path.clone() };
+        FindingJson {
+            trap: finding.trap,
+            verdict: finding.verdict.name(),
+            severity: if let Verdict::Trap(severity) = finding.verdict {
+                Some(severity.name())
+            } else {
+                None
+            },
+            causes: finding.causes.iter().map(|cause| cause.name()).collect(),
+            summary: finding.summary.clone(),
+            evidence: finding.evidence.iter().map(evidence).collect(),
+            means: finding.means.clone(),
+            fix: finding.fix.clone(),
+            unknown: finding.unknown.clone(),
+        }
+    }
+}
+
+/// Columns before what is said of a trap.
+const INDENT: usize = 8;
+/// Columns of a trap's name in lists.
+const NAME: usize = 18;
+
+fn trap(text: &mut String, finding: &FindingJson, width: usize) {
+    let severity = finding.severity.unwrap_or_default().to_uppercase();
+    wrap(text, &format!("{severity:<INDENT$}"), &format!("{}: {}", finding.trap, finding.summary), width);
+    for EvidenceJson { what, path } in &finding.evidence {
+        // The file stands at the right, where the eye need not meet it.
+        let room = width.saturating_sub(INDENT + 2 + what.chars().count() + path.chars().count());
+        if room > 0 {
+            let _ = writeln!(text, "{:INDENT$}{what}  {:room$}{path}", "", "", room = room - 1);
+        } else {
+            wrap(text, &" ".repeat(INDENT), &format!("{what}  [{path}]"), width);
+        }
+    }
+    wrap(text, &format!("{:<INDENT$}", "  means"), &finding.means, width);
+    for fix in &finding.fix {
+        // A command stays in one piece, to be pasted.
+        let _ = match fix.strip_prefix("# ") {
+            Some(words) => Ok(wrap(text, &format!("{:<INDENT$}", "  or"), words, width)),
+            None => writeln!(text, "{:<INDENT$}{fix}", "  fix"),
+        };
+    }
+    for why in &finding.unknown {
+        wrap(text, &format!("{:<INDENT$}", ""), &format!("not seen: {why}"), width);
+    }
+}
+
+fn line(text: &mut String, name: &str, what: &str, width: usize) {
+    wrap(text, &format!("  {name:<NAME$}"), what, width);
+}
+
+/// Words in lines of at most `width` columns, the first behind `head`, the others below it.
+fn wrap(text: &mut String, head: &str, words: &str, width: usize) {
+    let indent = head.chars().count();
+    let mut column = indent;
+    text.push_str(head);
+    for (at, word) in words.split(' ').enumerate() {
+        let length = word.chars().count();
+        if at > 0 && column + 1 + length > width {
+            let _ = write!(text, "\n{:indent$}", "");
+            column = indent;
+        } else if at > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_wrapped_below_each_other() {
+        let mut text = String::new();
+        wrap(&mut text, "HIGH  ", "one two three fourteen", 14);
+        assert_eq!(text, "HIGH  one two\n      three\n      fourteen\n");
+    }
+}
