@@ -4,9 +4,11 @@
 //! [`list`] shows everything of a process or a port, [`look`] what a caller who sets up its own connections needs.
 
 mod borrow;
+mod change;
 mod diag;
 mod error;
 mod hints;
+mod journal;
 mod list;
 mod look;
 mod processes;
@@ -16,8 +18,10 @@ mod state;
 mod tables;
 mod tcp_info;
 
+pub use change::{Became, Change, Plan, Undone, Wanted, apply, undo};
 pub use error::SocketsError;
 pub use hints::{Hint, HintKind, PeerGroup, groups, hints};
+pub use journal::{Entry, Folder, Head, Held, Holder, Journal, JournalError};
 pub use list::{Asked, Listing, list};
 pub use look::{Socket, look, set_nodelay};
 pub use socket::{Owner, PeerSocket, Source, TcpSocket};

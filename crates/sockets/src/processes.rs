@@ -86,6 +86,11 @@ pub fn is_ending(pid: u32) -> Result<bool, SocketsError> {
     Ok(flags.is_none_or(|flags| flags & EXITING != 0))
 }
 
+/// When it was started, in ticks since boot: with its id, this names a process for good.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    stat(pid).ok()?.get(19)?.parse().ok()
+}
+
 /// Every TCP socket of a process' network namespace.
 pub fn table(pid: u32) -> Result<Vec<Row>, SocketsError> {
     let mut rows = rows(&PathBuf::from(format!("/proc/{pid}/net/tcp")))?;

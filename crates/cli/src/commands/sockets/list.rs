@@ -1,12 +1,14 @@
 //! `spangap sockets list`.
 
+use super::folder;
 use crate::Outcome;
 use crate::args::wrong_usage;
 use anyhow::{Context, bail};
 use clap::Args;
 use spangap_sockets::report::{ListReport, print_list, print_long};
-use spangap_sockets::{Asked, list};
+use spangap_sockets::{Asked, Listing, list};
 use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 const EXAMPLES: &str = "\
@@ -36,6 +38,9 @@ pub struct ListArgs {
     /// Listening sockets too
     #[arg(long)]
     listening: bool,
+    /// Folder of the files that undo changes
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
     /// Every value of every socket
     #[arg(long)]
     long: bool,
@@ -52,7 +57,8 @@ pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
     let asked = Asked { pids: args.pid, port: args.port, listening: args.listening };
     let time =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("the clock is before 1970")?;
-    let listing = list(&asked)?;
+    let mut listing = list(&asked)?;
+    mark_open_undos(&mut listing, args.journal)?;
     if listing.sockets.is_empty() && !args.json {
         bail!("no socket matches: {}", what_was_there(&asked)?);
     }
@@ -66,15 +72,25 @@ pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
         (false, true) => print_long(&mut out, &report),
         (false, false) => print_list(&mut out, &report),
     };
-    match printed.and_then(|()| out.flush()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        printed => printed.context("cannot print")?,
-    }
+    printed.and_then(|()| out.flush()).or_else(super::seen_enough)?;
     if nothing {
         bail!("no socket matches: {}", what_was_there(&report.asked)?);
     }
     Ok(Outcome::Done)
+}
+
+/// Sockets that `sockets set` has changed, and nobody has set back.
+fn mark_open_undos(listing: &mut Listing, folder: Option<PathBuf>) -> anyhow::Result<()> {
+    // Without a place for journals there are none.
+    let Ok(folder) = folder::of(folder) else { return Ok(()) };
+    let (open, errors) = folder.open()?;
+    for error in errors {
+        let _ = writeln!(io::stderr(), "spangap: {:#}", anyhow::Error::from(error));
+    }
+    for socket in &mut listing.sockets {
+        socket.open_undo = open.get(&socket.inode).cloned();
+    }
+    Ok(())
 }
 
 /// What there is instead of what was asked for.

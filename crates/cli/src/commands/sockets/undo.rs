@@ -1,0 +1,154 @@
+//! `spangap sockets undo`, and how an undo is told.
+
+use super::folder;
+use crate::Outcome;
+use crate::args::wrong_usage;
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use serde::Serialize;
+use spangap_sockets::{Became, Change, Held, Undone, undo};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap sockets undo --journal /run/spangap/sockets/nodelay-1790000000000000000-812.journal
+      as `spangap sockets set` printed it
+  spangap sockets undo --all
+      whatever is still changed, also after the tool was killed
+
+Only a socket that is still the same (process and its start, inode, both ends) and still has the value that was set
+is set back; every other one is named and left alone. A journal is removed when nothing is left to do, so that
+the same undo can be asked for twice.";
+
+/// Set back what `sockets set` changed
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct UndoArgs {
+    /// This change; with --all the folder to look in
+    #[arg(long, value_name = "FILE|DIR", required_unless_present = "all")]
+    journal: Option<PathBuf>,
+    /// Every change that was not set back yet
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// One journal, for scripts.
+#[derive(Debug, Serialize)]
+struct OfJournal {
+    journal: PathBuf,
+    /// It was not there.
+    not_there: bool,
+    error: Option<String>,
+    #[serde(flatten)]
+    undone: Undone,
+}
+
+/// Does it.
+pub fn run(args: UndoArgs) -> anyhow::Result<Outcome> {
+    let paths = match (args.all, args.journal) {
+        (true, folder) => folder::of(folder)?.journals()?,
+        (false, Some(path)) if path.is_dir() => {
+            return Err(wrong_usage(format!("{} is a folder: with --all", path.display())).into());
+        }
+        (false, Some(path)) => vec![path],
+        (false, None) => return Err(wrong_usage("expected --journal FILE or --all").into()),
+    };
+    let one = !args.all;
+    let mut done = Vec::new();
+    for journal in paths {
+        let undone = undo_one(&journal);
+        let not_there = matches!(undone, Ok(None));
+        let (undone, error) = match undone {
+            Ok(undone) => (undone.unwrap_or_default(), None),
+            Err(error) => (Undone::default(), Some(format!("{error:#}"))),
+        };
+        if one && not_there && !is_of_ours(&journal) {
+            bail!("{} is not there: expected a journal of `spangap sockets set`", journal.display());
+        }
+        done.push(OfJournal { journal, not_there, error, undone });
+    }
+    if args.json {
+        super::print_json(&serde_json::json!({ "journals": done }))?;
+    } else {
+        print(&done).or_else(super::seen_enough)?;
+    }
+    let failed: Vec<_> = done.iter().filter_map(|one| one.error.clone()).collect();
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    match done.iter().find(|one| !one.not_there && !one.undone.journal_removed) {
+        Some(left) => Err(anyhow!("some sockets could not be set back; {} stays", left.journal.display())),
+        None => Ok(Outcome::Done),
+    }
+}
+
+fn undo_one(journal: &Path) -> anyhow::Result<Option<Undone>> {
+    let Some(held) = Held::take(journal)? else { return Ok(None) };
+    Ok(Some(undo(held)?))
+}
+
+/// Whether a file that is not there may have been a journal.
+fn is_of_ours(journal: &Path) -> bool {
+    let name = journal.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with("nodelay-") && name.ends_with(".journal")
+}
+
+fn print(done: &[OfJournal]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if done.is_empty() {
+        writeln!(out, "Nothing to undo.")?;
+    }
+    for one in done {
+        if one.not_there {
+            writeln!(out, "{} is not there: it was undone already.", one.journal.display())?;
+        } else if one.error.is_none() {
+            print_undone(&mut out, &one.undone)?;
+        }
+    }
+    Ok(())
+}
+
+/// What an undo did, in words.
+pub fn print_undone(out: &mut impl Write, undone: &Undone) -> io::Result<()> {
+    for change in &undone.sockets {
+        writeln!(out, "{}", change_line(change))?;
+    }
+    let back = undone.count(|became| *became == Became::Changed);
+    let already = undone.count(|became| *became == Became::Already);
+    let gone = undone.count(|became| matches!(became, Became::Gone(_)));
+    let failed = undone.count(|became| matches!(became, Became::Failed(_)));
+    let mut text = format!("{} set back", super::counted(back, "connection"));
+    for (count, what) in
+        [(already, "had the old value already"), (gone, "gone"), (failed, "could not be set back")]
+    {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    writeln!(out, "{text}.")
+}
+
+/// One socket and what became of it, in a line.
+pub fn change_line(change: &Change) -> String {
+    let word = |on| if on { "on" } else { "off" };
+    let what = match &change.became {
+        Became::Changed => format!("{} -> {}", word(!change.to), word(change.to)),
+        Became::Already => format!("{} already", word(change.to)),
+        Became::Gone(why) => format!("skipped: {why}"),
+        Became::Failed(why) => format!("failed: {why}"),
+    };
+    let owner = match (&change.comm, change.pid, change.fd) {
+        (Some(comm), Some(pid), Some(fd)) => format!("{comm} ({pid}) fd {fd}"),
+        _ => "?".to_owned(),
+    };
+    format!("{} -> {}  {owner}  nodelay {what}", change.local, change.peer)
+}
+
+/// Undoes one journal for `sockets set`; `None` when somebody else has.
+pub fn now(journal: &Path) -> anyhow::Result<Option<Undone>> {
+    undo_one(journal).with_context(|| format!("cannot undo {}", journal.display()))
+}

@@ -1,0 +1,310 @@
+//! `TCP_NODELAY` of live sockets changed, and set back.
+
+use crate::borrow::{self, borrow};
+use crate::journal::{Entry, Held, Holder, JournalError, boot_id, can_be_changed};
+use crate::{Asked, Listing, TcpSocket, processes};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_tcp_nodelay, tcp_nodelay};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+/// Which sockets to change, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wanted {
+    /// Sockets of these processes, with this port at either end.
+    #[serde(flatten)]
+    pub of: Asked,
+    /// Connections to this host.
+    pub peer: Option<IpAddr>,
+    /// At this port there.
+    pub peer_port: Option<u16>,
+    /// Value of TCP_NODELAY.
+    pub value: bool,
+    /// Only every second one of those that have not got it.
+    pub half: bool,
+}
+
+/// What would be done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Plan {
+    /// These are changed.
+    pub change: Vec<Entry>,
+    /// With `half`, these are left as they are, to be compared with.
+    pub leave: Vec<Entry>,
+    /// These have the value already.
+    pub already: u64,
+    /// These cannot be borrowed.
+    pub not_readable: u64,
+    /// Why.
+    pub not_readable_because: Option<String>,
+}
+
+impl Wanted {
+    /// Whether a socket is meant.
+    pub fn covers(&self, socket: &TcpSocket) -> bool {
+        let Some(peer) = socket.peer else { return false };
+        can_be_changed(socket.state)
+            && self.peer.is_none_or(|ip| ip.to_canonical() == peer.ip())
+            && self.peer_port.is_none_or(|port| port == peer.port())
+    }
+
+    /// What to do with these sockets. By process and peer, then by both ends, so that halves are the same each time.
+    pub fn plan(&self, listing: &Listing) -> Plan {
+        let mut plan = Plan::default();
+        let mut started = HashMap::new();
+        let mut start_ticks = |pid| *started.entry(pid).or_insert_with(|| processes::start_ticks(pid));
+        let mut entries = Vec::new();
+        for socket in listing.sockets.iter().filter(|socket| self.covers(socket)) {
+            let (Some(old), Some(peer)) = (socket.nodelay, socket.peer) else {
+                plan.not_readable += 1;
+                plan.not_readable_because =
+                    plan.not_readable_because.take().or_else(|| socket.not_borrowed_because.clone());
+                continue;
+            };
+            if old == self.value {
+                plan.already += 1;
+                continue;
+            }
+            let holders = socket.owners.iter().filter_map(|owner| {
+                let start_ticks = start_ticks(owner.pid)?;
+                Some(Holder { pid: owner.pid, start_ticks, comm: owner.comm.clone(), fds: owner.fds.clone() })
+            });
+            entries.push(Entry {
+                inode: socket.inode,
+                local: socket.local,
+                peer,
+                accepted: socket.accepted == Some(true),
+                old,
+                new: self.value,
+                holders: holders.collect(),
+            });
+        }
+        entries.sort_by_key(|entry| {
+            let port = if entry.accepted { entry.local.port() } else { entry.peer.port() };
+            let pid = entry.holders.first().map(|holder| holder.pid);
+            (pid, entry.accepted, entry.peer.ip(), port, entry.local, entry.peer, entry.inode)
+        });
+        for (at, entry) in entries.into_iter().enumerate() {
+            if self.half && at % 2 == 1 { plan.leave.push(entry) } else { plan.change.push(entry) }
+        }
+        plan
+    }
+}
+
+/// What became of one socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Became {
+    /// It has the value now, as was read back.
+    Changed,
+    /// It had the value before.
+    Already,
+    /// There was nothing to change: closed, or not the same any more.
+    Gone(String),
+    /// It could not be changed.
+    Failed(String),
+}
+
+/// One socket, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The socket.
+    pub inode: u64,
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The process that had it.
+    pub pid: Option<u32>,
+    /// Its name.
+    pub comm: Option<String>,
+    /// A descriptor of it there.
+    pub fd: Option<i32>,
+    /// Value asked for.
+    pub to: bool,
+    /// What became of it.
+    pub became: Became,
+}
+
+/// Makes the changes that a journal has written down. `go_on` is asked before each.
+///
+/// # Errors
+/// When the journal could not be shortened by what was not changed.
+pub fn apply(held: Held, mut each: impl FnMut(&Change) -> bool) -> Result<Option<Held>, JournalError> {
+    let mut processes = Processes::default();
+    let mut changed = std::collections::HashSet::new();
+    for entry in &held.journal().entries {
+        let change = Change::of(entry, entry.new, processes.set(entry, entry.old, entry.new));
+        // One that failed may have the new value all the same.
+        if matches!(change.became, Became::Changed | Became::Failed(_)) {
+            changed.insert(entry.inode);
+        }
+        if !each(&change) {
+            // The rest was not touched; what is in the journal without need is skipped when it is undone.
+            break;
+        }
+    }
+    held.keep(|entry| changed.contains(&entry.inode))
+}
+
+/// What an undo did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undone {
+    /// Every socket of the journal.
+    pub sockets: Vec<Change>,
+    /// Whether the journal is gone: nothing is left to do.
+    pub journal_removed: bool,
+}
+
+impl Undone {
+    /// How many became what.
+    pub fn count(&self, what: fn(&Became) -> bool) -> u64 {
+        self.sockets.iter().filter(|change| what(&change.became)).count() as u64
+    }
+}
+
+/// Sets back what still is the same socket and still has the value that was set. The journal is removed when nothing
+/// is left to do; it stays when a socket could not be set back that may have to.
+///
+/// # Errors
+/// When the journal cannot be removed.
+pub fn undo(held: Held) -> Result<Undone, JournalError> {
+    let mut processes = Processes::default();
+    let journal = held.journal();
+    let this_boot = journal.head.boot_id == boot_id()?;
+    let back = |entry: &Entry| {
+        let became = match this_boot {
+            true => processes.set(entry, entry.new, entry.old),
+            false => Became::Gone("it is from before the machine was started".to_owned()),
+        };
+        Change::of(entry, entry.old, became)
+    };
+    let sockets: Vec<Change> = journal.entries.iter().map(back).collect();
+    let all_done = sockets.iter().all(|change| !matches!(change.became, Became::Failed(_)));
+    if all_done {
+        held.remove()?;
+    }
+    Ok(Undone { sockets, journal_removed: all_done })
+}
+
+impl Change {
+    fn of(entry: &Entry, to: bool, became: Became) -> Change {
+        let first = entry.holders.first();
+        Change {
+            inode: entry.inode,
+            local: entry.local,
+            peer: entry.peer,
+            pid: first.map(|holder| holder.pid),
+            comm: first.map(|holder| holder.comm.clone()),
+            fd: first.and_then(|holder| holder.fds.first().copied()),
+            to,
+            became,
+        }
+    }
+}
+
+/// Processes held while their sockets are changed; why not, where they cannot be.
+#[derive(Default)]
+struct Processes(HashMap<(u32, u64), Result<OwnedFd, Became>>);
+
+impl Processes {
+    /// Sets a socket that has the value `from`, and reads it back.
+    fn set(&mut self, entry: &Entry, from: bool, to: bool) -> Became {
+        let socket = match self.find(entry) {
+            Ok(socket) => socket,
+            Err(why) => return why,
+        };
+        let failed = |error: Errno| Became::Failed(format!("TCP_NODELAY: {error}"));
+        match tcp_nodelay(&socket) {
+            Ok(value) if value == to => return Became::Already,
+            Ok(value) => debug_assert_eq!(value, from),
+            Err(error) => return failed(error),
+        }
+        if let Err(error) = set_tcp_nodelay(&socket, to) {
+            return failed(error);
+        }
+        match tcp_nodelay(&socket) {
+            Ok(value) if value == to => Became::Changed,
+            Ok(value) => Became::Failed(format!("TCP_NODELAY reads {value} after it was set to {to}")),
+            Err(error) => failed(error),
+        }
+    }
+
+    /// The very socket: its inode and both ends, through a process that had it, by the lowest of its descriptors.
+    fn find(&mut self, entry: &Entry) -> Result<OwnedFd, Became> {
+        let mut why = Became::Gone("no process had it".to_owned());
+        for holder in &entry.holders {
+            match self.find_in(holder, entry) {
+                Ok(socket) => return Ok(socket),
+                // What may work another time counts more than what is over.
+                Err(failed @ Became::Failed(_)) => why = failed,
+                Err(gone) if !matches!(why, Became::Failed(_)) => why = gone,
+                Err(_) => {}
+            }
+        }
+        Err(why)
+    }
+
+    fn find_in(&mut self, holder: &Holder, entry: &Entry) -> Result<OwnedFd, Became> {
+        let key = (holder.pid, holder.start_ticks);
+        let process = self.0.entry(key).or_insert_with(|| hold(holder)).as_ref().map_err(Became::clone)?;
+        let try_one = |fd: i32| -> Result<Option<OwnedFd>, Became> {
+            match borrow(process, fd) {
+                Ok(socket) if borrow::inode(&socket) == Some(entry.inode) => Ok(Some(socket)),
+                Ok(_) | Err(Errno::BADF | Errno::SRCH) => Ok(None),
+                Err(error) => Err(not_lent(holder.pid, error)),
+            }
+        };
+        let mut found = None;
+        for &fd in &holder.fds {
+            found = try_one(fd)?;
+            if found.is_some() {
+                break;
+            }
+        }
+        if found.is_none() {
+            // Moved to another descriptor, perhaps.
+            let mut moved = Vec::new();
+            let _ = processes::sockets(holder.pid, |fd, inode| {
+                if inode == entry.inode {
+                    moved.push(fd);
+                }
+            });
+            for fd in moved {
+                found = found.or(try_one(fd)?);
+            }
+        }
+        let Some(socket) = found else { return Err(Became::Gone("closed".to_owned())) };
+        match borrow::ends(&socket) {
+            Some(ends) if ends == (entry.local, entry.peer) => Ok(socket),
+            Some((local, peer)) => Err(Became::Gone(format!("it connects {local} and {peer} by now"))),
+            None => Err(Became::Gone("no longer connected".to_owned())),
+        }
+    }
+}
+
+/// Holds a process first and then looks whether it is the one meant: its id cannot become another's in between.
+fn hold(holder: &Holder) -> Result<OwnedFd, Became> {
+    let pid = holder.pid;
+    let process = match borrow::process(pid) {
+        Ok(process) => process,
+        Err(Errno::SRCH) => return Err(Became::Gone(format!("process {pid} has ended"))),
+        Err(error) => return Err(not_lent(pid, error)),
+    };
+    match processes::start_ticks(pid) {
+        Some(ticks) if ticks == holder.start_ticks => Ok(process),
+        Some(_) => Err(Became::Gone(format!("process {pid} is another one by now"))),
+        None => Err(Became::Gone(format!("process {pid} has ended"))),
+    }
+}
+
+fn not_lent(pid: u32, error: Errno) -> Became {
+    match error {
+        Errno::PERM | Errno::ACCESS => {
+            Became::Failed(format!("borrowing descriptors of process {pid} needs CAP_SYS_PTRACE"))
+        }
+        error => Became::Failed(format!("borrowing a descriptor of process {pid}: {error}")),
+    }
+}
