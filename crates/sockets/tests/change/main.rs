@@ -1,0 +1,228 @@
+//! Changes of live sockets of other processes and their undo: together they are nothing.
+
+#[path = "../list/program.rs"]
+mod program;
+
+use program::Program;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use spangap_sockets::{Asked, Became, Folder, Held, Journal, Plan, Undone, Wanted, apply, list, undo};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const CONNECTIONS: usize = 12;
+
+/// A program with connections, and a folder for journals.
+struct Scene {
+    program: Program,
+    pid: u32,
+    port: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Option<Scene> {
+        let mut program = Program::start(&[])?;
+        let port = program.connect_to_itself("127.0.0.1", "127.0.0.1", CONNECTIONS);
+        let pid = program.pid();
+        Some(Scene { program, pid, port, folder: tempfile::tempdir().unwrap() })
+    }
+
+    /// TCP_NODELAY of both ends of every connection, as their owner reads it.
+    fn values(&mut self) -> String {
+        self.program.say("''.join(str(x.getsockopt(6, 1)) for x in c + a)")
+    }
+
+    fn set(&mut self, values: &[bool]) {
+        let values: Vec<_> = values.iter().map(|on| i32::from(*on).to_string()).collect();
+        self.program.say(&format!("[x.setsockopt(6, 1, on) for x, on in zip(c, [{}])]", values.join(",")));
+    }
+
+    fn wanted(&self, value: bool, half: bool) -> Wanted {
+        let of = Asked { pids: vec![self.pid], ..Asked::default() };
+        Wanted { of, peer: None, peer_port: Some(self.port), value, half }
+    }
+
+    fn plan(&self, value: bool, half: bool) -> Plan {
+        let wanted = self.wanted(value, half);
+        wanted.plan(&list(&wanted.of).unwrap())
+    }
+
+    fn write(&self, under: &str, plan: &Plan) -> Held {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let journal = Journal::new(plan.change.clone(), time, None).unwrap();
+        Folder::new(self.folder.path().join(under)).write(&journal).unwrap()
+    }
+
+    /// Changes as planned: the journal.
+    fn change(&self, plan: &Plan) -> PathBuf {
+        let held = apply(self.write("j", plan), |_| true).unwrap().expect("something was changed");
+        held.path().to_owned()
+    }
+
+    fn fd(&mut self, at: usize) -> u64 {
+        self.program.number(&format!("c[{at}].fileno()"))
+    }
+}
+
+fn undo_journal(path: &PathBuf) -> Undone {
+    undo(Held::take(path).unwrap().expect("the journal is there")).unwrap()
+}
+
+fn became(undone: &Undone) -> Vec<&Became> {
+    undone.sockets.iter().map(|change| &change.became).collect()
+}
+
+#[test]
+fn a_change_and_its_undo_are_nothing() {
+    let Some(scene) = Scene::new() else { return };
+    let scene = std::cell::RefCell::new(scene);
+    let inputs = (any::<[bool; CONNECTIONS]>(), any::<bool>(), any::<bool>());
+    let result = TestRunner::new(Config::with_cases(40)).run(&inputs, |(values, value, half)| {
+        // The runner wants a closure that changes nothing; the program is another process.
+        let mut scene = scene.borrow_mut();
+        scene.set(&values);
+        let before = scene.values();
+        let plan = scene.plan(value, half);
+        let lacking = values.iter().filter(|on| **on != value).count();
+        prop_assert_eq!(plan.change.len(), if half { lacking.div_ceil(2) } else { lacking });
+        prop_assert_eq!(
+            (plan.change.len() + plan.leave.len(), plan.already as usize),
+            (lacking, CONNECTIONS - lacking)
+        );
+        if plan.change.is_empty() {
+            return Ok(());
+        }
+        let path = scene.change(&plan);
+        let after = scene.values();
+        let changed = before.chars().zip(after.chars()).filter(|(before, after)| before != after).count();
+        prop_assert_eq!(changed, plan.change.len());
+        prop_assert_eq!(scene.plan(value, false).change.len(), lacking - changed);
+        let undone = undo_journal(&path);
+        prop_assert!(undone.journal_removed && !path.exists());
+        prop_assert!(became(&undone).iter().all(|became| **became == Became::Changed), "{:?}", undone);
+        prop_assert_eq!(scene.values(), before);
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn whatever_a_dead_tool_had_done_by_then_is_undone_and_undone_again() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.set(&[false; CONNECTIONS]);
+    let before = scene.values();
+    // From between the journal and the first change to after the last one.
+    for changed in 0..=CONNECTIONS {
+        let plan = scene.plan(true, false);
+        assert_eq!(plan.change.len(), CONNECTIONS);
+        let journal = scene.write("j", &plan);
+        let path = journal.path().to_owned();
+        drop(journal);
+        // What it got to, written down elsewhere so that its own journal stays as it was before the first change.
+        let part = Plan { change: plan.change[..changed].to_vec(), ..Plan::default() };
+        drop(apply(scene.write("part", &part), |_| true).unwrap());
+        std::fs::remove_dir_all(scene.folder.path().join("part")).unwrap();
+        assert_eq!(scene.values().matches('1').count(), changed);
+        let undone = undo_journal(&path);
+        assert_eq!(undone.count(|became| *became == Became::Changed), changed as u64);
+        assert_eq!(undone.count(|became| *became == Became::Already), (CONNECTIONS - changed) as u64);
+        assert_eq!(scene.values(), before);
+        assert!(Held::take(&path).unwrap().is_none(), "there is nothing left to do");
+    }
+}
+
+#[test]
+fn halves_alternate_and_are_the_same_each_time() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.set(&[false; CONNECTIONS]);
+    let (first, second) = (scene.plan(true, true), scene.plan(true, true));
+    assert_eq!(first, second);
+    let mut all: Vec<_> = first.change.iter().chain(&first.leave).map(|entry| entry.local).collect();
+    all.sort();
+    let changed: Vec<_> = first.change.iter().map(|entry| entry.local).collect();
+    assert_eq!(changed, all.into_iter().step_by(2).collect::<Vec<_>>());
+}
+
+#[test]
+fn another_process_under_the_same_id_is_left_alone() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.set(&[false; CONNECTIONS]);
+    let path = scene.change(&scene.plan(true, false));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let start = text.split("\"start_ticks\":").nth(1).unwrap().split(',').next().unwrap();
+    std::fs::write(&path, text.replace(&format!("\"start_ticks\":{start}"), "\"start_ticks\":7")).unwrap();
+    let undone = undo_journal(&path);
+    let other = Became::Gone(format!("process {} is another one by now", scene.pid));
+    assert_eq!(became(&undone), vec![&other; CONNECTIONS]);
+    assert!(undone.journal_removed);
+    assert_eq!(scene.values().matches('1').count(), CONNECTIONS, "nothing was touched");
+}
+
+#[test]
+fn a_journal_of_an_earlier_boot_touches_nothing() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.set(&[false; CONNECTIONS]);
+    let path = scene.change(&scene.plan(true, false));
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace(boot.trim(), "another")).unwrap();
+    let undone = undo_journal(&path);
+    assert_eq!(undone.count(|became| matches!(became, Became::Gone(_))), CONNECTIONS as u64);
+    assert_eq!(scene.values().matches('1').count(), CONNECTIONS);
+}
+
+#[test]
+fn descriptors_that_moved_or_are_others_by_now_are_told_apart() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.set(&[false; CONNECTIONS]);
+    let path = scene.change(&scene.plan(true, false));
+    let fds = [scene.fd(0), scene.fd(1), scene.fd(2), scene.fd(3)];
+    // The first moves elsewhere, and the second takes its descriptor; the third is closed; the fourth is set back.
+    scene.program.say("globals().update(moved=c[0].dup())");
+    scene.program.say(&format!("os.dup2({}, {})", fds[1], fds[0]));
+    scene.program.say("c[2].close()");
+    scene.program.say("c[3].setsockopt(6, 1, 0)");
+    let undone = undo_journal(&path);
+    let of = |fd: u64| &undone.sockets.iter().find(|change| change.fd == Some(fd as i32)).unwrap().became;
+    assert_eq!((of(fds[0]), of(fds[1])), (&Became::Changed, &Became::Changed), "{undone:?}");
+    assert_eq!((of(fds[2]), of(fds[3])), (&Became::Gone("closed".into()), &Became::Already));
+    assert_eq!(scene.program.say("moved.getsockopt(6, 1)"), "0");
+    assert!(undone.journal_removed);
+}
+
+#[test]
+fn a_socket_that_its_process_has_handed_to_a_child_is_set_back_there() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.set(&[false; CONNECTIONS]);
+    // A fork holds the same sockets; the list names both, and so does the journal.
+    let child = scene.program.number(
+        "(lambda pid: pid if pid else os.execvp('sleep', ['sleep', '1000']))([[os.set_inheritable(x.fileno(), True) for x in c], os.fork()][1])",
+    );
+    while std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap().trim_end() != "sleep" {
+        std::thread::yield_now();
+    }
+    let path = scene.change(&scene.plan(true, false));
+    scene.program.say("[x.close() for x in c]");
+    let undone = undo_journal(&path);
+    assert_eq!(undone.count(|became| *became == Became::Changed), CONNECTIONS as u64, "{undone:?}");
+    scene.program.say(&format!("os.kill({child}, 9), os.waitpid({child}, 0)"));
+}
+
+#[test]
+fn a_tool_that_stops_half_way_forgets_what_it_did_not_touch() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.set(&[false; CONNECTIONS]);
+    let mut count = 0;
+    let held = apply(scene.write("j", &scene.plan(true, false)), |_| {
+        count += 1;
+        count < 5
+    });
+    let held = held.unwrap().unwrap();
+    assert_eq!(held.journal().entries.len(), 5);
+    assert_eq!(scene.values().matches('1').count(), 5);
+    assert!(undo(held).unwrap().journal_removed);
+    assert_eq!(scene.values().matches('1').count(), 0);
+}
