@@ -3,7 +3,7 @@
 mod cpu_use;
 mod windows;
 
-pub use cpu_use::{CpuUse, Occupied};
+pub use cpu_use::{CpuUse, CpusUsed, Occupied};
 pub use windows::{Piece, Window};
 
 use crate::event::Tid;
@@ -31,10 +31,6 @@ pub enum Thief {
 pub struct Taken {
     /// Nanoseconds of the threads' time.
     pub total_ns: u64,
-    /// Of which while a thread was runnable behind it.
-    pub runnable_ns: u64,
-    /// Of which while a thread was nominally running.
-    pub interrupted_ns: u64,
     /// How often: waits in which it had the CPU, and stretches that it took out of a thread's running.
     pub count: u64,
     /// The most it took in one wait, or in one interruption, nanoseconds.
@@ -104,7 +100,7 @@ struct Thread {
 /// Adds up the intervals of the threads of a target.
 pub struct Thieves {
     threads: FxHashMap<Tid, Thread>,
-    taken: FxHashMap<Thief, Taken>,
+    taken: FxHashMap<(Thief, Doing), Taken>,
     windows: Windows,
     /// Nanoseconds on each CPU in which a thread of the target was its task.
     tasks: BTreeMap<u16, u64>,
@@ -118,8 +114,9 @@ pub struct Found {
     pub threads: Vec<(Tid, Did)>,
     /// All of them together.
     pub all: Did,
-    /// Who kept them from running, who took most first.
-    pub taken: Vec<(Thief, Taken)>,
+    /// Who kept them from running, and from what: [`Doing::Runnable`] behind it, nominally running
+    /// ([`Doing::Interrupted`]), [`Doing::Throttled`] or [`Doing::Stopped`]. Who took most first.
+    pub taken: Vec<(Thief, Doing, Taken)>,
     /// The stretches of time in which a thread was denied most, worst first.
     pub windows: Vec<Window>,
     /// Nanoseconds in which the target's threads were the tasks of each CPU.
@@ -129,7 +126,8 @@ pub struct Found {
 }
 
 impl Thieves {
-    /// Keeps the `windows` worst stretches of time, `window_ns` each unless they follow one another.
+    /// Keeps the `windows` worst stretches of time, `window_ns` each unless a wait goes on from one to the
+    /// next.
     pub fn new(windows: usize, window_ns: u64) -> Thieves {
         Thieves {
             threads: FxHashMap::default(),
@@ -174,7 +172,7 @@ impl Thieves {
                 None => thread.spell.takers.push((thief, ns)),
             }
             if let Some(cpu) = interval.cpu {
-                *self.taken.entry(thief).or_default().cpus.entry(cpu).or_default() += ns;
+                *self.taken.entry((thief, interval.doing)).or_default().cpus.entry(cpu).or_default() += ns;
             }
         }
         if let (Doing::Running | Doing::Interrupted, Some(cpu)) = (interval.doing, interval.cpu) {
@@ -200,25 +198,23 @@ impl Thieves {
             done.push((tid, thread.did));
         }
         done.sort_unstable_by_key(|(tid, _)| *tid);
-        let mut taken: Vec<(Thief, Taken)> = taken.into_iter().collect();
-        taken.sort_unstable_by_key(|(thief, taken)| (std::cmp::Reverse(taken.total_ns), *thief));
+        let mut taken: Vec<(Thief, Doing, Taken)> =
+            taken.into_iter().map(|((thief, doing), taken)| (thief, doing, taken)).collect();
+        taken.sort_unstable_by_key(|(thief, doing, taken)| {
+            (std::cmp::Reverse(taken.total_ns), *thief, *doing)
+        });
         Found { threads: done, all, taken, windows: windows.finish(), tasks, steal }
     }
 }
 
 /// A wait or an interruption is over.
-fn end(spell: &mut Spell, taken: &mut FxHashMap<Thief, Taken>) {
+fn end(spell: &mut Spell, taken: &mut FxHashMap<(Thief, Doing), Taken>) {
     let Some(doing) = spell.doing.take() else { return };
     for (thief, ns) in spell.takers.drain(..) {
-        let taken = taken.entry(thief).or_default();
+        let taken = taken.entry((thief, doing)).or_default();
         taken.total_ns += ns;
         taken.count += 1;
         taken.longest_ns = taken.longest_ns.max(ns);
-        match doing {
-            Doing::Runnable => taken.runnable_ns += ns,
-            Doing::Interrupted => taken.interrupted_ns += ns,
-            _ => {}
-        }
     }
 }
 
@@ -271,17 +267,21 @@ mod tests {
         assert_eq!(all.sum_ns(), 100);
         assert_eq!((all.unseen_ns, all.ns(Doing::Unknown), all.ns(Doing::Running)), (14, 5, 25));
         assert_eq!((all.wanted_ns(), all.denied_ns()), (76, 51));
-        assert_eq!(found.taken.iter().map(|(_, taken)| taken.total_ns).sum::<u64>(), all.denied_ns());
-        let of = |thief| &found.taken.iter().find(|(other, _)| *other == thief).expect("a thief").1;
-        let behind = of(Thief::Taker(Taker::Task(7)));
-        assert_eq!((behind.total_ns, behind.runnable_ns, behind.count, behind.longest_ns), (19, 19, 1, 19));
-        let net = of(Thief::Taker(NET_RX));
-        assert_eq!((net.total_ns, net.runnable_ns, net.interrupted_ns), (6, 1, 5));
-        assert_eq!((net.count, net.longest_ns, net.cpus[&1]), (2, 5, 6));
-        assert_eq!(of(Thief::Stop).total_ns, 15);
-        assert_eq!(of(Thief::Quota).total_ns, 9);
-        assert_eq!(of(Thief::Somebody).total_ns, 1);
+        assert_eq!(found.taken.iter().map(|(_, _, taken)| taken.total_ns).sum::<u64>(), all.denied_ns());
+        let of = |thief, doing| {
+            let found = found.taken.iter().find(|taken| (taken.0, taken.1) == (thief, doing));
+            let Taken { total_ns, count, longest_ns, .. } = found.expect("a thief").2;
+            (total_ns, count, longest_ns)
+        };
+        let net = Thief::Taker(NET_RX);
+        assert_eq!(of(Thief::Taker(Taker::Task(7)), Doing::Runnable), (19, 1, 19));
+        assert_eq!(of(net, Doing::Interrupted), (5, 1, 5));
+        assert_eq!(of(net, Doing::Runnable), (1, 1, 1));
+        assert_eq!(of(Thief::Stop, Doing::Stopped), (15, 1, 15));
+        assert_eq!(of(Thief::Quota, Doing::Throttled), (9, 1, 9));
+        assert_eq!(of(Thief::Somebody, Doing::Runnable), (1, 1, 1));
         assert_eq!(found.taken[0].0, Thief::Taker(Taker::Task(7)));
+        assert_eq!(found.taken[0].2.cpus, BTreeMap::from([(1, 19)]));
         assert_eq!(found.tasks, BTreeMap::from([(1, 31)]));
         assert_eq!(found.steal, BTreeMap::from([(1, 4)]));
     }

@@ -4,3 +4,7 @@ pub mod check;
 pub mod flame;
 pub mod flame_picture;
 pub mod flame_text;
+pub mod thieves;
+pub mod thieves_cpus;
+pub mod thieves_text;
+mod thieves_words;

@@ -16,6 +16,15 @@ pub struct Occupied {
     pub longest_ns: u64,
 }
 
+/// Who had some CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpusUsed {
+    /// What each had of each CPU; `None`: not known who.
+    pub used: BTreeMap<(u16, Option<Taker>), Occupied>,
+    /// Nanoseconds that the hypervisor took from each CPU, whoever ran there.
+    pub steal: BTreeMap<u16, u64>,
+}
+
 /// Adds up who had some CPUs.
 pub struct CpuUse {
     occupancy: Occupancy,
@@ -51,15 +60,15 @@ impl CpuUse {
         occupancy.on(event, &mut |cpu, from_ns, to_ns, taker| sums.add(cpu, to_ns - from_ns, taker));
     }
 
-    /// What each had of each CPU (`None`: not known who), and what the hypervisor took from each CPU.
-    pub fn finish(self, end_ns: u64) -> (BTreeMap<(u16, Option<Taker>), Occupied>, BTreeMap<u16, u64>) {
+    /// The sums.
+    pub fn finish(self, end_ns: u64) -> CpusUsed {
         let CpuUse { occupancy, mut sums } = self;
         occupancy.finish(end_ns, &mut |cpu, from_ns, to_ns, taker| sums.add(cpu, to_ns - from_ns, taker));
         let cpus: Vec<u16> = sums.stays.keys().copied().collect();
         for cpu in cpus {
             sums.end_stay(cpu);
         }
-        (sums.used.into_iter().collect(), sums.steal)
+        CpusUsed { used: sums.used.into_iter().collect(), steal: sums.steal }
     }
 }
 
@@ -117,7 +126,7 @@ mod tests {
         ] {
             cpu_use.on(&event);
         }
-        let (used, steal) = cpu_use.finish(100);
+        let CpusUsed { used, steal } = cpu_use.finish(100);
         let of = |taker| used[&(1, taker)];
         let occupied = |total_ns, count, longest_ns| Occupied { total_ns, count, longest_ns };
         assert_eq!(of(Some(Taker::Task(3))), occupied(10, 1, 10));

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 /// Pieces kept of one window; one so full of changes keeps its begin.
 const PIECES: usize = 2000;
-/// Windows kept for each that is shown, since those that follow one another become one.
+/// Windows kept for each that is shown, since those that a wait goes on through become one.
 const KEPT_FOR_EACH: usize = 16;
 /// Windows that become one at most.
 const JOINED: u64 = 20;
@@ -135,7 +135,7 @@ impl Windows {
                 Some(last)
                     if last.tid == window.tid
                         && last.to_ns == window.from_ns
-                        && last.pieces.last().is_some_and(|piece| piece.to_ns == last.to_ns)
+                        && goes_on(last, &window)
                         && window.to_ns - last.from_ns <= self.window_ns * JOINED =>
                 {
                     last.to_ns = window.to_ns;
@@ -151,6 +151,14 @@ impl Windows {
         joined.truncate(self.wanted);
         joined
     }
+}
+
+/// Whether a thread was kept from running by the same one over the end of a window.
+fn goes_on(window: &Window, next: &Window) -> bool {
+    let (Some(last), Some(first)) = (window.pieces.last(), next.pieces.first()) else { return false };
+    last.to_ns == window.to_ns
+        && (last.doing, last.taker) == (first.doing, first.taker)
+        && matches!(last.doing, Doing::Runnable | Doing::Throttled | Doing::Stopped)
 }
 
 fn add(pieces: &mut Vec<Piece>, piece: Piece) {

@@ -1,17 +1,352 @@
-//! `spangap host thieves`.
+//! `spangap host thieves`: who had the CPUs while the threads of a process wanted them.
 
 use crate::Outcome;
-use clap::Args;
+use crate::args::{Duration, wrong_usage};
+use crate::commands::dissect::interrupt;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use spangap_bench::tank::cpus::Cpus;
+use spangap_host::event::{Event, Tid, What};
+use spangap_host::names::Names;
+use spangap_host::probes::intervals::{Intervals, Settings};
+use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport};
+use spangap_host::report::thieves_cpus::{CpuCircumstances, CpusReport};
+use spangap_host::report::{thieves_cpus, thieves_text};
+use spangap_host::thieves::{CpuUse, Thieves};
+use spangap_host::timeline::Timeline;
+use spangap_model::Cause;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::io::{self, IsTerminal, Write};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap host thieves --pid $(pidof envoy)
+      who had the CPU while envoy's threads wanted it: tasks, softirqs by device, interrupts, its quota, stops
+  spangap host thieves --cgroup /kubepods/burstable/pod42 --duration 30s --json
+      of a pod; one JSON document
+  spangap host thieves --cpus 2-3
+      who used these CPUs, whoever wanted them
+  spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota || echo denied
+      exit code 3 if one of these took anything worth mention
+
+Worth mention is who took 2 % or more of the time in which the target wanted a CPU, or 10 ms at once. Needs root (CAP_BPF and
+CAP_PERFMON) and a kernel with type information (BTF).";
 
 /// Show who had the CPUs while the threads of a process wanted them
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+#[command(group(clap::ArgGroup::new("target").required(true).args(["pid", "cgroup", "cpus"])))]
 pub struct ThievesArgs {
+    /// A process; can be given several times
+    #[arg(long, value_name = "PID")]
+    pid: Vec<u32>,
+    /// All processes of a cgroup and of those below: its path below the hierarchy's root, or in /sys/fs/cgroup
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// CPUs, whoever wanted them: a list such as 0,2-3, or node:N
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<Cpus>,
+    /// For how long; Ctrl-C ends it before, with what was seen until then
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    duration: Duration,
+    /// Show so many of the worst stretches of time
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    windows: usize,
+    /// Of this length, unless one wait is longer
+    #[arg(long, value_name = "DURATION", default_value = "10ms")]
+    window: Duration,
+    /// Exit with code 3 if one of these took anything worth mention
+    #[arg(long, value_name = "CAUSE", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
-/// Does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// Others ran while the target could have run
+    RunQueue,
+    /// Its quota was used up
+    CpuQuota,
+    /// Interrupts ran on its CPU
+    SoftirqOnCpu,
+    /// It was stopped
+    Stopped,
+    /// The hypervisor took the CPU
+    Steal,
+}
+
+impl FailOn {
+    fn cause(self) -> Cause {
+        match self {
+            FailOn::RunQueue => Cause::RunQueue,
+            FailOn::CpuQuota => Cause::CpuQuota,
+            FailOn::SoftirqOnCpu => Cause::SoftirqOnCpu,
+            FailOn::Stopped => Cause::Stopped,
+            FailOn::Steal => Cause::Steal,
+        }
+    }
+}
+
+/// How long Ctrl-C may go unnoticed.
+const POLL: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Whose threads are looked at.
+enum Target {
+    Pids(Vec<u32>),
+    /// By its path below the hierarchy's root.
+    Cgroup(String),
+}
+
+impl Target {
+    fn is(&self, names: &Names, tgid: u32, cgroup_id: u64) -> bool {
+        match self {
+            Target::Pids(pids) => pids.contains(&tgid),
+            Target::Cgroup(wanted) => names.cgroup(cgroup_id).is_some_and(|path| is_within(path, wanted)),
+        }
+    }
+
+    fn words(&self, names: &Names) -> String {
+        match self {
+            Target::Pids(pids) => {
+                let name = |pid: &u32| {
+                    let task = names.task(*pid);
+                    task.map_or_else(|| format!("pid {pid}"), |task| format!("{} (pid {pid})", task.comm))
+                };
+                pids.iter().map(name).collect::<Vec<_>>().join(", ")
+            }
+            Target::Cgroup(path) => format!("cgroup {path}"),
+        }
+    }
+
+    /// Whether it may still run.
+    fn is_there(&self) -> bool {
+        match self {
+            Target::Pids(pids) => {
+                pids.iter().any(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists())
+            }
+            Target::Cgroup(_) => true,
+        }
+    }
+}
+
+fn is_within(path: &str, wanted: &str) -> bool {
+    path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The threads of the target that are known so far. Shared with the timeline, which asks again and again.
+type Watched = Rc<RefCell<HashSet<Tid>>>;
+
+/// What is added up.
+enum Sums {
+    Target { target: Target, watched: Watched, timeline: Box<Timeline<Asks>>, thieves: Box<Thieves> },
+    Cpus { cpus: Vec<u16>, used: Box<CpuUse> },
+}
+
+type Asks = Box<dyn FnMut(Tid) -> bool>;
+
+impl Sums {
+    fn of_target(target: Target, began_ns: u64, args: &ThievesArgs) -> Sums {
+        let watched = Watched::default();
+        let asked = watched.clone();
+        let asks: Asks = Box::new(move |tid| asked.borrow().contains(&tid));
+        let timeline = Box::new(Timeline::new(began_ns, asks));
+        let thieves = Box::new(Thieves::new(args.windows, args.window.ns()));
+        Sums::Target { target, watched, timeline, thieves }
+    }
+
+    /// Names may have come: threads of the target among them.
+    fn look_at_names(&mut self, names: &Names) {
+        if let Sums::Target { target, watched, .. } = self {
+            let own = names.tasks().filter(|(_, task)| target.is(names, task.tgid, task.cgroup_id));
+            watched.borrow_mut().extend(own.map(|(tid, _)| tid));
+        }
+    }
+
+    fn on(&mut self, event: &Event) {
+        match self {
+            Sums::Target { timeline, thieves, .. } => {
+                if let What::Steal { ns, .. } = event.what {
+                    thieves.steal(event.cpu, ns);
+                }
+                timeline.on(event, &mut |tid, interval| thieves.on(tid, interval));
+            }
+            Sums::Cpus { used, .. } => used.on(event),
+        }
+    }
+}
+
+/// What was looked at, and how it ended.
+struct Seen {
+    names: Names,
+    began_ns: u64,
+    ended_ns: u64,
+    interrupted: bool,
+    events: EventsReport,
+    cost: Option<spangap_host::probes::cost::Cost>,
+    lacks: Vec<String>,
+}
+
+/// Looks until the time is over or Ctrl-C is pressed, and prints what was found.
 pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!("host thieves is not there yet (json: {})", args.json)
+    if args.window.ns() == 0 {
+        return Err(wrong_usage("--window: expected a duration above 0").into());
+    }
+    let stop = interrupt::flag()?;
+    let pids = tgids(&args.pid)?;
+    let cpus = args.cpus.as_ref().map(online).transpose()?;
+    let mut intervals = Intervals::start(&Settings::default())?;
+    let began_ns = intervals.began_ns();
+    let mut sums = match (&args.cgroup, cpus) {
+        (_, Some(cpus)) => Sums::Cpus { used: Box::new(CpuUse::new(began_ns, Some(cpus.clone()))), cpus },
+        (Some(path), _) => Sums::of_target(Target::Cgroup(cgroup(path)?), began_ns, &args),
+        (None, None) => Sums::of_target(Target::Pids(pids), began_ns, &args),
+    };
+    let began = Instant::now();
+    if io::stderr().is_terminal() {
+        eprintln!("looking for {}; Ctrl-C ends it", spangap_model::duration::format_ns(args.duration.ns()));
+    }
+    let mut batch: Vec<Event> = Vec::new();
+    let mut lacks = intervals.lacks().to_vec();
+    while !stop.load(Relaxed) {
+        let Some(left) = args.duration.std().checked_sub(began.elapsed()) else { break };
+        if let Sums::Target { target, .. } = &sums
+            && !target.is_there()
+        {
+            lacks.push("the target ended meanwhile".into());
+            break;
+        }
+        intervals.poll(left.min(POLL), &mut |event| batch.push(*event))?;
+        sums.look_at_names(intervals.names());
+        batch.drain(..).for_each(|event| sums.on(&event));
+    }
+    let interrupted = stop.load(Relaxed);
+    show_yourselves();
+    let cost = intervals.cost();
+    let ended = intervals.stop(&mut |event| batch.push(*event))?;
+    sums.look_at_names(&ended.names);
+    batch.drain(..).for_each(|event| sums.on(&event));
+    let events = EventsReport { received: ended.counts.events, lost: ended.counts.lost };
+    let seen =
+        Seen { names: ended.names, began_ns, ended_ns: ended.ended_ns, interrupted, events, cost, lacks };
+    finish(sums, seen, &args)
+}
+
+/// A CPU whose task never changes is told of by no switch, so that nobody knows who ran there: this thread visits each.
+fn show_yourselves() {
+    let Ok(mine) = rustix::thread::sched_getaffinity(None) else { return };
+    for cpu in (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| mine.is_set(*cpu)) {
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(cpu);
+        // One that cannot be visited stays unknown, and the report says so.
+        let _ = rustix::thread::sched_setaffinity(None, &one);
+    }
+    let _ = rustix::thread::sched_setaffinity(None, &mine);
+}
+
+fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome> {
+    let Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks } = seen;
+    let spangap = std::process::id();
+    let (text, json, causes) = match sums {
+        Sums::Target { target, watched, timeline, mut thieves } => {
+            timeline.finish(ended_ns, &mut |tid, interval| thieves.on(tid, interval));
+            let is_own = |tid: Tid| watched.borrow().contains(&tid);
+            let target = target.words(&names);
+            let known = Circumstances {
+                target,
+                is_own: &is_own,
+                spangap,
+                names: &names,
+                began_ns,
+                ended_ns,
+                interrupted,
+                events,
+                cost,
+                lacks,
+            };
+            let report = ThievesReport::new(&thieves.finish(), &known);
+            let causes: Vec<&str> = report.causes.iter().map(|cause| cause.cause).collect();
+            (thieves_text::text(&report), serde_json::to_string_pretty(&report)?, causes)
+        }
+        Sums::Cpus { cpus, used } => {
+            let used = used.finish(ended_ns);
+            let duration_ns = ended_ns - began_ns;
+            let names = &names;
+            let known =
+                CpuCircumstances { cpus, spangap, names, duration_ns, interrupted, events, cost, lacks };
+            let report = CpusReport::new(&used, &known);
+            (thieves_cpus::text(&report), serde_json::to_string_pretty(&report)?, Vec::new())
+        }
+    };
+    let output = if args.json { format!("{json}\n") } else { text };
+    io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
+    let found = args.fail_on.iter().any(|wanted| causes.contains(&wanted.cause().name()));
+    Ok(if found { Outcome::Found } else { Outcome::Done })
+}
+
+/// The CPUs that are wanted, all of which are there.
+fn online(wanted: &Cpus) -> anyhow::Result<Vec<u16>> {
+    const ONLINE: &str = "/sys/devices/system/cpu/online";
+    let online = std::fs::read_to_string(ONLINE).with_context(|| format!("cannot read {ONLINE}"))?;
+    let online: Cpus = online.trim().parse().with_context(|| format!("cannot read {ONLINE}"))?;
+    if let Some(missing) = wanted.numbers().find(|cpu| !online.numbers().any(|there| there == *cpu)) {
+        return Err(wrong_usage(format!("--cpus: CPU {missing} is not there: online are {online}")).into());
+    }
+    Ok(wanted.numbers().map(|cpu| cpu as u16).collect())
+}
+
+/// The processes that these numbers belong to, be they of threads.
+fn tgids(pids: &[u32]) -> anyhow::Result<Vec<u32>> {
+    let mut tgids = Vec::new();
+    for pid in pids {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .map_err(|error| wrong_usage(format!("--pid {pid}: there is no such process: {error}")))?;
+        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+        let tgid = tgid.with_context(|| format!("/proc/{pid}/status does not name its process"))?;
+        if !tgids.contains(&tgid) {
+            tgids.push(tgid);
+        }
+    }
+    Ok(tgids)
+}
+
+/// The path of a cgroup below the root of the hierarchy with the CPU quotas.
+fn cgroup(given: &str) -> anyhow::Result<String> {
+    const MOUNTS: [&str; 3] = ["/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
+    let below = MOUNTS.iter().find_map(|mount| given.strip_prefix(mount)).unwrap_or(given);
+    let path = format!("/{}", below.trim_matches('/'));
+    if path == "/" {
+        return Err(
+            wrong_usage(format!("--cgroup {given}: everything is in there; expected one below")).into()
+        );
+    }
+    if !MOUNTS.iter().any(|mount| std::path::Path::new(&format!("{mount}{path}")).is_dir()) {
+        let looked = "/sys/fs/cgroup/cpu and /sys/fs/cgroup";
+        return Err(wrong_usage(format!("--cgroup {given}: there is no {path} in {looked}")).into());
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_has_those_below_it() {
+        assert!(is_within("/a/b", "/a/b") && is_within("/a/b/c", "/a/b"));
+        assert!(!is_within("/a/bc", "/a/b") && !is_within("/a", "/a/b"));
+    }
+
+    #[test]
+    fn everything_is_no_cgroup() {
+        for all in ["/", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu/"] {
+            assert!(cgroup(all).unwrap_err().is::<clap::Error>(), "{all}");
+        }
+        assert!(cgroup("/no/such/group").unwrap_err().to_string().contains("/no/such/group"));
+    }
 }

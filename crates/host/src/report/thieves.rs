@@ -1,0 +1,469 @@
+//! Who kept the threads of a target from running: the shape in JSON, with names and a verdict.
+
+use super::thieves_words;
+use crate::event::Tid;
+use crate::names::Names;
+use crate::probes::cost::Cost;
+use crate::thieves::{Did, Found, Thief, Window};
+use crate::timeline::Taker;
+use serde::Serialize;
+use spangap_model::{Cause, Doing};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What takes less than this share of the time in which a target wanted a CPU is not worth mention.
+pub const WORTH_MENTION: f64 = 0.02;
+/// But what takes this much at once is, nanoseconds.
+pub const WORTH_MENTION_AT_ONCE_NS: u64 = 10_000_000;
+
+/// Who kept the threads of a target from running.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThievesReport {
+    /// Whose threads, in words.
+    pub target: String,
+    /// Their processes.
+    pub pids: Vec<u32>,
+    /// For how long it was looked, nanoseconds.
+    pub duration_ns: u64,
+    /// Ended by Ctrl-C.
+    pub interrupted: bool,
+    /// Threads that were seen.
+    pub threads: Vec<ThreadReport>,
+    /// What all threads did together.
+    pub did: DidReport,
+    /// Nanoseconds in which they ran or could have run.
+    pub wanted_ns: u64,
+    /// Of which they were kept from running.
+    pub denied_ns: u64,
+    /// Who kept them from it; who took most first.
+    pub takers: Vec<TakerReport>,
+    /// What is worth mention, by cause, most first.
+    pub causes: Vec<CauseReport>,
+    /// Who took most of what is worth mention.
+    pub culprit: Option<CulpritReport>,
+    /// What the hypervisor took from CPUs, whoever ran there.
+    pub steal: Vec<CpuReport>,
+    /// At most this much of it from the target, nanoseconds.
+    pub steal_at_most_ns: u64,
+    /// The worst stretches of time.
+    pub windows: Vec<WindowReport>,
+    /// What was looked at.
+    pub events: EventsReport,
+    /// What the looking cost.
+    pub cost: Option<Cost>,
+    /// What it means.
+    pub conclusions: Vec<String>,
+    /// What these figures cannot tell.
+    pub notes: Vec<String>,
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct EventsReport {
+    /// Events.
+    pub received: u64,
+    /// And those that were lost.
+    pub lost: u64,
+}
+
+/// What threads did, nanoseconds. All of it sums to `sum_ns`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DidReport {
+    /// Ran.
+    pub running_ns: u64,
+    /// Were the tasks of their CPUs, but an interrupt ran.
+    pub interrupted_ns: u64,
+    /// Waited for a CPU.
+    pub runnable_ns: u64,
+    /// Were out of quota.
+    pub throttled_ns: u64,
+    /// Were stopped.
+    pub stopped_ns: u64,
+    /// Waited for something else.
+    pub blocked_ns: u64,
+    /// Not known: events were lost.
+    pub unknown_ns: u64,
+    /// Before a thread was first seen, and after it was last seen falling asleep.
+    pub unseen_ns: u64,
+    /// All.
+    pub sum_ns: u64,
+}
+
+impl DidReport {
+    fn new(did: &Did) -> DidReport {
+        DidReport {
+            running_ns: did.ns(Doing::Running),
+            interrupted_ns: did.ns(Doing::Interrupted),
+            runnable_ns: did.ns(Doing::Runnable),
+            throttled_ns: did.ns(Doing::Throttled),
+            stopped_ns: did.ns(Doing::Stopped),
+            blocked_ns: did.ns(Doing::Blocked),
+            unknown_ns: did.ns(Doing::Unknown),
+            unseen_ns: did.unseen_ns,
+            sum_ns: did.sum_ns(),
+        }
+    }
+}
+
+/// One thread.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThreadReport {
+    /// Its number.
+    pub tid: Tid,
+    /// Its name.
+    pub name: String,
+    /// What it did.
+    #[serde(flatten)]
+    pub did: DidReport,
+}
+
+/// Nanoseconds on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CpuReport {
+    /// Which.
+    pub cpu: u16,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// What a taker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A process that is none of the target's.
+    Task,
+    /// The target's own: another thread of it.
+    OwnTask,
+    /// Nobody: the CPU was idle, and woke up, or the thread was moved there.
+    Idle,
+    /// This very program.
+    Spangap,
+    /// A softirq.
+    Softirq,
+    /// A softirq for packets of the loopback in the target's own running: its own traffic.
+    OwnSoftirq,
+    /// An interrupt handler.
+    Hardirq,
+    /// The quota of the target's cgroup.
+    Quota,
+    /// A signal, or a debugger.
+    Stop,
+    /// Not known who.
+    Unknown,
+}
+
+impl Kind {
+    /// What it is the cause of, where it is anybody's fault.
+    pub fn cause(self) -> Option<Cause> {
+        match self {
+            Kind::Task | Kind::Unknown => Some(Cause::RunQueue),
+            Kind::Softirq | Kind::Hardirq => Some(Cause::SoftirqOnCpu),
+            Kind::Quota => Some(Cause::CpuQuota),
+            Kind::Stop => Some(Cause::Stopped),
+            Kind::OwnTask | Kind::Idle | Kind::Spangap | Kind::OwnSoftirq => None,
+        }
+    }
+}
+
+/// Who kept threads from running.
+#[derive(Clone, Debug, Serialize)]
+pub struct TakerReport {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Process, of tasks.
+    pub pid: Option<u32>,
+    /// Cgroup, of tasks.
+    pub cgroup: Option<String>,
+    /// What it is the cause of.
+    pub cause: Option<&'static str>,
+    /// Nanoseconds of the threads' time.
+    pub total_ns: u64,
+    /// As a share of what they wanted.
+    pub share: f64,
+    /// Waits in which it had the CPU, and interruptions.
+    pub count: u64,
+    /// The most in one of these, nanoseconds.
+    pub longest_ns: u64,
+    /// While a thread was runnable behind it, nanoseconds.
+    pub while_runnable_ns: u64,
+    /// While a thread nominally ran, nanoseconds.
+    pub while_running_ns: u64,
+    /// Where.
+    pub cpus: Vec<CpuReport>,
+}
+
+/// What a cause cost.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CauseReport {
+    /// Its name.
+    pub cause: &'static str,
+    /// Nanoseconds; of `steal` at most these.
+    pub ns: u64,
+    /// As a share of what was wanted.
+    pub share: f64,
+}
+
+/// Who took most.
+#[derive(Clone, Debug, Serialize)]
+pub struct CulpritReport {
+    /// Its name.
+    pub name: String,
+    /// What it is the cause of.
+    pub cause: &'static str,
+    /// Nanoseconds.
+    pub total_ns: u64,
+    /// As a share of what was wanted.
+    pub share: f64,
+}
+
+/// A stretch of time of one thread.
+#[derive(Clone, Debug, Serialize)]
+pub struct WindowReport {
+    /// Whose.
+    pub tid: Tid,
+    /// Its name.
+    pub name: String,
+    /// Nanoseconds from the begin of the looking.
+    pub from_ns: u64,
+    /// Nanoseconds.
+    pub duration_ns: u64,
+    /// Nanoseconds in which it was kept from running.
+    pub denied_ns: u64,
+    /// What it did.
+    pub pieces: Vec<PieceReport>,
+}
+
+/// What a thread did for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PieceReport {
+    /// Nanoseconds from the begin of the window.
+    pub from_ns: u64,
+    /// Nanoseconds.
+    pub ns: u64,
+    /// What, by the name of [`Doing`].
+    pub doing: &'static str,
+    /// Who had the CPU, where that was somebody else.
+    pub who: Option<String>,
+}
+
+/// What is known besides the sums.
+pub struct Circumstances<'a> {
+    /// Whose threads, in words.
+    pub target: String,
+    /// Whether a thread is one of them.
+    pub is_own: &'a dyn Fn(Tid) -> bool,
+    /// The process that looks.
+    pub spangap: u32,
+    /// Names of everything.
+    pub names: &'a Names,
+    /// When the looking began and ended, nanoseconds of CLOCK_MONOTONIC.
+    pub began_ns: u64,
+    /// See `began_ns`.
+    pub ended_ns: u64,
+    /// Ended by Ctrl-C.
+    pub interrupted: bool,
+    /// What was looked at.
+    pub events: EventsReport,
+    /// What the looking cost.
+    pub cost: Option<Cost>,
+    /// What this kernel cannot tell.
+    pub lacks: Vec<String>,
+}
+
+impl ThievesReport {
+    /// With names, causes and words.
+    pub fn new(found: &Found, known: &Circumstances<'_>) -> ThievesReport {
+        let names = known.names;
+        let wanted_ns = found.all.wanted_ns();
+        let share = |ns: u64| ns as f64 / wanted_ns.max(1) as f64;
+        let takers = takers(found, known, &share);
+        let steal: Vec<CpuReport> = cpus(&found.steal);
+        let steal_at_most_ns = steal_at_most(found);
+        let threads: Vec<ThreadReport> = found
+            .threads
+            .iter()
+            .map(|(tid, did)| ThreadReport {
+                tid: *tid,
+                name: names.task(*tid).map_or_else(String::new, |task| task.comm.clone()),
+                did: DidReport::new(did),
+            })
+            .collect();
+        let pids: BTreeSet<u32> = threads.iter().filter_map(|thread| names.tgid(thread.tid)).collect();
+        let mut report = ThievesReport {
+            target: known.target.clone(),
+            pids: pids.into_iter().collect(),
+            duration_ns: known.ended_ns - known.began_ns,
+            interrupted: known.interrupted,
+            threads,
+            did: DidReport::new(&found.all),
+            wanted_ns,
+            denied_ns: found.all.denied_ns(),
+            causes: causes(&takers, steal_at_most_ns, &share),
+            culprit: None,
+            takers,
+            steal,
+            steal_at_most_ns,
+            windows: found.windows.iter().map(|window| window_report(window, known)).collect(),
+            events: known.events,
+            cost: known.cost,
+            conclusions: Vec::new(),
+            notes: Vec::new(),
+        };
+        report.culprit = report.find_culprit(&share);
+        report.conclusions = thieves_words::conclusions(&report);
+        report.notes = thieves_words::notes(&report, &known.lacks);
+        report
+    }
+
+    fn find_culprit(&self, share: &dyn Fn(u64) -> f64) -> Option<CulpritReport> {
+        let taker = self.takers.iter().find(|taker| taker.is_worth_mention());
+        let taker = taker.and_then(|taker| {
+            let cause = taker.cause?;
+            let (name, total_ns) = (taker.name.clone(), taker.total_ns);
+            Some(CulpritReport { name, cause, total_ns, share: taker.share })
+        });
+        let steal_ns = self.steal_at_most_ns;
+        if share(steal_ns) >= WORTH_MENTION && taker.as_ref().is_none_or(|taker| taker.total_ns < steal_ns) {
+            let (name, cause) = ("the hypervisor".into(), Cause::Steal.name());
+            return Some(CulpritReport { name, cause, total_ns: steal_ns, share: share(steal_ns) });
+        }
+        taker
+    }
+}
+
+impl TakerReport {
+    /// Whether it is to blame, and took enough of it.
+    pub fn is_worth_mention(&self) -> bool {
+        self.cause.is_some() && (self.share >= WORTH_MENTION || self.longest_ns >= WORTH_MENTION_AT_ONCE_NS)
+    }
+}
+
+fn cpus(cpus: &BTreeMap<u16, u64>) -> Vec<CpuReport> {
+    cpus.iter().map(|(cpu, ns)| CpuReport { cpu: *cpu, ns: *ns }).collect()
+}
+
+/// The kernel counts stolen time by CPU and in ticks: at most all of it fell into the time in which threads of the
+/// target were the tasks of that CPU.
+fn steal_at_most(found: &Found) -> u64 {
+    found.steal.iter().map(|(cpu, ns)| found.tasks.get(cpu).copied().unwrap_or(0).min(*ns)).sum()
+}
+
+fn causes(takers: &[TakerReport], steal_at_most_ns: u64, share: &dyn Fn(u64) -> f64) -> Vec<CauseReport> {
+    let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for taker in takers.iter().filter(|taker| taker.is_worth_mention()) {
+        if let Some(cause) = taker.cause {
+            *sums.entry(cause).or_default() += taker.total_ns;
+        }
+    }
+    if share(steal_at_most_ns) >= WORTH_MENTION {
+        sums.insert(Cause::Steal.name(), steal_at_most_ns);
+    }
+    let report = |(cause, ns): (&'static str, u64)| CauseReport { cause, ns, share: share(ns) };
+    let mut causes: Vec<CauseReport> = sums.into_iter().map(report).collect();
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
+    causes
+}
+
+/// Tasks by their processes, and what one softirq took while the target ran apart from what it took while it waited,
+/// if the first is its own traffic.
+fn takers(found: &Found, known: &Circumstances<'_>, share: &dyn Fn(u64) -> f64) -> Vec<TakerReport> {
+    let mut takers: BTreeMap<(Kind, String), TakerReport> = BTreeMap::new();
+    for (thief, doing, taken) in &found.taken {
+        let who = identify(*thief, *doing, known);
+        let taker = takers.entry((who.kind, who.name.clone())).or_insert(who);
+        taker.total_ns += taken.total_ns;
+        taker.count += taken.count;
+        taker.longest_ns = taker.longest_ns.max(taken.longest_ns);
+        match doing {
+            Doing::Runnable => taker.while_runnable_ns += taken.total_ns,
+            Doing::Interrupted => taker.while_running_ns += taken.total_ns,
+            _ => {}
+        }
+        for (&cpu, &ns) in &taken.cpus {
+            match taker.cpus.iter_mut().find(|one| one.cpu == cpu) {
+                Some(one) => one.ns += ns,
+                None => taker.cpus.push(CpuReport { cpu, ns }),
+            }
+        }
+    }
+    let mut takers: Vec<TakerReport> = takers.into_values().collect();
+    for taker in &mut takers {
+        taker.share = share(taker.total_ns);
+        taker.cpus.sort_by_key(|one| one.cpu);
+    }
+    takers.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
+    takers
+}
+
+fn identity(kind: Kind, name: impl Into<String>) -> TakerReport {
+    TakerReport {
+        kind,
+        name: name.into(),
+        pid: None,
+        cgroup: None,
+        cause: kind.cause().map(Cause::name),
+        total_ns: 0,
+        share: 0.0,
+        count: 0,
+        longest_ns: 0,
+        while_runnable_ns: 0,
+        while_running_ns: 0,
+        cpus: Vec::new(),
+    }
+}
+
+fn identify(thief: Thief, doing: Doing, known: &Circumstances<'_>) -> TakerReport {
+    let names = known.names;
+    match thief {
+        Thief::Quota => identity(Kind::Quota, "CPU quota"),
+        Thief::Stop => identity(Kind::Stop, "stop signal or debugger"),
+        Thief::Somebody => identity(Kind::Unknown, "not known who"),
+        Thief::Taker(Taker::Task(0)) => identity(Kind::Idle, "idle CPU"),
+        Thief::Taker(Taker::Task(tid)) => {
+            let pid = names.tgid(tid).filter(|pid| *pid != 0).unwrap_or(tid);
+            let task = names.task(pid).or_else(|| names.task(tid));
+            let comm = task.map_or("", |task| &task.comm);
+            let (kind, name) = match pid {
+                _ if (known.is_own)(tid) => (Kind::OwnTask, format!("{comm} (pid {pid}), its own threads")),
+                pid if pid == known.spangap => (Kind::Spangap, format!("{comm} (pid {pid}), this program")),
+                _ if comm.is_empty() => (Kind::Task, format!("pid {pid}")),
+                _ => (Kind::Task, format!("{comm} (pid {pid})")),
+            };
+            let cgroup = task.and_then(|task| names.cgroup(task.cgroup_id)).map(str::to_owned);
+            TakerReport { pid: Some(pid), cgroup, ..identity(kind, name) }
+        }
+        Thief::Taker(taker @ Taker::Softirq { device, .. }) => {
+            let name = names.taker(&taker);
+            let loopback = names.device(device).is_some_and(|device| device.name == "lo");
+            match doing {
+                Doing::Interrupted if loopback => {
+                    identity(Kind::OwnSoftirq, format!("{name}, its own traffic"))
+                }
+                _ => identity(Kind::Softirq, name),
+            }
+        }
+        Thief::Taker(taker @ Taker::Hardirq(_)) => identity(Kind::Hardirq, names.taker(&taker)),
+    }
+}
+
+fn window_report(window: &Window, known: &Circumstances<'_>) -> WindowReport {
+    let who = |taker: Taker| match taker {
+        Taker::Task(0) => "idle CPU".into(),
+        taker => known.names.taker(&taker),
+    };
+    let pieces = window.pieces.iter().map(|piece| PieceReport {
+        from_ns: piece.from_ns - window.from_ns,
+        ns: piece.to_ns - piece.from_ns,
+        doing: piece.doing.name(),
+        who: piece.taker.map(who),
+    });
+    WindowReport {
+        tid: window.tid,
+        name: known.names.task(window.tid).map_or_else(String::new, |task| task.comm.clone()),
+        from_ns: window.from_ns.saturating_sub(known.began_ns),
+        duration_ns: window.to_ns - window.from_ns,
+        denied_ns: window.denied_ns,
+        pieces: pieces.collect(),
+    }
+}

@@ -1,0 +1,188 @@
+//! Thieves as a terminal shows them.
+
+use super::thieves::{DidReport, PieceReport, TakerReport, ThievesReport, WindowReport};
+use super::thieves_words::{cpu_list, grouped, percent};
+use spangap_model::duration::format_ns;
+use std::collections::BTreeMap;
+
+/// Takers shown; all are in the JSON.
+const TAKERS: usize = 15;
+/// Pieces of a window told one by one; of one with more, what each tenth consists of.
+const PIECES: usize = 10;
+/// Parts told of a tenth.
+const PARTS: usize = 3;
+
+/// The report.
+pub fn text(report: &ThievesReport) -> String {
+    let mut text = format!(
+        "{}: {} for {}; {} events, {} lost\n",
+        report.target,
+        match report.threads.len() {
+            1 => "1 thread".into(),
+            count => format!("{count} threads"),
+        },
+        format_ns(report.duration_ns),
+        grouped(report.events.received),
+        match report.events.lost {
+            0 => "none".into(),
+            lost => grouped(lost),
+        }
+    );
+    if !report.threads.is_empty() {
+        text += &did(report);
+        text += &takers(report);
+        text += &windows(report);
+    }
+    text += "\nIn words\n";
+    for words in &report.conclusions {
+        text += &format!("  {words}\n");
+    }
+    for note in &report.notes {
+        text += &format!("  Note: {note}.\n");
+    }
+    if let Some(cost) = &report.cost {
+        text += &format!("  The looking cost {cost}.\n");
+    }
+    text
+}
+
+/// Columns, the first one to the left.
+pub(super) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();
+    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cell = |(column, cell): (usize, &String)| match column {
+            0 => format!("{cell:<width$}", width = widths[0]),
+            _ => format!("{cell:>width$}", width = widths[column]),
+        };
+        let line = row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ");
+        text += &format!("  {}\n", line.trim_end());
+    }
+    text
+}
+
+fn did(report: &ThievesReport) -> String {
+    let DidReport { sum_ns, .. } = report.did;
+    let did = &report.did;
+    let mut rows = vec![["What its threads did", "TOTAL", "OF ALL", "OF WANTED"].map(String::from).to_vec()];
+    let wanted = |ns: u64| percent(ns, report.wanted_ns);
+    for (name, ns, is_wanted) in [
+        ("running", did.running_ns, true),
+        ("interrupted (nominally running)", did.interrupted_ns, true),
+        ("runnable (waiting for a CPU)", did.runnable_ns, true),
+        ("throttled (out of CPU quota)", did.throttled_ns, true),
+        ("stopped", did.stopped_ns, true),
+        ("blocked", did.blocked_ns, false),
+        ("unknown (events lost)", did.unknown_ns, false),
+        ("not seen (at begin or end)", did.unseen_ns, false),
+    ] {
+        if ns > 0 || name == "running" {
+            let share = if is_wanted { wanted(ns) } else { String::new() };
+            rows.push(vec![name.into(), format_ns(ns), percent(ns, sum_ns), share]);
+        }
+    }
+    format!("\n{}", columns(&rows))
+}
+
+fn takers(report: &ThievesReport) -> String {
+    if report.takers.is_empty() {
+        return String::new();
+    }
+    let head =
+        ["Who had the CPU meanwhile", "TOTAL", "SHARE", "COUNT", "LONGEST", "IT WAITED", "IT RAN", "CPU"];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    let time = |ns: u64| if ns == 0 { "-".into() } else { format_ns(ns) };
+    for taker in report.takers.iter().take(TAKERS) {
+        rows.push(vec![
+            name(taker),
+            format_ns(taker.total_ns),
+            percent(taker.total_ns, report.wanted_ns),
+            grouped(taker.count),
+            format_ns(taker.longest_ns),
+            time(taker.while_runnable_ns),
+            time(taker.while_running_ns),
+            cpu_list(taker.cpus.iter().map(|cpu| cpu.cpu)),
+        ]);
+    }
+    let mut text = format!("\n{}", columns(&rows));
+    if report.takers.len() > TAKERS {
+        let rest: u64 = report.takers[TAKERS..].iter().map(|taker| taker.total_ns).sum();
+        let more = report.takers.len() - TAKERS;
+        text += &format!("  and {more} more with {} together; --json has them\n", format_ns(rest));
+    }
+    text
+}
+
+fn name(taker: &TakerReport) -> String {
+    match taker.cgroup.as_deref() {
+        Some(path) if path != "/" => format!("{} in {path}", taker.name),
+        _ => taker.name.clone(),
+    }
+}
+
+fn windows(report: &ThievesReport) -> String {
+    let mut text = String::new();
+    for window in &report.windows {
+        text += if text.is_empty() { "\nWorst windows\n" } else { "" };
+        text += &format!(
+            "  {} (thread {}) from {} on, for {}: kept from running for {}\n",
+            window.name,
+            window.tid,
+            format_ns(window.from_ns),
+            format_ns(window.duration_ns),
+            format_ns(window.denied_ns)
+        );
+        text += &time_line(window);
+    }
+    text
+}
+
+/// Who had it, in words.
+fn who(piece: &PieceReport) -> String {
+    match (&piece.who, piece.doing) {
+        (Some(who), "runnable") => format!("behind {who}"),
+        (Some(who), _) => who.clone(),
+        (None, "throttled") => "out of quota".into(),
+        (None, "runnable") => "waiting".into(),
+        (None, doing) => doing.into(),
+    }
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.2}", ns as f64 / 1e6)
+}
+
+/// `0.00 ms running | 0.21 NET_RX of vx | 0.40 running`, or what each tenth of the window consists of.
+fn time_line(window: &WindowReport) -> String {
+    if window.pieces.len() <= PIECES {
+        let piece = |piece: &PieceReport| format!("{} {}", ms(piece.from_ns), who(piece));
+        let pieces: Vec<String> = window.pieces.iter().map(piece).collect();
+        return format!("    ms: {}\n", pieces.join(" | "));
+    }
+    let tenth = window.duration_ns.div_ceil(10).max(1);
+    let mut text = String::new();
+    let mut from_ns = 0;
+    while from_ns < window.duration_ns {
+        let to_ns = (from_ns + tenth).min(window.duration_ns);
+        let mut parts: BTreeMap<String, u64> = BTreeMap::new();
+        for piece in &window.pieces {
+            let ns = (piece.from_ns + piece.ns).min(to_ns).saturating_sub(piece.from_ns.max(from_ns));
+            if ns > 0 {
+                *parts.entry(who(piece)).or_default() += ns;
+            }
+        }
+        let mut parts: Vec<(String, u64)> = parts.into_iter().collect();
+        parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        let told: Vec<String> =
+            parts.iter().take(PARTS).map(|(who, ns)| format!("{who} {}", ms(*ns))).collect();
+        let rest: u64 = parts.iter().skip(PARTS).map(|(_, ns)| ns).sum();
+        let rest = if rest > 0 { format!(", others {}", ms(rest)) } else { String::new() };
+        if !told.is_empty() {
+            text += &format!("    {}-{} ms: {}{rest}\n", ms(from_ns), ms(to_ns), told.join(", "));
+        }
+        from_ns = to_ns;
+    }
+    text
+}

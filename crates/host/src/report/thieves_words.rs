@@ -1,0 +1,215 @@
+//! What thieves took, in words: the verdict, and what the figures cannot tell.
+
+use super::thieves::{Kind, TakerReport, ThievesReport, WORTH_MENTION};
+use spangap_model::Cause;
+use spangap_model::duration::format_ns;
+
+/// Thieves named after the first.
+const MORE: usize = 3;
+
+/// A share in per cent.
+pub(super) fn percent(part: u64, of: u64) -> String {
+    let share = part as f64 * 100.0 / of.max(1) as f64;
+    match share {
+        share if share >= 9.95 => format!("{share:.0} %"),
+        share if share >= 0.05 || part == 0 => format!("{share:.1} %"),
+        _ => "<0.1 %".into(),
+    }
+}
+
+/// `0-3,8`.
+pub(super) fn cpu_list(cpus: impl IntoIterator<Item = u16>) -> String {
+    super::flame_text::cpu_list(cpus.into_iter().map(u32::from))
+}
+
+/// The first culprit with its share and cost, and what else is worth mention; or that nothing is.
+pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
+    let mut said = Vec::new();
+    if report.threads.is_empty() {
+        said.push(format!("No thread of {} was seen to run or to wait for a CPU.", report.target));
+        return said;
+    }
+    let mut blamed: Vec<(u64, String)> = Vec::new();
+    let mut advised: Vec<&str> = Vec::new();
+    for taker in report.takers.iter().filter(|taker| taker.is_worth_mention()) {
+        let cause = taker.cause.unwrap_or_default();
+        // What helps is the same for all of one cause.
+        let advice = if advised.contains(&cause) { String::new() } else { format!(" {}", advice(taker)) };
+        advised.push(cause);
+        blamed.push((taker.total_ns, blame(report, taker) + &advice));
+    }
+    if let Some(steal) = report.causes.iter().find(|cause| cause.cause == Cause::Steal.name()) {
+        let words = format!(
+            "steal: the hypervisor took up to {} ({} of the time in which {} wanted a CPU). The kernel counts it by CPU \
+             and in ticks, so that its place in time is not known; part of what is called running may be it. Ask \
+             whoever runs the hypervisor.",
+            format_ns(steal.ns),
+            percent(steal.ns, report.wanted_ns),
+            report.target
+        );
+        blamed.push((steal.ns, words));
+    }
+    blamed.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+    let more = blamed.len().saturating_sub(1 + MORE);
+    said.extend(blamed.into_iter().map(|(_, words)| words).take(1 + MORE));
+    if more > 0 {
+        said.push(format!("And {more} more that are worth mention; the table has them."));
+    }
+    if said.is_empty() {
+        said.push(nobody(report));
+    }
+    said.extend(report.takers.iter().filter_map(|taker| not_blamed(report, taker)));
+    said
+}
+
+fn nobody(report: &ThievesReport) -> String {
+    let wanted = format_ns(report.wanted_ns);
+    let blamable = report.takers.iter().filter(|taker| taker.cause.is_some());
+    let taken: u64 = blamable.clone().map(|taker| taker.total_ns).sum();
+    let most = blamable.max_by_key(|taker| taker.total_ns);
+    let most = most.map_or(String::new(), |taker| {
+        format!(", most of it by {} ({})", taker.name, format_ns(taker.total_ns))
+    });
+    format!(
+        "none: nobody took anything worth mention. Of {wanted} in which {} wanted a CPU, others took {} ({}){most}.",
+        report.target,
+        format_ns(taken),
+        percent(taken, report.wanted_ns),
+    )
+}
+
+fn blame(report: &ThievesReport, taker: &TakerReport) -> String {
+    let cause = taker.cause.unwrap_or_default();
+    let name = &taker.name;
+    let target = &report.target;
+    let total = format_ns(taker.total_ns);
+    let cost = format!(
+        "{} of the {} in which it wanted a CPU",
+        percent(taker.total_ns, report.wanted_ns),
+        format_ns(report.wanted_ns),
+    );
+    let times = |what: &str| match taker.count {
+        1 => format!("in one {what}"),
+        count => format!("in {} {what}s, {} in the longest", grouped(count), format_ns(taker.longest_ns)),
+    };
+    let cpus = cpu_list(taker.cpus.iter().map(|cpu| cpu.cpu));
+    match taker.kind {
+        Kind::Quota => {
+            format!("{cause}: {target} was out of CPU quota for {total}, {cost} ({}).", times("stretch"))
+        }
+        Kind::Stop => format!("{cause}: {target} was stopped for {total}, {cost} ({}).", times("stop")),
+        Kind::Softirq | Kind::Hardirq => {
+            let split = match (taker.while_running_ns, taker.while_runnable_ns) {
+                (_, 0) => "all of it while it nominally ran".into(),
+                (0, _) => "all of it while it waited for the CPU".into(),
+                (running, runnable) => format!(
+                    "{} while it nominally ran, {} while it waited for the CPU",
+                    format_ns(running),
+                    format_ns(runnable)
+                ),
+            };
+            let times = times("interruption");
+            format!("{cause}: {name} took {total} from {target} on CPU {cpus}, {cost} ({times}; {split}).")
+        }
+        _ => {
+            let cgroup = taker.cgroup.as_deref().filter(|path| *path != "/");
+            let cgroup = cgroup.map_or(String::new(), |path| format!(" of cgroup {path}"));
+            let times = times("wait");
+            format!(
+                "{cause}: {name}{cgroup} ran for {total} on CPU {cpus} while {target} waited, {cost} ({times})."
+            )
+        }
+    }
+}
+
+fn advice(taker: &TakerReport) -> String {
+    match taker.kind {
+        Kind::Quota => {
+            "Raise the quota (cpu.max, or cpu.cfs_quota_us; a container's CPU limit), or use less CPU at a \
+                        time: fewer threads at once."
+                .into()
+        }
+        Kind::Stop => "Look for who sends SIGSTOP, attaches a debugger, or freezes it for a snapshot.".into(),
+        Kind::Softirq | Kind::Hardirq => {
+            let cpus = cpu_list(taker.cpus.iter().map(|cpu| cpu.cpu));
+            format!(
+                "Move these interrupts away from the application's CPUs (affinity of the irq, RPS), or the application \
+                 away from them; `spangap host stacks --cpus {cpus}` shows what they do."
+            )
+        }
+        _ => "Give the application CPUs of its own, or a larger weight.".into(),
+    }
+}
+
+fn not_blamed(report: &ThievesReport, taker: &TakerReport) -> Option<String> {
+    if taker.share < WORTH_MENTION {
+        return None;
+    }
+    let took = format!("{} ({})", format_ns(taker.total_ns), percent(taker.total_ns, report.wanted_ns));
+    Some(match taker.kind {
+        Kind::OwnTask => format!(
+            "Its threads were in each other's way for {took}: more of them want to run at once than they have CPUs."
+        ),
+        Kind::OwnSoftirq => format!(
+            "{} of {took} ran within its own time: packets sent over the loopback are received by the sender's CPU.",
+            taker.name
+        ),
+        Kind::Idle => format!(
+            "For {took} its CPU was idle though a thread was runnable: a CPU that wakes from sleep, a hypervisor that \
+             lets it run late, or a thread that was moved there after waiting elsewhere."
+        ),
+        Kind::Spangap => format!("This very program took {took} of it: look for longer, or at fewer events."),
+        _ => return None,
+    })
+}
+
+/// What the figures cannot tell.
+pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.interrupted {
+        notes.push("interrupted: this is what was seen until then".into());
+    }
+    if report.events.lost > 0 {
+        notes.push(format!(
+            "{} events were lost: {} of the threads' time is not known for it",
+            grouped(report.events.lost),
+            format_ns(report.did.unknown_ns)
+        ));
+    }
+    if !report.steal.is_empty() {
+        let all: u64 = report.steal.iter().map(|cpu| cpu.ns).sum();
+        notes.push(format!(
+            "the hypervisor took {} from the CPUs, at most {} of it while these threads ran; it is counted in ticks and \
+             cannot be placed in time, so it is part of the running and of the takers' time above",
+            format_ns(all),
+            format_ns(report.steal_at_most_ns)
+        ));
+    }
+    let unseen = report.did.unseen_ns;
+    if unseen > 0 {
+        notes.push(format!(
+            "{} of the threads' time lies before they were first seen, or after they were last seen falling asleep",
+            format_ns(unseen)
+        ));
+    }
+    if report.takers.iter().any(|taker| taker.kind == Kind::Softirq && taker.is_worth_mention()) {
+        notes.push(
+            "softirqs are told by device, not by whose packets they handle: some may be the application's own".into(),
+        );
+    }
+    notes.extend(lacks.iter().cloned());
+    notes
+}
+
+/// `1,234,567`.
+pub(super) fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
