@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Replays a story: `scripts/story.sh b|c [OUT]`. Two hosts on this machine (network namespaces with a veth between
+# Replays a story: `scripts/story.sh a|b|c [OUT]`. Two hosts on this machine (network namespaces with a veth between
 # them), target on one, tank on the other; the reports go to OUT (default target/stories). Removes what it made, also
 # when interrupted. Needs root for the namespaces, and the programs that `make build` builds.
 set -euo pipefail
@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 
 story=${1:-}
 out=${2:-target/stories}
-case $story in b | c) ;; *)
-  echo "usage: scripts/story.sh b|c [OUT]   b: less load, more delay; c: the client is the bottleneck" >&2
+case $story in a | b | c) ;; *)
+  echo "usage: scripts/story.sh a|b|c [OUT]   a: interrupts on the application's CPU; b: less load, more delay; c: the client is the bottleneck" >&2
   exit 2
   ;;
 esac
@@ -26,6 +26,7 @@ client=story-client-$$
 server=story-server-$$
 address=10.211.77.2
 target=
+flood=
 taps=()
 
 clean() {
@@ -33,6 +34,11 @@ clean() {
     kill "${taps[@]}" 2>/dev/null || true
     wait "${taps[@]}" 2>/dev/null || true
     taps=()
+  fi
+  if [ -n "$flood" ]; then
+    kill "$flood" 2>/dev/null || true
+    wait "$flood" 2>/dev/null || true
+    flood=
   fi
   if [ -n "$target" ]; then
     kill "$target" 2>/dev/null || true
@@ -114,7 +120,58 @@ dissected() {
   "$spangap" dissect "$out/$name.client.pcapng" "$out/$name.server.pcapng" --html "$out/$name-packets.html"
 }
 
-if [ "$story" = b ]; then
+# Packets as fast as one CPU can send them, into a device of the server's host that nobody there listens to.
+flood() {
+  taskset -c 0 ip netns exec "$client" python3 -c '
+import socket
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+out.connect(("10.211.78.2", 9))
+while True:
+    try: out.send(b"x" * 64)
+    except OSError: pass' &
+  flood=$!
+}
+# steer CPUS: which CPUs take the packets of that device, as a mask.
+steer() { ip netns exec "$server" sh -c "echo $1 >/sys/class/net/noise/queues/rx-0/rps_cpus"; }
+# watched NAME: a call every millisecond, while somebody looks at who takes the time of the target.
+watched() {
+  local name=$1 looks
+  "$spangap" host thieves --pid "$target" --duration 3s >"$out/$name-thieves.txt" &
+  looks=$!
+  ip netns exec "$client" "$spangap" tank $address:50054 --stack raw --cpus 1 --rate 1000 --duration 5s --warmup 500ms \
+    --html "$out/$name.html" --json >"$out/$name.json"
+  wait $looks
+  echo "== $name"
+  "$spangap" bench show "$out/$name.json"
+  echo "== $name: spangap host thieves --pid (the target)"
+  cat "$out/$name-thieves.txt"
+}
+
+if [ "$story" = a ]; then
+  [ "$(nproc)" -ge 2 ] || { echo "story: it takes two CPUs" >&2 && exit 1; }
+  for tool in taskset python3; do
+    command -v $tool >/dev/null || { echo "story: the program $tool is missing" >&2 && exit 1; }
+  done
+  ip link add flood netns "$client" type veth peer name noise netns "$server"
+  ip -n "$client" addr add 10.211.78.1/24 dev flood
+  ip -n "$server" addr add 10.211.78.2/24 dev noise
+  ip -n "$client" link set flood up
+  ip -n "$server" link set noise up
+  serve 50054 --stack raw
+  taskset -a -p -c 1 "$target" >/dev/null
+  # The application has CPU 1 to itself, and all is well.
+  watched story-a-quiet
+  # A NIC's packets are handled on the application's CPU. Profilers of the application do not see it.
+  flood
+  steer 2
+  watched story-a-flooded
+  echo "== spangap host stacks --cpus 1 --not-pid (the target)"
+  "$spangap" host stacks --cpus 1 --not-pid "$target" --duration 2s --svg "$out/story-a-stacks.svg"
+  # Apart again, at run time.
+  steer 1
+  watched story-a-apart
+  stop_serving
+elif [ "$story" = b ]; then
   # tonic writes the headers and the message of a request in two parts. Without TCP_NODELAY the second waits until
   # the first is acknowledged, and the target's kernel delays that by 40 ms unless there is something to send.
   serve 50051 --stack rust

@@ -343,7 +343,11 @@ mod tests {
 
     #[test]
     fn a_call_is_split_by_what_its_thread_did() {
-        let windows = [window(1000, 5000, true, true), window(1000, 3050, true, false), window(3500, 3800, false, true)];
+        let windows = [
+            window(1000, 5000, true, true),
+            window(1000, 3050, true, false),
+            window(3500, 3800, false, true),
+        ];
         let [whole, before, after] = <[Laid; 3]>::try_from(laid(&windows, &events(10))).expect("as many");
         let hog = Some(Taker::Task(HOG));
         assert_eq!(
@@ -362,8 +366,10 @@ mod tests {
 
     #[test]
     fn what_another_thread_had_in_hand_is_not_known() {
-        let [whole] = <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events(11))).expect("one");
-        let unknown: u64 = whole.parts.iter().filter(|part| part.doing == Doing::Unknown).map(|part| part.ns).sum();
+        let [whole] =
+            <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events(11))).expect("one");
+        let unknown: u64 =
+            whole.parts.iter().filter(|part| part.doing == Doing::Unknown).map(|part| part.ns).sum();
         // From the read at 3100 to the write at 3500, and of the writer nothing is known after it.
         assert_eq!(unknown, 400 + 1500);
         assert_eq!(whole.threads, [10, 11]);
@@ -371,7 +377,10 @@ mod tests {
 
     #[test]
     fn a_connection_without_events_leaves_all_unknown() {
-        let other = Window { connection: Connection { peer_port: 1, ..CONNECTION }, ..window(1000, 5000, true, true) };
+        let other = Window {
+            connection: Connection { peer_port: 1, ..CONNECTION },
+            ..window(1000, 5000, true, true)
+        };
         let [whole] = <[Laid; 1]>::try_from(laid(&[other], &events(10))).expect("one");
         assert_eq!(sums(&whole), [(Doing::Unknown, None, 4000)]);
         assert!(whole.threads.is_empty());

@@ -127,6 +127,13 @@ impl Call {
                 self.findings.push(finding);
             }
         }
+        // Where the thread neither ran nor waited for anything of its own there is no application to suspect.
+        let own = |part: &&HostPart| matches!(part.doing, Doing::Running | Doing::Blocked | Doing::Unknown);
+        let own_ns: u64 = parts.iter().filter(own).map(|part| part.ns).sum();
+        let app = if side == Side::Server { Cause::ServerApp } else { Cause::ClientApp };
+        self.findings.retain(|finding| {
+            finding.cause != app || finding.certainty == Certainty::Shown || own_ns >= WORTH_NAMING_NS
+        });
         by_weight(&mut self.findings);
         self.hosts.push(HostTime { leg, threads, parts });
         self.hosts.sort_by_key(|host| host.leg);

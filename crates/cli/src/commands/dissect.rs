@@ -1,5 +1,6 @@
 //! `spangap dissect`: from captures to where each call's time went.
 
+mod hosts;
 pub(crate) mod interrupt;
 mod spans;
 
@@ -30,6 +31,8 @@ Examples:
       split the ends into host and application, and write a page for the incident report
   spangap dissect server.pcap --trace-id 4bf92f3577b34da6a3ce929d0e0e4736
       one trace, from one end
+  spangap dissect client.pcap server.pcap --spans traces.json --host client.rec --host server.rec
+      split the time on a host by what its threads did: blocked, runnable behind whom, running
   tcpdump -i any -w - port 50051 | spangap dissect - --over 20ms
       from a pipe, until Ctrl-C
 
@@ -61,6 +64,9 @@ pub struct DissectArgs {
     /// Files of spans of these calls (OTLP, Jaeger, Zipkin), to split the ends into host and application
     #[arg(long, value_name = "FILE")]
     spans: Vec<PathBuf>,
+    /// Recordings of `spangap host record` of one end or both, to split the legs that pass on a host
+    #[arg(long, value_name = "FILE")]
+    host: Vec<PathBuf>,
     /// Only calls of this trace, in whatever encoding its id travelled: 32 or 16 hex digits
     #[arg(long, value_name = "HEX")]
     trace_id: Vec<TraceId>,
@@ -148,6 +154,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     });
     bar.finish_and_clear();
     dissection.caveats.extend(read.caveats);
+    hosts::lay(&mut dissection, &args.host)?;
 
     let wanted = args.ladders.unwrap_or(if traced { 10 } else { 1 }) as usize;
     let extras = Extras { command: Some(command()), ladders: ladders(&mut dissection, wanted) };
@@ -165,7 +172,12 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.context("cannot write to standard output")?,
     }
-    let found = |cause: &Cause| report.totals.causes.iter().any(|sum| sum.cause == *cause && sum.calls > 0);
+    let found = |cause: &Cause| {
+        // Recordings are laid over the calls shown only.
+        let mut findings = report.calls.iter().flat_map(|call| &call.findings);
+        report.totals.causes.iter().any(|sum| sum.cause == *cause && sum.calls > 0)
+            || findings.any(|finding| finding.cause == *cause && finding.is_shown())
+    };
     Ok(if args.fail_on.iter().any(found) { Outcome::Found } else { Outcome::Done })
 }
 

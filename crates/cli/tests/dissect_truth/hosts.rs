@@ -14,11 +14,11 @@ pub const SERVER: &str = "10.77.0.2";
 const LAST_WORDS: &[u8] = b"that is all of it";
 
 /// A process that ends with this value, at the latest.
-struct Ending(Child);
+pub struct Ending(pub Child);
 
 impl Ending {
     /// Asks it to end, and waits.
-    fn end(mut self, signal: &str) {
+    pub fn end(mut self, signal: &str) {
         let _ = Command::new("kill").args(["-s", signal, &self.0.id().to_string()]).status();
         let _ = self.0.wait();
     }
@@ -93,6 +93,16 @@ impl Hosts {
         target: &[&str],
         traffic: impl FnOnce(&Hosts, &str),
     ) -> [PathBuf; 2] {
+        self.captured_of(folder, target, |hosts, address, _| traffic(hosts, address))
+    }
+
+    /// The same; `traffic` is also told the process id of the target.
+    pub fn captured_of(
+        &self,
+        folder: &Path,
+        target: &[&str],
+        traffic: impl FnOnce(&Hosts, &str, u32),
+    ) -> [PathBuf; 2] {
         let mut serving = self
             .on_server(env!("CARGO_BIN_EXE_spangap"))
             .args(["target", "--listen", &format!("{SERVER}:0")])
@@ -106,7 +116,8 @@ impl Hosts {
         let address = listening.strip_prefix("listening on ").expect("an address").to_owned();
         let files = ["client", "server"].map(|end| folder.join(format!("{end}.pcapng")));
         let taps = [tap(&self.client, &files[0]), tap(&self.server, &files[1])];
-        traffic(self, &address);
+        // nsenter has become the target.
+        traffic(self, &address, serving.0.id());
         let words = String::from_utf8_lossy(LAST_WORDS);
         let sent =
             self.on_client("bash").args(["-c", &format!("echo '{words}' >/dev/udp/{SERVER}/9")]).status();

@@ -96,7 +96,7 @@ fn legs_over_the_delay_line_are_those_of_the_taps() {
 }
 
 /// Calls in a closed loop, over one connection, until so many are done.
-fn call(hosts: &Hosts, address: &str, in_flight: u32, calls: u32) {
+pub fn call(hosts: &Hosts, address: &str, in_flight: u32, calls: u32) {
     let mut client = hosts
         .on_client(env!("CARGO_BIN_EXE_spangap"))
         .args([

@@ -4,6 +4,7 @@
 mod fixtures;
 mod hosts;
 mod legs;
+mod recordings;
 mod rewritten;
 mod truth;
 

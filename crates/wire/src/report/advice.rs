@@ -109,9 +109,11 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "the wire was done: the request left late, or the response was read late",
             "Look at the client's threads, event loop and garbage collector, and at the run queue of its host.",
         ),
-        Cause::RunQueue => {
-            ("waited for a CPU", "a thread could have run and did not get a CPU", "See what else ran there.")
-        }
+        Cause::RunQueue => (
+            "waited for a CPU",
+            "a thread could have run and did not get a CPU",
+            "`spangap host thieves --pid` names who had it; give the service CPUs of its own, or the others less weight.",
+        ),
         Cause::CpuQuota => (
             "waited for its CPU quota",
             "the cgroup had used up its quota of the period",
@@ -120,7 +122,7 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         Cause::SoftirqOnCpu => (
             "lost its CPU to softirqs",
             "the kernel handled packets on the CPU that the application needed",
-            "Keep interrupts and the application on different CPUs.",
+            "Keep interrupts and the application on different CPUs; `spangap host stacks` shows what they did there.",
         ),
         Cause::SoftirqLate => (
             "was delivered late by the kernel",
@@ -150,8 +152,8 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::Stopped => (
             "met a stopped process",
-            "no thread of the process ran",
-            "Compare with the log of its garbage collector.",
+            "no thread of the process ran: a signal or a debugger had stopped it",
+            "Find who sends SIGSTOP: a freezer, a debugger, a container runtime that pauses.",
         ),
         Cause::NetworkDelay => (
             "spent the time between the taps",

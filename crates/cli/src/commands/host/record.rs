@@ -97,6 +97,10 @@ pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     let settings = Settings { tgids, ..Settings::default() };
     let mut recorder = Recorder::start(&settings, &file, meta()).map_err(failed)?;
     let began = Instant::now();
+    // Whoever started it knows by this when events count. A reader that is gone is no reason to stop.
+    let until =
+        args.duration.map_or("Ctrl-C".into(), |duration| format!("{} are over", format_ns(duration.ns())));
+    let _gone = writeln!(io::stderr(), "recording into {} until {until}", args.write.display());
     let bar = if io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     while !stop.load(Relaxed) {
         let left = args.duration.map(|duration| duration.std().saturating_sub(began.elapsed()));

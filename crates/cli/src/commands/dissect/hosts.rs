@@ -1,0 +1,165 @@
+//! `dissect --host`: recordings of `spangap host record`, laid over the legs that passed on their hosts.
+
+use anyhow::Context;
+use spangap_host::overlay::{Connection, Finder, Hands, Laid, Layer, Window};
+use spangap_host::recording::Recording;
+use spangap_model::HostPart;
+use spangap_wire::dissect::Dissection;
+use spangap_wire::hosts::{HostLeg, host_legs};
+use std::path::{Path, PathBuf};
+
+/// Splits what can be split; what cannot is told among the caveats.
+pub fn lay(dissection: &mut Dissection, files: &[PathBuf]) -> anyhow::Result<()> {
+    let mut legs = host_legs(dissection);
+    for file in files {
+        let mut recording = Recording::open(file)?;
+        let laid = lay_one(dissection, &mut recording, file, &mut legs)
+            .with_context(|| format!("cannot read the recording ({})", file.display()))?;
+        dissection.caveats.extend(about(&recording, file, laid));
+    }
+    if !files.is_empty() && !legs.is_empty() {
+        dissection.caveats.push(format!(
+            "{} of the calls shown that passed on one host are not split: no recording has both their time and who read \
+             or wrote on their connection. `spangap host record --pid` of the program at that end does.",
+            count(legs.len(), "leg")
+        ));
+    }
+    Ok(())
+}
+
+/// Lays one recording over those of the legs that it covers, and takes them from the list. How many there were.
+fn lay_one(
+    dissection: &mut Dissection,
+    recording: &mut Recording,
+    file: &Path,
+    legs: &mut Vec<HostLeg>,
+) -> anyhow::Result<usize> {
+    let began_ns = recording.meta().began_ns;
+    let covered: Vec<(HostLeg, Window)> = legs
+        .iter()
+        .filter_map(|leg| Some((*leg, window(leg, recording)?)))
+        .filter(|(_, window)| window.from_ns >= began_ns)
+        .collect();
+    if covered.is_empty() {
+        return Ok(0);
+    }
+    let windows: Vec<Window> = covered.iter().map(|(_, window)| *window).collect();
+    let mut finder = Finder::new(&windows);
+    let mut ended_ns = began_ns;
+    // A damaged place ends a recording; what stands before it counts.
+    let damage = recording.read(&mut |event| {
+        ended_ns = ended_ns.max(event.time_ns);
+        finder.on(event);
+    });
+    if let Err(error) = damage {
+        dissection.caveats.push(format!("{error}."));
+    }
+    ended_ns = recording.end().map_or(ended_ns, |end| end.ended_ns);
+    let hands = finder.finish();
+    let (mut of_this, mut windows, mut held) = (Vec::new(), Vec::new(), Vec::new());
+    for ((leg, window), hands) in covered.into_iter().zip(hands) {
+        if hands.any() && window.to_ns <= ended_ns {
+            of_this.push(leg);
+            windows.push(window);
+            held.push(hands);
+        }
+    }
+    let laid = over(&windows, &held, recording, began_ns, ended_ns);
+    for (leg, laid) in of_this.iter().zip(laid) {
+        take(dissection, leg, &laid, recording);
+    }
+    legs.retain(|leg| !of_this.contains(leg));
+    if of_this.is_empty() {
+        dissection.caveats.push(format!(
+            "{} covers the time of calls shown, but has nobody who read or wrote on their connections: it was recorded \
+             for other processes.",
+            file.display()
+        ));
+    }
+    Ok(of_this.len())
+}
+
+fn over(
+    windows: &[Window],
+    hands: &[Hands],
+    recording: &mut Recording,
+    began_ns: u64,
+    ended_ns: u64,
+) -> Vec<Laid> {
+    if windows.is_empty() {
+        return Vec::new();
+    }
+    let mut layer = Layer::new(windows, hands, began_ns);
+    // What is damaged was told after the first reading.
+    let _told = recording.read(&mut |event| layer.on(event));
+    layer.finish(ended_ns)
+}
+
+/// The leg in the time of the recording's events.
+fn window(leg: &HostLeg, recording: &Recording) -> Option<Window> {
+    let (from_ns, _) = recording.mono_ns(leg.from_ns)?;
+    let (to_ns, _) = recording.mono_ns(leg.to_ns)?;
+    let [.., a, b, c, d] = leg.peer.address;
+    Some(Window {
+        from_ns,
+        to_ns,
+        connection: Connection {
+            local_port: leg.local.port,
+            peer_port: leg.peer.port,
+            peer_tail: u32::from_be_bytes([a, b, c, d]),
+        },
+        read_to: leg.call_read_to,
+        reads: leg.read_to.is_some(),
+        write_from: leg.call_write_from,
+        writes: leg.write_from.is_some(),
+    })
+    .filter(|window| window.to_ns > window.from_ns)
+}
+
+fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Recording) {
+    let names = recording.names();
+    let threads = laid
+        .threads
+        .iter()
+        .map(|tid| match names.task(*tid) {
+            Some(task) => format!("{} (thread {tid})", task.comm),
+            None => format!("thread {tid}"),
+        })
+        .collect();
+    let parts = laid.parts.iter().map(|part| HostPart {
+        doing: part.doing,
+        behind: part.taker.as_ref().map(|taker| names.taker(taker)),
+        ns: part.ns,
+    });
+    if let Some(call) = dissection.calls.get_mut(leg.call) {
+        call.take_host(leg.leg, leg.side, threads, parts.collect());
+    }
+}
+
+/// What a recording cannot tell, in sentences.
+fn about(recording: &Recording, file: &Path, laid: usize) -> Vec<String> {
+    if laid == 0 {
+        return Vec::new();
+    }
+    let name = file.display();
+    let mut caveats: Vec<String> = recording
+        .meta()
+        .lacks
+        .iter()
+        .map(|lack| format!("{name}: {}.", lack.trim_end_matches('.')))
+        .collect();
+    if let Some(lost) = recording.end().map(|end| end.lost).filter(|lost| *lost > 0) {
+        caveats.push(format!(
+            "{name}: {} were lost while recording; what they would have told is unknown.",
+            count(lost as usize, "event")
+        ));
+    }
+    if let Some(cut) = recording.cut() {
+        caveats.push(format!("{cut}."));
+    }
+    caveats
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

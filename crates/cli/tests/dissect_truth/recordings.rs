@@ -1,0 +1,139 @@
+//! Recordings of hosts laid over calls: what kept the server's threads from running is known, and has to be named.
+
+use crate::hosts::{self, Ending, Hosts};
+use crate::legs::call;
+use crate::{calls, dissect};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Works 15 ms of every 60 ms, before everyone else on its CPU, and says when it begins.
+const HOG: &str = "import time
+print('works', flush=True)
+while True:
+    until = time.monotonic() + 0.015
+    while time.monotonic() < until: pass
+    time.sleep(0.045)";
+/// CPU of the server and of those who disturb it.
+const CPU: &str = "1";
+
+fn missing() -> Option<String> {
+    if let Some(why) = hosts::missing() {
+        return Some(why);
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return Some("there is one CPU".into());
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Some("the kernel tells no types (BTF)".into());
+    }
+    let programs = ["taskset", "chrt", "python3"];
+    programs.into_iter().find(|program| !crate::has(program)).map(|program| format!("no program {program}"))
+}
+
+/// Records a process until it is ended, with SIGINT; returned when it records.
+fn record(pid: u32, file: &Path) -> Ending {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spangap"))
+        .args(["host", "record", "--pid", &pid.to_string(), "--write"])
+        .arg(file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("a line");
+    assert!(line.contains("recording"), "host record says {line:?}");
+    std::thread::spawn(move || said.lines().for_each(drop));
+    Ending(child)
+}
+
+fn hog() -> Ending {
+    let mut child = Command::new("taskset")
+        .args(["-c", CPU, "chrt", "-f", "10", "python3", "-c", HOG])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("taskset starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "works\n");
+    Ending(child)
+}
+
+/// Captures and a recording of the server while it is called, alone or with a hog on its CPU.
+fn recorded(folder: &Path, disturbed: bool) -> ([PathBuf; 2], PathBuf) {
+    let recording = folder.join("server.rec");
+    let hosts = Hosts::new(folder, 0, 0);
+    let files = hosts.captured_of(folder, &[], |hosts, address, pid| {
+        let pinned = Command::new("taskset").args(["-a", "-p", "-c", CPU, &pid.to_string()]).output();
+        assert!(pinned.expect("taskset starts").status.success());
+        let recorder = record(pid, &recording);
+        let hog = disturbed.then(hog);
+        call(hosts, address, 1, 1_500);
+        drop(hog);
+        recorder.end("INT");
+    });
+    hosts.end();
+    (files, recording)
+}
+
+/// Legs that were split, of all calls listed; each is held to its sum.
+fn split(report: &Value) -> Vec<&Value> {
+    let mut legs = Vec::new();
+    for leg in calls(report).iter().flat_map(|call| call["legs"].as_array().expect("legs")) {
+        let Some(parts) = leg["host"]["parts"].as_array() else { continue };
+        let sum: u64 = parts.iter().map(|part| part["ns"].as_u64().expect("a number")).sum();
+        assert_eq!(Some(sum as i64), leg["ns"].as_i64(), "{leg}");
+        legs.push(leg);
+    }
+    legs
+}
+
+/// Time of parts that are so, over all legs.
+fn ns(legs: &[&Value], is: impl Fn(&Value) -> bool) -> u64 {
+    let parts = legs.iter().flat_map(|leg| leg["host"]["parts"].as_array().expect("parts"));
+    parts.filter(|part| is(part)).map(|part| part["ns"].as_u64().expect("a number")).sum()
+}
+
+/// One test: a hog would disturb the server that is left alone, too.
+#[test]
+fn a_hog_on_the_servers_cpu_is_named_in_the_leg_that_it_delays_and_nobody_without() {
+    if let Some(why) = missing() {
+        return println!("not run: {why}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (files, recording) = recorded(folder.path(), true);
+    let report =
+        dissect(&[&files[0], &files[1]], &["--same-clock", "--host", recording.to_str().expect("text")]);
+    let legs = split(&report);
+    assert!(legs.len() > 1_000, "{} legs split, {:#}", legs.len(), report["caveats"]);
+    let behind_hog = |part: &Value| {
+        part["doing"] == "runnable" && part["behind"].as_str().is_some_and(|who| who.contains("python3"))
+    };
+    let all = ns(&legs, |_| true);
+    let (hog, unknown) = (ns(&legs, behind_hog), ns(&legs, |part| part["doing"] == "unknown"));
+    assert!(unknown * 20 < all, "{unknown} of {all} ns are unknown");
+    // Calls that met it waited for what was left of its 15 ms; it has a quarter of the time.
+    let slow: Vec<&&Value> =
+        legs.iter().filter(|leg| leg["ns"].as_i64().is_some_and(|ns| ns > 8_000_000)).collect();
+    assert!(slow.len() >= 3, "{} legs over 8 ms", slow.len());
+    let slow: Vec<&Value> = slow.into_iter().copied().collect();
+    let (of_slow, by_hog) = (ns(&slow, |_| true), ns(&slow, behind_hog));
+    assert!(by_hog * 10 > of_slow * 6, "{by_hog} of {of_slow} ns behind the hog: {:#}", slow[0]);
+    assert!(hog > 0);
+    let findings = calls(&report).iter().flat_map(|call| call["findings"].as_array().expect("findings"));
+    let run_queue: Vec<&Value> = findings.filter(|finding| finding["cause"] == "run-queue").collect();
+    assert!(run_queue.len() >= 3, "{run_queue:?}");
+    assert!(run_queue.iter().all(|finding| finding["side"] == "server"), "{run_queue:?}");
+
+    let (files, recording) = recorded(folder.path(), false);
+    let report =
+        dissect(&[&files[0], &files[1]], &["--same-clock", "--host", recording.to_str().expect("text")]);
+    let legs = split(&report);
+    assert!(legs.len() > 1_000, "{} legs split, {:#}", legs.len(), report["caveats"]);
+    let behind_hog = ns(&legs, |part| part["behind"].as_str().is_some_and(|who| who.contains("python3")));
+    assert_eq!(behind_hog, 0);
+}
