@@ -43,11 +43,13 @@ enum cgroup_subsys_id {
 struct kernfs_node {
     __u64 id;
 };
-struct cgroup {
-    struct kernfs_node *kn;
-};
 struct cgroup_subsys_state {
     struct cgroup *cgroup;
+    struct cgroup_subsys_state *parent;
+};
+struct cgroup {
+    struct cgroup_subsys_state self;
+    struct kernfs_node *kn;
 };
 struct css_set {
     struct cgroup_subsys_state *subsys[2];
@@ -98,6 +100,7 @@ struct cfs_rq {
     int throttle_count;
 };
 struct sched_info {
+    unsigned long pcount;
     unsigned long long run_delay;
     unsigned long long last_queued;
 };
@@ -108,6 +111,8 @@ struct task_struct {
     unsigned int __state;
     int pid;
     int tgid;
+    struct task_struct *group_leader;
+    __u64 start_time;
     int prio;
     char comm[16];
     struct css_set *cgroups;

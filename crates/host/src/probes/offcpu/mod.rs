@@ -1,1 +1,259 @@
-//! x
+//! How long threads are off their CPU: histograms, kept in the kernel.
+//!
+//! One program runs at each context switch. What blocked and what only waited for a CPU are told apart by the
+//! scheduler's own account of run-queue waits, so that no program has to run at wake-ups.
+
+pub mod buckets;
+pub mod cgroups;
+mod layout;
+mod measured;
+mod read;
+
+pub use buckets::{Histogram, Within};
+pub use cgroups::Cgroup;
+pub use layout::Throttled;
+pub use measured::{By, Group, Kind, Lost, Measured, Open};
+
+use super::cost::Watch;
+use super::skeletons::offcpu::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
+use crate::kernel::{ProbeError, quiet, refused};
+use layout::Layout;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+pub(super) const PROBE: &str = "offcpu";
+
+/// Memory that the histograms may take, bytes.
+const HISTOGRAMS_BYTES: usize = 128 << 20;
+/// Groups at most; the program has 16 bits for them.
+const MAX_GROUPS: usize = 8192;
+/// Of the program: processes that are compared one by one.
+const FEW: usize = 8;
+/// Of the program: words of a histogram.
+const HISTOGRAM_WORDS: usize = 512;
+/// Of the program: bytes of the histograms of a group on one CPU.
+const SLOT_BYTES: usize = Kind::ALL.len() * HISTOGRAM_WORDS * 8;
+/// Of the program: bytes of a thread's entry.
+const TASK_BYTES: usize = 32;
+/// Threads that have an entry when only some processes are watched; a power of two.
+const TASKS_OF_PROCESSES: usize = 1 << 16;
+
+/// Whose waits are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Everybody's.
+    Everything,
+    /// Those of processes.
+    Processes(Vec<u32>),
+    /// Those of cgroups of one tree and of all below them, also of such that are yet to be made.
+    Cgroups(Vec<Cgroup>),
+}
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Whose waits.
+    pub of: Of,
+    /// What is shown together.
+    pub by: By,
+}
+
+/// Room for a loaded program, provided by the caller as it must not move.
+#[derive(Debug)]
+pub struct Room(MaybeUninit<OpenObject>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Room(MaybeUninit::uninit())
+    }
+}
+
+/// A measurement under way.
+pub struct Offcpu<'room> {
+    skel: ProbeSkel<'room>,
+    link: Link,
+    watch: Watch,
+    settings: Settings,
+    roots: Vec<Cgroup>,
+    throttled: Throttled,
+    slots: usize,
+    began: Instant,
+}
+
+/// A program's map or its read-only data, which the build has seen.
+fn bug(what: &str) -> ProbeError {
+    ProbeError::Load { probe: PROBE, reason: format!("the program has no {what}") }
+}
+
+fn wrong(what: String, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ProbeError {
+    ProbeError::Io { what, source: io::Error::new(io::ErrorKind::InvalidInput, why) }
+}
+
+/// A number in a file of `/proc`.
+fn number(path: &str, field: usize) -> Result<usize, ProbeError> {
+    let text = fs::read_to_string(path).map_err(|source| ProbeError::Io { what: path.into(), source })?;
+    let word = text.split(|c: char| c.is_whitespace() || c == '/').nth(field).unwrap_or_default();
+    word.parse().map_err(|_| wrong(path.into(), format!("expected a number, found {:?}", text.trim())))
+}
+
+/// Checks that each is a process.
+fn check_processes(tgids: &[u32]) -> Result<(), ProbeError> {
+    for tgid in tgids {
+        let path = format!("/proc/{tgid}/status");
+        let status = fs::read_to_string(&path)
+            .map_err(|_| wrong(format!("process {tgid}"), "there is no process of that number"))?;
+        let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")).unwrap_or_default().trim();
+        if leader != tgid.to_string() {
+            let why = format!("it is a thread of process {leader}; expected a process");
+            return Err(wrong(format!("process {tgid}"), why));
+        }
+    }
+    Ok(())
+}
+
+impl<'room> Offcpu<'room> {
+    /// Begins.
+    ///
+    /// # Errors
+    /// When there is no such process, when this user or kernel does not allow it, or lacks something.
+    pub fn start(room: &'room mut Room, settings: Settings) -> Result<Offcpu<'room>, ProbeError> {
+        quiet();
+        let mut roots = match &settings.of {
+            Of::Processes(tgids) => check_processes(tgids).map(|()| Vec::new())?,
+            Of::Everything => Vec::new(),
+            Of::Cgroups(cgroups) => {
+                let first =
+                    cgroups.first().ok_or_else(|| wrong("cgroups".into(), "expected at least one"))?;
+                if let Some(other) = cgroups.iter().find(|other| other.hierarchy != first.hierarchy) {
+                    let why = format!("{} belongs to another tree of cgroups", other.path.display());
+                    return Err(wrong(format!("cgroup {}", first.path.display()), why));
+                }
+                cgroups.clone()
+            }
+        };
+        if roots.is_empty() && settings.by == By::Cgroup {
+            roots.push(cgroups::usual()?);
+        }
+        // Opening asks for nothing yet: what is missing for the rest shows at the load.
+        let mut open =
+            ProbeSkelBuilder::default().open(&mut room.0).map_err(|error| refused(PROBE, error))?;
+        let layout = Layout::of_this_kernel()?;
+        layout.suffices()?;
+        let slots = configure(&mut open, &settings, &roots, &layout)?;
+        let skel = open.load().map_err(|error| refused(PROBE, error))?;
+        want(&skel, &settings)?;
+        let watch = Watch::new([skel.progs.switched.as_fd()])
+            .map_err(|source| ProbeError::Io { what: "descriptor of the program".into(), source })?;
+        let link = skel.progs.switched.attach().map_err(|error| ProbeError::Attach {
+            probe: PROBE,
+            program: "switched".into(),
+            reason: error.to_string(),
+        })?;
+        let throttled = layout.tells_throttled();
+        Ok(Offcpu { skel, link, watch, settings, roots, throttled, slots, began: Instant::now() })
+    }
+
+    /// To be called several times a second: samples what the program costs.
+    pub fn look(&mut self) {
+        self.watch.look();
+    }
+
+    /// Ends, and reads what was found.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn stop(self) -> Result<Measured, ProbeError> {
+        let Offcpu { skel, link, mut watch, settings, roots, throttled, slots, began } = self;
+        let cost = watch.cost();
+        let missed = watch
+            .missed()
+            .map_err(|source| ProbeError::Io { what: "account of the program".into(), source })?;
+        // From here on nothing changes any more.
+        drop(link);
+        let elapsed_ns = began.elapsed().as_nanos() as u64;
+        let reader = read::Reader::new(&skel, settings.by, slots)?;
+        let mut groups = reader.groups(&roots)?;
+        let seen = reader.open(&mut groups)?;
+        let never_ran = read::never_ran(&settings.of, &seen);
+        let lost = reader.lost(missed);
+        let groups = groups.into_iter().flatten().filter(read::has_something).collect();
+        let cost_refused = watch.refused().map(str::to_string);
+        Ok(Measured { elapsed_ns, by: settings.by, groups, never_ran, lost, throttled, cost, cost_refused })
+    }
+}
+
+/// Tells the program what to do, and makes its maps as large as it needs. Returns how many groups have room.
+fn configure(
+    open: &mut OpenProbeSkel<'_>,
+    settings: &Settings,
+    roots: &[Cgroup],
+    layout: &Layout,
+) -> Result<usize, ProbeError> {
+    let cpus = libbpf_rs::num_possible_cpus().map_err(|error| refused(PROBE, error))?;
+    let tasks = match &settings.of {
+        Of::Processes(_) if settings.by != By::Cgroup => TASKS_OF_PROCESSES,
+        _ => usize::MAX,
+    };
+    // One for each number a thread can have, so that no two meet.
+    let tasks = number("/proc/sys/kernel/pid_max", 0)?.next_power_of_two().min(tasks);
+    let expected = match (&settings.of, settings.by) {
+        (Of::Processes(tgids), By::Process) => tgids.len(),
+        // As many as there are, and as many again that may come.
+        (_, By::Thread) => 2 * number("/proc/loadavg", 4)?,
+        (_, By::Process) => 2 * read::processes().count() + 64,
+        (_, By::Cgroup) => 2 * roots.iter().map(|root| root.tree().len()).sum::<usize>() + 64,
+    };
+    // The first one is for all others.
+    let slots = (expected + 1).min(HISTOGRAMS_BYTES / SLOT_BYTES / cpus).clamp(2, MAX_GROUPS);
+    let size = |count: usize| u32::try_from(count).map_err(|_| wrong("maps".into(), "too many CPUs"));
+    let maps = &mut open.maps;
+    for (map, entries) in [
+        (&mut maps.tasks, tasks),
+        (&mut maps.histograms, slots * cpus),
+        (&mut maps.slots, slots),
+        (&mut maps.groups, slots),
+        (&mut maps.wanted, wanted(&settings.of).len().max(1)),
+    ] {
+        map.set_max_entries(size(entries)?).map_err(|error| refused(PROBE, error))?;
+    }
+    let data = maps.rodata_data.as_deref_mut().ok_or_else(|| bug("read-only data"))?;
+    data.group_by = settings.by as u32;
+    data.task_mask = size(tasks)? - 1;
+    data.task_shift = tasks.ilog2().saturating_sub(1);
+    data.slot_count = size(slots)?;
+    data.hierarchy = roots.first().map_or(Ok(u32::MAX), |root| layout.controller(&root.hierarchy))?;
+    data.switch_has_state = layout.switch_has_state();
+    data.watch = match &settings.of {
+        Of::Everything => 0,
+        Of::Processes(tgids) if tgids.len() <= FEW => {
+            data.few = tgids.len() as u32;
+            data.few_tgids[..tgids.len()].copy_from_slice(tgids);
+            1
+        }
+        Of::Processes(_) => 2,
+        Of::Cgroups(_) => 3,
+    };
+    Ok(slots)
+}
+
+/// Numbers that the program looks for.
+fn wanted(of: &Of) -> Vec<u64> {
+    match of {
+        Of::Everything => Vec::new(),
+        Of::Processes(tgids) => tgids.iter().map(|&tgid| tgid.into()).collect(),
+        Of::Cgroups(cgroups) => cgroups.iter().map(|cgroup| cgroup.id).collect(),
+    }
+}
+
+fn want(skel: &ProbeSkel<'_>, settings: &Settings) -> Result<(), ProbeError> {
+    for id in wanted(&settings.of) {
+        let (key, value) = (id.to_ne_bytes(), 1_u32.to_ne_bytes());
+        skel.maps.wanted.update(&key, &value, MapFlags::ANY).map_err(|error| refused(PROBE, error))?;
+    }
+    Ok(())
+}

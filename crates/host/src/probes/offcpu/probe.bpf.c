@@ -1,80 +1,376 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
+// How long threads are off their CPU, as histograms. One program, run at every context switch.
+//
+// When a thread leaves, the time and why are noted in an entry of its own. When it comes back, the scheduler's own
+// account (sched_info) says for how much of that time it stood on a run queue; so no program has to run when threads
+// are woken. All times are of the run queue's clock, which sched_info uses too, and which costs a load instead of a
+// call: the clock was read when the scheduler began to decide.
+//
+// `mod.rs` knows the layout of `struct task`, `struct group` and of the histograms.
 #include "kernel.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-const volatile __u32 only_tgid = 0;
+enum { EVERYBODY, FEW_PROCESSES, MANY_PROCESSES, CGROUPS };
+enum { BY_PROCESS, BY_THREAD, BY_CGROUP };
+// What a wait was, each with a histogram. `struct task` has these plus one, as its thread left.
+enum { BLOCKED, STOPPED, WOKEN, PREEMPTED, THROTTLED, KINDS };
+
+enum {
+    FEW = 8,             // processes that are compared without a look into a map
+    DEPTH = 32,          // levels that a cgroup may lie below a wanted one
+    V2 = ~0,             // instead of a controller of v1
+    OTHERS = 0,          // slot of all groups that found no slot of their own
+    UNWATCHED = 0xffff,  // instead of a slot
+    TRIES = 16,          // to find a free slot, while other CPUs do the same
+};
+// Bits of a task's state.
+enum { STATE_STOPPED = 4 | 8, STATE_DEAD = 0x80 };
+
+// Histogram: buckets, then the sum of what they hold and the longest, in a page.
+enum {
+    SUB = 4,                           // 16 buckets for each power of two
+    BUCKETS = (32 - SUB + 1) << SUB,   // the last one is open above
+    SUM = 510,
+    LONGEST = 511,
+    HISTOGRAM = 512,
+};
+
+const volatile __u32 watch = EVERYBODY;
+const volatile __u32 few = 0;
+const volatile __u32 few_tgids[FEW] = {};
+const volatile __u32 group_by = BY_PROCESS;
+const volatile __u32 hierarchy = V2;
 const volatile __u32 task_mask = 0;
+const volatile __u32 task_shift = 0; // to its highest bit
+const volatile __u32 slot_count = 1;
 const volatile bool switch_has_state = true;
 
+// What was lost, and what else the reader needs to know.
+__u64 lost_slot = 0;      // threads whose group found no slot: counted as OTHERS
+__u64 lost_collision = 0; // waits lost because another thread needs the entry
+__u64 lost_begun = 0;     // waits not counted because they had begun before the thread was first seen
+__u64 lost_clock = 0;     // waits not counted because the clocks of two CPUs contradict each other
+__u64 clock_offset = 0;   // CLOCK_MONOTONIC less the run queues' clock
+__u32 next_slot = 1;
+
 struct task {
-    __u64 since;
-    __u64 run_delay;
-    __u32 tid;
-    __u32 state;
+    __u64 since;     // when it left
+    __u64 run_delay; // what it had spent on run queues until then
+    __u64 groups;    // its set of cgroups, when the slot was found: as long as that is the same, so is the slot
+    __u32 tid;       // 0: entry is free
+    __u16 slot;
+    __u16 left;      // kind plus one, 0 while it runs or nothing is known
 };
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 32768);
+    __uint(max_entries, 1);
     __type(key, __u32);
     __type(value, struct task);
 } tasks SEC(".maps");
+
+// [cpu][slot] of [kind] histograms. No value type, as it is larger than what the skeleton can make a type of.
 struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 2048);
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
     __type(key, __u32);
-    __type(value, __u64);
-} hists SEC(".maps");
+    __uint(value_size, KINDS * HISTOGRAM * sizeof(__u64));
+} histograms SEC(".maps");
 
-static __always_inline __u32 log2_floor(__u64 v) {
-    __u32 log = (v > 0xffffffff) << 5; v >>= log;
-    __u32 shift = (v > 0xffff) << 4; v >>= shift; log |= shift;
-    shift = (v > 0xff) << 3; v >>= shift; log |= shift;
-    shift = (v > 0xf) << 2; v >>= shift; log |= shift;
-    shift = (v > 3) << 1; v >>= shift; log |= shift;
-    return log | v >> 1;
-}
-static __always_inline __u32 bucket(__u64 ns) {
-    if (ns < 16) return ns;
-    __u32 log = log2_floor(ns);
-    return ((log - 3) << 4 | (ns >> (log - 4) & 15));
+struct key {
+    __u64 id;      // of process, thread or cgroup
+    __u64 started; // tells two processes or threads with one number apart
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1);
+    __type(key, struct key);
+    __type(value, __u32);
+} slots SEC(".maps");
+
+struct group {
+    struct key key;
+    __u64 claims; // 1: taken. More: nobody knows by whom, so that nobody has it
+    __u32 tgid;
+    char comm[16];
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct group);
+} groups SEC(".maps");
+
+// Numbers of processes or of cgroups.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1);
+    __type(key, __u64);
+    __type(value, __u32);
+} wanted SEC(".maps");
+
+static __always_inline struct cgroup *cgroup_of(struct task_struct *p)
+{
+    if (hierarchy == V2)
+        return p->cgroups->dfl_cgrp;
+    // A constant to the verifier, as it is all through read-only data.
+    __u32 controller = hierarchy;
+    return p->cgroups->subsys[controller]->cgroup;
 }
 
-static __always_inline void count(__u32 kind, __u64 ns) {
-    __u32 b = kind << 10 | bucket(ns);
-    __u64 *n = bpf_map_lookup_elem(&hists, &b);
-    if (n) ++*n;
+static __always_inline bool is_wanted(__u64 id)
+{
+    return bpf_map_lookup_elem(&wanted, &id);
+}
+
+static __always_inline bool in_wanted_cgroup(struct task_struct *p)
+{
+    struct cgroup *cgroup = cgroup_of(p);
+    for (int level = 0; level < DEPTH; level++) {
+        if (is_wanted(cgroup->kn->id))
+            return true;
+        struct cgroup_subsys_state *parent = cgroup->self.parent;
+        if (!parent)
+            return false;
+        cgroup = parent->cgroup;
+    }
+    return false;
+}
+
+static __always_inline void copy_comm(struct group *group, struct task_struct *p)
+{
+    for (int i = 0; i < 16; i++)
+        group->comm[i] = p->comm[i];
+}
+
+static __always_inline __u32 new_slot(struct task_struct *p, const struct key *key)
+{
+    for (int i = 0; i < TRIES; i++) {
+        __u32 slot = next_slot;
+        if (slot >= slot_count)
+            return OTHERS;
+        struct group *group = bpf_map_lookup_elem(&groups, &slot);
+        if (!group)
+            return OTHERS;
+        next_slot = slot + 1;
+        // Two CPUs that add before either reads both see 2 and both go on; before 5.12 nothing better is there.
+        __sync_fetch_and_add(&group->claims, 1);
+        if (*(volatile __u64 *)&group->claims != 1)
+            continue;
+        group->key = *key;
+        group->tgid = p->tgid;
+        copy_comm(group, group_by == BY_PROCESS ? p->group_leader : p);
+        return slot;
+    }
+    return OTHERS;
+}
+
+static __always_inline __u32 slot_of(struct task_struct *p)
+{
+    struct key key = {};
+    if (group_by == BY_CGROUP) {
+        key.id = cgroup_of(p)->kn->id;
+    } else {
+        key.id = group_by == BY_PROCESS ? p->tgid : p->pid;
+        key.started = group_by == BY_PROCESS ? p->group_leader->start_time : p->start_time;
+    }
+    __u32 *found = bpf_map_lookup_elem(&slots, &key);
+    if (found)
+        return *found;
+    __u32 slot = new_slot(p, &key);
+    if (slot != OTHERS && bpf_map_update_elem(&slots, &key, &slot, BPF_NOEXIST)) {
+        // Another CPU was first; our slot stays empty.
+        found = bpf_map_lookup_elem(&slots, &key);
+        slot = found ? *found : OTHERS;
+    }
+    if (slot == OTHERS)
+        __sync_fetch_and_add(&lost_slot, 1);
+    return slot;
+}
+
+// Makes the entry that of this thread. The rare part, kept out of the way of the rest.
+static __noinline void claim(struct task *task, struct task_struct *p, __u64 now)
+{
+    __u32 slot = UNWATCHED;
+    bool watched = true;
+    if (watch == MANY_PROCESSES)
+        watched = is_wanted(p->tgid);
+    else if (watch == CGROUPS)
+        watched = in_wanted_cgroup(p);
+    if (watched)
+        slot = slot_of(p);
+    bool same = task->tid == p->pid;
+    if (!same && task->left)
+        __sync_fetch_and_add(&lost_collision, 1);
+    // A thread that went to another cgroup takes its wait along, if it was and is watched.
+    if (!same || slot == UNWATCHED || task->slot == UNWATCHED)
+        task->left = 0;
+    task->tid = p->pid;
+    task->groups = (__u64)p->cgroups;
+    task->slot = slot;
+    clock_offset = bpf_ktime_get_ns() - now;
+}
+
+static __always_inline bool may_be_watched(struct task_struct *p)
+{
+    if (watch != FEW_PROCESSES)
+        return p->pid;
+    __u32 tgid = p->tgid;
+    for (int i = 0; i < FEW; i++)
+        if (i < few && tgid == few_tgids[i])
+            return true;
+    return false;
+}
+
+// The thread's entry, found or made; null where it is not watched.
+static __always_inline struct task *entry(struct task_struct *p, __u64 now)
+{
+    __u32 tid = p->pid;
+    // Threads started together have neighbouring numbers and run on different CPUs: not on one cache line.
+    __u32 at = (tid << 1 | (tid & task_mask) >> task_shift) & task_mask;
+    struct task *task = bpf_map_lookup_elem(&tasks, &at);
+    if (!task)
+        return 0;
+    bool same = task->tid == tid;
+    if (watch == CGROUPS || group_by == BY_CGROUP)
+        same = same && task->groups == (__u64)p->cgroups;
+    if (!same)
+        claim(task, p, now);
+    return task;
+}
+
+static __always_inline __u32 bucket(__u64 ns)
+{
+    if (ns >= 66000000000)
+        return BUCKETS - 1;
+    // In 64ths of a microsecond, so that powers of two of microseconds are edges.
+    __u64 v = ns * 274877907 >> 32;
+    if (v < 1 << SUB)
+        return v;
+    // Without branches, as the next wait is never as long as this one; without a leading-zero count, as BPF has none.
+    __u64 shift, log;
+    log = (0xfffffULL - v) >> 63 << 4, v >>= log;
+    shift = (0xfffULL - v) >> 63 << 3, v >>= shift, log += shift;
+    shift = (0xffULL - v) >> 63 << 2, v >>= shift, log += shift;
+    shift = (0x3fULL - v) >> 63 << 1, v >>= shift, log += shift;
+    shift = (0x1fULL - v) >> 63, v >>= shift, log += shift;
+    return (log << SUB) + v;
+}
+
+static __always_inline void count(__u64 *histograms, __u32 kind, __u64 ns)
+{
+    __u32 at = bucket(ns);
+    if (kind >= KINDS || at >= BUCKETS)
+        return;
+    __u64 *histogram = histograms + kind * HISTOGRAM;
+    histogram[at]++;
+    histogram[SUM] += ns;
+    if (ns > histogram[LONGEST])
+        histogram[LONGEST] = ns;
+}
+
+static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *p)
+{
+    if (switch_has_state)
+        return ctx[3];
+    struct task_struct___before_5_14 *old = (void *)p;
+    if (bpf_core_field_exists(old->state))
+        return old->state;
+    return p->__state;
+}
+
+static __always_inline bool is_throttled(struct task_struct *p)
+{
+    if (bpf_core_field_exists(p->throttled))
+        return p->throttled;
+    if (bpf_core_field_exists(p->se.cfs_rq->throttle_count))
+        return p->se.cfs_rq->throttle_count;
+    return false;
+}
+
+static __always_inline void leaves(__u64 *ctx, struct task_struct *p, __u64 now)
+{
+    struct task *task = entry(p, now);
+    if (!task)
+        return;
+    __u32 state = state_of(ctx, p);
+    // Until 6.14 the argument kept the state of a thread that wanted to block and could not for a pending signal.
+    if (state && switch_has_state && bpf_core_field_exists(p->__state) && !p->__state)
+        state = 0;
+    __u32 left;
+    if (!state || ctx[0] & 1)
+        left = is_throttled(p) ? THROTTLED : PREEMPTED;
+    else
+        left = state & STATE_STOPPED ? STOPPED : BLOCKED;
+    if (task->slot == UNWATCHED) {
+        if (state & STATE_DEAD)
+            task->tid = 0;
+        return;
+    }
+    task->since = now;
+    task->run_delay = p->sched_info.run_delay;
+    task->left = left + 1;
+    if (state & STATE_DEAD && !(ctx[0] & 1)) {
+        // Its number may come back as another thread; its name is final.
+        task->tid = 0;
+        task->left = 0;
+        __u32 slot = task->slot;
+        if (group_by == BY_THREAD || (group_by == BY_PROCESS && p->pid == p->tgid)) {
+            struct group *group = bpf_map_lookup_elem(&groups, &slot);
+            if (group && slot != OTHERS)
+                copy_comm(group, p);
+        }
+    }
+}
+
+static __always_inline void comes(struct task_struct *p, __u64 now)
+{
+    struct task *task = entry(p, now);
+    if (!task || task->slot == UNWATCHED)
+        return;
+    __u32 left = task->left;
+    task->left = 0;
+    __u64 waited = now - task->since, queued = 0;
+    if (left <= STOPPED + 1)
+        queued = now - p->sched_info.last_queued + p->sched_info.run_delay;
+    if (left == 0) {
+        // A new thread has waited since it was first put on a run queue.
+        if (p->sched_info.pcount) {
+            __sync_fetch_and_add(&lost_begun, 1);
+            return;
+        }
+        waited = queued;
+    } else {
+        queued -= task->run_delay;
+    }
+    __u32 cpu = bpf_get_smp_processor_id(), at = cpu * slot_count + task->slot;
+    __u64 *histograms_of_slot = bpf_map_lookup_elem(&histograms, &at);
+    if (!histograms_of_slot)
+        return;
+    if (left <= STOPPED + 1) {
+        if ((__s64)(waited - queued) < 0) {
+            __sync_fetch_and_add(&lost_clock, 1);
+            return;
+        }
+        count(histograms_of_slot, WOKEN, queued);
+        if (left)
+            count(histograms_of_slot, left - 1, waited - queued);
+    } else {
+        count(histograms_of_slot, left - 1, waited);
+    }
 }
 
 SEC("tp_btf/sched_switch")
 int switched(__u64 *ctx)
 {
     struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
-    bool off = (!only_tgid || prev->tgid == only_tgid) && prev->pid;
-    bool on = (!only_tgid || next->tgid == only_tgid) && next->pid;
-    if (!off && !on) return 0;
+    bool off = may_be_watched(prev), on = may_be_watched(next);
+    if (!off && !on)
+        return 0;
     __u64 now = prev->se.cfs_rq->rq->clock;
-    if (off) {
-        __u32 tid = prev->pid, key = tid & task_mask;
-        struct task *task = bpf_map_lookup_elem(&tasks, &key);
-        if (task) {
-            __u32 state = switch_has_state ? ctx[3] : prev->__state;
-            task->since = now;
-            task->run_delay = prev->sched_info.run_delay;
-            task->tid = tid;
-            task->state = state && !(ctx[0] & 1) ? 1 : 2;
-        }
-    }
-    if (on) {
-        __u32 tid = next->pid, key = tid & task_mask;
-        struct task *task = bpf_map_lookup_elem(&tasks, &key);
-        if (task && task->state) {
-            __u64 queued = next->sched_info.last_queued;
-            __u64 runnable = next->sched_info.run_delay - task->run_delay + now - queued;
-            count(1, runnable);
-            if (task->state == 1) count(0, now - task->since - runnable);
-            task->state = 0;
-        }
-    }
+    if (off)
+        leaves(ctx, prev, now);
+    if (on)
+        comes(next, now);
     return 0;
 }

@@ -1,0 +1,183 @@
+//! Cgroups by path and by number, of version 1 and 2.
+
+use crate::kernel::ProbeError;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Which tree of cgroups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hierarchy {
+    /// The one of version 2.
+    V2,
+    /// One of version 1, by one of its controllers, as it is called in `/proc/cgroups`.
+    V1(String),
+}
+
+/// A cgroup; all below it belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its number, as the kernel has it; that of the directory's inode.
+    pub id: u64,
+    /// The tree it belongs to.
+    pub hierarchy: Hierarchy,
+}
+
+/// Where a tree of cgroups is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Directory.
+    pub at: PathBuf,
+    /// Which tree; `None` for a tree of version 1 without a controller, whose cgroups the programs cannot see.
+    pub hierarchy: Option<Hierarchy>,
+}
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ProbeError {
+    let what = what.into();
+    move |source| ProbeError::Io { what, source }
+}
+
+/// All trees that are mounted, in the order of `/proc/self/mountinfo`.
+///
+/// # Errors
+/// When that cannot be read.
+pub fn mounts() -> Result<Vec<Mount>, ProbeError> {
+    let path = "/proc/self/mountinfo";
+    Ok(parse_mounts(&fs::read_to_string(path).map_err(io_error(path))?))
+}
+
+fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
+    let mount = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let at = PathBuf::from(before.split(' ').nth(4)?);
+        let mut after = after.split(' ');
+        let hierarchy = match after.next()? {
+            "cgroup2" => Some(Hierarchy::V2),
+            "cgroup" => controller(after.nth(1)?),
+            _ => return None,
+        };
+        Some(Mount { at, hierarchy })
+    };
+    mountinfo.lines().filter_map(mount).collect()
+}
+
+/// The first controller among the options of a mount.
+fn controller(options: &str) -> Option<Hierarchy> {
+    const NO_CONTROLLERS: &[&str] =
+        &["rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "none", "favordynmods"];
+    let mut options = options.split(',');
+    let name = options.find(|option| !NO_CONTROLLERS.contains(option) && !option.contains('='))?;
+    Some(Hierarchy::V1(name.to_string()))
+}
+
+impl Cgroup {
+    /// Finds one by its directory, such as `/sys/fs/cgroup/system.slice/db.service`, or by what comes after the mount
+    /// point, such as `system.slice/db.service`: then in the tree of version 2 if it is there, else in that of the
+    /// `cpu` controller, else in any.
+    ///
+    /// # Errors
+    /// When there is no such cgroup, or in a tree without controllers.
+    pub fn find(name: &str) -> Result<Cgroup, ProbeError> {
+        let mut mounts = mounts()?;
+        let wrong = |why: String| ProbeError::Io {
+            what: format!("cgroup {name}"),
+            source: io::Error::new(io::ErrorKind::NotFound, why),
+        };
+        let rank = |mount: &Mount| match &mount.hierarchy {
+            Some(Hierarchy::V2) => 0,
+            Some(Hierarchy::V1(name)) if name == "cpu" => 1,
+            Some(Hierarchy::V1(_)) => 2,
+            None => 3,
+        };
+        let given = Path::new(name);
+        let path = if let Ok(path) = given.canonicalize()
+            && mounts.iter().any(|mount| path.starts_with(&mount.at))
+        {
+            path
+        } else {
+            mounts.sort_by_key(rank);
+            let below = name.trim_start_matches('/');
+            let found = mounts.iter().map(|mount| mount.at.join(below)).find(|path| path.is_dir());
+            let places: Vec<_> = mounts.iter().map(|mount| mount.at.display().to_string()).collect();
+            found.ok_or_else(|| wrong(format!("there is none in {}", places.join(", "))))?
+        };
+        // The deepest mount, as that of version 2 may hold others.
+        let mount = mounts.iter().filter(|mount| path.starts_with(&mount.at));
+        let mount = mount.max_by_key(|mount| mount.at.components().count());
+        let hierarchy = mount.and_then(|mount| mount.hierarchy.clone()).ok_or_else(|| {
+            wrong("its tree has no controller, so that programs in the kernel cannot see it; name it in another tree".into())
+        })?;
+        let metadata = fs::metadata(&path).map_err(io_error(path.display().to_string()))?;
+        Ok(Cgroup { id: metadata.ino(), path, hierarchy })
+    }
+
+    /// The directories of this cgroup and of all below it, with their numbers. What goes away meanwhile is left out.
+    pub fn tree(&self) -> Vec<(u64, PathBuf)> {
+        let mut found = vec![(self.id, self.path.clone())];
+        let mut at = 0;
+        while let Some((_, path)) = found.get(at) {
+            let below = fs::read_dir(path).into_iter().flatten().flatten();
+            let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            let below: Vec<_> =
+                below.filter_map(|entry| Some((entry.metadata().ok()?.ino(), entry.path()))).collect();
+            found.extend(below);
+            at += 1;
+        }
+        found
+    }
+
+    /// Numbers of the processes in it and below it, as far as they can be read.
+    pub fn processes(&self) -> Vec<u32> {
+        let read =
+            |(_, path): &(u64, PathBuf)| fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+        let text: String = self.tree().iter().map(read).collect();
+        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    }
+}
+
+/// The tree whose cgroups are told apart when none is asked for: that of version 2 if it has the controllers (it is then
+/// mounted where all trees are), else that of the `cpu` controller.
+///
+/// # Errors
+/// When there is neither.
+pub fn usual() -> Result<Cgroup, ProbeError> {
+    let mounts = mounts()?;
+    let found = mounts.iter().find(|mount| {
+        mount.hierarchy == Some(Hierarchy::V2) && mount.at == Path::new("/sys/fs/cgroup")
+            || mount.hierarchy == Some(Hierarchy::V1("cpu".into()))
+    });
+    let found = found.or_else(|| mounts.iter().find(|mount| mount.hierarchy.is_some()));
+    let mount = found.ok_or_else(|| ProbeError::Io {
+        what: "cgroups".into(),
+        source: io::Error::new(io::ErrorKind::NotFound, "no tree with controllers is mounted"),
+    })?;
+    Cgroup::find(&mount.at.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_by_their_mounts() {
+        let text = "\
+30 23 0:26 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,size=4096k
+31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:10 - cgroup2 cgroup2 rw,nsdelegate
+32 30 0:28 / /sys/fs/cgroup/systemd rw shared:11 - cgroup cgroup rw,xattr,name=systemd
+33 30 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:14 - cgroup cgroup rw,cpu,cpuacct
+34 30 0:30 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio
+";
+        let hierarchies: Vec<_> = parse_mounts(text).into_iter().map(|mount| mount.hierarchy).collect();
+        let v1 = |name: &str| Some(Hierarchy::V1(name.into()));
+        assert_eq!(hierarchies, [Some(Hierarchy::V2), None, v1("cpu"), v1("blkio")]);
+    }
+
+    #[test]
+    fn a_cgroup_that_is_not_there() {
+        let error = Cgroup::find("no/such/cgroup").unwrap_err().to_string();
+        assert!(error.starts_with("cgroup no/such/cgroup: there is none in "), "{error}");
+    }
+}

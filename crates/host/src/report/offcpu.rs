@@ -1,0 +1,235 @@
+//! Off-CPU histograms as scripts read them: one shape, of which the text is made, too.
+
+use crate::probes::cost::Cost;
+use crate::probes::offcpu::{By, Group, Histogram, Kind, Lost, Measured, Open, Throttled};
+use serde::Serialize;
+
+/// Shares that are told of each histogram, and how they are called.
+pub const QUANTILES: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9")];
+
+/// A measurement.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OffcpuReport {
+    /// How long it was measured.
+    pub duration_ns: u64,
+    /// Whose waits, in words.
+    pub of: String,
+    /// What a group is: `process`, `thread` or `cgroup`.
+    pub by: &'static str,
+    /// Those that were kept longest from a CPU that they could have used first.
+    pub groups: Vec<GroupReport>,
+    /// Threads that were not on a CPU even once, and are in no group.
+    pub threads_never_ran: u64,
+    /// What was not counted.
+    pub lost: Lost,
+    /// What the program cost; nothing when it did not run while it was looked at.
+    pub cost: Option<Cost>,
+    /// What else must be known to read the figures.
+    pub notes: Vec<String>,
+}
+
+/// Waits of a process, a thread or a cgroup.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GroupReport {
+    /// Number of the process, thread or cgroup; 0 of all for which there was no room.
+    pub id: u64,
+    /// The process, of a process or thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Name; of a cgroup its directory.
+    pub name: String,
+    /// All waits that ended.
+    pub off_cpu_ns: u64,
+    /// Those in which it could have run.
+    pub runnable_ns: u64,
+    /// Each kind.
+    pub waits: WaitsByKind,
+}
+
+/// Waits by their kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitsByKind {
+    /// Waited for something.
+    pub blocked: Waits,
+    /// Was stopped.
+    pub stopped: Waits,
+    /// Runnable after that.
+    pub woken: Waits,
+    /// Runnable all the time.
+    pub preempted: Waits,
+    /// Out of CPU quota.
+    pub throttled: Waits,
+}
+
+/// Waits of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Waits {
+    /// How many ended.
+    pub count: u64,
+    /// How long they were together; exact.
+    pub sum_ns: u64,
+    /// `None` of nothing.
+    pub mean_ns: Option<u64>,
+    /// The longest; exact.
+    pub max_ns: u64,
+    /// Half of them were no longer, and so on. `None` of nothing.
+    pub quantiles: Option<Quantiles>,
+    /// How many were how long: those that are not empty, in order.
+    pub buckets: Vec<Bucket>,
+    /// How many by powers of two of microseconds: below 2, from 2, from 4, from 8, and so on.
+    #[serde(skip)]
+    pub by_power_of_two: Vec<u64>,
+    /// Waits that had not ended at the end. In none of the figures above.
+    pub open: OpenReport,
+}
+
+/// Quantiles, each with how far off it can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct Quantiles {
+    pub p50_ns: u64,
+    pub p50_bound_ns: u64,
+    pub p90_ns: u64,
+    pub p90_bound_ns: u64,
+    pub p99_ns: u64,
+    pub p99_bound_ns: u64,
+    pub p999_ns: u64,
+    pub p999_bound_ns: u64,
+}
+
+/// Some of the waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// They were at least so long.
+    pub from_ns: u64,
+    /// And at most so long; `None` of the last bucket, which has no end.
+    pub to_ns: Option<u64>,
+    /// How many.
+    pub count: u64,
+}
+
+/// Waits that had not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OpenReport {
+    /// How many.
+    pub waits: u64,
+    /// How long they had lasted together.
+    pub sum_ns: u64,
+    /// How long the longest had lasted.
+    pub max_ns: u64,
+}
+
+impl Waits {
+    fn new(histogram: &Histogram, open: Open) -> Waits {
+        let at = QUANTILES.map(|(share, _)| histogram.quantile(share));
+        let quantiles = match at {
+            [Some(p50), Some(p90), Some(p99), Some(p999)] => Some(Quantiles {
+                p50_ns: p50.middle_ns(),
+                p50_bound_ns: p50.bound_ns(),
+                p90_ns: p90.middle_ns(),
+                p90_bound_ns: p90.bound_ns(),
+                p99_ns: p99.middle_ns(),
+                p99_bound_ns: p99.bound_ns(),
+                p999_ns: p999.middle_ns(),
+                p999_bound_ns: p999.bound_ns(),
+            }),
+            _ => None,
+        };
+        let bounds = histogram.filled().map(|(within, count)| Bucket {
+            from_ns: within.low_ns,
+            to_ns: Some(within.high_ns).filter(|&high| high < u64::MAX - 1),
+            count,
+        });
+        Waits {
+            count: histogram.count(),
+            sum_ns: histogram.sum_ns,
+            mean_ns: histogram.mean_ns(),
+            max_ns: histogram.max_ns,
+            quantiles,
+            buckets: bounds.collect(),
+            by_power_of_two: histogram.by_power_of_two(),
+            open: OpenReport { waits: open.waits, sum_ns: open.sum_ns, max_ns: open.max_ns },
+        }
+    }
+
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.open.waits == 0
+    }
+}
+
+impl WaitsByKind {
+    /// In the order in which they are shown.
+    pub fn all(&self) -> [(Kind, &Waits); Kind::ALL.len()] {
+        [
+            (Kind::Blocked, &self.blocked),
+            (Kind::Woken, &self.woken),
+            (Kind::Preempted, &self.preempted),
+            (Kind::Throttled, &self.throttled),
+            (Kind::Stopped, &self.stopped),
+        ]
+    }
+}
+
+impl GroupReport {
+    fn new(group: &Group, by: By) -> GroupReport {
+        let waits = |kind: Kind| Waits::new(group.of(kind), group.open[kind as usize]);
+        GroupReport {
+            id: group.id,
+            pid: (by != By::Cgroup && group.id != 0).then_some(group.tgid),
+            name: group.name.clone(),
+            off_cpu_ns: group.off_cpu_ns(),
+            runnable_ns: group.runnable_ns(),
+            waits: WaitsByKind {
+                blocked: waits(Kind::Blocked),
+                stopped: waits(Kind::Stopped),
+                woken: waits(Kind::Woken),
+                preempted: waits(Kind::Preempted),
+                throttled: waits(Kind::Throttled),
+            },
+        }
+    }
+
+    /// Time in which it wanted a CPU and did not have one, nanoseconds.
+    pub fn denied_ns(&self) -> u64 {
+        self.runnable_ns + self.waits.throttled.sum_ns
+    }
+}
+
+impl OffcpuReport {
+    /// Of a measurement of `of`, in words.
+    pub fn new(measured: &Measured, of: String) -> OffcpuReport {
+        let mut groups: Vec<_> =
+            measured.groups.iter().map(|group| GroupReport::new(group, measured.by)).collect();
+        groups.sort_by_key(|group| (std::cmp::Reverse((group.denied_ns(), group.off_cpu_ns)), group.id));
+        OffcpuReport {
+            duration_ns: measured.elapsed_ns,
+            of,
+            by: match measured.by {
+                By::Process => "process",
+                By::Thread => "thread",
+                By::Cgroup => "cgroup",
+            },
+            groups,
+            threads_never_ran: measured.never_ran,
+            lost: measured.lost,
+            cost: measured.cost,
+            notes: notes(measured),
+        }
+    }
+}
+
+fn notes(measured: &Measured) -> Vec<String> {
+    let mut notes = Vec::new();
+    if measured.throttled == Throttled::WhenItLeaves {
+        notes.push(
+            "before Linux 6.18 threads woken while the CPU quota of their cgroup was used up count as woken, not as throttled"
+                .to_string(),
+        );
+    }
+    if let Some(why) = &measured.cost_refused {
+        notes
+            .push(format!("what the program cost is not known: the kernel keeps no statistics of it: {why}"));
+    }
+    notes
+}
