@@ -63,6 +63,8 @@ pub struct EventsReport {
     pub received: u64,
     /// And those that were lost.
     pub lost: u64,
+    /// Switches at least that the kernel did not tell of.
+    pub untold: u64,
 }
 
 /// What threads did, nanoseconds. All of it sums to `sum_ns`.
@@ -80,7 +82,7 @@ pub struct DidReport {
     pub stopped_ns: u64,
     /// Waited for something else.
     pub blocked_ns: u64,
-    /// Not known: events were lost.
+    /// Not known: events were lost, or not told.
     pub unknown_ns: u64,
     /// Before a thread was first seen, and after it was last seen falling asleep.
     pub unseen_ns: u64,

@@ -75,7 +75,7 @@ fn did(report: &ThievesReport) -> String {
         ("throttled (out of CPU quota)", did.throttled_ns, true),
         ("stopped", did.stopped_ns, true),
         ("blocked", did.blocked_ns, false),
-        ("unknown (events lost)", did.unknown_ns, false),
+        ("unknown (events lost or not told)", did.unknown_ns, false),
         ("not seen (at begin or end)", did.unseen_ns, false),
     ] {
         if ns > 0 || name == "running" {

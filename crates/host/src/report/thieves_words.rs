@@ -88,16 +88,21 @@ fn blame(report: &ThievesReport, taker: &TakerReport) -> String {
         percent(taker.total_ns, report.wanted_ns),
         format_ns(report.wanted_ns),
     );
-    let times = |what: &str| match taker.count {
-        1 => format!("in one {what}"),
-        count => format!("in {} {what}s, {} in the longest", grouped(count), format_ns(taker.longest_ns)),
+    let times = |one: &str, many: &str| match taker.count {
+        1 => format!("in one {one}"),
+        count => format!("in {} {many}, {} in the longest", grouped(count), format_ns(taker.longest_ns)),
     };
     let cpus = cpu_list(taker.cpus.iter().map(|cpu| cpu.cpu));
     match taker.kind {
         Kind::Quota => {
-            format!("{cause}: {target} was out of CPU quota for {total}, {cost} ({}).", times("stretch"))
+            format!(
+                "{cause}: {target} was out of CPU quota for {total}, {cost} ({}).",
+                times("stretch", "stretches")
+            )
         }
-        Kind::Stop => format!("{cause}: {target} was stopped for {total}, {cost} ({}).", times("stop")),
+        Kind::Stop => {
+            format!("{cause}: {target} was stopped for {total}, {cost} ({}).", times("stop", "stops"))
+        }
         Kind::Softirq | Kind::Hardirq => {
             let split = match (taker.while_running_ns, taker.while_runnable_ns) {
                 (_, 0) => "all of it while it nominally ran".into(),
@@ -108,13 +113,13 @@ fn blame(report: &ThievesReport, taker: &TakerReport) -> String {
                     format_ns(runnable)
                 ),
             };
-            let times = times("interruption");
+            let times = times("interruption", "interruptions");
             format!("{cause}: {name} took {total} from {target} on CPU {cpus}, {cost} ({times}; {split}).")
         }
         _ => {
             let cgroup = taker.cgroup.as_deref().filter(|path| *path != "/");
             let cgroup = cgroup.map_or(String::new(), |path| format!(" of cgroup {path}"));
-            let times = times("wait");
+            let times = times("wait", "waits");
             format!(
                 "{cause}: {name}{cgroup} ran for {total} on CPU {cpus} while {target} waited, {cost} ({times})."
             )
@@ -173,6 +178,14 @@ pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
         notes.push(format!(
             "{} events were lost: {} of the threads' time is not known for it",
             grouped(report.events.lost),
+            format_ns(report.did.unknown_ns)
+        ));
+    }
+    if report.events.untold > 0 {
+        notes.push(format!(
+            "{} switches at least were not told by the kernel, which does not let certain threads be traced: where one of \
+             these threads lost its CPU to the target, {} of its time is not known",
+            grouped(report.events.untold),
             format_ns(report.did.unknown_ns)
         ));
     }

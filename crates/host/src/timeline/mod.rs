@@ -99,6 +99,7 @@ pub struct Timeline<W> {
     threads: FxHashMap<Tid, Thread>,
     /// Begin and end of what was lost, of any CPU.
     losses: VecDeque<(u64, u64)>,
+    untold: u64,
 }
 
 impl<W: FnMut(Tid) -> bool> Timeline<W> {
@@ -111,6 +112,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
             cpus: Vec::new(),
             threads: FxHashMap::default(),
             losses: VecDeque::new(),
+            untold: 0,
         }
     }
 
@@ -127,6 +129,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
                 match self.cpus[at].task {
                     None => self.cpus[at].learn(prev),
                     Some(task) if task != prev => {
+                        self.untold += 1;
                         self.lose(event.cpu, self.cpus[at].seen_ns, time_ns, each);
                         self.cpus[at].learn(prev);
                     }
@@ -162,6 +165,12 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
             What::Steal { .. } => return,
         }
         self.cpus[at].seen_ns = time_ns;
+    }
+
+    /// Switches that nobody told of, not even as a loss, so far: a CPU was left by another task than had come in. There
+    /// are kernels that do not let certain threads be traced.
+    pub fn untold(&self) -> u64 {
+        self.untold
     }
 
     /// Tells the rest, up to `end_ns` for every thread that has not ended before. A thread's intervals end with it.

@@ -231,7 +231,7 @@ pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
     let ended = intervals.stop(&mut |event| batch.push(*event))?;
     sums.look_at_names(&ended.names);
     batch.drain(..).for_each(|event| sums.on(&event));
-    let events = EventsReport { received: ended.counts.events, lost: ended.counts.lost };
+    let events = EventsReport { received: ended.counts.events, lost: ended.counts.lost, untold: 0 };
     let seen =
         Seen { names: ended.names, began_ns, ended_ns: ended.ended_ns, interrupted, events, cost, lacks };
     finish(sums, seen, &args)
@@ -254,6 +254,7 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
     let spangap = std::process::id();
     let (text, json, causes) = match sums {
         Sums::Target { target, watched, timeline, mut thieves } => {
+            let events = EventsReport { untold: timeline.untold(), ..events };
             timeline.finish(ended_ns, &mut |tid, interval| thieves.on(tid, interval));
             let is_own = |tid: Tid| watched.borrow().contains(&tid);
             let target = target.words(&names);

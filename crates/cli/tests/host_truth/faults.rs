@@ -1,0 +1,187 @@
+//! Quota, stops and neighbours.
+
+use crate::programs::{Program, wait_until};
+use crate::{CPU, json, nothing_else_is_blamed, number, report, sums_are_exact, thieves, turn_or_return};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// A cgroup with a quota; gone when it is dropped, which has to be after its processes.
+struct Quota(PathBuf);
+
+impl Quota {
+    /// 5 ms of CPU time in each 100 ms.
+    fn new() -> Result<Quota, String> {
+        let name = format!("spangap-truth-{}", std::process::id());
+        let (version_1, version_2) = (Path::new("/sys/fs/cgroup/cpu"), Path::new("/sys/fs/cgroup"));
+        let is_version_1 = version_1.join("cpu.cfs_period_us").exists() || version_1.join("tasks").exists();
+        let root = if is_version_1 { version_1 } else { version_2 };
+        let group = root.join(name);
+        fs::create_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
+        let quota = Quota(group);
+        let write = |file: PathBuf, text: &str| {
+            fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
+        };
+        if is_version_1 {
+            write(quota.0.join("cpu.cfs_period_us"), "100000")?;
+            write(quota.0.join("cpu.cfs_quota_us"), "5000")?;
+        } else {
+            write(root.join("cgroup.subtree_control"), "+cpu")?;
+            write(quota.0.join("cpu.max"), "5000 100000")?;
+        }
+        Ok(quota)
+    }
+
+    fn add(&self, program: &Program) {
+        fs::write(self.0.join("cgroup.procs"), program.pid().to_string()).expect("it moves");
+    }
+
+    /// How often it was used up.
+    fn used_up(&self) -> u64 {
+        let text = fs::read_to_string(self.0.join("cpu.stat")).expect("cpu.stat");
+        let count = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+        count.expect("a count").trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        // The kernel may take a moment to let go of the last process.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The thread that works.
+fn worker(report: &Value) -> &Value {
+    let threads = report["threads"].as_array().expect("threads");
+    threads.iter().max_by_key(|thread| number(&thread["running_ns"])).expect("a thread")
+}
+
+/// The taker of this process.
+fn of_pid(report: &Value, pid: u32) -> &Value {
+    let takers = report["takers"].as_array().expect("takers");
+    let taker = takers.iter().find(|taker| taker["pid"] == pid);
+    taker.unwrap_or_else(|| panic!("pid {pid} is not among the takers: {takers:#?}"))
+}
+
+#[test]
+fn a_used_up_quota_is_named() {
+    let _turn = turn_or_return!();
+    let quota = match Quota::new() {
+        Ok(quota) => quota,
+        Err(why) => return eprintln!("not run: no cgroup with a quota can be made: {why}"),
+    };
+    let target = Program::target(&["nice", "-n", "-20"]);
+    quota.add(&target);
+    let before = quota.used_up();
+    wait_until("the quota is used up", || quota.used_up() > before);
+    let (counted, (_, waited)) = (quota.used_up(), target.accounts());
+    let report = report(target.pid(), &["--duration", "3s"]);
+    let (counted, waited) = (quota.used_up() - counted, target.accounts().1 - waited);
+    sums_are_exact(&report);
+    assert_eq!(report["culprit"]["cause"], "cpu-quota");
+    assert_eq!(report["causes"][0]["cause"], "cpu-quota");
+    nothing_else_is_blamed(&report, "cpu-quota", waited);
+    let taker = &report["takers"][0];
+    assert_eq!(taker["kind"], "quota");
+    // Every time that is told was counted by the kernel, too; the kernel's count has those of before and after.
+    let count = number(&taker["count"]);
+    assert!(count >= 10 && count <= counted + 1, "{count} times, of {counted} counted");
+    assert_eq!(number(&taker["total_ns"]), number(&report["did"]["throttled_ns"]));
+
+    let group = format!("/{}", quota.0.file_name().and_then(|name| name.to_str()).expect("a name"));
+    let by_group = json(&mut thieves(&["--json", "--cgroup", &group, "--duration", "1s"]));
+    sums_are_exact(&by_group);
+    assert_eq!(by_group["culprit"]["cause"], "cpu-quota");
+    assert_eq!(by_group["pids"], serde_json::json!([target.pid()]));
+    let path = quota.0.display().to_string();
+    let code = |fail_on: &str| {
+        let mut command = thieves(&["--cgroup", &path, "--duration", "500ms", "--fail-on", fail_on]);
+        command.stdout(Stdio::null()).status().expect("spangap starts").code()
+    };
+    assert_eq!((code("cpu-quota,stopped"), code("stopped,softirq-on-cpu")), (Some(3), Some(0)));
+}
+
+#[test]
+fn stops_are_named() {
+    let _turn = turn_or_return!();
+    let target = Program::target(&["nice", "-n", "-20"]);
+    let (_, waited) = target.accounts();
+    let mut looking = thieves(&["--json", "--pid", &target.pid().to_string(), "--duration", "3s"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("spangap starts");
+    const PHASE: Duration = Duration::from_millis(20);
+    let mut stopped = Duration::ZERO;
+    let pass = |phase: Duration| {
+        let until = Instant::now() + phase;
+        wait_until("a phase is over", || Instant::now() >= until);
+    };
+    while looking.try_wait().expect("it is a child").is_none() {
+        let began = Instant::now();
+        target.signal("STOP");
+        wait_until("it is stopped", || target.state() == Some('T'));
+        pass(PHASE);
+        target.signal("CONT");
+        wait_until("it goes on", || target.state() != Some('T'));
+        stopped += began.elapsed();
+        pass(PHASE);
+    }
+    let done = looking.wait_with_output().expect("its output");
+    let report: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    eprintln!("{}", crate::summary(&report));
+    let waited = target.accounts().1 - waited;
+    sums_are_exact(&report);
+    assert_eq!(report["culprit"]["cause"], "stopped");
+    nothing_else_is_blamed(&report, "stopped", waited);
+    let told = number(&worker(&report)["stopped_ns"]);
+    assert!(u128::from(told) <= stopped.as_nanos(), "{told} ns stopped, but only for {stopped:?}");
+    // Half of the time that was looked at, but for what the signals took to come.
+    assert!(told * 5 > number(&report["duration_ns"]), "{told} ns stopped");
+}
+
+#[test]
+fn a_busy_neighbour_is_named() {
+    let _turn = turn_or_return!();
+    let target = Program::target(&["nice", "-n", "0"]);
+    let neighbour = Program::neighbour("-15");
+    let (began, (_, waited)) = (Instant::now(), target.accounts());
+    let report = report(target.pid(), &["--duration", "3s"]);
+    let (waited, around) = (target.accounts().1 - waited, began.elapsed().as_nanos() as u64);
+    sums_are_exact(&report);
+    assert_eq!(report["culprit"]["cause"], "run-queue");
+    assert_eq!(report["culprit"]["name"], format!("dd (pid {})", neighbour.pid()));
+    nothing_else_is_blamed(&report, "run-queue", waited);
+    assert_eq!(report["takers"][0]["pid"], neighbour.pid());
+    let did = |what: &str| number(&report["did"][format!("{what}_ns")]);
+    let runnable = did("runnable");
+    assert!(runnable <= waited, "runnable for {runnable} ns, but the kernel counted {waited}");
+    // All that the kernel counted is told, but for what was before and after the looking. One thread works.
+    let outside = around - number(&report["duration_ns"]);
+    let told = runnable + did("unknown") + did("unseen") + outside;
+    assert!(told >= waited, "{told} ns told, but the kernel counted {waited} ns of waits");
+}
+
+#[test]
+fn of_two_neighbours_the_nicer_one_takes_less() {
+    let _turn = turn_or_return!();
+    let target = Program::target(&["nice", "-n", "0"]);
+    let (nice, rude) = (Program::neighbour("5"), Program::neighbour("-10"));
+    let report = report(target.pid(), &["--duration", "4s"]);
+    sums_are_exact(&report);
+    assert_eq!(report["culprit"]["name"], format!("dd (pid {})", rude.pid()));
+    let total = |program: &Program| number(&of_pid(&report, program.pid())["total_ns"]);
+    assert!(total(&nice) > 0 && total(&nice) * 3 < total(&rude), "{} {}", total(&nice), total(&rude));
+    let cpus = json(&mut thieves(&["--json", "--cpus", &CPU.to_string(), "--duration", "2s"]));
+    let users = cpus["users"].as_array().expect("users");
+    assert_eq!(users[0]["pid"], rude.pid(), "{users:#?}");
+    let cpu = &cpus["cpus"][0];
+    let parts = ["tasks_ns", "softirq_ns", "hardirq_ns", "idle_ns", "unknown_ns"];
+    let sum: u64 = parts.iter().map(|part| number(&cpu[part])).sum();
+    assert_eq!(sum, number(&cpus["duration_ns"]));
+}

@@ -1,0 +1,54 @@
+//! Nobody to blame, and who cannot be looked at.
+
+use crate::programs::Program;
+use crate::{report, sums_are_exact, thieves, turn_or_return};
+use std::process::Output;
+
+/// How often a machine with other things to do gets another chance.
+const CHANCES: usize = 4;
+
+#[test]
+fn an_application_alone_has_nobody_to_blame() {
+    let _turn = turn_or_return!();
+    // No task of another class can take its CPU.
+    let target = Program::target(&["chrt", "-f", "50"]);
+    let mut blamed = None;
+    for _ in 0..CHANCES {
+        let report = report(target.pid(), &["--duration", "2s"]);
+        sums_are_exact(&report);
+        if report["culprit"].is_null() {
+            assert_eq!(report["causes"].as_array().map(Vec::len), Some(0));
+            let words = report["conclusions"][0].as_str().expect("a sentence");
+            assert!(words.starts_with("none: nobody took anything worth mention"), "{words}");
+            return;
+        }
+        // Steal, and what other tests make of interrupts, are nobody's fault here.
+        blamed = Some(report["culprit"].clone());
+    }
+    panic!("{blamed:?} is blamed in each of {CHANCES} runs");
+}
+
+fn refused(arguments: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = thieves(arguments).output().expect("spangap starts");
+    (status.code(), String::from_utf8(stderr).expect("text"))
+}
+
+#[test]
+fn what_is_not_there_is_wrong_usage() {
+    if let Err(why) = crate::turn() {
+        return eprintln!("not run: {why}");
+    }
+    for (arguments, words) in [
+        (&["--pid", "4194999"][..], "no such process"),
+        (&["--cpus", "1000"], "not there"),
+        (&["--cgroup", "/no/such/group"], "there is no /no/such/group"),
+        (&["--cgroup", "/"], "everything is in there"),
+        (&[], "--pid"),
+        (&["--pid", "1", "--cpus", "0"], "cannot be used with"),
+        (&["--pid", "1", "--fail-on", "gremlins"], "gremlins"),
+    ] {
+        let (code, complaint) = refused(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {complaint}");
+        assert!(complaint.contains(words), "{arguments:?}: {complaint}");
+    }
+}

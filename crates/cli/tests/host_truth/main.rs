@@ -1,0 +1,132 @@
+//! `spangap host thieves` on this very kernel, under faults made on purpose: each is named, and nothing else is blamed.
+//!
+//! All tests have the target on one CPU, so they run one after the other. Other programs may run on this machine at the
+//! same time: what is asserted of those is only what the kernel's own accounts confirm.
+
+mod faults;
+mod healthy;
+mod programs;
+mod softirqs;
+
+use serde_json::Value;
+use spangap_host::kernel::Kernel;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where targets run, and the one other CPU that is used.
+pub const CPU: usize = 1;
+/// See [`CPU`].
+pub const OTHER_CPU: usize = 0;
+
+/// One test at a time, or why none can run.
+pub fn turn() -> Result<MutexGuard<'static, ()>, String> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let kernel = Kernel::look();
+    if !kernel.lost().is_empty() {
+        return Err(format!("this kernel or user cannot tell everything: {}", kernel.lost().join("; ")));
+    }
+    for program in ["taskset", "chrt", "nice", "ip", "dd"] {
+        if !has(program) {
+            return Err(format!("{program} is not there"));
+        }
+    }
+    let allowed = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let allowed = allowed.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(str::trim);
+    if !allowed.is_some_and(|list| list.starts_with("0-")) {
+        return Err(format!("needs the CPUs 0 and 1, may use {allowed:?}"));
+    }
+    Ok(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Waits for its turn, or says why it cannot run and ends the test.
+#[macro_export]
+macro_rules! turn_or_return {
+    () => {
+        match $crate::turn() {
+            Ok(turn) => turn,
+            Err(why) => return eprintln!("not run: {why}"),
+        }
+    };
+}
+
+fn has(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|at| at.join(program).exists()))
+}
+
+/// The verb, away from the target's CPU.
+pub fn thieves(arguments: &[&str]) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &OTHER_CPU.to_string(), env!("CARGO_BIN_EXE_spangap"), "host", "thieves"]);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// What it says of a process as JSON.
+pub fn report(pid: u32, arguments: &[&str]) -> Value {
+    json(thieves(&["--json", "--pid", &pid.to_string()]).args(arguments))
+}
+
+/// What it prints, which has to be JSON.
+pub fn json(command: &mut Command) -> Value {
+    let done = command.output().expect("spangap starts");
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{command:?}: {} {complaint}", done.status);
+    let report = serde_json::from_slice(&done.stdout).expect("JSON");
+    eprintln!("{}", summary(&report));
+    report
+}
+
+/// For whoever reads the output of a test that failed.
+fn summary(report: &Value) -> String {
+    let Some(takers) = report["takers"].as_array() else { return String::new() };
+    let taker = |taker: &Value| format!("{} {}", taker["name"], taker["total_ns"]);
+    let takers: Vec<String> = takers.iter().take(8).map(taker).collect();
+    format!("{} {} takers {}: {}", report["conclusions"], report["did"], takers.len(), takers.join(", "))
+}
+
+/// A count or a time of a report.
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// All that must hold of any report: every nanosecond of every thread is told once, and so is who took it.
+pub fn sums_are_exact(report: &Value) {
+    let did = |of: &Value| -> [u64; 8] {
+        let names =
+            ["running", "interrupted", "runnable", "throttled", "stopped", "blocked", "unknown", "unseen"];
+        names.map(|name| number(&of[format!("{name}_ns")]))
+    };
+    let threads = report["threads"].as_array().expect("threads");
+    let duration = number(&report["duration_ns"]);
+    for thread in threads {
+        assert_eq!(did(thread).iter().sum::<u64>(), number(&thread["sum_ns"]), "{thread}");
+        assert_eq!(number(&thread["sum_ns"]), duration, "{thread}");
+    }
+    let all = did(&report["did"]);
+    assert_eq!(all.iter().sum::<u64>(), duration * threads.len() as u64);
+    let [running, interrupted, runnable, throttled, stopped, ..] = all;
+    assert_eq!(number(&report["denied_ns"]), interrupted + runnable + throttled + stopped);
+    assert_eq!(number(&report["wanted_ns"]), running + number(&report["denied_ns"]));
+    let takers = report["takers"].as_array().expect("takers");
+    let taken = |key: &str| takers.iter().map(|taker| number(&taker[key])).sum::<u64>();
+    assert_eq!(taken("total_ns"), number(&report["denied_ns"]));
+    assert_eq!((taken("while_runnable_ns"), taken("while_running_ns")), (runnable, interrupted));
+}
+
+/// What is blamed besides `cause` has to be in the kernel's own accounts. `waited_ns`: how long threads of the target
+/// waited on run queues, as the kernel counted it around the whole run.
+pub fn nothing_else_is_blamed(report: &Value, cause: &str, waited_ns: u64) {
+    for other in report["causes"].as_array().expect("causes") {
+        let ns = number(&other["ns"]);
+        match other["cause"].as_str().expect("a name") {
+            name if name == cause => {}
+            "run-queue" => {
+                assert!(ns <= waited_ns, "{other}, but the kernel counted {waited_ns} ns of waits")
+            }
+            "steal" => assert!(Path::new("/proc/stat").exists() && ns > 0),
+            _ => panic!("{other} is blamed, too"),
+        }
+    }
+}

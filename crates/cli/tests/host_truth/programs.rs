@@ -1,0 +1,140 @@
+//! Programs that tests start: targets that want the CPU, and those who take it. They end when their standard input does,
+//! and so with the test, however it ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Names the program that this test binary is to be.
+const ROLE: &str = "SPANGAP_HOST_TRUTH_ROLE";
+/// What a program says when it is about to begin.
+const READY: &str = "this program is ready";
+/// A program that nobody ends ends by itself.
+const LIFETIME: Duration = Duration::from_secs(120);
+
+/// A program that ends with its test.
+pub struct Program(Child);
+
+impl Program {
+    /// Starts `command`, away from the terminal.
+    pub fn start(command: &mut Command) -> Program {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Program(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Starts this test binary as a program; `before` are programs and arguments that lead to it, such as `taskset`.
+    pub fn play(role: &str, before: &[&str]) -> Program {
+        let itself = std::env::current_exe().expect("the path of the test");
+        let [first, rest @ ..] = before else { panic!("nothing leads to the program") };
+        let mut command = Command::new(first);
+        command.args(rest).arg(itself).args(["--exact", "programs::role", "--ignored", "--nocapture"]);
+        let mut program = Program::start(command.env(ROLE, role));
+        let lines = BufReader::new(program.0.stdout.take().expect("a pipe")).lines();
+        let ready = lines.map_while(Result::ok).any(|line| line.contains(READY));
+        assert!(ready, "{role}: ended before it was ready");
+        program
+    }
+
+    /// The target: works for a millisecond, sleeps for a millisecond, again and again, on [`crate::CPU`].
+    pub fn target(before: &[&str]) -> Program {
+        let cpu = crate::CPU.to_string();
+        Program::play("target", &[&["taskset", "-c", &cpu], before].concat())
+    }
+
+    /// A neighbour on the target's CPU that is always busy.
+    pub fn neighbour(nice: &str) -> Program {
+        let cpu = crate::CPU.to_string();
+        let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=64k"];
+        let program = Program::start(Command::new("taskset").args(["-c", &cpu, "nice", "-n", nice]).args(dd));
+        // From `exec` on it is called dd.
+        let comm = || std::fs::read_to_string(format!("/proc/{}/comm", program.pid())).unwrap_or_default();
+        wait_until("dd runs", || comm().trim() == "dd");
+        program
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// What its threads ran and what they waited on run queues so far, as the kernel counts it, nanoseconds.
+    pub fn accounts(&self) -> (u64, u64) {
+        let mut sums = (0, 0);
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads");
+        for task in tasks.flatten() {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).expect("its schedstat");
+            let mut words = text.split_ascii_whitespace().map(|word| word.parse::<u64>().expect("a number"));
+            sums.0 += words.next().expect("time run");
+            sums.1 += words.next().expect("time waited");
+        }
+        sums
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
+        assert!(done.expect("kill starts").success(), "kill -s {name}");
+    }
+
+    /// The letter of its state in `/proc/PID/stat`.
+    pub fn state(&self) -> Option<char> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
+        text.rsplit_once(") ")?.1.chars().next()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for a condition.
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Not a test: what this binary does when it is started as a program.
+#[test]
+#[ignore = "a program that other tests start"]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::abort();
+    });
+    println!("{READY}");
+    let end = Instant::now() + LIFETIME;
+    match role.split_once(' ') {
+        None if role == "target" => work(end),
+        Some(("flood", to)) => flood(to, end),
+        _ => panic!("no such role: {role}"),
+    }
+}
+
+fn work(end: Instant) {
+    const PHASE: Duration = Duration::from_millis(1);
+    while Instant::now() < end {
+        let until = Instant::now() + PHASE;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        std::thread::park_timeout(PHASE);
+    }
+}
+
+fn flood(to: &str, end: Instant) {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    socket.connect(to).expect("an address");
+    while Instant::now() < end {
+        for _ in 0..100 {
+            // Nobody listens: the kernel may say so with the next send.
+            let _ = socket.send(&[0; 64]);
+        }
+    }
+}
