@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Ending of the files' names.
 const ENDING: &str = "journal";
+/// Ending of those that are being written.
+const UNFINISHED: &str = "unfinished";
 /// What the first line calls the file.
 const FORMAT: &str = "spangap sockets journal 1";
 
@@ -251,6 +253,16 @@ impl Folder {
         Ok((open, errors))
     }
 
+    /// What a tool was writing when it was killed: it had changed nothing.
+    fn remove_unfinished(&self) {
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|ending| ending == UNFINISHED) {
+                // One that stays is in nobody's way.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     /// Writes a journal, so that it outlives this process and the power, and holds it. Refused when one of its
     /// sockets is in another journal.
     ///
@@ -261,8 +273,8 @@ impl Folder {
         made.map_err(io_error("make", &self.0))?;
         let folder = fs::canonicalize(&self.0).map_err(io_error("find", &self.0))?;
         // Two tools that start at once: the second sees the first one's journal.
-        let one_at_a_time = File::open(&folder).map_err(io_error("open", &folder))?;
-        one_at_a_time.lock().map_err(io_error("lock", &folder))?;
+        let _one_at_a_time = lock_folder(&folder)?;
+        self.remove_unfinished();
         // A journal that cannot be read may be of these sockets.
         let (open, errors) = self.open()?;
         if let Some(error) = errors.into_iter().next() {
@@ -279,9 +291,16 @@ impl Folder {
     }
 }
 
-/// Writes it beside its place, then puts it there as a whole.
+/// Whoever puts a journal into a folder does so alone.
+fn lock_folder(folder: &Path) -> Result<File, JournalError> {
+    let file = File::open(folder).map_err(io_error("open", folder))?;
+    file.lock().map_err(io_error("lock", folder))?;
+    Ok(file)
+}
+
+/// Writes it beside its place, then puts it there as a whole. The folder is locked.
 fn put(path: &Path, journal: &Journal) -> Result<Held, JournalError> {
-    let beside = path.with_extension("new");
+    let beside = path.with_extension(UNFINISHED);
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -369,7 +388,10 @@ impl Held {
         match journal.entries.len() {
             0 => self.remove().map(|()| None),
             count if count == self.journal.entries.len() => Ok(Some(self)),
-            _ => put(&self.path, &journal).map(Some),
+            _ => {
+                let _one_at_a_time = lock_folder(self.path.parent().unwrap_or(Path::new("/")))?;
+                put(&self.path, &journal).map(Some)
+            }
         }
     }
 
@@ -457,11 +479,12 @@ mod tests {
         let folder = Folder::new(folder.path());
         let first = folder.write(&journal(vec![one()])).unwrap();
         let other = Journal::new(vec![one()], 8, None).unwrap();
+        fs::write(folder.path().join("nodelay-1-2.unfinished"), "{").unwrap();
         let error = folder.write(&other).unwrap_err();
         assert!(matches!(&error, JournalError::Open { journal, .. } if journal == first.path()), "{error}");
         first.remove().unwrap();
         folder.write(&other).unwrap().remove().unwrap();
-        assert_eq!(folder.journals().unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use program::Program;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use spangap_sockets::{Asked, Became, Folder, Held, Journal, Plan, Undone, Wanted, apply, list, undo};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const CONNECTIONS: usize = 12;
@@ -65,7 +65,7 @@ impl Scene {
     }
 }
 
-fn undo_journal(path: &PathBuf) -> Undone {
+fn undo_journal(path: &Path) -> Undone {
     undo(Held::take(path).unwrap().expect("the journal is there")).unwrap()
 }
 

@@ -1,0 +1,66 @@
+//! A tank without TCP_NODELAY, flipped while it makes calls: the mechanism, not what it wins.
+
+use crate::process::{Program, until};
+use crate::{json, spangap};
+use serde_json::Value;
+
+fn connections(port: &str) -> Vec<Value> {
+    let listed = spangap(&["sockets", "list", "--port", port, "--json"]);
+    if listed.code != Some(0) {
+        return Vec::new();
+    }
+    let document = json(&listed);
+    let sockets = document["sockets"].as_array().expect("a list").clone();
+    sockets
+        .into_iter()
+        .filter(|socket| socket["accepted"] == false && socket["state"] == "established")
+        .collect()
+}
+
+#[test]
+fn a_running_tank_is_flipped_and_flipped_back() {
+    let target = Program::start(&["target", "--listen", "127.0.0.1:0"]);
+    let line = target.line().expect("a target says where it listens");
+    let address = line.strip_prefix("listening on ").expect("an address").to_owned();
+    let port = address.rsplit(':').next().expect("a port");
+    let tank = Program::start(&[
+        "tank",
+        &address,
+        "--stack",
+        "rust",
+        "--nodelay",
+        "off",
+        "--interval",
+        "20ms",
+        "--duration",
+        "60s",
+        "--json",
+    ]);
+    // Calls are made when bytes move; a client's own look at the target moves hardly any.
+    let busy = until("a connection of the tank that carries calls", || {
+        let carries = |socket: &Value| socket["sent_data_segments"].as_u64() > Some(50);
+        connections(port).into_iter().find(carries)
+    });
+    assert_eq!(busy["nodelay"], false, "{busy:#}");
+    let pid = busy["owners"][0]["pid"].to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().to_str().expect("a plain path");
+    let now = |inode: &Value| {
+        connections(port).into_iter().find(|socket| socket["inode"] == *inode).expect("it lives")
+    };
+
+    let set = ["sockets", "set", "--pid", &pid, "--port", port, "--journal", folder, "nodelay=on", "--json"];
+    let done = json(&spangap(&set));
+    assert_eq!(done["changes"][0]["became"], "changed", "{done:#}");
+    let flipped = now(&busy["inode"]);
+    assert_eq!(flipped["nodelay"], true);
+    until("more calls", || {
+        let sent = |socket: &Value| socket["sent_bytes"].as_u64().expect("a count");
+        (sent(&now(&busy["inode"])) > sent(&flipped)).then_some(())
+    });
+    let undone = spangap(&["sockets", "undo", "--all", "--journal", folder]);
+    assert_eq!(undone.code, Some(0), "{undone:?}");
+    assert_eq!(now(&busy["inode"])["nodelay"], false);
+    tank.signal("INT");
+    tank.wait();
+}
