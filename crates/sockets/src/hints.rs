@@ -22,6 +22,8 @@ pub struct Hint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HintKind {
+    /// Bytes that wait behind an unacknowledged segment, though both windows have room.
+    HeldBack,
     /// A round trip that the other end of the same connection does not have.
     NagleAgainstDelayedAck,
     /// No TCP_NODELAY, and small segments.
@@ -65,9 +67,10 @@ pub struct PeerGroup {
 
 /// Segments on which a mean size can be based.
 const ENOUGH_SEGMENTS: u64 = 20;
-/// Round trip that a delayed ACK makes; the other end's would be well below a tenth of it.
+/// Round trip that a delayed ACK makes, many times the smallest one; the other end's would be well below.
 const HELD_RTT_NS: u64 = 5_000_000;
-const HELD_FACTOR: u64 = 20;
+const HELD_OVER_SMALLEST: u64 = 50;
+const HELD_OVER_PEER: u64 = 4;
 /// Shares from which on they are worth a line.
 const LIMITED_SHARE: f64 = 0.05;
 const ENOUGH_BUSY_NS: u64 = 10_000_000;
@@ -87,6 +90,8 @@ pub fn hints(sockets: &[TcpSocket]) -> Vec<Hint> {
             found.push(Hint { kind, inodes, text: say(&sockets) });
         }
     };
+    let held_back: Vec<_> = connected().filter(|socket| is_held_back(socket)).collect();
+    add(HintKind::HeldBack, held_back, &held_back_text);
     let held: Vec<_> = connected().filter(|socket| is_held(socket)).collect();
     add(HintKind::NagleAgainstDelayedAck, held, &held_text);
     let small: Vec<_> = connected().filter(|socket| sends_little_at_once(socket)).collect();
@@ -192,30 +197,65 @@ fn carried(socket: &TcpSocket) -> u64 {
     socket.info.sent_bytes.unwrap_or(0) + socket.info.received_bytes.unwrap_or(0)
 }
 
-/// Held by Nagle's algorithm until a delayed ACK: such segments make the sender's round trip long, while the other
-/// end, whose segments are acknowledged by the next message, sees a short one.
+/// Less than a segment that is not sent while another is under way, with nothing else in its way: that is what Nagle's
+/// algorithm does.
+fn is_held_back(socket: &TcpSocket) -> bool {
+    let info = &socket.info;
+    let (Some(notsent), Some(unacked), Some(cwnd), Some(mss)) =
+        (info.notsent_bytes, info.unacked_segments, info.cwnd_segments, info.send_mss_bytes)
+    else {
+        return false;
+    };
+    let in_flight = socket.send_queue_bytes.unwrap_or(0).saturating_sub(notsent);
+    let window_has_room = info.send_window_bytes.is_none_or(|window| in_flight + notsent <= window);
+    let recovers = info.congestion_state != Some("open") || info.unanswered_timeouts != Some(0);
+    socket.nodelay == Some(false)
+        && socket.cork == Some(false)
+        && (1..mss).contains(&notsent)
+        && (1..cwnd).contains(&unacked)
+        && window_has_room
+        && !recovers
+}
+
+fn held_back_text(sockets: &[&TcpSocket]) -> String {
+    let first = &sockets[0].info;
+    format!(
+        "{} held back by Nagle's algorithm at this moment: {} bytes wait for the ACK of {}, though the windows have \
+         room and TCP_NODELAY would send them; {}: {}",
+        counted(sockets.len(), "connection"),
+        first.notsent_bytes.unwrap_or(0),
+        counted(first.unacked_segments.unwrap_or(0) as usize, "segment"),
+        try_it(sockets),
+        names(sockets)
+    )
+}
+
+fn try_it(sockets: &[&TcpSocket]) -> String {
+    let pid = sockets[0].owners.first().map_or(0, |owner| owner.pid);
+    format!("`spangap sockets set --pid {pid} nodelay=on --for 30s` tries what it changes")
+}
+
+/// Its segments are acknowledged late, those of the other end early: that is what Nagle's algorithm waiting for delayed
+/// ACKs looks like.
 fn is_held(socket: &TcpSocket) -> bool {
     let (Some(rtt), Some(peer)) = (socket.info.rtt_ns, &socket.peer_socket) else { return false };
-    socket.nodelay == Some(false)
+    sends_little_at_once(socket)
         && rtt >= HELD_RTT_NS
-        && peer.rtt_ns.is_some_and(|peer_rtt| peer_rtt.saturating_mul(HELD_FACTOR) <= rtt)
+        && socket.info.min_rtt_ns.is_some_and(|least| least.saturating_mul(HELD_OVER_SMALLEST) <= rtt)
+        && peer.rtt_ns.is_some_and(|peer_rtt| peer_rtt.saturating_mul(HELD_OVER_PEER) <= rtt)
 }
 
 fn held_text(sockets: &[&TcpSocket]) -> String {
-    let rtts = |socket: &TcpSocket| {
-        let peer = socket.peer_socket.as_ref().and_then(|peer| peer.rtt_ns);
-        format!(
-            "rtt {}, at the other end of the same connection {}",
-            format_ns(socket.info.rtt_ns.unwrap_or(0)),
-            format_ns(peer.unwrap_or(0))
-        )
-    };
+    let first = sockets[0];
+    let peer = first.peer_socket.as_ref().and_then(|peer| peer.rtt_ns);
+    let [rtt, least, peer] =
+        [first.info.rtt_ns, first.info.min_rtt_ns, peer].map(|ns| format_ns(ns.unwrap_or(0)));
     format!(
-        "{} without TCP_NODELAY {}: looks like Nagle's algorithm waiting for delayed ACKs; \
-         `spangap sockets set --pid {} nodelay=on --for 30s` shows whether it is: {}",
+        "{} without TCP_NODELAY whose segments are acknowledged late: rtt {rtt}, at best {least}, and {peer} at the \
+         other end of the same connection: Nagle's algorithm waits for delayed ACKs, or the other end takes so long \
+         to answer; {}: {}",
         counted(sockets.len(), "connection"),
-        rtts(sockets[0]),
-        sockets[0].owners.first().map_or(0, |owner| owner.pid),
+        try_it(sockets),
         names(sockets)
     )
 }
@@ -296,4 +336,171 @@ fn names(sockets: &[&TcpSocket]) -> String {
 
 fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{Owner, PeerSocket, Source};
+    use crate::tables::Family;
+    use crate::tcp_info::TcpInfo;
+
+    fn socket(inode: u64, info: TcpInfo) -> TcpSocket {
+        let end = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        TcpSocket {
+            network_namespace: Some(1),
+            inode,
+            family: Family::Ipv4,
+            local: end(40_000 + inode as u16),
+            peer: Some(end(50_051)),
+            state: State::Established,
+            accepted: Some(false),
+            owners: vec![Owner { pid: 812, comm: "client".into(), fds: vec![inode as i32] }],
+            uid: Some(0),
+            source: Source::Descriptor,
+            not_borrowed_because: None,
+            nodelay: Some(false),
+            cork: Some(false),
+            quickack: Some(true),
+            quick_acks_left: Some(0),
+            congestion_control: Some("cubic".into()),
+            send_queue_bytes: Some(0),
+            receive_queue_bytes: Some(0),
+            timer: None,
+            timer_ns: None,
+            info,
+            peer_socket: None,
+            open_undo: None,
+        }
+    }
+
+    fn quiet() -> TcpInfo {
+        TcpInfo {
+            congestion_state: Some("open"),
+            rtt_ns: Some(100_000),
+            min_rtt_ns: Some(20_000),
+            send_mss_bytes: Some(1448),
+            cwnd_segments: Some(10),
+            unacked_segments: Some(0),
+            unanswered_timeouts: Some(0),
+            notsent_bytes: Some(0),
+            send_window_bytes: Some(65_536),
+            sent_data_segments: Some(0),
+            retransmitted_segments: Some(0),
+            sent_bytes: Some(0),
+            received_bytes: Some(0),
+            busy_ns: Some(0),
+            receive_window_limited_ns: Some(0),
+            send_buffer_limited_ns: Some(0),
+            ..TcpInfo::default()
+        }
+    }
+
+    fn kinds(sockets: &[TcpSocket]) -> Vec<HintKind> {
+        hints(sockets).into_iter().map(|hint| hint.kind).collect()
+    }
+
+    #[test]
+    fn an_idle_connection_and_one_of_which_nothing_is_known_hint_at_nothing() {
+        assert_eq!(kinds(&[socket(1, quiet()), socket(2, TcpInfo::default())]), []);
+    }
+
+    #[test]
+    fn bytes_behind_an_unacknowledged_segment_are_held_back_unless_something_else_holds_them() {
+        let held = TcpInfo { notsent_bytes: Some(23), unacked_segments: Some(1), ..quiet() };
+        let made = |info, nodelay| TcpSocket { send_queue_bytes: Some(59), nodelay, ..socket(1, info) };
+        assert_eq!(kinds(&[made(held, Some(false))]), [HintKind::HeldBack]);
+        assert_eq!(kinds(&[made(held, Some(true))]), []);
+        assert_eq!(kinds(&[made(held, None)]), []);
+        for otherwise in [
+            TcpInfo { notsent_bytes: Some(1448), ..held },
+            TcpInfo { unacked_segments: Some(0), ..held },
+            TcpInfo { unacked_segments: Some(10), ..held },
+            TcpInfo { send_window_bytes: Some(40), ..held },
+            TcpInfo { congestion_state: Some("loss"), ..held },
+            TcpInfo { unanswered_timeouts: Some(1), ..held },
+        ] {
+            assert_eq!(kinds(&[made(otherwise, Some(false))]), [], "{otherwise:?}");
+        }
+    }
+
+    #[test]
+    fn late_acks_count_when_the_other_end_gets_its_own_early() {
+        let late = TcpInfo {
+            rtt_ns: Some(20_000_000),
+            sent_data_segments: Some(100),
+            sent_bytes: Some(3_000),
+            ..quiet()
+        };
+        let with = |peer_rtt_ns| {
+            let peer = PeerSocket { inode: 9, owners: vec![], nodelay: Some(true), rtt_ns: peer_rtt_ns };
+            TcpSocket { peer_socket: Some(peer), ..socket(1, late) }
+        };
+        let small = HintKind::NodelayOffSmallMessages;
+        assert_eq!(kinds(&[with(Some(80_000))]), [HintKind::NagleAgainstDelayedAck, small]);
+        assert_eq!(kinds(&[with(Some(15_000_000))]), [small]);
+        assert_eq!(kinds(&[with(None)]), [small]);
+        let text = &hints(&[with(Some(80_000))])[0].text;
+        assert!(text.contains("--pid 812") && text.contains("20.0 ms") && text.contains("80.0 us"), "{text}");
+    }
+
+    #[test]
+    fn shares_and_losses_are_told_from_where_they_matter() {
+        let busy = TcpInfo { busy_ns: Some(1_000_000_000), ..quiet() };
+        let limited = TcpInfo { receive_window_limited_ns: Some(400_000_000), ..busy };
+        let found = hints(&[socket(1, limited), socket(2, busy)]);
+        assert_eq!(
+            (found.len(), found[0].kind, &found[0].inodes),
+            (1, HintKind::ReceiveWindowLimited, &vec![1])
+        );
+        assert!(found[0].text.contains("40 %"), "{}", found[0].text);
+        let buffer = TcpInfo { send_buffer_limited_ns: Some(60_000_000), ..busy };
+        assert_eq!(kinds(&[socket(1, buffer)]), [HintKind::SendBufferLimited]);
+        let lossy = TcpInfo {
+            sent_data_segments: Some(1_000),
+            sent_bytes: Some(1_448_000),
+            retransmitted_segments: Some(3),
+            timeouts: Some(1),
+            ..quiet()
+        };
+        let found = hints(&[socket(1, lossy)]);
+        assert_eq!(found[0].kind, HintKind::Retransmits);
+        assert!(
+            found[0].text.contains("3 of 1000") && found[0].text.contains("1 timeout"),
+            "{}",
+            found[0].text
+        );
+    }
+
+    #[test]
+    fn the_busiest_of_several_connections_is_named_by_its_share() {
+        let of = |inode, bytes| socket(inode, TcpInfo { sent_bytes: Some(bytes), ..quiet() });
+        let sockets = [of(1, 97_000), of(2, 1_000), of(3, 1_000), of(4, 1_000)];
+        let found = hints(&sockets);
+        assert_eq!((found.len(), found[0].kind, &found[0].inodes), (1, HintKind::SharedConnection, &vec![1]));
+        assert!(
+            found[0].text.starts_with("1 of 4 connections to 10.0.0.1:50051 carries 97 %"),
+            "{}",
+            found[0].text
+        );
+        assert_eq!(kinds(&[of(1, 50_000), of(2, 50_000)]), []);
+        assert_eq!(kinds(&[of(1, 97_000)]), []);
+        let [group] = &groups(&sockets)[..] else { panic!("one peer") };
+        assert_eq!((group.connections, group.sent_bytes, group.busiest_inode), (4, 100_000, 1));
+    }
+
+    #[test]
+    fn a_full_accept_queue_is_seen_and_a_merely_used_one_not() {
+        let listening = |waiting| {
+            let queue = (Some(waiting), Some(128));
+            let info = TcpInfo {
+                accept_queue_connections: queue.0,
+                accept_backlog_connections: queue.1,
+                ..TcpInfo::default()
+            };
+            TcpSocket { state: State::Listen, peer: None, accepted: None, nodelay: None, ..socket(1, info) }
+        };
+        assert_eq!(kinds(&[listening(129)]), [HintKind::AcceptQueueFull]);
+        assert_eq!(kinds(&[listening(128)]), []);
+    }
 }
