@@ -24,7 +24,7 @@ use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(super) const PROBE: &str = "offcpu";
 
@@ -40,6 +40,8 @@ const HISTOGRAM_WORDS: usize = 512;
 const SLOT_BYTES: usize = Kind::ALL.len() * HISTOGRAM_WORDS * 8;
 /// Of the program: bytes of a thread's entry.
 const TASK_BYTES: usize = 32;
+/// How long it may take until the program has seen enough switches; they are made for it.
+const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 /// Threads that have an entry when only some processes are watched; a power of two.
 const TASKS_OF_PROCESSES: usize = 1 << 16;
 
@@ -154,6 +156,7 @@ impl<'room> Offcpu<'room> {
             program: "switched".into(),
             reason: error.to_string(),
         })?;
+        settle(&skel)?;
         let throttled = layout.tells_throttled();
         Ok(Offcpu { skel, link, watch, settings, roots, throttled, slots, began: Instant::now() })
     }
@@ -185,6 +188,23 @@ impl<'room> Offcpu<'room> {
         let cost_refused = watch.refused().map(str::to_string);
         Ok(Measured { elapsed_ns, by: settings.by, groups, never_ran, lost, throttled, cost, cost_refused })
     }
+}
+
+/// Lets the program find out how far the scheduler's clock is from ours, for which it needs switches: here they are.
+fn settle(skel: &ProbeSkel<'_>) -> Result<(), ProbeError> {
+    let began = Instant::now();
+    while skel.maps.bss_data.as_deref().is_some_and(|bss| bss.clock_looked == 0) {
+        if began.elapsed() > SETTLES_WITHIN {
+            return Err(ProbeError::Attach {
+                probe: PROBE,
+                program: "switched".into(),
+                reason: format!("it was not run within {SETTLES_WITHIN:?}, although threads were switched"),
+            });
+        }
+        // A switch to another thread, and one back.
+        std::thread::park_timeout(Duration::from_micros(1));
+    }
+    Ok(())
 }
 
 /// Tells the program what to do, and makes its maps as large as it needs. Returns how many groups have room.

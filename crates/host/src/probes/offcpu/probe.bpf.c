@@ -2,9 +2,11 @@
 // How long threads are off their CPU, as histograms. One program, run at every context switch.
 //
 // When a thread leaves, the time and why are noted in an entry of its own. When it comes back, the scheduler's own
-// account (sched_info) says for how much of that time it stood on a run queue; so no program has to run when threads
-// are woken. All times are of the run queue's clock, which sched_info uses too, and which costs a load instead of a
-// call: the clock was read when the scheduler began to decide.
+// account (sched_info) says since when it stands on a run queue; so no program has to run when threads are woken.
+// That account uses the clock of the run queue, which stands still between updates, and is not updated when the
+// scheduler runs because a thread was woken that may preempt: all that keeps it from running at once, such as
+// a softirq, then seems to take no time. So the end of a wait is read from CLOCK_MONOTONIC; how far the two clocks are
+// apart is looked at all the time.
 //
 // `mod.rs` knows the layout of `struct task`, `struct group` and of the histograms.
 #include "kernel.h"
@@ -20,6 +22,10 @@ enum {
     FEW = 8,             // processes that are compared without a look into a map
     DEPTH = 32,          // levels that a cgroup may lie below a wanted one
     V2 = ~0,             // instead of a controller of v1
+    LOOK_EVERY = 1 << 18, // ns, whether the two clocks have drifted apart
+    SETTLED = 64,        // looks before anything is counted
+    DRIFT = 11,          // they drift apart by less than one part in 2^DRIFT: adjtimex(2) allows 500 ppm
+    ROUGHLY = 10000,     // ns, by which a part of a wait may seem longer than the wait, as the offset is not exact
     OTHERS = 0,          // slot of all groups that found no slot of their own
     UNWATCHED = 0xffff,  // instead of a slot
     TRIES = 16,          // to find a free slot, while other CPUs do the same
@@ -51,7 +57,9 @@ __u64 lost_slot = 0;      // threads whose group found no slot: counted as OTHER
 __u64 lost_collision = 0; // waits lost because another thread needs the entry
 __u64 lost_begun = 0;     // waits not counted because they had begun before the thread was first seen
 __u64 lost_clock = 0;     // waits not counted because the clocks of two CPUs contradict each other
-__u64 clock_offset = 0;   // CLOCK_MONOTONIC less the run queues' clock
+__s64 clock_offset = 0;   // CLOCK_MONOTONIC less the run queues' clock
+__u64 clock_looked = 0;   // when that was looked at; 0 while it settles
+__u32 clock_looks = 0;    // how often before it had settled
 __u32 next_slot = 1;
 
 struct task {
@@ -189,7 +197,7 @@ static __always_inline __u32 slot_of(struct task_struct *p)
 }
 
 // Makes the entry that of this thread. The rare part, kept out of the way of the rest.
-static __noinline void claim(struct task *task, struct task_struct *p, __u64 now)
+static __noinline void claim(struct task *task, struct task_struct *p)
 {
     __u32 slot = UNWATCHED;
     bool watched = true;
@@ -208,7 +216,6 @@ static __noinline void claim(struct task *task, struct task_struct *p, __u64 now
     task->tid = p->pid;
     task->groups = (__u64)p->cgroups;
     task->slot = slot;
-    clock_offset = bpf_ktime_get_ns() - now;
 }
 
 static __always_inline bool may_be_watched(struct task_struct *p)
@@ -223,7 +230,7 @@ static __always_inline bool may_be_watched(struct task_struct *p)
 }
 
 // The thread's entry, found or made; null where it is not watched.
-static __always_inline struct task *entry(struct task_struct *p, __u64 now)
+static __always_inline struct task *entry(struct task_struct *p)
 {
     __u32 tid = p->pid;
     // Threads started together have neighbouring numbers and run on different CPUs: not on one cache line.
@@ -235,7 +242,7 @@ static __always_inline struct task *entry(struct task_struct *p, __u64 now)
     if (watch == CGROUPS || group_by == BY_CGROUP)
         same = same && task->groups == (__u64)p->cgroups;
     if (!same)
-        claim(task, p, now);
+        claim(task, p);
     return task;
 }
 
@@ -290,7 +297,7 @@ static __always_inline bool is_throttled(struct task_struct *p)
 
 static __always_inline void leaves(__u64 *ctx, struct task_struct *p, __u64 now)
 {
-    struct task *task = entry(p, now);
+    struct task *task = entry(p);
     if (!task)
         return;
     __u32 state = state_of(ctx, p);
@@ -325,21 +332,21 @@ static __always_inline void leaves(__u64 *ctx, struct task_struct *p, __u64 now)
 
 static __always_inline void comes(struct task_struct *p, __u64 now)
 {
-    struct task *task = entry(p, now);
+    struct task *task = entry(p);
     if (!task || task->slot == UNWATCHED)
         return;
     __u32 left = task->left;
     task->left = 0;
-    __u64 waited = now - task->since, queued = 0;
+    __s64 waited = now - task->since, queued = 0;
     if (left <= STOPPED + 1)
-        queued = now - p->sched_info.last_queued + p->sched_info.run_delay;
+        queued = now - clock_offset - p->sched_info.last_queued + p->sched_info.run_delay;
     if (left == 0) {
         // A new thread has waited since it was first put on a run queue.
         if (p->sched_info.pcount) {
             __sync_fetch_and_add(&lost_begun, 1);
             return;
         }
-        waited = queued;
+        waited = queued > 0 ? queued : 0;
     } else {
         queued -= task->run_delay;
     }
@@ -348,10 +355,14 @@ static __always_inline void comes(struct task_struct *p, __u64 now)
     if (!histograms_of_slot)
         return;
     if (left <= STOPPED + 1) {
-        if ((__s64)(waited - queued) < 0) {
+        if (queued < -ROUGHLY || queued > waited + ROUGHLY) {
             __sync_fetch_and_add(&lost_clock, 1);
             return;
         }
+        if (queued < 0)
+            queued = 0;
+        if (queued > waited)
+            queued = waited;
         count(histograms_of_slot, WOKEN, queued);
         if (left)
             count(histograms_of_slot, left - 1, waited - queued);
@@ -360,14 +371,35 @@ static __always_inline void comes(struct task_struct *p, __u64 now)
     }
 }
 
+// The clock of the run queue is late by as much as the scheduler took so far, or more: the least difference is right.
+// It is believed to have grown only as fast as clocks can drift apart. Returns whether that has settled.
+static __noinline bool look_at_clocks(__s64 difference, __u64 now)
+{
+    if (!clock_looked) {
+        if (!clock_looks || difference < clock_offset)
+            clock_offset = difference;
+        if (++clock_looks == SETTLED)
+            clock_looked = now;
+        return false;
+    }
+    if (difference < clock_offset + (__s64)((now - clock_looked) >> DRIFT)) {
+        clock_offset = difference;
+        clock_looked = now;
+    }
+    return true;
+}
+
 SEC("tp_btf/sched_switch")
 int switched(__u64 *ctx)
 {
     struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
     bool off = may_be_watched(prev), on = may_be_watched(next);
-    if (!off && !on)
+    if (!off && !on && clock_looked)
         return 0;
-    __u64 now = prev->se.cfs_rq->rq->clock;
+    __u64 now = bpf_ktime_get_ns();
+    __s64 difference = now - prev->se.cfs_rq->rq->clock;
+    if ((difference < clock_offset || now - clock_looked > LOOK_EVERY) && !look_at_clocks(difference, now))
+        return 0;
     if (off)
         leaves(ctx, prev, now);
     if (on)

@@ -108,7 +108,6 @@ impl<'a> Reader<'a> {
     pub(super) fn open(&self, groups: &mut [Option<Group>]) -> Result<HashSet<u32>, ProbeError> {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        let now = now.wrapping_sub(self.bss.clock_offset);
         let mut seen = HashSet::new();
         let batches = self.skel.maps.tasks.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
         for (_, task) in batches.map_err(|error| refused(PROBE, error))? {
