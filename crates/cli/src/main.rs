@@ -3,6 +3,10 @@
 //! `main` parses, dispatches and alone decides the exit code: 0 done, 1 failed, 2 wrong usage,
 //! 3 done and found something that `--fail-on` asked for.
 
+// First: its macros hold for what comes after.
+#[macro_use]
+mod stderr;
+
 mod args;
 mod commands;
 mod report_page;

@@ -19,7 +19,8 @@ fn run(arguments: &[&str]) -> Output {
 /// A capture under way; killed when the test ends before it.
 struct Capturing {
     child: Child,
-    stderr: BufReader<ChildStderr>,
+    /// Until it is closed.
+    stderr: Option<BufReader<ChildStderr>>,
 }
 
 impl Capturing {
@@ -28,7 +29,7 @@ impl Capturing {
         let mut command = spangap(&[&["capture", "--json"], arguments].concat());
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let stderr = child.stderr.take().map(BufReader::new);
         let mut capturing = Capturing { child, stderr };
         let line = capturing.line();
         if line.contains("CAP_NET_RAW") {
@@ -41,7 +42,8 @@ impl Capturing {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.stderr.read_line(&mut line).expect("standard error is text");
+        let stderr = self.stderr.as_mut().expect("it is piped");
+        stderr.read_line(&mut line).expect("standard error is text");
         line
     }
 
@@ -104,6 +106,23 @@ fn packets_in(path: &Path) -> u64 {
     assert_eq!(capture.reading().damaged_places, 0);
     assert_eq!(capture.reading().format, "pcapng");
     capture.reading().packets
+}
+
+#[test]
+fn a_reader_of_standard_error_that_is_gone_costs_no_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("it.pcapng");
+    let path = file.to_str().expect("a plain path");
+    let Some(mut capturing) =
+        Capturing::start(&["--interface", "lo", "--filter", "tcp port 9", "--write", path])
+    else {
+        return;
+    };
+    capturing.stderr = None;
+    capturing.signal("INT");
+    let report = capturing.report();
+    assert_eq!(report["written"].as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(packets_in(&file), report["written"][0]["packets"].as_u64().expect("a count"));
 }
 
 #[test]

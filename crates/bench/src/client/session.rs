@@ -277,7 +277,7 @@ impl Session {
                 clock::monotonic_ns() < give_up_ns
             });
             if let Some(why) = failed {
-                eprintln!("spangap: {why}");
+                tell(&why);
             }
         }
         let mut state = self.lock();
@@ -289,7 +289,7 @@ impl Session {
         drop(state);
         self.changed.notify_all();
         if reporter.is_some_and(|reporter| reporter.join().is_err()) {
-            eprintln!("spangap: the reporter panicked: figures are missing");
+            tell(&"the reporter panicked: figures are missing");
         }
         self.say(&ClientMessage::End { reason: if stopped { "stopped" } else { "done" }.into() });
     }
@@ -352,6 +352,12 @@ fn say_to(output: &mut dyn Write, message: &ClientMessage) {
     line.push(b'\n');
     // Whoever does not listen any more has no use for the news; the life line ends then, too.
     let _ = output.write_all(&line).and_then(|()| output.flush());
+}
+
+/// Says something beside the output. That nobody may be reading is no reason to stop.
+fn tell(what: &dyn std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "spangap: {what}");
 }
 
 #[cfg(test)]

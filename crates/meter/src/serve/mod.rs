@@ -100,7 +100,7 @@ pub async fn serve(
     let api = api::Api::new(meter.clone(), clock, receiver.clone(), recorder.store());
     let push = settings.push.map(|push| {
         let source = api.clone();
-        Push::start(push, move || source.snapshot(), |notice| eprintln!("spangap: {notice}"))
+        Push::start(push, move || source.snapshot(), |notice| tell(&notice))
     });
     let (stopping, stopped) = tokio::sync::watch::channel(());
     let receivers = [grpc, http]
@@ -139,4 +139,10 @@ async fn tick(meter: Arc<Meter>, clock: Clock) {
         interval.tick().await;
         meter.tick(clock.now_ms());
     }
+}
+
+/// Says something beside the output. That nobody may be reading is no reason to stop.
+fn tell(what: &dyn std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "spangap: {what}");
 }

@@ -84,7 +84,7 @@ impl Recorder {
                 let problem = done.err().map(|e| e.to_string());
                 let mut known = its_store.problem();
                 if let Some(problem) = problem.as_ref().filter(|_| known.is_none()) {
-                    eprintln!("spangap: {problem}");
+                    super::tell(problem);
                 }
                 *known = problem;
             }
