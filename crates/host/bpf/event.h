@@ -13,7 +13,7 @@ enum event_kind {
     EVENT_READ = 5,
     EVENT_WROTE = 6,
     EVENT_NAME = 7,
-    EVENT_GROUP = 8,
+    EVENT_GROUP = 8, // always just after the name of the same thread
     EVENT_DEVICE = 9,
 };
 

@@ -53,8 +53,7 @@ pub enum What {
         /// When it began.
         began_ns: u64,
     },
-    /// A segment with data, or with the end of the stream, came to a socket that a watched process has read from: its
-    /// bytes are those before `seq`. Mostly out of a softirq; when a thread holds the socket just then, as soon as it
+    /// A segment with data, or with the end of the stream, came to a socket of a watched process: its bytes are those before `seq`. Mostly out of a softirq; when a thread holds the socket just then, as soon as it
     /// lets go.
     Arrived(Transfer),
     /// A thread has read from a socket all bytes before `seq`.

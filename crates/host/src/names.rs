@@ -7,6 +7,7 @@ mod host;
 
 use crate::event::{Irq, Tid};
 use crate::timeline::Taker;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,13 @@ pub struct TaskName {
     pub tgid: u32,
     /// Its cgroup: the one with the CPU quota; 0 when it is not known.
     pub cgroup_id: u64,
+}
+
+impl TaskName {
+    /// From the kernel's text, with NULs at its end.
+    pub fn new(comm: &[u8], tgid: u32, cgroup_id: u64) -> TaskName {
+        TaskName { comm: text(comm), tgid, cgroup_id }
+    }
 }
 
 /// What an interface is called.
@@ -41,6 +49,9 @@ pub struct Names {
     /// What has changed since it was last asked for.
     #[serde(skip)]
     fresh: Fresh,
+    /// Which moment what is known of a thread is of: CPUs tell of it independently.
+    #[serde(skip)]
+    told_ns: FxHashMap<Tid, u64>,
     /// Cgroups that were looked for in vain.
     #[serde(skip)]
     missed_cgroups: BTreeSet<u64>,
@@ -130,21 +141,20 @@ impl Names {
         }
     }
 
-    /// Notes what a thread is called.
-    pub fn told_task(&mut self, tid: Tid, tgid: u32, comm: &[u8]) {
-        let task = self.tasks.entry(tid).or_default();
-        if task.tgid != tgid {
-            // Another thread that got the same number.
-            *task = TaskName { tgid, ..TaskName::default() };
+    /// Notes what a thread was called at a moment; what was told of a later one stays.
+    pub fn told_task(&mut self, time_ns: u64, tid: Tid, task: TaskName) {
+        let told_ns = self.told_ns.entry(tid).or_insert(0);
+        if *told_ns > time_ns {
+            return;
         }
-        task.comm = text(comm);
+        *told_ns = time_ns;
+        let cgroup_id = task.cgroup_id;
+        self.tasks.insert(tid, task);
         self.fresh.tasks.insert(tid);
+        self.look_for_cgroup(cgroup_id);
     }
 
-    /// Notes the cgroup of a thread.
-    pub fn told_cgroup(&mut self, tid: Tid, cgroup_id: u64) {
-        self.tasks.entry(tid).or_default().cgroup_id = cgroup_id;
-        self.fresh.tasks.insert(tid);
+    fn look_for_cgroup(&mut self, cgroup_id: u64) {
         if self.cgroups.contains_key(&cgroup_id) || self.missed_cgroups.contains(&cgroup_id) {
             return;
         }
@@ -213,8 +223,8 @@ mod tests {
 
     fn names() -> Names {
         let mut names = Names::default();
-        names.told_task(812, 812, b"stress\0\0\0\0\0\0\0\0\0\0");
-        names.told_task(815, 812, b"worker of 16 b..");
+        names.told_task(1, 812, TaskName::new(b"stress\0\0\0\0\0\0\0\0\0\0", 812, 0));
+        names.told_task(1, 815, TaskName::new(b"worker of 16 b..", 812, 7));
         names.told_device(2, 4_026_531_840, b"eth0\0lo");
         names.told_device(1 << 31 | 5, 4_026_532_300, b"eth0");
         names.irqs.insert(24, "virtio0-input.0".into());
@@ -247,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn a_number_used_again_is_another_thread() {
+    fn the_last_name_stays_whoever_tells_it_first() {
         let mut names = names();
-        names.tasks.get_mut(&815).unwrap().cgroup_id = 7;
-        names.told_task(815, 815, b"next");
+        names.told_task(9, 815, TaskName::new(b"next", 815, 0));
+        names.told_task(8, 815, TaskName::new(b"before", 812, 7));
         assert_eq!(names.task(815), Some(&TaskName { comm: "next".into(), tgid: 815, cgroup_id: 0 }));
     }
 
@@ -262,7 +272,7 @@ mod tests {
         assert_eq!(copy.device(2), names.device(2));
         assert_eq!(copy.tasks().count(), 2);
         assert!(names.take_fresh().is_empty());
-        names.told_task(812, 812, b"renamed");
+        names.told_task(2, 812, TaskName::new(b"renamed", 812, 0));
         let fresh = names.take_fresh();
         assert_eq!(fresh.task(812).unwrap().comm, "renamed");
         assert_eq!(fresh.device(2), None);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::event::{Event, Irq, Left, Transfer, What};
-use crate::names::Names;
+use crate::names::{Names, TaskName};
 use proptest::prelude::*;
 use std::io::Cursor;
 
@@ -94,7 +94,7 @@ fn written(steps: &[Step]) -> (Vec<u8>, Vec<Event>, Names, Relation) {
             }
             Step::Flush => writer.flush().unwrap(),
             Step::Name(tid) => {
-                names.told_task(*tid, place as u32, b"worker\0");
+                names.told_task(place as u64, *tid, TaskName::new(b"worker\0", place as u32, 0));
                 writer.names(&names.take_fresh()).unwrap();
             }
             Step::Clocks(offset) => {

@@ -10,8 +10,8 @@ pub(super) enum Told {
     Event(Event),
     /// What a thread is called, NULs at the end, and its process.
     Name { tid: u32, tgid: u32, comm: [u8; 16] },
-    /// The cgroup of a thread.
-    Group { tid: u32, cgroup: u64 },
+    /// The cgroup of the thread that was named just before, and when it was told.
+    Group { time_ns: u64, tid: u32, cgroup: u64 },
     /// What an interface is called, and the inode of its network namespace.
     Device { id: u32, network: u32, name: [u8; 16] },
     /// Nothing that this version knows.
@@ -61,7 +61,7 @@ pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
         READ => What::Read { tid: c, at: transfer(a, b) },
         WROTE => What::Wrote { tid: c, at: transfer(a, b) },
         NAME => return Told::Name { tid: b, tgid: c, comm: text(a, time_ns) },
-        GROUP => return Told::Group { tid: b, cgroup: a },
+        GROUP => return Told::Group { time_ns, tid: b, cgroup: a },
         DEVICE => return Told::Device { id: b, network: c, name: text(a, time_ns) },
         _ => return Told::Unknown(kind),
     };

@@ -4,7 +4,7 @@ use super::ring::Rings;
 use super::{Settings, ports};
 use crate::kernel::{ProbeError, quiet, refused};
 use crate::probes::skeletons::intervals::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
-use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
+use libbpf_rs::btf::types::{FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::btf::{Btf, ReferencesType};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
@@ -116,11 +116,19 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
                 .into(),
         );
     }
+    if !has_member(btf, "task_struct", "throttled") {
+        lacks.push(
+            "a thread that was waiting already when its cgroup ran out of quota is told as waiting, not as throttled: only \
+             Linux 6.18 throttles thread by thread"
+                .into(),
+        );
+    }
     let watches = !settings.tgids.is_empty();
     let reads = watches && has("tcp_rcv_space_adjust");
     programs.has_read.set_autoload(reads);
     let arrivals = reads && has("tcp_probe");
     programs.arrived.set_autoload(arrivals);
+    programs.listens.set_autoload(arrivals && has("inet_sock_set_state"));
     let begins = has("tcp_sendmsg_locked");
     programs.writes.set_autoload(watches && begins);
     programs.has_written.set_autoload(watches && !begins && has("sock_send_length"));
@@ -146,10 +154,11 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
 /// Attaches every program that was loaded, those that begin something last: an end without a begin tells nothing.
 fn attach(skeleton: &ProbeSkel<'_>) -> Result<(Vec<Link>, Vec<OwnedFd>), ProbeError> {
     let programs = &skeleton.progs;
-    let all: [&ProgramMut<'_>; 16] = [
+    let all: [&ProgramMut<'_>; 17] = [
         &programs.switched,
         &programs.has_read,
         &programs.arrived,
+        &programs.listens,
         &programs.writes,
         &programs.has_written,
         &programs.netif_receive_skb,
@@ -179,6 +188,11 @@ fn arguments(btf: &Btf<'_>, tracepoint: &str) -> Option<usize> {
     let named = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"))?;
     let pointer = Ptr::try_from(named.referenced_type()).ok()?;
     Some(FuncProto::try_from(pointer.referenced_type()).ok()?.len())
+}
+
+fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {
+    let found = btf.type_by_name::<Struct<'_>>(name);
+    found.is_some_and(|found| found.iter().any(|one| one.name.is_some_and(|name| name == member)))
 }
 
 fn ring_events(wanted: usize, cpus: usize) -> usize {

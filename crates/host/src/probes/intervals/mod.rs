@@ -13,7 +13,7 @@ mod steal;
 
 use crate::event::{Event, What};
 use crate::kernel::ProbeError;
-use crate::names::Names;
+use crate::names::{Names, TaskName};
 use crate::probes::cost::{Cost, Watch};
 use decode::{Told, decode};
 use libbpf_rs::Link;
@@ -73,6 +73,8 @@ struct Cpu {
     next: u64,
     last_ns: u64,
     lost: u64,
+    /// A thread that has been named, but not yet its cgroup.
+    named: Option<(u32, u32, [u8; 16])>,
 }
 
 /// What a stream leaves behind.
@@ -88,6 +90,8 @@ pub struct Ended {
 
 /// A ring is looked at so often that a quarter of it holds what one CPU makes of events in between.
 const EVENTS_PER_S_OF_A_CPU: u64 = 1_000_000;
+/// Tiny rings are not worth more of a CPU than this takes.
+const LOOKS_EVERY_AT_LEAST: Duration = Duration::from_millis(1);
 /// Looks at stolen time, on machines that know it and on others.
 const STEAL_EVERY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
@@ -111,7 +115,8 @@ impl Intervals {
             steal,
             steal_looked: (now, began_ns),
             ring_events: loaded.ring_events,
-            looks_every: Duration::from_nanos(quarter * 1_000_000_000 / EVENTS_PER_S_OF_A_CPU),
+            looks_every: Duration::from_nanos(quarter * 1_000_000_000 / EVENTS_PER_S_OF_A_CPU)
+                .max(LOOKS_EVERY_AT_LEAST),
             looked: now,
             began_ns,
             links: loaded.links,
@@ -183,25 +188,34 @@ impl Intervals {
     pub fn stop(mut self, on: &mut dyn FnMut(&Event)) -> Result<Ended, ProbeError> {
         let ended_ns = monotonic_ns();
         self.look()?;
-        // This takes a while, in which more events come; those that had begun to be written by now are among them.
-        self.links.clear();
-        self.look()?;
         for (cpu, state) in self.cpus.iter_mut().enumerate() {
             // What no event came after.
             if let Some(count) = self.rings.lost(cpu).checked_sub(state.lost).filter(|&count| count > 0) {
                 let what = What::Lost { count, since_ns: state.last_ns.min(ended_ns) };
                 self.order.push(Event { time_ns: ended_ns, cpu: cpu as u16, what });
+                state.lost += count;
             }
         }
+        self.counts.lost = self.cpus.iter().map(|cpu| cpu.lost).sum();
+        // This takes a while, in which more events come and may be lost; those of before that were still being written
+        // are among them.
+        self.links.clear();
+        self.drain(ended_ns, false);
         self.counts.events += self.order.until(ended_ns, on);
         self.counts.late = self.order.late();
         Ok(Ended { ended_ns, counts: self.counts, names: self.names })
     }
 
-    /// Takes everything valid out of the rings.
+    /// Takes what there is, and looks at everything else that is due.
     fn look(&mut self) -> Result<(), ProbeError> {
         let looked_ns = monotonic_ns();
-        let mut lost = 0;
+        self.drain(looked_ns, true);
+        self.counts.lost = (0..self.cpus.len()).map(|cpu| self.rings.lost(cpu)).sum();
+        self.look_at_steal(looked_ns)
+    }
+
+    /// Takes everything valid out of the rings.
+    fn drain(&mut self, looked_ns: u64, tells_losses: bool) {
         for cpu in 0..self.cpus.len() {
             let head = self.rings.head(cpu);
             let state = &mut self.cpus[cpu];
@@ -209,14 +223,16 @@ impl Intervals {
             while state.next < head {
                 let Some(raw) = self.rings.event(cpu, state.next) else { break };
                 state.next += 1;
-                if raw.lost > 0 {
+                let told = decode(cpu as u16, &raw);
+                if raw.lost > 0 && tells_losses {
                     let count = u64::from(raw.lost);
                     state.lost += count;
                     let what = What::Lost { count, since_ns: state.last_ns };
-                    let time_ns = if is_text(raw.kind) { looked_ns } else { raw.time_ns };
+                    // Names have no time.
+                    let time_ns = if matches!(told, Told::Event(_)) { raw.time_ns } else { looked_ns };
                     self.order.push(Event { time_ns, cpu: cpu as u16, what });
                 }
-                match decode(cpu as u16, &raw) {
+                match told {
                     Told::Event(event) => {
                         state.last_ns = event.time_ns;
                         // The first ones come while programs are still being attached.
@@ -224,8 +240,15 @@ impl Intervals {
                             self.order.push(event);
                         }
                     }
-                    Told::Name { tid, tgid, comm } => self.names.told_task(tid, tgid, &comm),
-                    Told::Group { tid, cgroup } => self.names.told_cgroup(tid, cgroup),
+                    Told::Name { tid, tgid, comm } => state.named = Some((tid, tgid, comm)),
+                    Told::Group { time_ns, tid, cgroup } => {
+                        // Without its name, which found room where this did not, it is told again.
+                        if let Some((named, tgid, comm)) = state.named.take()
+                            && named == tid
+                        {
+                            self.names.told_task(time_ns, tid, TaskName::new(&comm, tgid, cgroup));
+                        }
+                    }
                     Told::Device { id, network, name } => self.names.told_device(id, network, &name),
                     Told::Unknown(_) => self.counts.unknown += 1,
                 }
@@ -235,10 +258,7 @@ impl Intervals {
             if next == head {
                 self.order.complete(cpu, looked_ns);
             }
-            lost += self.rings.lost(cpu);
         }
-        self.counts.lost = lost;
-        self.look_at_steal(looked_ns)
     }
 
     fn look_at_steal(&mut self, now_ns: u64) -> Result<(), ProbeError> {
@@ -257,11 +277,6 @@ impl Intervals {
             })
             .map_err(|source| ProbeError::Io { what: "read /proc/stat".into(), source })
     }
-}
-
-/// Whether an event of this kind has text where others have their time.
-fn is_text(kind: u8) -> bool {
-    matches!(decode(0, &ring::Raw { kind, ..ring::Raw::default() }), Told::Name { .. } | Told::Device { .. })
 }
 
 /// Now, by the clock of the events.

@@ -66,7 +66,7 @@ struct {
     __type(value, __u32);
 } watched SEC(".maps");
 
-// Their local ports, one bit each.
+// Their local ports, one bit each: those that they had at the start, that they listen at, or have read from or written to.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1024);
@@ -79,16 +79,18 @@ static __always_inline struct ring *ring_of(__u32 cpu)
     return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-// The ring is full as far as was known: looks where the reader is by now. Returns whether there is room, and how many
-// events were lost before.
-static __noinline int look_for_room(struct ring *ring)
+// The ring is full as far as was known: looks where the reader is by now. Returns how many events were lost before, or
+// -1 when there is no room; then `losing` more are. A name that finds no room is none: it is told next time.
+static __noinline int look_for_room(struct ring *ring, __u32 losing)
 {
     if (!ring)
         return -1;
     __u64 limit = ring->tail + (1ull << ring_shift) - SLACK;
     if (ring->head >= limit) {
-        __sync_fetch_and_add(&ring->lost, 1);
-        __sync_fetch_and_add(&ring->untold, 1);
+        if (losing) {
+            __sync_fetch_and_add(&ring->lost, 1);
+            __sync_fetch_and_add(&ring->untold, 1);
+        }
         return -1;
     }
     __u64 untold = __sync_lock_test_and_set(&ring->untold, 0);
@@ -108,12 +110,12 @@ struct place {
 };
 
 // Takes the next place of this CPU's ring. Only a softirq's or a thread's program can be interrupted by another one.
-static __always_inline bool take(struct ring *ring, __u32 cpu, bool interruptible, struct place *place)
+static __always_inline bool take(struct ring *ring, __u32 cpu, bool interruptible, bool name, struct place *place)
 {
     __u64 head = ring->head;
     place->lost = 0;
     if (head >= *(volatile __u64 *)&ring->limit) {
-        int lost = look_for_room(ring);
+        int lost = look_for_room(ring, !name);
         if (lost < 0)
             return false;
         place->lost = lost;
@@ -144,7 +146,7 @@ static __always_inline bool tell(struct ring *ring, __u32 cpu, bool interruptibl
                                  __u64 a, __u32 b, __u32 c)
 {
     struct place place;
-    if (!take(ring, cpu, interruptible, &place))
+    if (!take(ring, cpu, interruptible, true, &place))
         return false;
     place.event->time_ns = time_or_text;
     place.event->a = a;
@@ -163,13 +165,14 @@ static __always_inline __u64 cgroup_of(struct task_struct *task)
     return task->cgroups->subsys[1]->cgroup->kn->id;
 }
 
+// Tells of a thread. The second event has the time of both, as CPUs may tell of the same one at the same time.
 static __always_inline void introduce(struct ring *ring, __u32 cpu, struct task *known, struct task_struct *task)
 {
     __u64 name0 = *(__u64 *)&task->comm[0], name1 = *(__u64 *)&task->comm[8];
     __u32 tid = task->pid, tgid = task->tgid;
     if (!tell(ring, cpu, false, EVENT_NAME, name1, name0, tid, tgid))
         return;
-    if (!tell(ring, cpu, false, EVENT_GROUP, 0, cgroup_of(task), tid, tgid))
+    if (!tell(ring, cpu, false, EVENT_GROUP, bpf_ktime_get_ns(), cgroup_of(task), tid, tgid))
         return;
     known->name[0] = name0;
     known->name[1] = name1;
@@ -217,9 +220,13 @@ int switched(__u64 *ctx)
         if (!known)
             return 0;
         // Since it was last put on a run queue, and on those that it was moved away from before.
-        waited = next->se.cfs_rq->rq->clock - next->sched_info.last_queued;
-        __u64 before = next->sched_info.run_delay, delay = before + waited;
-        if (known->tid == next_tid && before > known->delay)
+        __u64 queued = next->sched_info.last_queued, before = next->sched_info.run_delay;
+        if (queued)
+            waited = next->se.cfs_rq->rq->clock - queued;
+        __u64 delay = before + waited;
+        if (known->tid != next_tid)
+            known->tid = 0;
+        else if (before > known->delay)
             waited = delay - known->delay;
         known->delay = delay;
         if (known->tid != next_tid || known->name[0] != *(__u64 *)&next->comm[0] ||
@@ -230,16 +237,15 @@ int switched(__u64 *ctx)
     if (left == LEFT_ENDED) {
         __u32 key = prev_tid & task_mask;
         struct task *known = bpf_map_lookup_elem(&tasks, &key);
-        if (known) {
+        if (known && known->tid == prev_tid) {
             // One that began and ended in one go has got its name since it was switched to.
             if (known->name[0] != *(__u64 *)&prev->comm[0] || known->name[1] != *(__u64 *)&prev->comm[8])
-                tell(ring, cpu, false, EVENT_NAME, *(__u64 *)&prev->comm[8], *(__u64 *)&prev->comm[0], prev_tid,
-                     prev->tgid);
+                introduce(ring, cpu, known, prev);
             known->tid = 0;
         }
     }
     struct place place;
-    if (!take(ring, cpu, false, &place))
+    if (!take(ring, cpu, false, false, &place))
         return 0;
     place.event->time_ns = bpf_ktime_get_ns();
     place.event->a = waited;
@@ -266,7 +272,7 @@ static __always_inline void interrupt_ended(__u8 kind, __u32 irq)
     __u64 began = ring->irq_began;
     ring->irq_began = 0;
     struct place place;
-    if (!take(ring, cpu, false, &place))
+    if (!take(ring, cpu, false, false, &place))
         return;
     place.event->time_ns = bpf_ktime_get_ns();
     place.event->a = began;
@@ -303,7 +309,7 @@ static __always_inline void softirq_piece(struct ring *ring, __u32 cpu, __u64 be
 {
     struct place place;
     __u64 now;
-    if (take(ring, cpu, true, &place)) {
+    if (take(ring, cpu, true, false, &place)) {
         now = bpf_ktime_get_ns();
         place.event->time_ns = now;
         place.event->a = began;
@@ -386,6 +392,13 @@ static __always_inline __u64 *port_word(__u16 port)
     return bpf_map_lookup_elem(&ports, &key);
 }
 
+static __always_inline void watch_port(__u16 port)
+{
+    __u64 *word = port_word(port), bit = 1ull << (port & 63);
+    if (word && !(*word & bit))
+        __sync_fetch_and_or(word, bit);
+}
+
 #define AF_INET6 10
 
 static __always_inline void transfer(struct sock *sk, __u8 kind, __u32 tid, __u32 seq)
@@ -393,7 +406,7 @@ static __always_inline void transfer(struct sock *sk, __u8 kind, __u32 tid, __u3
     __u32 cpu = bpf_get_smp_processor_id();
     struct ring *ring = ring_of(cpu);
     struct place place;
-    if (!ring || !take(ring, cpu, true, &place))
+    if (!ring || !take(ring, cpu, true, false, &place))
         return;
     __u32 peer = sk->__sk_common.skc_family == AF_INET6 ? sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[3]
                                                         : sk->__sk_common.skc_daddr;
@@ -416,11 +429,20 @@ int has_read(__u64 *ctx)
     struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
     if (!tcp)
         return 0;
-    __u16 port = sk->__sk_common.skc_num;
-    __u64 *word = port_word(port), bit = 1ull << (port & 63);
-    if (word && !(*word & bit))
-        __sync_fetch_and_or(word, bit);
+    watch_port(sk->__sk_common.skc_num);
     transfer(sk, EVENT_READ, who, tcp->copied_seq);
+    return 0;
+}
+
+#define TCP_LISTEN 10
+
+// A process begins to listen: what arrives there is of interest before its first read.
+SEC("tp_btf/inet_sock_set_state")
+int listens(__u64 *ctx)
+{
+    struct sock *sk = (void *)ctx[0];
+    if ((int)ctx[2] == TCP_LISTEN && is_watched(bpf_get_current_pid_tgid() >> 32))
+        watch_port(sk->__sk_common.skc_num);
     return 0;
 }
 
@@ -450,8 +472,10 @@ int writes(__u64 *ctx)
     if (!is_watched(who >> 32))
         return 0;
     struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-    if (tcp)
-        transfer(sk, EVENT_WROTE, who, tcp->write_seq);
+    if (!tcp)
+        return 0;
+    watch_port(sk->__sk_common.skc_num);
+    transfer(sk, EVENT_WROTE, who, tcp->write_seq);
     return 0;
 }
 
@@ -465,7 +489,9 @@ int has_written(__u64 *ctx)
     if (written <= 0 || !is_watched(who >> 32))
         return 0;
     struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-    if (tcp)
-        transfer(sk, EVENT_WROTE, who, tcp->write_seq - written);
+    if (!tcp)
+        return 0;
+    watch_port(sk->__sk_common.skc_num);
+    transfer(sk, EVENT_WROTE, who, tcp->write_seq - written);
     return 0;
 }

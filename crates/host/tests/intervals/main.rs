@@ -1,0 +1,74 @@
+//! The stream of CPU intervals of this very kernel, beside what the kernel itself counts, and beside what the test knows
+//! because it did it.
+
+mod interrupts;
+mod loss;
+mod sockets;
+mod threads;
+
+use spangap_host::event::{Event, What};
+use spangap_host::kernel::ProbeError;
+use spangap_host::probes::intervals::{Ended, Intervals, Settings};
+use std::thread;
+use std::time::Duration;
+
+/// Runs `work` while the stream is on. `None`, with the reason printed, where it cannot run.
+fn while_streaming<T: Send>(
+    settings: &Settings,
+    work: impl FnOnce() -> T + Send,
+) -> Option<(Vec<Event>, Ended, T)> {
+    streamed(settings, true, work)
+}
+
+/// The same, but nobody looks at the rings before the end.
+fn unobserved<T: Send>(
+    settings: &Settings,
+    work: impl FnOnce() -> T + Send,
+) -> Option<(Vec<Event>, Ended, T)> {
+    streamed(settings, false, work)
+}
+
+fn streamed<T: Send>(
+    settings: &Settings,
+    looks: bool,
+    work: impl FnOnce() -> T + Send,
+) -> Option<(Vec<Event>, Ended, T)> {
+    let mut intervals = match Intervals::start(settings) {
+        Ok(intervals) => intervals,
+        Err(error @ (ProbeError::NotRoot { .. } | ProbeError::NoBtf { .. } | ProbeError::Lacks { .. })) => {
+            eprintln!("not run: {error}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let began_ns = intervals.began_ns();
+    let mut events = Vec::new();
+    let result = thread::scope(|scope| {
+        let worker = scope.spawn(work);
+        while looks && !worker.is_finished() {
+            intervals.poll(Duration::from_millis(50), &mut |event| events.push(*event)).unwrap();
+        }
+        worker.join().unwrap()
+    });
+    let ended = intervals.stop(&mut |event| events.push(*event)).unwrap();
+    assert_eq!(ended.counts.events, events.len() as u64);
+    assert_eq!((ended.counts.late, ended.counts.unknown), (0, 0));
+    assert!(events.is_sorted_by_key(|event| event.time_ns));
+    let within = |event: &Event| (began_ns..=ended.ended_ns).contains(&event.time_ns);
+    assert!(events.iter().all(within));
+    let told: u64 = events.iter().filter_map(|event| lost(event)).sum();
+    assert_eq!(told, ended.counts.lost, "every loss is told");
+    Some((events, ended, result))
+}
+
+fn lost(event: &Event) -> Option<u64> {
+    match event.what {
+        What::Lost { count, .. } => Some(count),
+        _ => None,
+    }
+}
+
+/// The number of the thread that asks.
+fn own_tid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}

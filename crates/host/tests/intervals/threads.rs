@@ -1,0 +1,270 @@
+//! Threads that do what is known: counts against `/proc/PID/status`, waits against `/proc/PID/schedstat`.
+
+use super::{own_tid, while_streaming};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use spangap_host::event::{Event, Left, What};
+use spangap_host::probes::intervals::{Settings, monotonic_ns};
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the kernel has counted for the thread that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counted {
+    at_ns: u64,
+    switches: u64,
+    waited_ns: u64,
+}
+
+impl Counted {
+    /// Reads until nothing happened between the readings.
+    fn now() -> Counted {
+        loop {
+            let before = Counted::read();
+            let after = Counted { at_ns: before.at_ns, ..Counted::read() };
+            if before == after {
+                return after;
+            }
+        }
+    }
+
+    fn read() -> Counted {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let counts = |name| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().parse::<u64>().unwrap()
+        };
+        let switches = counts("voluntary_ctxt_switches:") + counts("nonvoluntary_ctxt_switches:");
+        let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        let waited_ns = stat.split_whitespace().nth(1).unwrap().parse().unwrap();
+        Counted { at_ns: monotonic_ns(), switches, waited_ns }
+    }
+}
+
+fn pin_to(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).unwrap();
+}
+
+fn spin(duration: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}
+
+/// Switches to and from a thread between two moments.
+fn of(events: &[Event], tid: u32, from_ns: u64, to_ns: u64) -> (Vec<(Left, u64)>, Vec<(u64, u64)>) {
+    let (mut left, mut came) = (Vec::new(), Vec::new());
+    for event in events.iter().filter(|event| (from_ns..to_ns).contains(&event.time_ns)) {
+        if let What::Switch { prev, left: how, next, waited_ns, .. } = event.what {
+            if prev == tid {
+                left.push((how, event.time_ns));
+            }
+            if next == tid {
+                came.push((waited_ns, event.time_ns));
+            }
+        }
+    }
+    (left, came)
+}
+
+/// Sleeps, spins, is moved, and has a neighbour; returns what the kernel counted meanwhile.
+fn sleep_and_spin() -> (u32, Counted, Counted) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // On the same CPU, so that there is something to wait for.
+        scope.spawn(|| {
+            pin_to(0);
+            while !done.load(Ordering::Relaxed) {
+                spin(Duration::from_micros(100));
+            }
+        });
+        pin_to(0);
+        let before = Counted::now();
+        for round in 0..ROUNDS {
+            // Now and then so long that the neighbour gets its turn.
+            spin(Duration::from_micros(if round % 30 == 0 { 20_000 } else { 200 }));
+            thread::park_timeout(Duration::from_micros(300));
+            if round % 50 == 49 {
+                // Moved while it waits or runs: what it waited elsewhere counts, too.
+                pin_to(usize::from(round % 100 == 49));
+            }
+        }
+        let after = Counted::now();
+        done.store(true, Ordering::Relaxed);
+        (own_tid(), before, after)
+    })
+}
+
+const ROUNDS: usize = 300;
+/// Runs of the test, see there.
+const ATTEMPTS: usize = 20;
+
+#[test]
+fn switches_and_waits_are_those_that_the_kernel_counts() {
+    if thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("not run: needs two CPUs");
+        return;
+    }
+    for _ in 0..ATTEMPTS {
+        let Some((events, ended, (tid, before, after))) =
+            while_streaming(&Settings::default(), sleep_and_spin)
+        else {
+            return;
+        };
+        assert_eq!(ended.counts.lost, 0);
+        let (left, came) = of(&events, tid, before.at_ns, after.at_ns);
+        assert_eq!(left.len() as u64, after.switches - before.switches);
+        let blocked = left.iter().filter(|(how, _)| *how == Left::Blocked).count();
+        assert!((ROUNDS..).contains(&blocked), "{blocked}");
+        assert!(left.iter().any(|(how, _)| *how == Left::Runnable), "the neighbour was let in");
+        // Some kernels for virtual machines leave out switches away from threads of their own, for every listener, perf
+        // included. They count them for the thread that they switch away from, which is none of ours.
+        if came.len() < left.len() {
+            eprintln!("this kernel left out {} switches to the thread", left.len() - came.len());
+            continue;
+        }
+        assert_eq!(came.len(), left.len(), "it runs at both ends");
+        let waited: u64 = came.iter().map(|(waited_ns, _)| waited_ns).sum();
+        assert_eq!(waited, after.waited_ns - before.waited_ns, "to the nanosecond");
+        assert!(waited > 0, "the neighbour ran");
+        return;
+    }
+    eprintln!("not run: this kernel left out switches in each of {ATTEMPTS} attempts");
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &str, arguments: &[&str]) -> Process {
+        let child = Command::new(command).args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        Process(child.unwrap())
+    }
+
+    fn tid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Waits until `/proc/PID/stat` shows a state.
+    fn wait_for_state(&self, state: char) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.tid())).unwrap();
+            let found = stat.rsplit_once(") ").unwrap().1.chars().next();
+            if found == Some(state) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{stat}: expected {state}");
+            thread::yield_now();
+        }
+    }
+
+    /// Lets it end by itself: its standard input ends.
+    fn end(mut self) -> u32 {
+        drop(self.0.stdin.take());
+        let tid = self.tid();
+        self.0.wait().unwrap();
+        tid
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Already gone, when the test went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_process_that_is_stopped_and_ends_is_told_with_its_name() {
+    let work = || {
+        let began = monotonic_ns();
+        let cat = Process::start("cat", &[]);
+        cat.wait_for_state('S');
+        cat.signal(Signal::STOP);
+        cat.wait_for_state('T');
+        cat.signal(Signal::CONT);
+        cat.wait_for_state('S');
+        (began, cat.end())
+    };
+    let Some((events, ended, (began, tid))) = while_streaming(&Settings::default(), work) else { return };
+    let (left, _) = of(&events, tid, began, u64::MAX);
+    let how: Vec<Left> = left.iter().map(|(how, _)| *how).filter(|how| *how != Left::Runnable).collect();
+    assert!(how.contains(&Left::Stopped), "{how:?}");
+    assert_eq!(how.last(), Some(&Left::Ended), "{how:?}");
+    assert_eq!(how.iter().filter(|how| **how == Left::Ended).count(), 1);
+    let task = ended.names.task(tid).expect("it was told of");
+    assert_eq!((task.comm.as_str(), task.tgid), ("cat", tid), "the name that exec gave it");
+    let own = ended.names.task(std::process::id()).expect("this process");
+    assert_eq!(task.cgroup_id, own.cgroup_id, "the program and /proc agree");
+    assert!(task.cgroup_id == 0 || ended.names.cgroup(task.cgroup_id).is_some());
+}
+
+/// A cgroup of the `cpu` controller, version 1.
+struct Quota(std::path::PathBuf);
+
+impl Quota {
+    fn new(quota_us: u32) -> Option<Quota> {
+        let path =
+            std::path::PathBuf::from(format!("/sys/fs/cgroup/cpu/spangap-test-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        let quota = Quota(path);
+        fs::write(quota.0.join("cpu.cfs_period_us"), "20000").ok()?;
+        fs::write(quota.0.join("cpu.cfs_quota_us"), quota_us.to_string()).ok()?;
+        Some(quota)
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        // Its process is on its way out; the kernel says when it is gone.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_process_out_of_quota_is_throttled() {
+    let Some(quota) = Quota::new(4000) else {
+        eprintln!("not run: needs root and the cpu controller of cgroup version 1 at /sys/fs/cgroup/cpu");
+        return;
+    };
+    let group = fs::metadata(&quota.0).map(|folder| std::os::unix::fs::MetadataExt::ino(&folder)).unwrap();
+    let throttled = || {
+        let stat = fs::read_to_string(quota.0.join("cpu.stat")).unwrap();
+        let line = stat.lines().find_map(|line| line.strip_prefix("nr_throttled ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let work = || {
+        let spinner = Process::start("sh", &["-c", "while :; do :; done"]);
+        fs::write(quota.0.join("tasks"), spinner.tid().to_string()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while throttled() < 10 && Instant::now() < deadline {
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        (spinner.tid(), throttled())
+    };
+    let Some((events, ended, (tid, times))) = while_streaming(&Settings::default(), work) else { return };
+    let (left, came) = of(&events, tid, 0, u64::MAX);
+    let throttles = left.iter().filter(|(how, _)| *how == Left::Throttled).count() as u64;
+    // The kernel counts periods in which a CPU's part of the group was cut off, with or without the thread on it.
+    assert!(throttles >= 5 && throttles <= times + 5, "{throttles} of {times}");
+    // With a quota of a fifth, most of a period is over when it may go on.
+    let longest = came.iter().map(|(waited_ns, _)| *waited_ns).max().unwrap();
+    assert!(longest > 5_000_000, "{longest}");
+    assert_eq!(ended.names.task(tid).map(|task| task.cgroup_id), Some(group));
+    assert!(ended.names.cgroup(group).is_some_and(|path| path.contains("spangap-test-")));
+}
