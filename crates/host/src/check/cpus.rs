@@ -74,6 +74,15 @@ impl Cpus {
         Cpus(self.0.union(&other.0).copied().collect())
     }
 
+    /// In words: `CPU 3`, `CPUs 4-7`, `no CPU`.
+    pub fn words(&self) -> String {
+        match self.len() {
+            0 => "no CPU".to_owned(),
+            1 => format!("CPU {self}"),
+            _ => format!("CPUs {self}"),
+        }
+    }
+
     /// The mask that the kernel reads: words of 32 bits, the highest first.
     pub fn mask(&self) -> String {
         let words = self.0.last().map_or(1, |last| last / 32 + 1);
@@ -139,5 +148,7 @@ mod tests {
         let mask = Cpus::parse_mask("00000001,80000000\n").unwrap();
         assert_eq!((mask.to_string().as_str(), mask.mask().as_str()), ("31-32", "1,80000000"));
         assert_eq!(Cpus::default().mask(), "0");
+        let words = |list| Cpus::parse_list(list).unwrap().words();
+        assert_eq!([words(""), words("3"), words("4-7")], ["no CPU", "CPU 3", "CPUs 4-7"]);
     }
 }

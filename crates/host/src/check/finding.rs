@@ -2,7 +2,6 @@
 
 use super::FactError;
 use spangap_model::Cause;
-use std::fmt;
 
 /// How much a trap is likely to cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +97,12 @@ pub struct Why(pub String);
 
 impl From<&FactError> for Why {
     fn from(error: &FactError) -> Why {
-        Why(error.to_string())
+        match error {
+            FactError::Read { path, why, .. } if why == "permission denied" => {
+                Why(format!("{path} is closed to this user: try as root"))
+            }
+            error => Why(error.to_string()),
+        }
     }
 }
 
@@ -114,9 +118,9 @@ impl From<&str> for Why {
     }
 }
 
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl From<String> for Why {
+    fn from(why: String) -> Why {
+        Why(why)
     }
 }
 
@@ -172,8 +176,8 @@ impl Judged {
     }
 
     /// Adds something that could not be read.
-    pub fn unknown(mut self, why: impl fmt::Display) -> Judged {
-        let why = why.to_string();
+    pub fn unknown(mut self, why: impl Into<Why>) -> Judged {
+        let Why(why) = why.into();
         if !self.unknown.contains(&why) {
             self.unknown.push(why);
         }
@@ -191,5 +195,5 @@ impl Judged {
 
 /// No verdict.
 pub fn cannot_tell(trap: &'static str, causes: &'static [Cause], why: &Why) -> Finding {
-    Judged::new(Verdict::CannotTell, why.to_string()).of(trap, causes)
+    Judged::new(Verdict::CannotTell, why.0.clone()).of(trap, causes)
 }

@@ -190,6 +190,31 @@ fn natural(name: &str) -> (String, u64, String) {
     (head.to_owned(), digits[..end].parse().unwrap_or(0), digits[end..].to_owned())
 }
 
+/// Divides two readings of a machine in one text.
+const SECOND_READING: &str = "##### second reading\n";
+
+/// Two readings of a machine as one text; of the second only what differs from the first, or is not in it.
+pub fn write_readings(first: &Kept, second: &Kept) -> String {
+    let changed = second.0.iter().filter(|(path, entry)| first.0.get(*path) != Some(*entry));
+    let changed = Kept(changed.map(|(path, entry)| (path.clone(), entry.clone())).collect());
+    format!("{}{SECOND_READING}{}", first.text(), changed.text())
+}
+
+/// Reads what [`write_readings`] writes; a text of one reading has no first.
+///
+/// # Errors
+/// The line that is of another form.
+pub fn parse_readings(text: &str) -> Result<(Option<Kept>, Kept), KeptError> {
+    let Some((first, second)) = text.split_once(SECOND_READING) else {
+        return Ok((None, Kept::parse(text)?));
+    };
+    let parsed = Kept::parse(first)?;
+    let lines = first.lines().count() + 1;
+    let second = Kept::parse(second).map_err(|error| KeptError { line: error.line + lines, ..error })?;
+    let whole = parsed.with(&second);
+    Ok((Some(parsed), whole))
+}
+
 /// A line that begins an entry of a kept machine.
 const MARK: &str = "=== ";
 
@@ -259,7 +284,7 @@ impl Kept {
     }
 
     /// This machine with what the other says in place of it, path by path.
-    pub fn with(&self, other: &Kept) -> Kept {
+    fn with(&self, other: &Kept) -> Kept {
         let mut both = self.clone();
         both.0.extend(other.0.clone());
         both
@@ -332,6 +357,18 @@ mod tests {
         assert_eq!(first.3, "cannot read /proc/gone: there is no such file");
         let text = real.seen().text();
         assert_eq!(look(&Host::kept(Kept::parse(&text).unwrap())), first, "{text}");
+    }
+
+    #[test]
+    fn two_readings_as_one_text() {
+        let kept = |text: &str| Kept::parse(text).unwrap();
+        let first = kept("=== /a\n1\n=== /b\n2\n");
+        let second = kept("=== /a\n1\n=== /b\n3\n=== /c\n4\n");
+        let text = write_readings(&first, &second);
+        assert_eq!(parse_readings(&text), Ok((Some(first.clone()), second)));
+        assert_eq!(text.matches("=== /a").count(), 1, "{text}");
+        assert_eq!(parse_readings("=== /a\n1\n=== /b\n2\n"), Ok((None, first)));
+        assert_eq!(parse_readings(&format!("{}x\n", "=== /a\n##### second reading\n")).unwrap_err().line, 3);
     }
 
     #[test]

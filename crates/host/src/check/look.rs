@@ -5,7 +5,7 @@ use super::facts::kubelet::{self, CpuManager};
 use super::facts::listeners::{self, Listener};
 use super::facts::nic::{self, Nic};
 use super::facts::power::{self, Frequency, Idle};
-use super::facts::process::{self, Process};
+use super::facts::process::{Net, Process};
 use super::facts::table::{self, Row, Softnet, Times};
 use super::facts::text::{self, Pressure};
 use super::finding::Why;
@@ -34,14 +34,14 @@ pub struct Counters {
     /// Times and microseconds in each idle state, on the CPUs that matter.
     pub idle: Known<BTreeMap<String, (u64, u64)>>,
     /// Counters of TCP in the network namespace that is seen here.
-    pub net: Known<BTreeMap<String, u64>>,
+    pub net: Net,
     /// The processes that are asked about.
     pub processes: BTreeMap<u32, Known<Process>>,
 }
 
 /// A TCP connection of a process that is asked about; whoever can look into sockets hands it in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TcpSocket {
+pub struct Connection {
     /// Whose.
     pub pid: u32,
     /// Its end.
@@ -56,8 +56,26 @@ pub struct TcpSocket {
     pub unacknowledged: Option<u64>,
 }
 
-/// The connections of all processes that are asked about, or why they cannot be seen.
-pub type Sockets = Result<Vec<TcpSocket>, String>;
+/// A listening socket of such a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptQueue {
+    /// Its port.
+    pub port: u16,
+    /// How many connections may wait to be accepted.
+    pub limit: u64,
+}
+
+/// The TCP sockets of all processes that are asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TcpSockets {
+    /// Connections.
+    pub connections: Vec<Connection>,
+    /// Listening ones.
+    pub listening: Vec<AcceptQueue>,
+}
+
+/// The sockets, or why they cannot be seen.
+pub type Sockets = Result<TcpSockets, String>;
 
 /// Two readings, and what does not change in between.
 #[derive(Debug)]
@@ -101,7 +119,7 @@ pub struct Look {
     pub cpusets: BTreeMap<u32, Known<cgroup::CpuSet>>,
     /// Listening sockets of each process.
     pub listeners: BTreeMap<u32, Known<Vec<Listener>>>,
-    /// Connections of the processes, where someone looked; `None`: nobody did.
+    /// Sockets of the processes, where someone looked; `None`: nobody did.
     pub sockets: Option<Sockets>,
 }
 
@@ -145,7 +163,7 @@ impl Counters {
             }),
             pressure: parsed(host, "/proc/pressure/cpu", text::pressure),
             idle: used.and_then(|cpus| power::idle_spent(host, &cpus)),
-            net: process::counters(host, "/proc/net"),
+            net: Net::read(host, "/proc/net"),
             online,
             processes,
         }
@@ -259,13 +277,6 @@ impl Look {
         self.before.as_ref()?.processes.get(&pid)?.as_ref().ok()
     }
 
-    /// In words: whose CPUs these are.
-    pub fn whose(&self) -> String {
-        let names: Vec<String> =
-            self.processes().map(|process| format!("{} ({})", process.comm, process.pid)).collect();
-        if names.is_empty() { "this machine".to_owned() } else { names.join(", ") }
-    }
-
     /// How often each row of a table of interrupts or softirqs happened on each CPU between the readings.
     ///
     /// # Errors
@@ -293,20 +304,18 @@ impl Look {
         Ok(after.iter().filter_map(|(cpu, times)| Some((*cpu, times.since(before.get(cpu)?)))).collect())
     }
 
-    /// A counter of TCP, at both readings.
-    pub fn tcp<'a>(&'a self, name: &str, pid: Option<u32>) -> Result<(Option<u64>, u64), Why> {
-        let of = |counters: &'a Counters| match pid {
-            None => counters.net.as_ref(),
-            Some(pid) => counters
-                .processes
-                .get(&pid)
-                .and_then(|process| process.as_ref().ok())
-                .map_or(counters.net.as_ref(), |process| process.net.as_ref()),
+    /// A counter of TCP at both readings, in the network namespace of a process, or in that which is seen here.
+    ///
+    /// # Errors
+    /// It cannot be read, or this kernel does not have it.
+    pub fn tcp(&self, name: &str, pid: Option<u32>) -> Result<(Option<u64>, u64), Why> {
+        let of = |counters: &Counters| {
+            let process = pid.and_then(|pid| counters.processes.get(&pid)?.as_ref().ok());
+            let net = process.map_or(&counters.net, |process| &process.net);
+            net.get(name).map_err(Why::from)
         };
-        let after = of(&self.after)?.get(name).copied();
-        let after = after.ok_or_else(|| Why(format!("this kernel has no counter {name}")))?;
-        let before = self.before.as_ref().and_then(|before| of(before).ok()?.get(name).copied());
-        Ok((before, after))
+        let after = of(&self.after)?.ok_or_else(|| Why(format!("this kernel has no counter {name}")))?;
+        Ok((self.before.as_ref().and_then(|before| of(before).ok()?), after))
     }
 
     /// Network namespaces to look at: a process of each, or that of this tool, with the folder of its counters.
@@ -314,7 +323,15 @@ impl Look {
         if self.whole_machine() {
             return vec![(None, "/proc/net".to_owned())];
         }
-        self.pids.iter().map(|pid| (Some(*pid), format!("/proc/{pid}/net"))).collect()
+        let mut seen = Vec::new();
+        let mut all = Vec::new();
+        for process in self.processes() {
+            if process.net_namespace.is_err() || !seen.contains(&&process.net_namespace) {
+                seen.push(&process.net_namespace);
+                all.push((Some(process.pid), format!("/proc/{}/net", process.pid)));
+            }
+        }
+        all
     }
 }
 
@@ -347,8 +364,11 @@ fn irqbalance(host: &Host) -> Known<Vec<(u32, String)>> {
             let told: Vec<String> = words("cmdline").split('\0').skip(1).map(str::to_owned).collect();
             let environment = words("environ");
             let bans = environment.split('\0').filter(|word| word.starts_with("IRQBALANCE_"));
-            let told: Vec<String> =
-                told.into_iter().chain(bans.map(str::to_owned)).filter(|word| !word.is_empty()).collect();
+            let told: Vec<String> = told
+                .into_iter()
+                .chain(bans.map(str::to_owned))
+                .filter(|word| !word.trim().is_empty())
+                .collect();
             (pid, told.join(" "))
         })
     });
@@ -376,7 +396,8 @@ mod tests {
             look.after.softirqs.as_ref().err(),
             look.after.softnet.as_ref().err(),
             look.after.pressure.as_ref().err(),
-            look.after.net.as_ref().err(),
+            look.after.net.get("TcpExt.ListenDrops").err(),
+            look.after.net.get("Tcp.OutSegs").err(),
         ]
         .into_iter()
         .flatten()

@@ -14,8 +14,8 @@ mod traps;
 
 pub use cpus::Cpus;
 pub use finding::{Evidence, Finding, Severity, Verdict};
-pub use host::{FactError, Host, Kept, KeptError, Known};
-pub use look::{Counters, Look, Sockets, TcpSocket};
+pub use host::{FactError, Host, Kept, KeptError, Known, parse_readings, write_readings};
+pub use look::{AcceptQueue, Connection, Counters, Look, Sockets, TcpSockets};
 pub use traps::names;
 
 /// Every trap's finding: traps first, the worst first; then what cannot be told; then what is fine.

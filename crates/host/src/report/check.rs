@@ -115,26 +115,35 @@ impl CheckReport {
             text.push('\n');
             trap(&mut text, finding, width);
         }
-        let unknown = self.of("cannot-tell").chain(
-            self.findings.iter().filter(|finding| finding.verdict == "fine" && !finding.unknown.is_empty()),
-        );
-        let mut unknown = unknown.peekable();
-        if unknown.peek().is_some() {
+        let unknown = self.unknown();
+        if !unknown.is_empty() {
             text += "\ncan't tell, because\n";
         }
-        for finding in unknown {
-            let why =
-                if finding.verdict == "fine" { finding.unknown.join("; ") } else { finding.summary.clone() };
-            line(&mut text, finding.trap, &why, width);
+        for (why, traps) in unknown {
+            line(&mut text, &traps.join(", "), why, width);
         }
-        let mut fine = self.of("fine").peekable();
-        if fine.peek().is_some() {
+        if self.counts.fine > 0 {
             text += "\nfine\n";
         }
-        for finding in fine {
-            line(&mut text, finding.trap, &finding.summary, width);
-        }
+        let fine: Vec<String> =
+            self.of("fine").map(|finding| format!("  {:<NAME$}{}", finding.trap, finding.summary)).collect();
+        columns(&mut text, &fine, width);
         text
+    }
+
+    /// What cannot be told, with the traps of which that holds, the first one first.
+    fn unknown(&self) -> Vec<(&str, Vec<&'static str>)> {
+        let mut all: Vec<(&str, Vec<&'static str>)> = Vec::new();
+        for finding in self.of("cannot-tell").chain(self.of("fine")) {
+            let whole = Some(&finding.summary).filter(|_| finding.verdict == "cannot-tell");
+            for why in whole.into_iter().chain(&finding.unknown) {
+                match all.iter_mut().find(|(same, _)| same == why) {
+                    Some((_, traps)) => traps.push(finding.trap),
+                    None => all.push((why, vec![finding.trap])),
+                }
+            }
+        }
+        all
     }
 
     fn of<'a>(&'a self, verdict: &'static str) -> impl Iterator<Item = &'a FindingJson> {
@@ -149,13 +158,24 @@ impl CheckReport {
             .map(|process| {
                 let s = if process.threads == 1 { "" } else { "s" };
                 format!(
-                    "{} ({}), {} thread{s} on CPU {}",
-                    process.comm, process.pid, process.threads, process.cpus
+                    "{} ({}), {} thread{s} on {}",
+                    process.comm,
+                    process.pid,
+                    process.threads,
+                    words(&process.cpus)
                 )
             })
             .collect();
-        let of = if of.is_empty() { "the whole machine".to_owned() } else { of.join("; ") };
-        let online = self.cpus_online.as_ref().map_or(String::new(), |online| format!(" of {online}"));
+        let of = if of.is_empty() {
+            format!("the whole machine, {}", words(self.cpus.as_deref().unwrap_or("unknown")))
+        } else {
+            of.join("; ")
+        };
+        let online = self
+            .cpus_online
+            .as_ref()
+            .filter(|_| !self.processes.is_empty())
+            .map_or(String::new(), |online| format!(" of {online}"));
         let looked = match self.looked_ns {
             Some(ns) => format!("looked at for {}", format_ns(ns)),
             None => "looked at once".to_owned(),
@@ -187,10 +207,17 @@ impl FindingJson {
     }
 }
 
+/// `CPU 3`, `CPUs 4-7`.
+fn words(list: &str) -> String {
+    format!("CPU{} {list}", if list.contains([',', '-']) { "s" } else { "" })
+}
+
 /// Columns before what is said of a trap.
 const INDENT: usize = 8;
 /// Columns of a trap's name in lists.
 const NAME: usize = 18;
+/// Words that belong to the figure before them.
+const UNITS: [&str; 8] = ["%", "ns", "us", "ms", "s", "KB", "KiB", "MHz"];
 
 fn trap(text: &mut String, finding: &FindingJson, width: usize) {
     let severity = finding.severity.unwrap_or_default().to_uppercase();
@@ -201,16 +228,26 @@ fn trap(text: &mut String, finding: &FindingJson, width: usize) {
         if room > 0 {
             let _ = writeln!(text, "{:INDENT$}{what}  {:room$}{path}", "", "", room = room - 1);
         } else {
-            wrap(text, &" ".repeat(INDENT), &format!("{what}  [{path}]"), width);
+            wrap(text, &" ".repeat(INDENT), &format!("{what} [{path}]"), width);
         }
     }
     wrap(text, &format!("{:<INDENT$}", "  means"), &finding.means, width);
-    for fix in &finding.fix {
-        // A command stays in one piece, to be pasted.
-        let _ = match fix.strip_prefix("# ") {
-            Some(words) => Ok(wrap(text, &format!("{:<INDENT$}", "  or"), words, width)),
-            None => writeln!(text, "{:<INDENT$}{fix}", "  fix"),
-        };
+    // All of it can be pasted: words stand behind `#`, and a command stays in one piece.
+    for (at, fix) in finding.fix.iter().enumerate() {
+        let head = format!("{:<INDENT$}", if at == 0 { "  fix" } else { "" });
+        match fix.strip_prefix("# ") {
+            Some(words) => {
+                let mut wrapped = String::new();
+                wrap(&mut wrapped, "", words, width.saturating_sub(INDENT + 2));
+                for (at, line) in wrapped.lines().enumerate() {
+                    let _ =
+                        writeln!(text, "{}# {line}", if at == 0 { head.clone() } else { " ".repeat(INDENT) });
+                }
+            }
+            None => {
+                let _ = writeln!(text, "{head}{fix}");
+            }
+        }
     }
     for why in &finding.unknown {
         wrap(text, &format!("{:<INDENT$}", ""), &format!("not seen: {why}"), width);
@@ -218,7 +255,30 @@ fn trap(text: &mut String, finding: &FindingJson, width: usize) {
 }
 
 fn line(text: &mut String, name: &str, what: &str, width: usize) {
-    wrap(text, &format!("  {name:<NAME$}"), what, width);
+    let head = format!("  {name:<NAME$}");
+    if name.len() < NAME {
+        wrap(text, &head, what, width);
+    } else {
+        wrap(text, "  ", &format!("{name}:"), width);
+        wrap(text, &format!("  {:NAME$}", ""), what, width);
+    }
+}
+
+/// Lines side by side where two fit, those that do not fit by themselves.
+fn columns(text: &mut String, lines: &[String], width: usize) {
+    let half = width / 2;
+    let (short, long): (Vec<&String>, Vec<&String>) =
+        lines.iter().partition(|line| line.chars().count() < half);
+    for line in long {
+        let (name, what) = line.split_at(2 + NAME);
+        wrap(text, name, what, width);
+    }
+    for pair in short.chunks(2) {
+        let _ = match pair {
+            [left, right] => writeln!(text, "{left:<half$}{right}"),
+            _ => writeln!(text, "{}", pair[0]),
+        };
+    }
 }
 
 /// Words in lines of at most `width` columns, the first behind `head`, the others below it.
@@ -226,17 +286,27 @@ fn wrap(text: &mut String, head: &str, words: &str, width: usize) {
     let indent = head.chars().count();
     let mut column = indent;
     text.push_str(head);
-    for (at, word) in words.split(' ').enumerate() {
+    let mut first = true;
+    let mut rest = words.split(' ').peekable();
+    while let Some(word) = rest.next() {
+        let mut word = word.to_owned();
+        // A figure and its unit stay together.
+        while let Some(unit) =
+            rest.next_if(|unit| UNITS.contains(&unit.trim_end_matches([',', ';', '.', ':', ')'])))
+        {
+            word = format!("{word} {unit}");
+        }
         let length = word.chars().count();
-        if at > 0 && column + 1 + length > width {
+        if !first && column + 1 + length > width {
             let _ = write!(text, "\n{:indent$}", "");
             column = indent;
-        } else if at > 0 {
+        } else if !first {
             text.push(' ');
             column += 1;
         }
-        text.push_str(word);
+        text.push_str(&word);
         column += length;
+        first = false;
     }
     text.push('\n');
 }
@@ -250,5 +320,24 @@ mod tests {
         let mut text = String::new();
         wrap(&mut text, "HIGH  ", "one two three fourteen", 14);
         assert_eq!(text, "HIGH  one two\n      three\n      fourteen\n");
+        let mut text = String::new();
+        wrap(&mut text, "", "above 70 %, or", 8);
+        assert_eq!(text, "above\n70 %, or\n");
+    }
+
+    #[test]
+    fn short_lines_stand_side_by_side() {
+        let mut text = String::new();
+        let name = |name: &str| format!("  {name:<NAME$}");
+        columns(
+            &mut text,
+            &[name("a") + "1", name("b") + "one two three four five six", name("c") + "3"],
+            44,
+        );
+        let left = name("a") + "1";
+        assert_eq!(
+            text,
+            format!("{}one two three four five\n{:20}six\n{left:<22}{}3\n", name("b"), "", name("c"))
+        );
     }
 }

@@ -5,11 +5,15 @@ use crate::args::{Duration, wrong_usage};
 use crate::commands::dissect::interrupt;
 use anyhow::Context;
 use clap::Args;
-use spangap_host::check::{self, Counters, Finding, Host, Kept, Look, Severity, TcpSocket, Verdict};
+use spangap_host::check::{
+    self, AcceptQueue, Connection, Counters, Finding, Host, Look, Severity, TcpSockets, Verdict,
+};
 use spangap_host::report::check::CheckReport;
+use spangap_sockets::{Asked, State, list};
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -92,35 +96,41 @@ impl FailOn {
 
 /// How long Ctrl-C may go unnoticed.
 const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
-/// Divides the two readings in a file of `--save`.
-const SECOND_READING: &str = "##### second reading\n";
 
 /// Reads twice, judges, and prints.
 pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
     let mut pids = args.pid.clone();
     pids.sort_unstable();
     pids.dedup();
+    // From here on Ctrl-C only ends the wait.
+    let stop = interrupt::flag()?;
+    let live = args.root == Path::new("/");
     let (before, host) = hosts(&args)?;
     let counters = match &before {
         Some(before) => Some(Counters::read(before, &pids)),
         // A copy that was made once stands still.
-        None if args.root != Path::new("/") => None,
+        None if !live => None,
         None => Some(Counters::read(&host, &pids)),
     };
-    let first = host.seen();
-    if args.root == Path::new("/") {
-        wait(&args)?;
+    if let Some(counters) = &counters {
+        all_there(counters, &pids)?;
+    }
+    let first = before.as_ref().unwrap_or(&host).seen();
+    if live {
+        wait(args.watch, &stop);
     }
     let again = Host::below("/");
-    let second = if args.root == Path::new("/") { &again } else { &host };
-    let mut look = Look::read(second, counters, &pids).map_err(|error| gone(error, &pids))?;
-    if args.root == Path::new("/") {
+    let second = if live { &again } else { &host };
+    let mut look = Look::read(second, counters, &pids).map_err(|error| match live {
+        true => anyhow::Error::from(error).context("a process ended while it was looked at"),
+        false => wrong_usage(format!("--pid: {error}")).into(),
+    })?;
+    if live {
         look.sockets = Some(sockets(&pids));
     }
     if let Some(path) = &args.save {
-        let first = before.map_or(first, |before| before.seen());
-        let text = format!("{}{SECOND_READING}{}", first.text(), second.seen().text());
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(path, check::write_readings(&first, &second.seen()))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let findings = check::findings(&look);
     let report = CheckReport::new(&look, &findings);
@@ -139,11 +149,9 @@ fn hosts(args: &CheckArgs) -> anyhow::Result<(Option<Host>, Host)> {
     let root = &args.root;
     if root.is_file() {
         let text = fs::read_to_string(root).with_context(|| format!("cannot read {}", root.display()))?;
-        let parse = |text: &str| Kept::parse(text).with_context(|| format!("cannot read {}", root.display()));
-        return Ok(match text.split_once(SECOND_READING) {
-            Some((first, second)) => (Some(Host::kept(parse(first)?)), Host::kept(parse(second)?)),
-            None => (None, Host::kept(parse(&text)?)),
-        });
+        let readings =
+            check::parse_readings(&text).with_context(|| format!("cannot read {}", root.display()))?;
+        return Ok((readings.0.map(Host::kept), Host::kept(readings.1)));
     }
     let (before, after) = (root.join("before"), root.join("after"));
     if before.join("proc").is_dir() && after.join("proc").is_dir() {
@@ -156,40 +164,55 @@ fn hosts(args: &CheckArgs) -> anyhow::Result<(Option<Host>, Host)> {
 }
 
 /// Waits for the time to pass, or for Ctrl-C.
-fn wait(args: &CheckArgs) -> anyhow::Result<()> {
-    let stop = interrupt::flag()?;
+fn wait(watch: Duration, stop: &AtomicBool) {
     let began = Instant::now();
     while !stop.load(Relaxed) {
-        let Some(left) = args.watch.std().checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
+        let Some(left) = watch.std().checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
             break;
         };
         std::thread::park_timeout(left.min(NOTICED_WITHIN));
     }
+}
+
+/// Every process that is asked about is there at the first reading.
+fn all_there(counters: &Counters, pids: &[u32]) -> anyhow::Result<()> {
+    for pid in pids {
+        match counters.processes.get(pid) {
+            Some(Err(error)) if error.is_absent() => {
+                return Err(wrong_usage(format!("--pid {pid}: there is no such process: {error}")).into());
+            }
+            Some(Err(error)) => return Err(error.clone().into()),
+            _ => {}
+        }
+    }
     Ok(())
 }
 
-/// Says which process is not there.
-fn gone(error: check::FactError, pids: &[u32]) -> anyhow::Error {
-    let named = |pid: &&u32| error.to_string().contains(&format!("/proc/{pid}/"));
-    match pids.iter().find(named).filter(|_| error.is_absent()) {
-        Some(pid) => anyhow::anyhow!("there is no process {pid}, or it has ended: {error}"),
-        None => error.into(),
-    }
-}
-
-/// The connections of the processes.
+/// The TCP sockets of the processes.
 fn sockets(pids: &[u32]) -> check::Sockets {
-    let mut all = Vec::new();
-    for &pid in pids {
-        let sockets = spangap_sockets::look(pid, &[]).map_err(|error| error.to_string())?;
-        all.extend(sockets.into_iter().map(|socket| TcpSocket {
-            pid,
-            local: socket.local,
-            peer: socket.peer,
-            nodelay: socket.nodelay,
-            unsent_bytes: None,
-            unacknowledged: None,
-        }));
+    if pids.is_empty() {
+        return Ok(TcpSockets::default());
+    }
+    let asked = Asked { pids: pids.to_vec(), listening: true, ..Asked::default() };
+    let listing = list(&asked).map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
+    let mut all = TcpSockets::default();
+    for socket in &listing.sockets {
+        let port = socket.local.port();
+        let pid = socket.owners.iter().map(|owner| owner.pid).find(|pid| pids.contains(pid));
+        match (socket.peer, socket.info.accept_backlog_connections, pid) {
+            (None, Some(limit), _) => all.listening.push(AcceptQueue { port, limit }),
+            (Some(peer), _, Some(pid)) if socket.state == State::Established => {
+                all.connections.push(Connection {
+                    pid,
+                    local: socket.local,
+                    peer,
+                    nodelay: socket.nodelay,
+                    unsent_bytes: socket.info.notsent_bytes,
+                    unacknowledged: socket.info.unacked_segments,
+                })
+            }
+            _ => {}
+        }
     }
     Ok(all)
 }

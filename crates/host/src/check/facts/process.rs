@@ -37,8 +37,10 @@ pub struct Process {
     /// Its cgroups that carry a CPU controller: its own first, then all above.
     pub groups: Known<Vec<Group>>,
     /// Counters of TCP in its network namespace.
-    pub net: Known<BTreeMap<String, u64>>,
-    /// Whether its network namespace is the one whose interfaces are seen here.
+    pub net: Net,
+    /// Its network namespace.
+    pub net_namespace: Known<String>,
+    /// Whether that is the one whose interfaces are seen here.
     pub same_net: Known<bool>,
 }
 
@@ -59,11 +61,12 @@ impl Process {
                 Err(error) => return Err(error),
             }
         }
-        let net = counters(host, &format!("/proc/{pid}/net"));
+        let net = Net::read(host, &format!("/proc/{pid}/net"));
         let link = |of: &str| host.link(&format!("/proc/{of}/ns/net"));
-        let same_net = link(&pid.to_string()).and_then(|its| Ok(link("self")? == its));
+        let net_namespace = link(&pid.to_string());
+        let same_net = net_namespace.clone().and_then(|its| Ok(link("self")? == its));
         let groups = mounts.clone().and_then(|mounts| cgroup::of(host, &mounts, pid));
-        Ok(Process { pid, comm, threads, groups, net, same_net })
+        Ok(Process { pid, comm, threads, groups, net, net_namespace, same_net })
     }
 
     /// Where any of its threads may run.
@@ -72,18 +75,31 @@ impl Process {
     }
 }
 
-/// Reads `netstat` and `snmp` of a network namespace.
-///
-/// # Errors
-/// A file that cannot be read.
-pub fn counters(host: &Host, folder: &str) -> Known<BTreeMap<String, u64>> {
-    let read = |name: &str| {
-        let path = format!("{folder}/{name}");
-        text::counters(&path, &host.read(&path)?)
-    };
-    let mut all = read("netstat")?;
-    all.extend(read("snmp")?);
-    Ok(all)
+/// Counters of TCP in a network namespace, such as `TcpExt.ListenDrops`.
+#[derive(Debug)]
+pub struct Net {
+    netstat: Known<BTreeMap<String, u64>>,
+    snmp: Known<BTreeMap<String, u64>>,
+}
+
+impl Net {
+    /// Reads `netstat` and `snmp` in this folder.
+    pub fn read(host: &Host, folder: &str) -> Net {
+        let read = |name: &str| {
+            let path = format!("{folder}/{name}");
+            text::counters(&path, &host.read(&path)?)
+        };
+        Net { netstat: read("netstat"), snmp: read("snmp") }
+    }
+
+    /// A counter; `None` in a kernel that does not have it.
+    ///
+    /// # Errors
+    /// Its file cannot be read.
+    pub fn get(&self, name: &str) -> Result<Option<u64>, &FactError> {
+        let file = if name.starts_with("TcpExt.") { &self.netstat } else { &self.snmp };
+        Ok(file.as_ref()?.get(name).copied())
+    }
 }
 
 fn thread(host: &Host, folder: &str) -> Known<Thread> {
@@ -137,7 +153,9 @@ mod tests {
         let mounts = cgroup::mounts(&host);
         let process = Process::read(&host, &mounts, std::process::id()).unwrap();
         assert!(!process.threads.is_empty() && !process.cpus().is_empty());
-        assert!(process.net.unwrap().contains_key("TcpExt.ListenOverflows"));
+        assert!(process.net.get("TcpExt.ListenOverflows").unwrap().is_some());
+        assert!(process.net.get("Tcp.OutSegs").unwrap().is_some());
+        assert_eq!(process.net.get("Tcp.NoSuchCounter"), Ok(None));
         assert_eq!(process.same_net, Ok(true));
         assert!(Process::read(&host, &mounts, u32::MAX).unwrap_err().is_absent());
     }

@@ -85,7 +85,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
                 judged = judged.evidence(what, state.folder.clone());
             }
         }
-        Err(why) => judged = judged.unknown(why),
+        Err(why) => judged = judged.unknown(why.clone()),
     }
     judged = judged.evidence(
         format!(
@@ -99,9 +99,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
             judged.evidence(format!("a program asks for at most {us} us"), "/dev/cpu_dma_latency")
         }
         Ok(_) => judged,
+        Err(error) if error.is_absent() => judged,
         Err(error) => judged.unknown(error),
     };
     Ok(judged
         .fix(format!("cpupower idle-set --disable-by-latency {LOW_US}  # until boot; costs power"))
-        .fix("exec 9> /dev/cpu_dma_latency; printf '\\0\\0\\0\\0' >&9  # as long as this shell lives: try it and compare"))
+        .fix("exec 9> /dev/cpu_dma_latency; printf '\\0\\0\\0\\0' >&9  # a try, while this shell lives"))
 }

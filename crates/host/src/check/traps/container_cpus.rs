@@ -126,7 +126,7 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
                 .collect();
             let taken = if taken.is_empty() { "none".to_owned() } else { taken.join("; ") };
             judged = judged.evidence(
-                format!("policy {}, shared {}, alone: {taken}", state.policy, state.shared),
+                format!("policy {}, shared: {}, alone: {taken}", state.policy, state.shared.words()),
                 kubelet::STATE,
             );
         }

@@ -1,5 +1,6 @@
 //! A process with more threads at work than CPUs it may use.
 
+use super::super::Cpus;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::{Trap, plural};
@@ -10,6 +11,8 @@ pub const TRAP: Trap = Trap { name: "cpu-pinning", causes: &[Cause::RunQueue], l
 
 /// A thread that ran for a smaller share of the time is not at work.
 const AT_WORK: f64 = 0.02;
+/// Share of the time of several CPUs that its threads have to use before these are too few.
+const FULL: f64 = 0.7;
 
 fn look(look: &Look) -> Result<Judged, Why> {
     if look.whole_machine() {
@@ -22,14 +25,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
     for process in look.processes() {
         let cpus = process.cpus();
         let before = look.process_before(process.pid);
-        let at_work = |tid: &u32| {
+        let ran_s = |tid: &u32| {
             let now = process.threads.get(tid)?.sched.as_ref().ok()?.run_ns;
-            let earlier = before?
-                .threads
-                .get(tid)
-                .and_then(|thread| thread.sched.as_ref().ok())
-                .map_or(0, |sched| sched.run_ns);
-            Some(now.saturating_sub(earlier) as f64 / 1e9 >= AT_WORK * *seconds.as_ref().ok()?)
+            let earlier = before?.threads.get(tid).and_then(|thread| thread.sched.as_ref().ok());
+            Some(now.saturating_sub(earlier.map_or(0, |sched| sched.run_ns)) as f64 / 1e9)
         };
         // Threads that share a mask, by mask.
         let mut masks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
@@ -37,9 +36,14 @@ fn look(look: &Look) -> Result<Judged, Why> {
             masks.entry(thread.cpus.to_string()).or_default().push(*tid);
         }
         let crowded = masks.iter().filter_map(|(mask, tids)| {
-            let count = super::super::Cpus::parse_list(mask)?.len();
-            let busy = tids.iter().filter(|tid| at_work(tid) == Some(true)).count();
-            (count < online.len() && busy > count).then_some((mask, tids, busy, count))
+            let count = Cpus::parse_list(mask)?.len();
+            let passed = *seconds.as_ref().ok()?;
+            let busy =
+                tids.iter().filter(|tid| ran_s(tid).is_some_and(|ran| ran >= AT_WORK * passed)).count();
+            let ran: f64 = tids.iter().filter_map(ran_s).sum();
+            // On a single CPU two threads are in each other's way at any load.
+            let full = count == 1 || ran >= FULL * count as f64 * passed;
+            (count < online.len() && busy > count && full).then_some((mask, tids, busy, count))
         });
         let crowded: Vec<_> = crowded.collect();
         let threads = plural(process.threads.len(), "thread");

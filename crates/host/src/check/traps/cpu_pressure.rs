@@ -12,7 +12,7 @@ pub const TRAP: Trap = Trap { name: "cpu-pressure", causes: &[Cause::RunQueue, C
 /// Shares of the time in which some task waited for a CPU.
 const HIGH: f64 = 0.5;
 const MEDIUM: f64 = 0.2;
-const LOW: f64 = 0.05;
+const LOW: f64 = 0.1;
 
 const SYSTEM: &str = "/proc/pressure/cpu";
 
@@ -29,14 +29,17 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let before =
             look.process_before(process.pid).and_then(|process| process.groups.as_ref().ok()?.first());
         if let (Some(Ok(before)), Ok(after)) = (before.map(|group| &group.pressure), &own.pressure) {
-            seen.push((own.name.clone(), format!("{}/cpu.pressure", own.folder), *before, *after));
+            seen.push(("its cgroup".into(), format!("{}/cpu.pressure", own.folder), *before, *after));
         }
     }
     let some =
         |before: &Pressure, after: &Pressure| after.some_us.saturating_sub(before.some_us) as f64 / 1e6;
     let worst = seen.iter().max_by(|a, b| some(&a.2, &a.3).total_cmp(&some(&b.2, &b.3)));
     let Some((name, _, before, after)) = worst else {
-        return Err(unknown.first().map_or(Why::from("no file of pressure here"), |error| Why::from(*error)));
+        return Err(match unknown.first() {
+            Some(error) if !error.is_absent() => Why::from(*error),
+            _ => Why::from("this kernel has no pressure files: it is older than 4.20, or runs with psi=0"),
+        });
     };
     let found = severity(some(before, after) / seconds, HIGH, MEDIUM, LOW);
     let summary = format!(

@@ -92,7 +92,9 @@ fn share(throttled: &Throttled) -> f64 {
 }
 
 fn sentence(seen: &Seen) -> String {
-    let name = &seen.group.name;
+    // The whole of it is in the evidence.
+    let name = seen.group.name.rsplit('/').next().unwrap_or_default();
+    let name = if name.is_empty() { "the root cgroup" } else { name };
     match seen.now.filter(|now| now.throttled > 0) {
         Some(now) => format!("{name} was stopped in {} of {} periods just now", now.throttled, now.periods),
         None => {

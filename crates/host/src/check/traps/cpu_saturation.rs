@@ -1,5 +1,6 @@
 //! CPUs that have no idle time left.
 
+use super::super::Cpus;
 use super::super::finding::{Judged, Why};
 use super::super::look::Look;
 use super::{Trap, percent, severity};
@@ -27,16 +28,25 @@ fn look(look: &Look) -> Result<Judged, Why> {
         ));
     }
     let busy = total - idle;
-    let full: Vec<String> = its
+    let full: Cpus = its
         .iter()
         .filter(|(_, times)| {
             (times.total() - times.idle) as f64 >= FULL * times.total() as f64 && times.total() > 0
         })
-        .map(|(cpu, _)| cpu.to_string())
+        .map(|(cpu, _)| **cpu)
         .collect();
     let found = severity(busy as f64 / total as f64, HIGH, MEDIUM, LOW);
-    let what = if full.is_empty() { String::new() } else { format!(", CPU {} full", full.join(", ")) };
-    let summary = format!("CPUs {cpus} are {} busy{what}", percent(busy as f64, total as f64));
+    let what = if full.is_empty() || full.len() == its.len() {
+        String::new()
+    } else {
+        format!(", {} full", full.words())
+    };
+    let summary = format!(
+        "{} {} {} busy{what}",
+        cpus.words(),
+        if cpus.len() == 1 { "is" } else { "are" },
+        percent(busy as f64, total as f64)
+    );
     Ok(Judged::when(found, summary)
         .evidence(format!("{} ms of {} ms not idle", busy * 10, total * 10), "/proc/stat")
         .means("threads that wake find no idle CPU and wait their turn; latency rises steeply from about 70 % on")

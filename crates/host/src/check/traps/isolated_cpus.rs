@@ -30,7 +30,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             judged.get_or_insert(
                 Judged::trap(Severity::Medium, summary)
                     .means("the kernel does not balance load among isolated CPUs: threads started together stay on one, while the others are idle")
-                    .fix(format!("for t in /proc/{}/task/*; do taskset -p -c CPU ${{t##*/}}; done  # a CPU of its own for each thread", process.pid))
+                    .fix(format!("set -- {}; for t in /proc/{}/task/*; do taskset -p -c $1 ${{t##*/}}; set -- \"$@\" $1; shift; done  # one after the other", isolated.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(" "), process.pid))
                     .fix("# or boot without isolcpus= and use a cpuset partition, or Kubernetes' static CPU manager"),
             );
         }

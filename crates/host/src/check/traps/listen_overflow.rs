@@ -39,12 +39,27 @@ fn look(look: &Look) -> Result<Judged, Why> {
             Err(error) => unknown.push(error),
         }
     }
+    let queues = look
+        .sockets
+        .as_ref()
+        .and_then(|sockets| sockets.as_ref().ok())
+        .map_or(&[][..], |sockets| &sockets.listening);
+    let limit_of = |port: u16| {
+        let own = queues.iter().find(|queue| queue.port == port).map(|queue| queue.limit as i64);
+        own.or(limit)
+    };
     // The kernel takes one more than the limit before it refuses.
-    let full = waiting.iter().any(|listener| limit.is_some_and(|limit| i64::from(listener.waiting) > limit));
+    let full = waiting
+        .iter()
+        .any(|listener| limit_of(listener.port).is_some_and(|limit| i64::from(listener.waiting) > limit));
     let (found, summary) = if now > 0 || full {
         (
             Some(Severity::High),
-            format!("+{now} connections refused or dropped just now, {ever} overflows in total"),
+            if now > 0 {
+                format!("+{now} connections dropped just now, {ever} overflows in total")
+            } else {
+                format!("a queue is full at this moment; {ever} overflows in total")
+            },
         )
     } else if !waiting.is_empty() {
         let most = waiting.iter().map(|listener| listener.waiting).max().unwrap_or(0);
@@ -65,8 +80,9 @@ fn look(look: &Look) -> Result<Judged, Why> {
         judged = judged.evidence(what, path);
     }
     for listener in &waiting {
+        let of = limit_of(listener.port).map_or(String::new(), |limit| format!(", at most {}", limit + 1));
         let what = format!(
-            "port {}: {} to be accepted",
+            "port {}: {} waiting to be accepted{of}",
             listener.port,
             plural(listener.waiting as usize, "connection")
         );
@@ -79,7 +95,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     judged = judged
         .fix("# and the backlog of listen() in the program, which is the limit if it is lower: ss -ltn shows it as Send-Q")
-        .fix("# then see why it accepts late: spangap host offcpu --pid PID");
+;
+    for pid in &look.pids {
+        judged = judged.fix(format!("spangap host offcpu --pid {pid}  # why it accepts late"));
+    }
     if look.whole_machine() {
         judged = judged.unknown("queues of listening sockets are looked at with --pid only");
     }

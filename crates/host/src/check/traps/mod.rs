@@ -103,6 +103,7 @@ fn percent(part: f64, of: f64) -> String {
     let percent = if of > 0.0 { 100.0 * part / of } else { 0.0 };
     match percent {
         0.0 => "0 %".to_owned(),
+        p if p < 0.01 => "under 0.01 %".to_owned(),
         p if p >= 9.95 => format!("{p:.0} %"),
         p if p >= 0.095 => format!("{p:.1} %"),
         p => format!("{p:.2} %"),

@@ -2,6 +2,7 @@
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
+use super::super::remedy;
 use super::Trap;
 use spangap_model::Cause;
 
@@ -18,10 +19,11 @@ fn look(look: &Look) -> Result<Judged, Why> {
         "packets wait until the thread napi/IF-N gets a CPU: behind the application, if both may use the same ones. \
          With CPUs of their own they are a good thing",
     );
+    let cpus = remedy::apart(look).map_or_else(|| "0".to_owned(), |apart| apart.network.to_string());
     for nic in threaded {
         judged = judged
             .evidence("threaded 1", format!("/sys/class/net/{}/threaded", nic.name))
-            .fix(format!("for p in $(pgrep 'napi/{}-'); do taskset -p -c CPUS $p; done  # CPUs that the process does not use", nic.name))
+            .fix(format!("for p in $(pgrep 'napi/{}-'); do taskset -p -c {cpus} $p; done", nic.name))
             .fix(format!("echo 0 > /sys/class/net/{}/threaded  # or off", nic.name));
     }
     Ok(judged)

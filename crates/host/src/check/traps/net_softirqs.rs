@@ -1,9 +1,10 @@
 //! Packets are handled in softirqs on the CPUs that the process may use, and push its threads aside.
 
+use super::super::Cpus;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
-use super::{Trap, by_cpu, percent, severity};
+use super::{Trap, by_cpu, percent, rate, severity};
 use spangap_model::Cause;
 use std::collections::BTreeMap;
 
@@ -43,15 +44,18 @@ fn look(look: &Look) -> Result<Judged, Why> {
     // For the machine as a whole, that packets are handled somewhere is no trap; that they fill a CPU is.
     let found =
         if look.whole_machine() { by_time.filter(|by| *by == Severity::High) } else { by_time.or(by_rate) };
+    let total: u64 = network.values().sum();
+    let hit: Cpus = network.iter().filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect();
     let rates = by_cpu(network.into_iter(), seconds);
-    let summary = match share.filter(|_| found.is_some()) {
-        Some((cpu, part, of)) => {
-            format!("{rates}; interrupts and softirqs took {} of CPU {cpu}", percent(part, of))
-        }
-        None => rates.clone(),
+    let took = share.filter(|_| found.is_some()).map_or(String::new(), |(cpu, part, of)| {
+        format!("; interrupts and softirqs took {} of CPU {cpu}", percent(part, of))
+    });
+    let summary = match hit.is_empty() {
+        true => "none".to_owned(),
+        false => format!("{} on {}{took}", rate(total, seconds), hit.words()),
     };
     let mut judged = Judged::when(found, summary)
-        .evidence(format!("NET_RX and NET_TX on CPUs {cpus}: {rates}"), "/proc/softirqs")
+        .evidence(format!("NET_RX and NET_TX: {rates}"), "/proc/softirqs")
         .means(
             "a softirq runs in place of whatever had the CPU; a thread in the middle of a call waits until the packets are \
              done. Traffic of the process itself over loopback is counted too",
@@ -69,6 +73,19 @@ fn look(look: &Look) -> Result<Judged, Why> {
         judged =
             judged.fix(format!("spangap host thieves --pid {pid}  # tells which device's packets they are"));
     }
+    let interrupts = look.happened(|counters| &counters.interrupts).unwrap_or_default();
+    let came = |number: u32| {
+        let row = interrupts.iter().find(|row| row.name == number.to_string());
+        row.is_some_and(|row| row.counts.iter().any(|(cpu, count)| cpus.contains(*cpu) && *count > 0))
+    };
     let irqs: Vec<u32> = look.nics.iter().flatten().flat_map(|nic| &nic.irqs).map(|irq| irq.number).collect();
-    Ok(if irqs.is_empty() { judged } else { remedy::move_irqs(judged, look, &irqs) })
+    let irqs: Vec<u32> = irqs.into_iter().filter(|number| came(*number)).collect();
+    if irqs.is_empty() && !interrupts.is_empty() {
+        // Nothing to move: the packets were made on this machine, or handed over by another CPU.
+        return Ok(judged.evidence(
+            "no interrupt of an interface came here: packets of loopback or veth, or handed over by RPS",
+            "/proc/interrupts",
+        ));
+    }
+    Ok(remedy::move_irqs(judged, look, &irqs))
 }

@@ -63,9 +63,9 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let found = if everywhere { found.map(|found| found.max(Severity::Medium)) } else { found };
     let hit: Cpus = landed.iter().filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect();
     let summary = if hit.is_empty() {
-        format!("none of {} came to CPUs {cpus}; {} may", plural(all, "interrupt line"), aimed.len())
+        format!("none of {} came to {}; {} may", plural(all, "interrupt line"), cpus.words(), aimed.len())
     } else {
-        format!("{} on CPU {hit}, from {} of {all} lines", rate(total, seconds), lines.len())
+        format!("{} on {}, from {} of {all} lines", rate(total, seconds), hit.words(), lines.len())
     };
     let mut judged = Judged::when(found, summary).means(
         "each interrupt stops the thread that runs there, and its softirq follows on the same CPU with the packets of the \

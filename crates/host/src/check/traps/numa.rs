@@ -53,8 +53,16 @@ fn look(look: &Look) -> Result<Judged, Why> {
         );
     }
     let target = far.first().or(placed.first().as_ref()).map(|(_, node)| *node).unwrap_or(0);
+    let near = look.nodes.get(&target).map(ToString::to_string).unwrap_or_default();
+    let from: Vec<u32> = its.iter().copied().filter(|node| *node != target).collect();
     for pid in &look.pids {
-        judged = judged.fix(format!("numactl --cpunodebind={target} --membind={target} PROGRAM  # at its start; pid {pid} keeps the memory that it has"));
+        judged = judged.fix(format!(
+            "taskset -a -p -c {near} {pid}; migratepages {pid} {} {target}",
+            words(&from).replace(' ', "")
+        ));
     }
+    judged = judged
+        .fix("# and give the interface's interrupts CPUs of that node which the process does not get")
+        .fix(format!("# for good: start it under numactl --cpunodebind={target} --membind={target}"));
     Ok(judged)
 }

@@ -1,34 +1,33 @@
 //! Masks of RPS hand received packets over to the CPUs that the process may use.
 
+use super::super::Cpus;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
 use super::{Trap, plural, rate};
 use spangap_model::Cause;
+use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "packet-steering", causes: &[Cause::SoftirqOnCpu], look };
 
-/// Packets handed over in a second that make it more than a possibility.
+/// CPUs woken for packets so often in a second make it more than a possibility.
 const MEDIUM_PER_SECOND: f64 = 100.0;
 
 fn look(look: &Look) -> Result<Judged, Why> {
     let cpus = look.cpus()?;
     let nics = look.nics.as_ref()?;
-    let (mut on, mut aimed) = (0, Vec::new());
+    // Queues of an interface with the same mask are one line.
+    let (mut on, mut aimed) = (0, BTreeMap::<(&str, String), Vec<&str>>::new());
     for nic in nics {
         for queue in &nic.rx {
             let Ok(mask) = &queue.cpus else { continue };
             on += usize::from(!mask.is_empty());
-            let hit = mask.both(&cpus);
-            if !hit.is_empty() {
-                aimed.push((
-                    format!("/sys/class/net/{}/queues/{}/rps_cpus", nic.name, queue.name),
-                    mask,
-                    hit,
-                ));
+            if !mask.both(&cpus).is_empty() {
+                aimed.entry((&nic.name, mask.mask())).or_default().push(&queue.name);
             }
         }
     }
+    let path = |nic: &str, queue: &str| format!("/sys/class/net/{nic}/queues/{queue}/rps_cpus");
     let unknown: Vec<_> = nics
         .iter()
         .flat_map(|nic| &nic.rx)
@@ -55,23 +54,24 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let (count, seconds) = handed.clone().unwrap_or((0, 1.0));
         let severity =
             if count as f64 / seconds >= MEDIUM_PER_SECOND { Severity::Medium } else { Severity::Low };
-        let hit = aimed.iter().fold(super::super::Cpus::default(), |all, (_, _, hit)| all.either(hit));
+        let masks = aimed.keys().filter_map(|(_, mask)| Cpus::parse_mask(mask));
+        let hit = masks.fold(Cpus::default(), |all, mask| all.either(&mask.both(&cpus)));
+        let queues = plural(aimed.values().map(Vec::len).sum(), "queue");
         Judged::trap(
             severity,
-            format!(
-                "RPS hands packets of {} over to CPU {hit}: {}",
-                plural(aimed.len(), "queue"),
-                rate(count, seconds)
-            ),
+            format!("RPS hands packets of {queues} over to {}, woken {}", hit.words(), rate(count, seconds)),
         )
     };
-    for (path, mask, hit) in aimed.iter().take(4) {
-        judged = judged
-            .evidence(format!("mask {} (CPUs {mask}), of the process: {hit}", mask.mask()), path.clone());
+    for ((nic, mask), queues) in &aimed {
+        let on = Cpus::parse_mask(mask).unwrap_or_default();
+        let more =
+            if queues.len() > 1 { format!(", the same for {} queues", queues.len()) } else { String::new() };
+        let what = format!("mask {mask}: CPUs {on}, of the process {}{more}", on.both(&cpus));
+        judged = judged.evidence(what, path(nic, queues[0]));
     }
     if let Ok((count, seconds)) = handed {
         judged = judged.evidence(
-            format!("packets handed over to CPUs {cpus}: {}", rate(count, seconds)),
+            format!("CPUs {cpus} woken by others for packets: {}", rate(count, seconds)),
             "/proc/net/softnet_stat",
         );
     }
@@ -92,14 +92,17 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     judged = judged.means("the CPU that takes the interrupt passes the packets on, and the softirq that handles them runs on a CPU of the process, in place of its threads");
     let to = remedy::apart(look).map_or_else(|| "0".to_owned(), |apart| apart.network.mask());
-    for (path, ..) in &aimed {
-        judged = judged.fix(format!("echo {to} > {path}"));
+    for ((nic, _), queues) in &aimed {
+        judged = judged.fix(match queues.as_slice() {
+            [queue] => format!("echo {to} > {}", path(nic, queue)),
+            queues => format!("for q in {}; do echo {to} > {}; done", queues.join(" "), path(nic, "$q")),
+        });
     }
     Ok(judged)
 }
 
-/// Packets that other CPUs handed over to these, and the seconds in which they did.
-fn handed_over(look: &Look, cpus: &super::super::Cpus) -> Result<(u64, f64), Why> {
+/// How often other CPUs woke these to have packets handled, and the seconds in which they did.
+fn handed_over(look: &Look, cpus: &Cpus) -> Result<(u64, f64), Why> {
     let (before, after) = (look.before()?.softnet.as_ref()?, look.after.softnet.as_ref()?);
     let its = after.iter().filter(|(cpu, _)| cpus.contains(**cpu));
     let count = its.map(|(cpu, after)| {

@@ -49,7 +49,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let summary = if found.is_some() {
         format!("interrupts of interfaces on neighbours: {rates}")
     } else {
-        format!("neighbours {neighbours} are quiet: {rates}")
+        format!("neighbours {neighbours} get no interrupts of interfaces to speak of")
     };
     let mut judged = Judged::when(found, summary)
         .evidence(format!("interrupts of interfaces: {rates}"), "/proc/interrupts")

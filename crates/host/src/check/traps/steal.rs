@@ -28,7 +28,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         return Ok(Judged::fine("no virtual machine"));
     }
     let now = percent(all.steal as f64, wanted as f64);
-    let summary = format!("{now} of the time that CPUs {cpus} wanted to run, {boot} since boot");
+    let summary = format!("{now} of the time that {} wanted to run, {boot} since boot", cpus.words());
     let mut each: Vec<_> = its().filter(|(_, times)| times.steal > 0).collect();
     each.sort_by_key(|(cpu, times)| (std::cmp::Reverse(times.steal), **cpu));
     let each: Vec<String> =

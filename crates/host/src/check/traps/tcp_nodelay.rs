@@ -17,7 +17,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let sockets = match &look.sockets {
         None => return Err(Why::from("nobody looked into the sockets")),
         Some(Err(why)) => return Err(Why(why.clone())),
-        Some(Ok(sockets)) => sockets,
+        Some(Ok(sockets)) => &sockets.connections,
     };
     if sockets.is_empty() {
         return Ok(Judged::fine("no TCP connection"));

@@ -19,8 +19,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         HARMLESS,
         |judged| {
             judged.means(
-            "with tcp_slow_start_after_idle (the default) a connection that was idle for one RTO (200 ms and more) starts \
-             over with 10 segments per round trip: messages above about 14 KB need more round trips than before the pause",
+            "with tcp_slow_start_after_idle (the default) a connection idle for one RTO (200 ms and more) starts over with 10 segments per round trip: messages above about 14 KB need more round trips than before the pause",
         )
         },
         Severity::Low,
@@ -61,7 +60,7 @@ pub fn off_default(
     let mut judged = means(Judged::trap(severity, words(&values)));
     for (name, value, better) in off {
         judged = judged
-            .evidence(value.to_string(), format!("/proc/sys/{name}"))
+            .evidence(format!("{} {value}", short(name)), format!("/proc/sys/{name}"))
             .fix(format!("sysctl -w {}={better}", name.replace('/', ".")));
     }
     Ok(unknown.into_iter().filter(|error| !error.is_absent()).fold(judged, Judged::unknown))

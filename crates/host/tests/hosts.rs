@@ -1,0 +1,139 @@
+//! Every machine of `fixtures/hosts`, with the whole list of its findings.
+
+use spangap_host::check::{self, Connection, Counters, Host, Look, Severity, TcpSockets, Verdict};
+use spangap_host::report::check::CheckReport;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn machines() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/hosts");
+    let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.is_dir()).collect()
+}
+
+fn look(machine: &Path, pids: &[u32]) -> Look {
+    let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
+    let (first, second) =
+        check::parse_readings(&text).unwrap_or_else(|error| panic!("{}: {error}", machine.display()));
+    let before = first.map(|first| Counters::read(&Host::kept(first), pids));
+    Look::read(&Host::kept(second), before, pids)
+        .unwrap_or_else(|error| panic!("{}: {error}", machine.display()))
+}
+
+fn expected(machine: &Path) -> (Vec<u32>, BTreeSet<String>) {
+    let text = fs::read_to_string(machine.join("expected.txt")).unwrap();
+    let (head, rest) = text.split_once('\n').unwrap();
+    let pids = head.strip_prefix("pid ").map(|pid| pid.parse().unwrap());
+    (pids.into_iter().collect(), rest.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn each_machine_has_these_findings_and_no_others() {
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for machine in machines() {
+        let (pids, expected) = expected(&machine);
+        let findings = check::findings(&look(&machine, &pids));
+        let found = findings.iter().filter_map(|finding| match finding.verdict {
+            Verdict::Fine => None,
+            Verdict::CannotTell => Some(format!("cannot-tell {}", finding.trap)),
+            Verdict::Trap(severity) => Some(format!("{} {}", severity.name(), finding.trap)),
+        });
+        let found: BTreeSet<String> = found.collect();
+        let report = CheckReport::new(&look(&machine, &pids), &findings).text(100);
+        if found != expected {
+            let (more, less) = (found.difference(&expected), expected.difference(&found));
+            let (more, less): (Vec<_>, Vec<_>) = (more.collect(), less.collect());
+            wrong.push(format!("{}\n{report}\nnot expected {more:?}, missing {less:?}\n", machine.display()));
+        }
+        seen += 1;
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen >= 8, "{seen} machines");
+}
+
+#[test]
+fn every_trap_has_evidence_a_meaning_and_a_remedy_on_every_machine() {
+    let mut traps = BTreeSet::new();
+    for machine in machines() {
+        let (pids, _) = expected(&machine);
+        for finding in check::findings(&look(&machine, &pids)) {
+            let at = format!("{}: {finding:?}", machine.display());
+            assert!(!finding.summary.is_empty() && !finding.summary.ends_with('.'), "{at}");
+            if matches!(finding.verdict, Verdict::Trap(_)) {
+                traps.insert(finding.trap);
+                assert!(
+                    !finding.means.is_empty() && !finding.fix.is_empty() && !finding.evidence.is_empty(),
+                    "{at}"
+                );
+                assert!(finding.evidence.iter().all(|evidence| evidence.path.starts_with('/')), "{at}");
+            }
+        }
+    }
+    // Those of sockets are in a test of their own.
+    let never: Vec<&str> = check::names().filter(|name| !traps.contains(name)).collect();
+    assert_eq!(never, ["tcp-nodelay", "unsent-data"], "shown on no machine");
+}
+
+#[test]
+fn sockets_are_judged_when_someone_looked() {
+    let machine = machines().into_iter().find(|machine| machine.ends_with("crowded-cpu")).unwrap();
+    let (pids, _) = expected(&machine);
+    let connection = |port: u16, nodelay: Option<bool>, unsent_bytes: Option<u64>| Connection {
+        pid: pids[0],
+        local: ([10, 0, 0, 1], port).into(),
+        peer: ([10, 0, 0, 2], 443).into(),
+        nodelay,
+        unsent_bytes,
+        unacknowledged: Some(3),
+    };
+    let judged = |connections: Vec<Connection>| {
+        let mut look = look(&machine, &pids);
+        look.sockets = Some(Ok(TcpSockets { connections, listening: Vec::new() }));
+        let findings = check::findings(&look);
+        let of = |trap: &str| findings.iter().find(|finding| finding.trap == trap).unwrap().clone();
+        (of("tcp-nodelay"), of("unsent-data"))
+    };
+    let (nodelay, unsent) =
+        judged(vec![connection(1, Some(true), Some(100)), connection(2, Some(true), Some(0))]);
+    assert_eq!((nodelay.verdict, unsent.verdict), (Verdict::Fine, Verdict::Fine));
+    let (nodelay, unsent) = judged(vec![
+        connection(1, Some(true), Some(1 << 20)),
+        connection(2, Some(false), Some(0)),
+        connection(3, None, None),
+    ]);
+    assert_eq!(nodelay.verdict, Verdict::Trap(Severity::Medium));
+    assert_eq!((nodelay.summary.as_str(), nodelay.evidence.len()), ("off on 1 of 3 connections", 1));
+    assert_eq!(nodelay.unknown, ["TCP_NODELAY of 1 connection is hidden"]);
+    assert_eq!(unsent.verdict, Verdict::Trap(Severity::Low));
+    assert_eq!(unsent.summary, "1024 KiB wait in 1 connection at this moment");
+    let (nodelay, unsent) = judged(vec![connection(1, None, None)]);
+    assert_eq!((nodelay.verdict, unsent.verdict), (Verdict::CannotTell, Verdict::CannotTell));
+}
+
+#[test]
+fn without_a_process_each_machine_is_judged_as_a_whole() {
+    for machine in machines() {
+        let findings = check::findings(&look(&machine, &[]));
+        assert_eq!(findings.len(), check::names().count());
+        let of = |trap: &str| findings.iter().find(|finding| finding.trap == trap).unwrap().verdict;
+        assert_eq!(of("run-queue-wait"), Verdict::CannotTell);
+        assert!(!matches!(of("nic-irqs"), Verdict::Trap(_)), "interrupts have to go somewhere");
+    }
+}
+
+#[test]
+fn text_stays_within_its_columns() {
+    for machine in machines() {
+        let (pids, _) = expected(&machine);
+        let look = look(&machine, &pids);
+        let text = CheckReport::new(&look, &check::findings(&look)).text(100);
+        for line in text.lines() {
+            // Commands stay in one piece, and a single word cannot be parted.
+            let command =
+                line.starts_with("  fix") || (line.starts_with("        ") && line.contains(['/', ';']));
+            assert!(line.chars().count() <= 100 || command, "{}: {line:?}", machine.display());
+        }
+    }
+}
