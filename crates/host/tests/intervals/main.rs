@@ -56,7 +56,7 @@ fn streamed<T: Send>(
     assert!(events.is_sorted_by_key(|event| event.time_ns));
     let within = |event: &Event| (began_ns..=ended.ended_ns).contains(&event.time_ns);
     assert!(events.iter().all(within));
-    let told: u64 = events.iter().filter_map(|event| lost(event)).sum();
+    let told: u64 = events.iter().filter_map(lost).sum();
     assert_eq!(told, ended.counts.lost, "every loss is told");
     Some((events, ended, result))
 }

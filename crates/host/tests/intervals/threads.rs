@@ -57,16 +57,16 @@ fn spin(duration: Duration) {
     }
 }
 
-/// Switches to and from a thread between two moments.
-fn of(events: &[Event], tid: u32, from_ns: u64, to_ns: u64) -> (Vec<(Left, u64)>, Vec<(u64, u64)>) {
+/// Switches from and to a thread between two moments: how it left, and how long it had waited.
+fn of(events: &[Event], tid: u32, from_ns: u64, to_ns: u64) -> (Vec<Left>, Vec<u64>) {
     let (mut left, mut came) = (Vec::new(), Vec::new());
     for event in events.iter().filter(|event| (from_ns..to_ns).contains(&event.time_ns)) {
         if let What::Switch { prev, left: how, next, waited_ns, .. } = event.what {
             if prev == tid {
-                left.push((how, event.time_ns));
+                left.push(how);
             }
             if next == tid {
-                came.push((waited_ns, event.time_ns));
+                came.push(waited_ns);
             }
         }
     }
@@ -120,9 +120,9 @@ fn switches_and_waits_are_those_that_the_kernel_counts() {
         assert_eq!(ended.counts.lost, 0);
         let (left, came) = of(&events, tid, before.at_ns, after.at_ns);
         assert_eq!(left.len() as u64, after.switches - before.switches);
-        let blocked = left.iter().filter(|(how, _)| *how == Left::Blocked).count();
+        let blocked = left.iter().filter(|how| **how == Left::Blocked).count();
         assert!((ROUNDS..).contains(&blocked), "{blocked}");
-        assert!(left.iter().any(|(how, _)| *how == Left::Runnable), "the neighbour was let in");
+        assert!(left.contains(&Left::Runnable), "the neighbour was let in");
         // Some kernels for virtual machines leave out switches away from threads of their own, for every listener, perf
         // included. They count them for the thread that they switch away from, which is none of ours.
         if came.len() < left.len() {
@@ -130,7 +130,7 @@ fn switches_and_waits_are_those_that_the_kernel_counts() {
             continue;
         }
         assert_eq!(came.len(), left.len(), "it runs at both ends");
-        let waited: u64 = came.iter().map(|(waited_ns, _)| waited_ns).sum();
+        let waited: u64 = came.iter().sum();
         assert_eq!(waited, after.waited_ns - before.waited_ns, "to the nanosecond");
         assert!(waited > 0, "the neighbour ran");
         return;
@@ -200,7 +200,7 @@ fn a_process_that_is_stopped_and_ends_is_told_with_its_name() {
     };
     let Some((events, ended, (began, tid))) = while_streaming(&Settings::default(), work) else { return };
     let (left, _) = of(&events, tid, began, u64::MAX);
-    let how: Vec<Left> = left.iter().map(|(how, _)| *how).filter(|how| *how != Left::Runnable).collect();
+    let how: Vec<Left> = left.into_iter().filter(|how| *how != Left::Runnable).collect();
     assert!(how.contains(&Left::Stopped), "{how:?}");
     assert_eq!(how.last(), Some(&Left::Ended), "{how:?}");
     assert_eq!(how.iter().filter(|how| **how == Left::Ended).count(), 1);
@@ -259,11 +259,11 @@ fn a_process_out_of_quota_is_throttled() {
     };
     let Some((events, ended, (tid, times))) = while_streaming(&Settings::default(), work) else { return };
     let (left, came) = of(&events, tid, 0, u64::MAX);
-    let throttles = left.iter().filter(|(how, _)| *how == Left::Throttled).count() as u64;
+    let throttles = left.iter().filter(|how| **how == Left::Throttled).count() as u64;
     // The kernel counts periods in which a CPU's part of the group was cut off, with or without the thread on it.
     assert!(throttles >= 5 && throttles <= times + 5, "{throttles} of {times}");
     // With a quota of a fifth, most of a period is over when it may go on.
-    let longest = came.iter().map(|(waited_ns, _)| *waited_ns).max().unwrap();
+    let longest = *came.iter().max().unwrap();
     assert!(longest > 5_000_000, "{longest}");
     assert_eq!(ended.names.task(tid).map(|task| task.cgroup_id), Some(group));
     assert!(ended.names.cgroup(group).is_some_and(|path| path.contains("spangap-test-")));
