@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test lint bench bench-tank bench-dissect story-b story-c setup clean help
+.PHONY: run build clients test lint bench bench-tank bench-dissect story-a story-b story-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench-dissect: build ## Measure dissect on captures with known truth, beside rea
 	@scripts/setup.sh bench
 	cargo build --release --locked --package spangap-wire-bench
 	target/release/spangap-wire-bench bench $(BENCH_ARGS)
+
+story-a: build ## Replay: interrupts on the application's CPU
+	@scripts/story.sh a
 
 story-b: build ## Replay: less load, more delay
 	@scripts/story.sh b
