@@ -1,5 +1,6 @@
 //! `spangap host`: who took the time on this machine. One file per verb.
 
+mod aside;
 mod check;
 mod offcpu;
 mod record;

@@ -95,6 +95,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     };
     let file = create(&args.write).map_err(cannot_write)?;
     let settings = Settings { tgids, ..Settings::default() };
+    super::aside::from_processes(&settings.tgids);
     let mut recorder = Recorder::start(&settings, &file, meta()).map_err(failed)?;
     let began = Instant::now();
     // Whoever started it knows by this when events count. A reader that is gone is no reason to stop.

@@ -200,6 +200,11 @@ pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
     let stop = interrupt::flag()?;
     let pids = tgids(&args.pid)?;
     let cpus = args.cpus.as_ref().map(online).transpose()?;
+    let all = rustix::thread::sched_getaffinity(None);
+    match &cpus {
+        Some(cpus) => super::aside::from_cpus(cpus),
+        None => super::aside::from_processes(&pids),
+    }
     let mut intervals = Intervals::start(&Settings::default())?;
     let began_ns = intervals.began_ns();
     let mut sums = match (&args.cgroup, cpus) {
@@ -226,7 +231,7 @@ pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
         batch.drain(..).for_each(|event| sums.on(&event));
     }
     let interrupted = stop.load(Relaxed);
-    show_yourselves();
+    show_yourselves(all);
     let cost = intervals.cost();
     let ended = intervals.stop(&mut |event| batch.push(*event))?;
     sums.look_at_names(&ended.names);
@@ -238,9 +243,9 @@ pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
 }
 
 /// A CPU whose task never changes is told of by no switch, so that nobody knows who ran there: this thread visits each.
-fn show_yourselves() {
-    let Ok(mine) = rustix::thread::sched_getaffinity(None) else { return };
-    for cpu in (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| mine.is_set(*cpu)) {
+fn show_yourselves(all: rustix::io::Result<rustix::thread::CpuSet>) {
+    let (Ok(all), Ok(mine)) = (all, rustix::thread::sched_getaffinity(None)) else { return };
+    for cpu in (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)) {
         let mut one = rustix::thread::CpuSet::new();
         one.set(cpu);
         // One that cannot be visited stays unknown, and the report says so.
