@@ -1,8 +1,12 @@
 //! The off-CPU histograms of a real kernel, of workloads whose truth is known.
 
-use spangap_host::probes::offcpu::{By, Group, Kind, Measured, Of, Offcpu, Room, Settings};
-use std::io::{BufRead as _, BufReader, Write as _};
+use spangap_host::probes::offcpu::buckets::{self, BUCKETS};
+use spangap_host::probes::offcpu::{By, Cgroup, Group, Kind, Measured, Of, Offcpu, Room, Settings};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A program that says `ready` and waits for a line before it does its work, and says `done` before it waits for its
 /// end; so that nothing it does before or after is in question.
@@ -15,7 +19,10 @@ struct Workload {
 impl Workload {
     fn python(script: &str) -> Workload {
         let script = format!(
-            "import os, signal, sys, time\nprint('ready', flush=True)\nsys.stdin.readline()\n{script}\nprint('done', flush=True)\nsys.stdin.readline()\n"
+            "import os, signal, sys, threading, time\n\
+             def busy(seconds):\n    until = time.process_time() + seconds\n    while time.process_time() < until: pass\n\
+             print('ready', flush=True)\nsys.stdin.readline()\n{script}\n\
+             print('done', flush=True)\nsys.stdin.readline()\n"
         );
         let mut child = Command::new("python3")
             .args(["-c", &script])
@@ -26,7 +33,7 @@ impl Workload {
         let stdin = child.stdin.take().expect("a pipe");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut workload = Workload { child, stdin, stdout };
-        workload.expect("ready");
+        workload.says("ready");
         workload
     }
 
@@ -34,7 +41,7 @@ impl Workload {
         self.child.id()
     }
 
-    fn expect(&mut self, what: &str) {
+    fn says(&mut self, what: &str) {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("a line");
         assert_eq!(line.trim_end(), what);
@@ -47,7 +54,7 @@ impl Workload {
     /// Lets it do its work.
     fn run(&mut self) {
         self.go();
-        self.expect("done");
+        self.says("done");
     }
 }
 
@@ -59,32 +66,439 @@ impl Drop for Workload {
     }
 }
 
+/// A cgroup of our own, which goes with it; it must be empty by then.
+struct OwnCgroup(PathBuf);
+
+impl OwnCgroup {
+    /// Below the tree of the `cpu` controller, if that is of version 1 and may be written to.
+    fn new(name: &str) -> Option<OwnCgroup> {
+        let path = Path::new("/sys/fs/cgroup/cpu").join(format!("spangap-{name}-{}", std::process::id()));
+        match fs::create_dir(&path) {
+            Ok(()) => Some(OwnCgroup(path)),
+            Err(error) => {
+                println!("not run: {}: {error}", path.display());
+                None
+            }
+        }
+    }
+
+    fn below(&self, name: &str) -> OwnCgroup {
+        let path = self.0.join(name);
+        fs::create_dir(&path).expect("a cgroup below ours");
+        OwnCgroup(path)
+    }
+
+    fn write(&self, file: &str, value: impl ToString) {
+        fs::write(self.0.join(file), value.to_string()).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+
+    fn found(&self) -> Of {
+        Of::Cgroups(vec![Cgroup::find(&self.0.display().to_string()).expect("it was just made")])
+    }
+}
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        // Killed processes leave a little later than `wait` returns.
+        until("the cgroup is empty", || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// Waits for something that is bound to happen.
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !happened() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn state(pid: u32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    stat.rsplit(") ").next().unwrap_or_default().chars().take(1).collect()
+}
+
+/// Running time and time on run queues of a thread, nanoseconds.
+fn schedstat(pid: u32, tid: u32) -> (u64, u64) {
+    let text =
+        fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("the kernel has schedstat");
+    let mut numbers = text.split_whitespace().map(|number| number.parse().expect("a number"));
+    (numbers.next().expect("time it ran"), numbers.next().expect("time it waited"))
+}
+
+fn start(room: &mut Room, of: Of, by: By) -> Option<Offcpu<'_>> {
+    match Offcpu::start(room, Settings { of, by }) {
+        Ok(probe) => Some(probe),
+        Err(error) => {
+            println!("not run: {error}");
+            None
+        }
+    }
+}
+
 /// Measures while something is done; `None`, with the reason printed, where that cannot be.
 fn measured(of: Of, by: By, work: impl FnOnce()) -> Option<Measured> {
     let mut room = Room::default();
-    let mut probe = match Offcpu::start(&mut room, Settings { of, by }) {
-        Ok(probe) => probe,
-        Err(error) => {
-            println!("not run: {error}");
-            return None;
-        }
-    };
+    let probe = start(&mut room, of, by)?;
     work();
-    probe.look();
-    Some(probe.stop().expect("maps can be read"))
+    let measured = probe.stop().expect("maps can be read");
+    let lost = measured.lost;
+    assert_eq!((lost.switches, lost.clocks, lost.collisions, lost.without_group), (0, 0, 0, 0), "{lost:?}");
+    Some(measured)
 }
 
 fn group(measured: &Measured, id: u32) -> &Group {
     let found = measured.groups.iter().find(|group| group.id == u64::from(id));
-    found.unwrap_or_else(|| panic!("no group {id} in {:?}", measured.groups))
+    found.unwrap_or_else(|| panic!("no group {id} among {:?}", ids(measured)))
 }
 
+fn ids(measured: &Measured) -> Vec<u64> {
+    measured.groups.iter().map(|group| group.id).collect()
+}
+
+/// Counts by [`Kind`].
+fn counts(group: &Group) -> [u64; Kind::ALL.len()] {
+    Kind::ALL.map(|kind| group.of(kind).count())
+}
+
+const SLEEPS: &str = "for _ in range(50): time.sleep(0.002)";
+
 #[test]
-fn each_sleep_of_a_thread_is_a_blocked_wait() {
-    let mut work = Workload::python("for _ in range(50): time.sleep(0.002)");
+fn each_sleep_is_a_blocked_wait() {
+    let mut work = Workload::python(SLEEPS);
     let of = Of::Processes(vec![work.pid()]);
     let Some(measured) = measured(of, By::Process, || work.run()) else { return };
     let group = group(&measured, work.pid());
     let blocked = group.of(Kind::Blocked);
-    assert_eq!(blocked.count(), 50);
+    assert_eq!((group.name.as_str(), group.tgid), ("python3", work.pid()));
+    // It was waiting for our line when first seen, and waits for the next one now.
+    assert_eq!((blocked.count(), measured.lost.begun_before), (50, 1));
+    assert!(
+        blocked.sum_ns >= 100_000_000 && blocked.quantile(0.0).unwrap().high_ns >= 2_000_000,
+        "{blocked:?}"
+    );
+    assert_eq!(group.of(Kind::Woken).count(), 50, "each of them was woken");
+    assert_eq!(group.open[Kind::Blocked as usize].waits, 1);
+    assert_eq!(ids(&measured).len(), 1, "nobody else was asked for");
+}
+
+#[test]
+fn threads_apart_and_new_ones_too() {
+    let script = format!(
+        "def work():\n    {SLEEPS}\nthreads = [threading.Thread(target=work) for _ in range(3)]\n[t.start() for t in threads]\nprint(*[t.native_id for t in threads], flush=True)\n[t.join() for t in threads]"
+    );
+    let mut work = Workload::python(&script);
+    let of = Of::Processes(vec![work.pid()]);
+    let mut line = String::new();
+    let run = || {
+        work.go();
+        work.stdout.read_line(&mut line).expect("numbers of threads");
+        work.says("done");
+    };
+    let Some(measured) = measured(of, By::Thread, run) else { return };
+    let tids: Vec<u32> = line.split_whitespace().map(|tid| tid.parse().expect("a number")).collect();
+    assert_eq!(tids.len(), 3);
+    for tid in tids {
+        let thread = group(&measured, tid);
+        assert!(thread.of(Kind::Blocked).count() >= 50, "{:?}", counts(thread));
+        // A new thread waits for a CPU once more than it is woken.
+        assert_eq!(thread.of(Kind::Woken).count(), thread.of(Kind::Blocked).count() + 1);
+        assert_eq!(thread.tgid, work.pid());
+    }
+}
+
+#[test]
+fn who_shares_a_cpu_is_preempted() {
+    // Both on the first CPU that we may use, each for a while that the other one wants, too.
+    let script = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nbusy(0.3)";
+    let (mut one, mut other) = (Workload::python(script), Workload::python(script));
+    let of = Of::Processes(vec![one.pid(), other.pid()]);
+    let run = || {
+        one.go();
+        other.go();
+        one.says("done");
+        other.says("done");
+    };
+    let Some(measured) = measured(of, By::Process, run) else { return };
+    for pid in [one.pid(), other.pid()] {
+        let group = group(&measured, pid);
+        let preempted = group.of(Kind::Preempted);
+        assert!(preempted.count() >= 5 && preempted.sum_ns > 50_000_000, "{:?}", counts(group));
+        assert!(group.of(Kind::Blocked).sum_ns < preempted.sum_ns / 2);
+        assert_eq!(group.of(Kind::Throttled).count() + group.of(Kind::Stopped).count(), 0);
+    }
+}
+
+#[test]
+fn stopped_is_not_blocked() {
+    let mut work = Workload::python("busy(0.05)\nos.kill(os.getpid(), signal.SIGSTOP)\nbusy(0.05)");
+    let pid = work.pid();
+    let of = Of::Processes(vec![pid]);
+    let run = || {
+        work.go();
+        until("it has stopped", || state(pid) == "T");
+        let stopped = Instant::now();
+        until("a while has passed", || stopped.elapsed() > Duration::from_millis(20));
+        let told = Command::new("kill").args(["-s", "CONT", &pid.to_string()]).status().expect("kill runs");
+        assert!(told.success());
+        work.says("done");
+    };
+    let Some(measured) = measured(of, By::Process, run) else { return };
+    let group = group(&measured, pid);
+    let stopped = group.of(Kind::Stopped);
+    assert_eq!(stopped.count(), 1, "{:?}", counts(group));
+    assert!(stopped.sum_ns >= 20_000_000);
+}
+
+#[test]
+fn out_of_quota_is_throttled() {
+    let Some(cgroup) = OwnCgroup::new("quota") else { return };
+    cgroup.write("cpu.cfs_period_us", 20_000);
+    cgroup.write("cpu.cfs_quota_us", 4_000);
+    let mut work = Workload::python("busy(0.04)");
+    cgroup.write("cgroup.procs", work.pid());
+    let stat = || {
+        let text = fs::read_to_string(cgroup.0.join("cpu.stat")).expect("cpu.stat");
+        let number =
+            |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+        number("throttled_time").expect("throttled_time")
+    };
+    let before = stat();
+    let Some(measured) = measured(cgroup.found(), By::Process, || work.run()) else { return };
+    let group = group(&measured, work.pid());
+    let throttled = group.of(Kind::Throttled);
+    // 40 ms of CPU at 4 ms a period, of which a slice may be left from the first.
+    assert!(throttled.count() >= 5, "{:?}", counts(group));
+    // Each ends with a wait for the CPU, which is none of the quota's business: at least as long.
+    let told = stat() - before;
+    assert!(throttled.sum_ns * 100 >= told * 90, "{} against {told}", throttled.sum_ns);
+    assert_eq!(group.of(Kind::Stopped).count(), 0);
+    drop(work);
+}
+
+#[test]
+fn a_process_that_does_nothing_shows_nothing() {
+    let (mut work, idle) = (Workload::python(SLEEPS), Workload::python(""));
+    let of = Of::Processes(vec![idle.pid()]);
+    let Some(measured) = measured(of, By::Process, || work.run()) else { return };
+    assert_eq!((measured.groups.len(), measured.never_ran), (0, 1));
+}
+
+#[test]
+fn more_processes_than_are_compared_one_by_one() {
+    let mut works: Vec<_> = (0..12).map(|_| Workload::python("time.sleep(0.002)")).collect();
+    let pids: Vec<u32> = works.iter().map(Workload::pid).collect();
+    // All but the last.
+    let of = Of::Processes(pids[..11].to_vec());
+    let run = || works.iter_mut().for_each(Workload::run);
+    let Some(measured) = measured(of, By::Process, run) else { return };
+    for &pid in &pids[..11] {
+        assert_eq!(group(&measured, pid).of(Kind::Blocked).count(), 1);
+    }
+    assert_eq!(measured.groups.len(), 11);
+}
+
+#[test]
+fn a_cgroup_with_what_is_made_below_it_meanwhile() {
+    let Some(parent) = OwnCgroup::new("tree") else { return };
+    let (mut inside, mut outside) = (Workload::python(SLEEPS), Workload::python(SLEEPS));
+    let mut deep = None;
+    let run = || {
+        let child = parent.below("made-later");
+        let grandchild = child.below("deeper");
+        grandchild.write("cgroup.procs", inside.pid());
+        deep = Some((grandchild, child));
+        inside.run();
+        outside.run();
+    };
+    let Some(measured) = measured(parent.found(), By::Cgroup, run) else { return };
+    assert_eq!(measured.groups.len(), 1, "{:?}", ids(&measured));
+    let group = &measured.groups[0];
+    assert!(group.name.ends_with("/made-later/deeper"), "{}", group.name);
+    assert_eq!(group.of(Kind::Blocked).count(), 50);
+    drop(inside);
+    drop(deep);
+}
+
+#[test]
+fn a_thread_is_on_a_cpu_or_waits() {
+    let mut work = Workload::python(
+        "print('seen', flush=True)\nsys.stdin.readline()\nfor _ in range(100):\n    busy(0.001)\n    time.sleep(0.001)",
+    );
+    let pid = work.pid();
+    let mut room = Room::default();
+    let Some(probe) = start(&mut room, Of::Processes(vec![pid]), By::Thread) else { return };
+    // From when it leaves the CPU for the first time on, all is known. That is between these two.
+    let not_before = Instant::now();
+    work.go();
+    work.says("seen");
+    until("it waits", || state(pid) == "S");
+    let not_after = Instant::now();
+    let ran_before = schedstat(pid, pid).0;
+    work.run();
+    until("it waits again", || state(pid) == "S");
+    let least = not_after.elapsed().as_nanos() as u64;
+    let measured = probe.stop().expect("maps can be read");
+    let most = not_before.elapsed().as_nanos() as u64;
+    let ran = schedstat(pid, pid).0 - ran_before;
+    let thread = group(&measured, pid);
+    let open: u64 = thread.open.iter().map(|open| open.sum_ns).sum();
+    let all = thread.off_cpu_ns() + open + ran;
+    // Interrupts and the hypervisor take what is neither.
+    let taken = ran / 4;
+    assert!((least - taken..=most).contains(&all), "{all} of {least} to {most}, {ran} running, {open} open");
+    // What the kernel says of run queues is what we say, but for waits that its clock did not see.
+    assert!(thread.of(Kind::Blocked).count() >= 101, "{:?}", counts(thread));
+}
+
+/// bpftrace's own count of the same: blocked waits and those for a CPU, of one process, by its own probes.
+const ORACLE: &str = r#"
+BEGIN { printf("ready\n"); }
+tracepoint:sched:sched_switch /args->prev_pid == $1/ {
+    @left[args->prev_pid] = nsecs;
+    @blocked[args->prev_pid] = (args->prev_state & 0xff) != 0;
+    if ((args->prev_state & 0xff) == 0) { @woken[args->prev_pid] = nsecs; }
+}
+tracepoint:sched:sched_wakeup /args->pid == $1/ { if (@blocked[args->pid]) { @woken[args->pid] = nsecs; } }
+tracepoint:sched:sched_switch /args->next_pid == $1 && @left[args->next_pid]/ {
+    $runnable = nsecs - @woken[args->next_pid];
+    if (@blocked[args->next_pid]) {
+        @counts["blocked"] = count(); @sums["blocked"] = sum(nsecs - @left[args->next_pid] - $runnable);
+        @counts["woken"] = count(); @sums["woken"] = sum($runnable);
+    } else {
+        @counts["preempted"] = count(); @sums["preempted"] = sum($runnable);
+    }
+    delete(@left[args->next_pid]);
+}
+END { clear(@left); clear(@woken); clear(@blocked); }
+"#;
+
+/// bpftrace under way; printed maps come when it is interrupted.
+struct Bpftrace(Child, BufReader<ChildStdout>);
+
+impl Bpftrace {
+    fn start(script: &str, pid: u32) -> Option<Bpftrace> {
+        // It needs tracefs, which need not be mounted here: in a mount namespace of its own it is.
+        const WITH_TRACEFS: &str = "test -e /sys/kernel/tracing/events || mount -t tracefs none /sys/kernel/tracing; exec bpftrace \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c", WITH_TRACEFS, "sh", "-f", "json", "-e", script, &pid.to_string()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                println!("not run: bpftrace: {error}");
+                return None;
+            }
+        };
+        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains("ready") {
+            line.clear();
+            if stdout.read_line(&mut line).unwrap_or(0) == 0 {
+                let mut why = String::new();
+                child.stderr.take().expect("a pipe").read_to_string(&mut why).expect("text");
+                println!("not run: bpftrace: {why}");
+                let _ = child.wait();
+                return None;
+            }
+        }
+        Some(Bpftrace(child, stdout))
+    }
+
+    /// Value of a key of a map.
+    fn stop(mut self) -> impl Fn(&str, &str) -> u64 {
+        let told = Command::new("kill").args(["-s", "INT", &self.0.id().to_string()]).status();
+        assert!(told.expect("kill runs").success());
+        let mut text = String::new();
+        self.1.read_to_string(&mut text).expect("its maps");
+        self.0.wait().expect("it ends");
+        let documents: Vec<serde_json::Value> =
+            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        move |map, key| {
+            let found = documents.iter().find_map(|document| document["data"].get(map)?.get(key)?.as_u64());
+            found.unwrap_or(0)
+        }
+    }
+}
+
+/// Whether two sums are the same but for a share, or for so much at each wait.
+fn same(ours: u64, theirs: u64, waits: u64) -> bool {
+    let allowed = theirs / 100 + waits * 500;
+    ours.abs_diff(theirs) <= allowed
+}
+
+#[test]
+fn bpftrace_says_the_same() {
+    // One CPU for both halves, so that there are waits of all kinds: sleeps, and turns taken with a child.
+    let mut work = Workload::python(
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nchild = os.fork()\nif child == 0:\n    busy(0.3)\n    os._exit(0)\nfor _ in range(200):\n    busy(0.001)\n    time.sleep(0.001)\nos.waitpid(child, 0)",
+    );
+    let pid = work.pid();
+    let Some(bpftrace) = Bpftrace::start(ORACLE, pid) else { return };
+    let of = Of::Processes(vec![pid]);
+    let mut theirs = None;
+    let Some(measured) = measured(of, By::Process, || {
+        work.run();
+        until("it waits for the next line", || state(pid) == "S");
+        theirs = Some(bpftrace.stop());
+    }) else {
+        return;
+    };
+    let theirs = theirs.expect("it ran");
+    let ours = group(&measured, pid);
+    let waits: u64 = counts(ours).iter().sum();
+    let mut sums = [0; 2];
+    for kind in [Kind::Blocked, Kind::Woken, Kind::Preempted] {
+        let (count, sum) = (theirs("@counts", kind.name()), theirs("@sums", kind.name()));
+        let here = ours.of(kind);
+        println!("{}: {} of {} ns, bpftrace {count} of {sum} ns", kind.name(), here.count(), here.sum_ns);
+        assert_eq!(here.count(), count, "{}", kind.name());
+        // From enqueueing to the tracepoint of the wake-up it is a little way.
+        assert!(same(here.sum_ns, sum, 4 * waits), "{}: {} against {sum}", kind.name(), here.sum_ns);
+        sums[0] += here.sum_ns;
+        sums[1] += sum;
+    }
+    assert!(same(sums[0], sums[1], 0), "all together: {} against {}", sums[0], sums[1]);
+}
+
+/// Prints the bucket of each number that it reads.
+const BUCKETS_IN_C: &str = r#"
+#include <stdio.h>
+#include "bucket.h"
+int main(void)
+{
+    unsigned long long ns;
+    while (scanf("%llu", &ns) == 1)
+        printf("%u\n", bucket(ns));
+    return 0;
+}
+"#;
+
+#[test]
+fn the_programs_buckets_are_ours() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("buckets.c"), folder.path().join("buckets"));
+    fs::write(&source, BUCKETS_IN_C).expect("it can be written");
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/probes/offcpu");
+    // The compiler that made the probe.
+    let compiled =
+        Command::new("clang").arg("-O2").arg("-I").args([&header, &source]).arg("-o").arg(&program).status();
+    assert!(compiled.expect("clang, which built the probe").success());
+    let mut edges: Vec<u64> =
+        (0..BUCKETS).flat_map(|at| [buckets::low_ns(at), buckets::low_ns(at + 1) - 1]).collect();
+    edges.extend([66_000_000_000 - 1, 66_000_000_000, u64::MAX - 1, u64::MAX]);
+    let mut child =
+        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let text: String = edges.iter().map(|ns| format!("{ns}\n")).collect();
+    let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    let mut said = String::new();
+    output.read_to_string(&mut said).expect("numbers");
+    writer.join().expect("no panic").expect("it reads them");
+    assert!(child.wait().expect("it ends").success());
+    let said: Vec<usize> = said.lines().map(|number| number.parse().expect("a number")).collect();
+    assert_eq!(said, edges.iter().map(|&ns| buckets::bucket(ns)).collect::<Vec<_>>());
 }

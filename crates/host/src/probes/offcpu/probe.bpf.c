@@ -10,6 +10,7 @@
 //
 // `mod.rs` knows the layout of `struct task`, `struct group` and of the histograms.
 #include "kernel.h"
+#include "bucket.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -35,8 +36,6 @@ enum { STATE_STOPPED = 4 | 8, STATE_DEAD = 0x80 };
 
 // Histogram: buckets, then the sum of what they hold and the longest, in a page.
 enum {
-    SUB = 4,                           // 16 buckets for each power of two
-    BUCKETS = (32 - SUB + 1) << SUB,   // the last one is open above
     SUM = 510,
     LONGEST = 511,
     HISTOGRAM = 512,
@@ -244,24 +243,6 @@ static __always_inline struct task *entry(struct task_struct *p)
     if (!same)
         claim(task, p);
     return task;
-}
-
-static __always_inline __u32 bucket(__u64 ns)
-{
-    if (ns >= 66000000000)
-        return BUCKETS - 1;
-    // In 64ths of a microsecond, so that powers of two of microseconds are edges.
-    __u64 v = ns * 274877907 >> 32;
-    if (v < 1 << SUB)
-        return v;
-    // Without branches, as the next wait is never as long as this one; without a leading-zero count, as BPF has none.
-    __u64 shift, log;
-    log = (0xfffffULL - v) >> 63 << 4, v >>= log;
-    shift = (0xfffULL - v) >> 63 << 3, v >>= shift, log += shift;
-    shift = (0xffULL - v) >> 63 << 2, v >>= shift, log += shift;
-    shift = (0x3fULL - v) >> 63 << 1, v >>= shift, log += shift;
-    shift = (0x1fULL - v) >> 63, v >>= shift, log += shift;
-    return (log << SUB) + v;
 }
 
 static __always_inline void count(__u64 *histograms, __u32 kind, __u64 ns)
