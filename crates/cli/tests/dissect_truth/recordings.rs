@@ -98,6 +98,66 @@ fn ns(legs: &[&Value], is: impl Fn(&Value) -> bool) -> u64 {
     parts.filter(|part| is(part)).map(|part| part["ns"].as_u64().expect("a number")).sum()
 }
 
+/// SERVER spans, made up: within the server's end of each call, a little after the request and before the response.
+fn spans_inside(report: &Value) -> Value {
+    let spans: Vec<Value> = calls(report)
+        .iter()
+        .filter_map(|call| {
+            let legs = call["legs"].as_array()?;
+            let server = legs.iter().position(|leg| leg["leg"] == SERVER)?;
+            let ns = |leg: &Value| leg["ns"].as_i64();
+            let request_ns: i64 = legs[..server].iter().filter_map(ns).sum();
+            let (begin, ns) = (call["start_unix_ns"].as_i64()? + request_ns, ns(&legs[server])?);
+            Some(serde_json::json!({
+                "traceId": call["trace_id"], "spanId": "00000000000000aa", "parentSpanId": call["span_id"],
+                "name": "Ping", "kind": 2,
+                "startTimeUnixNano": (begin + ns / 3).to_string(),
+                "endTimeUnixNano": (begin + ns - ns / 4).to_string(),
+            }))
+        })
+        .collect();
+    serde_json::json!({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+}
+
+/// The server's end as one leg.
+const SERVER: &str = "server_host_in+server_app+server_host_out";
+
+/// Time of one call's parts by what was done and behind whom, over the legs of the server.
+fn by_doing(call: &Value) -> std::collections::BTreeMap<(String, String), i64> {
+    let mut sums = std::collections::BTreeMap::new();
+    let legs = call["legs"].as_array().expect("legs").iter();
+    for leg in legs.filter(|leg| leg["leg"].as_str().is_some_and(|name| name.starts_with("server_"))) {
+        for part in leg["host"]["parts"].as_array().into_iter().flatten() {
+            let key = [&part["doing"], &part["behind"]].map(|text| text.as_str().unwrap_or("").to_owned());
+            *sums.entry(key.into()).or_insert(0) += part["ns"].as_i64().expect("a number");
+        }
+    }
+    sums
+}
+
+/// What the thread of a call did is the same, into however many legs its time at the server is split.
+fn the_same_time_in_more_legs(merged: &Value, split: &Value) {
+    let mut compared = 0;
+    for call in calls(merged).iter().filter(|call| call["trace_id"].is_string()) {
+        let same = |other: &&Value| other["trace_id"] == call["trace_id"];
+        let Some(other) = calls(split).iter().find(same) else { continue };
+        let names: Vec<&str> =
+            other["legs"].as_array().expect("legs").iter().filter_map(|leg| leg["leg"].as_str()).collect();
+        assert!(
+            ["server_host_in", "server_app", "server_host_out"].iter().all(|leg| names.contains(leg)),
+            "{names:?}"
+        );
+        let (one, three) = (by_doing(call), by_doing(other));
+        let off = |key: &(String, String)| {
+            one.get(key).copied().unwrap_or(0).abs_diff(three.get(key).copied().unwrap_or(0))
+        };
+        let total_off: u64 = one.keys().chain(three.keys()).map(off).sum();
+        compared += usize::from(total_off <= 10_000);
+    }
+    // A span that begins before its request was read moves the reading to another leg.
+    assert!(compared * 10 > calls(merged).len() * 9, "{compared} of {} calls are alike", calls(merged).len());
+}
+
 /// One test: a hog would disturb the server that is left alone, too.
 #[test]
 fn a_hog_on_the_servers_cpu_is_named_in_the_leg_that_it_delays_and_nobody_without() {
@@ -128,6 +188,13 @@ fn a_hog_on_the_servers_cpu_is_named_in_the_leg_that_it_delays_and_nobody_withou
     let run_queue: Vec<&Value> = findings.filter(|finding| finding["cause"] == "run-queue").collect();
     assert!(run_queue.len() >= 3, "{run_queue:?}");
     assert!(run_queue.iter().all(|finding| finding["side"] == "server"), "{run_queue:?}");
+
+    let spans = folder.path().join("spans.json");
+    std::fs::write(&spans, spans_inside(&report).to_string()).expect("written");
+    let arguments = ["--same-clock", "--host", recording.to_str().expect("text"), "--spans"];
+    let with_spans =
+        dissect(&[&files[0], &files[1]], &[&arguments[..], &[spans.to_str().expect("text")]].concat());
+    the_same_time_in_more_legs(&report, &with_spans);
 
     let (files, recording) = recorded(folder.path(), false);
     let report =
