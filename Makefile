@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test lint bench bench-tank bench-dissect story-a story-b story-c setup clean help
+.PHONY: run build clients test test-kernels lint bench bench-tank bench-dissect story-a story-b story-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,11 @@ test: ## Run every test; says at the end what could not run here, and why
 	@$(MAKE) --no-print-directory $(PAGE)
 	@scripts/clients.sh
 	@scripts/test.sh
+
+test-kernels: ## Run every verb of `host` and `sockets` on other kernels, in virtual machines (about 6 minutes)
+	@scripts/setup.sh kernels
+	@$(MAKE) --no-print-directory $(PAGE)
+	@scripts/kernels.sh
 
 lint: ## Check format, clippy, the house rules, the page's types, the shell scripts
 	@scripts/setup.sh lint

@@ -30,7 +30,7 @@ else
   echo "not run: gofmt is not installed"
 fi
 if command -v shellcheck >/dev/null; then
-  step shell shellcheck scripts/*.sh scripts/captures/*.sh .ci/run
+  step shell shellcheck scripts/*.sh scripts/captures/*.sh scripts/kernels/init .ci/run
 else
   echo "not run: shellcheck is not installed"
 fi

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|test|lint|bench`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|test|kernels|lint|bench`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | test | lint | bench) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, test, lint or bench" >&2
+case $stage in build | test | kernels | lint | bench) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, test, kernels, lint or bench" >&2
   exit 2
   ;;
 esac
@@ -121,6 +121,12 @@ case $stage in
     need tshark tshark
     need tcpdump tcpdump
     need bpftrace bpftrace
+    ;;
+  kernels)
+    need qemu-system-x86_64 qemu-system-x86
+    need busybox busybox-static
+    need kmod kmod
+    need xz xz-utils
     ;;
   lint) need shellcheck shellcheck ;;
   bench)

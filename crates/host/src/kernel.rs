@@ -12,7 +12,7 @@ use std::path::Path;
 /// Linux capabilities that matter here, by their number in the kernel's masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// Anything; stands in for the others.
+    /// A great deal; stands in for CAP_PERFMON and CAP_BPF.
     SysAdmin = 21,
     /// Other processes' descriptors, maps and stacks.
     SysPtrace = 19,
@@ -136,8 +136,8 @@ impl Kernel {
     /// Whether this process has a capability, be it through CAP_SYS_ADMIN, where that implies it.
     pub fn can(&self, capability: Capability) -> bool {
         let has = |capability| !self.user_namespace && self.capabilities >> capability as u32 & 1 == 1;
-        // CAP_SYS_ADMIN stands in only for what was split off it.
-        let split_off = matches!(capability, Capability::Bpf | Capability::Perfmon | Capability::Syslog);
+        // CAP_SYS_ADMIN stands in for these two, which were split off it, and for no other.
+        let split_off = matches!(capability, Capability::Bpf | Capability::Perfmon);
         has(capability) || split_off && has(Capability::SysAdmin)
     }
 
@@ -308,5 +308,8 @@ mod tests {
         assert_eq!(but(&[("sys/kernel/security/lockdown", "")]).lockdown, Lockdown::Unknown);
         let hidden = but(&[("proc/sys/kernel/kptr_restrict", "2\n")]).lost();
         assert!(hidden[0].contains("kptr_restrict is 2"), "{hidden:?}");
+        // CAP_SYS_ADMIN without CAP_SYSLOG.
+        let admin = but(&[("proc/self/status", "CapEff:\t0000000000200000\n")]);
+        assert!(admin.may_sample_cpus() && admin.hides_addresses().unwrap().contains("CAP_SYSLOG"));
     }
 }

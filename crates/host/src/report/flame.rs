@@ -176,7 +176,9 @@ fn vector(action: &str) -> Option<&'static str> {
         "blk_done_softirq" => "BLOCK",
         "tasklet_action" => "TASKLET",
         "tasklet_hi_action" => "HI",
-        "run_rebalance_domains" | "sched_balance_softirq" => "SCHED",
+        "run_rebalance_domains" | "rebalance_domains" | "sched_balance_softirq" | "sched_balance_domains" => {
+            "SCHED"
+        }
         "irq_poll_softirq" => "IRQ_POLL",
         _ => return None,
     })

@@ -1,6 +1,7 @@
 //! What the sampling takes itself: on the sampled CPUs, and in this process.
 
-use super::perf_event::{Sampler, Whom};
+use super::perf_event::{Sampler, this_cpu};
+use super::record::{Record, parse};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// What one sample takes of the CPU it is taken of, ns: the timer's interrupt and the walk over the stack, measured
-    /// on this thread before the start. `None` when it is too small to be seen, or when no measurement was allowed.
+    /// on one CPU before the start. `None` when it is too small to be seen, or when no measurement was allowed.
     pub sample_ns: Option<u64>,
     /// That, of each CPU, 0 to 1.
     pub cpu_share: Option<f64>,
@@ -49,25 +50,33 @@ fn work(rounds: u64) -> Duration {
     began.elapsed()
 }
 
-/// The same work with and without samples of this thread, the fastest of several runs of each: whatever else happens to
-/// a run makes it slower.
+/// The same work with and without samples, the fastest of several runs of each: whatever else happens to a run makes it
+/// slower. The CPU is sampled and not the thread, because the first event of a thread makes the kernel patch its
+/// scheduler; a run from which the thread was moved away has too few samples of its own, and does not count.
 fn trial() -> Option<u64> {
-    let mut sampler = Sampler::open(Whom::ThisThread, 1_000_000_000 / TRIAL_HZ, 64 << 10).ok()?;
+    let mut sampler = Sampler::open(this_cpu()?, 1_000_000_000 / TRIAL_HZ, 64 << 10).ok()?;
+    let own = std::process::id();
     let mut rounds = 1 << 10;
     while work(rounds) < TRIAL {
         rounds *= 2;
     }
-    let (mut without, mut with) = (Duration::MAX, (Duration::MAX, 0));
+    let mut without = Duration::MAX;
+    let mut with: Option<(Duration, u64)> = None;
     for _ in 0..TRIALS {
         without = without.min(work(rounds));
         sampler.enable().ok()?;
         let took = work(rounds);
         sampler.disable().ok()?;
         let mut samples = 0;
-        sampler.drain(&mut |_| samples += 1);
-        with = with.min((took, samples));
+        sampler.drain(&mut |record| {
+            samples += u64::from(matches!(parse(record), Some(Record::Sample { tgid, .. }) if tgid == own));
+        });
+        let expected = took.as_nanos() as u64 * TRIAL_HZ / 1_000_000_000;
+        if samples > expected / 2 && with.is_none_or(|(fastest, _)| took < fastest) {
+            with = Some((took, samples));
+        }
     }
-    let (took, samples) = with;
+    let (took, samples) = with?;
     let more = took.checked_sub(without)?.as_nanos() as u64;
     more.checked_div(samples)
 }

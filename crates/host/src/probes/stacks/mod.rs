@@ -20,7 +20,7 @@ pub use tally::{CpuCounts, Key, Tally};
 
 use crate::kernel::ProbeError;
 use crate::symbols::Symbols;
-use perf_event::{Sampler, Whom, wait};
+use perf_event::{Sampler, wait};
 use record::{Record, parse};
 use std::collections::HashMap;
 use std::io;
@@ -103,9 +103,8 @@ impl Stacks {
         let max_frames = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack");
         let max_frames = max_frames.ok().and_then(|frames| frames.trim().parse().ok()).unwrap_or(127);
         let period_ns = 1_000_000_000 / u64::from(settings.hz);
-        let open = |&cpu: &u32| {
-            Sampler::open(Whom::Cpu(cpu), period_ns, RING_BYTES).map_err(|error| refused(cpu, error))
-        };
+        let open =
+            |&cpu: &u32| Sampler::open(cpu, period_ns, RING_BYTES).map_err(|error| refused(cpu, error));
         let samplers = settings.cpus.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let cost = Cost::begin(settings.hz);
         let mut tally = Tally::new(&symbols, &settings.not_tgids, max_frames);

@@ -51,15 +51,6 @@ const IOC_DISABLE: u64 = 0x2401;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// Whom to sample.
-#[derive(Clone, Copy, Debug)]
-pub enum Whom {
-    /// Whatever a CPU does.
-    Cpu(u32),
-    /// The calling thread, wherever it runs.
-    ThisThread,
-}
-
 /// Samples once per period of the CPU's clock, into a ring.
 pub struct Sampler {
     fd: OwnedFd,
@@ -72,7 +63,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// Prepares sampling; nothing is sampled before [`Sampler::enable`]. `data_bytes`: of the ring, a power of two.
-    pub fn open(whom: Whom, period_ns: u64, data_bytes: usize) -> io::Result<Sampler> {
+    pub fn open(cpu: u32, period_ns: u64, data_bytes: usize) -> io::Result<Sampler> {
         assert!(data_bytes.is_power_of_two());
         let attr = Attr {
             kind: TYPE_SOFTWARE,
@@ -85,10 +76,7 @@ impl Sampler {
             wakeup_watermark: (data_bytes / 2) as u32,
             ..Attr::default()
         };
-        let (pid, cpu) = match whom {
-            Whom::Cpu(cpu) => (-1, cpu as i32),
-            Whom::ThisThread => (0, -1),
-        };
+        let (pid, cpu) = (-1, cpu as i32);
         // SAFETY: the kernel reads `attr.size` bytes of `attr`, which lives through the call; the rest are numbers.
         let fd = unsafe {
             libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, cpu, -1, FLAG_FD_CLOEXEC)
@@ -201,6 +189,12 @@ impl Drop for Sampler {
         // SAFETY: this very mapping was made by `open`, and no slice of it outlives `self`.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_bytes + self.data_bytes) };
     }
+}
+
+/// The CPU that this thread is on just now.
+pub fn this_cpu() -> Option<u32> {
+    // SAFETY: asks for a number.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
 /// Waits until one of the rings is half full, a signal came, or the time is over.
