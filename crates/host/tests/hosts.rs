@@ -1,5 +1,6 @@
 //! Every machine of `fixtures/hosts`, with the whole list of its findings.
 
+use proptest::prelude::*;
 use spangap_host::check::{self, Connection, Counters, Host, Look, Severity, TcpSockets, Verdict};
 use spangap_host::report::check::CheckReport;
 use std::collections::BTreeSet;
@@ -134,6 +135,48 @@ fn text_stays_within_its_columns() {
             let command =
                 line.starts_with("  fix") || (line.starts_with("        ") && line.contains(['/', ';']));
             assert!(line.chars().count() <= 100 || command, "{}: {line:?}", machine.display());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Files of another kernel, cut or with other figures: every one is told or judged, none ends the program.
+    #[test]
+    fn no_file_is_too_strange(
+        which: prop::sample::Index,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..6, any::<u64>()), 1..40),
+    ) {
+        let machines = machines();
+        let machine = which.get(&machines);
+        let (pids, _) = expected(machine);
+        let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for (at, how, figure) in changes {
+            let at = at.index(lines.len());
+            // Paths stay: these are what the program looks for.
+            if lines[at].starts_with("===") || lines[at].starts_with("#####") {
+                continue;
+            }
+            let words: Vec<&str> = lines[at].split(' ').collect();
+            let word = figure as usize % words.len();
+            lines[at] = match how {
+                0 => String::new(),
+                1 => words[..word].join(" "),
+                2 => words.iter().enumerate().map(|(n, old)| if n == word { figure.to_string() } else { (*old).to_owned() }).collect::<Vec<_>>().join(" "),
+                3 => words.iter().enumerate().map(|(n, old)| if n == word { "-7".to_owned() } else { (*old).to_owned() }).collect::<Vec<_>>().join(" "),
+                4 => lines[at].replace(|c: char| c.is_ascii_digit(), "9"),
+                _ => lines[at].replace(' ', ","),
+            };
+        }
+        let (first, second) = check::parse_readings(&(lines.join("\n") + "\n")).unwrap();
+        let before = first.map(|first| Counters::read(&Host::kept(first), &pids));
+        // A process whose own files are damaged is refused with the line.
+        if let Ok(look) = Look::read(&Host::kept(second), before, &pids) {
+            let findings = check::findings(&look);
+            prop_assert_eq!(findings.len(), check::names().count());
+            CheckReport::new(&look, &findings).text(100);
         }
     }
 }

@@ -111,8 +111,8 @@ pub struct Look {
     pub clocksource: Known<String>,
     /// Settings below `/proc/sys`.
     pub settings: BTreeMap<&'static str, Known<i64>>,
-    /// Processes named irqbalance, with what they were told in arguments and environment.
-    pub irqbalance: Known<Vec<(u32, String)>>,
+    /// Processes named irqbalance.
+    pub irqbalance: Known<Vec<Irqbalance>>,
     /// What the kubelet decided.
     pub kubelet: Known<CpuManager>,
     /// The cpuset of each process.
@@ -122,6 +122,20 @@ pub struct Look {
     /// Sockets of the processes, where someone looked; `None`: nobody did.
     pub sockets: Option<Sockets>,
 }
+
+/// An irqbalance that runs.
+#[derive(Debug)]
+pub struct Irqbalance {
+    /// Its process.
+    pub pid: u32,
+    /// Its arguments, and what is set for it: `IRQBALANCE_...=...`.
+    pub told: Vec<String>,
+    /// Whether its environment could be read.
+    pub environment: Known<()>,
+}
+
+/// What distributions set for irqbalance.
+const IRQBALANCE_FILE: &str = "/etc/default/irqbalance";
 
 /// Settings that are read, below `/proc/sys`.
 pub const SETTINGS: &[&str] = &[
@@ -337,7 +351,7 @@ impl Look {
 
 /// The kernel's figures of interrupts have 32 bits.
 pub fn wrapped(before: u64, after: u64) -> u64 {
-    if after >= before { after - before } else { (after + (1 << 32)).saturating_sub(before) }
+    if after >= before { after - before } else { after.saturating_add(1 << 32).saturating_sub(before) }
 }
 
 fn cpu_list(path: &str, text: &str) -> Known<Cpus> {
@@ -355,21 +369,25 @@ fn virtual_machine(cpuinfo: &str) -> bool {
     lines.any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-fn irqbalance(host: &Host) -> Known<Vec<(u32, String)>> {
+fn irqbalance(host: &Host) -> Known<Vec<Irqbalance>> {
     let pids = host.list("/proc")?;
     let its = pids.iter().filter_map(|name| name.parse::<u32>().ok()).filter_map(|pid| {
         let comm = host.read(&format!("/proc/{pid}/comm")).ok()?;
         (comm.trim() == "irqbalance").then(|| {
-            let words = |file: &str| host.read(&format!("/proc/{pid}/{file}")).unwrap_or_default();
-            let told: Vec<String> = words("cmdline").split('\0').skip(1).map(str::to_owned).collect();
-            let environment = words("environ");
-            let bans = environment.split('\0').filter(|word| word.starts_with("IRQBALANCE_"));
-            let told: Vec<String> = told
-                .into_iter()
-                .chain(bans.map(str::to_owned))
-                .filter(|word| !word.trim().is_empty())
-                .collect();
-            (pid, told.join(" "))
+            let words = |text: &str, between: char| -> Vec<String> {
+                let words = text.split(between).map(|word| word.trim().trim_matches('"').to_owned());
+                words.filter(|word| !word.is_empty()).collect()
+            };
+            let arguments = host.read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut told: Vec<String> = words(&arguments, '\0').into_iter().skip(1).collect();
+            let environment = host.read(&format!("/proc/{pid}/environ"));
+            // Where its environment is closed, the file that it is usually made of.
+            let set = match &environment {
+                Ok(text) => words(text, '\0'),
+                Err(_) => words(&host.read(IRQBALANCE_FILE).unwrap_or_default(), '\n'),
+            };
+            told.extend(set.into_iter().filter(|word| word.starts_with("IRQBALANCE_")));
+            Irqbalance { pid, told, environment: environment.map(drop) }
         })
     });
     Ok(its.collect())

@@ -235,7 +235,7 @@ fn throttled(path: &str, text: &str) -> Known<Option<Throttled>> {
         let of_v2 = figure("usage_usec").is_some();
         return if of_v2 { Ok(None) } else { Err(FactError::malformed(path, 0, text, "a line nr_periods")) };
     };
-    let ns = figure("throttled_usec").map(|us| us * 1_000).or_else(|| figure("throttled_time"));
+    let ns = figure("throttled_usec").map(|us| us.saturating_mul(1_000)).or_else(|| figure("throttled_time"));
     match (figure("nr_throttled"), ns) {
         (Some(throttled), Some(ns)) => Ok(Some(Throttled { periods, throttled, ns })),
         _ => Err(FactError::malformed(
@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_throttling_in_either_version(periods: u64, stopped: u64, us in 0_u64..1 << 50) {
+        fn any_throttling_in_either_version(periods in 0_u64..1 << 50, stopped in 0_u64..1 << 50, us in 0_u64..1 << 48) {
             let expected = Ok(Some(Throttled { periods, throttled: stopped, ns: us * 1_000 }));
             let v2 = format!("usage_usec 5\nnr_periods {periods}\nnr_throttled {stopped}\nthrottled_usec {us}\nnr_bursts 0\n");
             prop_assert_eq!(throttled("/p", &v2), expected.clone());

@@ -122,11 +122,11 @@ fn status(path: &str, text: &str) -> Known<(String, Cpus)> {
     Ok((field("Name:")?.1.to_owned(), cpus))
 }
 
-fn schedstat(path: &str, text: &str) -> Known<Sched> {
-    let figures: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
+fn schedstat(path: &str, line: &str) -> Known<Sched> {
+    let figures: Option<Vec<u64>> = line.split_whitespace().map(text::nanoseconds).collect();
     match figures.as_deref() {
         Some(&[run_ns, wait_ns, _]) => Ok(Sched { run_ns, wait_ns }),
-        _ => Err(FactError::malformed(path, 0, text, "3 figures: nanoseconds run, waited, and a count")),
+        _ => Err(FactError::malformed(path, 0, line, "3 figures: nanoseconds run, waited, and a count")),
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_schedstat(run_ns: u64, wait_ns: u64, slices: u64) {
+        fn any_schedstat(run_ns in 0_u64..1 << 58, wait_ns in 0_u64..1 << 58, slices in 0_u64..1 << 40) {
             prop_assert_eq!(schedstat("/p", &format!("{run_ns} {wait_ns} {slices}\n")), Ok(Sched { run_ns, wait_ns }));
         }
 

@@ -3,11 +3,26 @@
 use super::super::{FactError, Known};
 use std::collections::BTreeMap;
 
+/// Figures from here on are taken for mistakes: microseconds of 285 years. Sums and products of others fit.
+const TOO_MUCH: u64 = 1 << 53;
+/// The same for nanoseconds: nine years on one CPU.
+const TOO_MUCH_NS: u64 = 1 << 58;
+
+/// Reads a figure that counts occurrences, ticks or microseconds.
+pub fn count(word: &str) -> Option<u64> {
+    word.parse().ok().filter(|count| *count < TOO_MUCH)
+}
+
+/// Reads a figure in nanoseconds.
+pub fn nanoseconds(word: &str) -> Option<u64> {
+    word.parse().ok().filter(|ns| *ns < TOO_MUCH_NS)
+}
+
 /// Reads lines of a name and a number, such as `cpu.stat`. Lines of another form are of no interest.
 pub fn keyed(text: &str) -> BTreeMap<&str, u64> {
     let pair = |line: &'_ str| {
         let (name, value) = line.split_once(char::is_whitespace)?;
-        Some((name.len(), value.trim().parse().ok()?))
+        Some((name.len(), nanoseconds(value.trim())?))
     };
     text.lines().filter_map(|line| pair(line).map(|(len, value)| (&line[..len], value))).collect()
 }
@@ -75,7 +90,7 @@ pub fn pressure(path: &str, text: &str) -> Known<Pressure> {
         let kind = words.next();
         let figures: BTreeMap<&str, &str> = words.filter_map(|word| word.split_once('=')).collect();
         let figure = |name: &str| figures.get(name).copied().ok_or_else(bad);
-        let total = figure("total")?.parse().map_err(|_| bad())?;
+        let total = count(figure("total")?).ok_or_else(bad)?;
         match kind {
             Some("some") => {
                 pressure.some_avg10 = figure("avg10")?.parse().map_err(|_| bad())?;

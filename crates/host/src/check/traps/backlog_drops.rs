@@ -52,7 +52,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
                 format!("netdev_max_backlog {backlog} packets"),
                 "/proc/sys/net/core/netdev_max_backlog",
             )
-            .fix(format!("sysctl -w net.core.netdev_max_backlog={}", (backlog * 4).max(4_000)));
+            .fix(format!("sysctl -w net.core.netdev_max_backlog={}", backlog.saturating_mul(4).max(4_000)));
     }
     if let Err(why) = before {
         judged = judged.unknown(why);

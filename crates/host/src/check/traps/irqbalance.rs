@@ -1,7 +1,7 @@
 //! irqbalance moves interrupts about, onto the CPUs of the process as well.
 
 use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::look::{Irqbalance, Look};
 use super::Trap;
 use spangap_model::Cause;
 
@@ -9,9 +9,11 @@ pub const TRAP: Trap = Trap { name: "irqbalance", causes: &[Cause::SoftirqOnCpu]
 
 fn look(look: &Look) -> Result<Judged, Why> {
     let running = look.irqbalance.as_ref()?;
-    let Some((pid, told)) = running.first() else { return Ok(Judged::fine("not running")) };
+    let Some(Irqbalance { pid, told, environment }) = running.first() else {
+        return Ok(Judged::fine("not running"));
+    };
     let cpus = look.cpus()?;
-    let banned = told.split_whitespace().find_map(|word| {
+    let banned = told.iter().find_map(|word| {
         let list = word.strip_prefix("IRQBALANCE_BANNED_CPULIST=").map(super::super::Cpus::parse_list);
         list.or_else(|| word.strip_prefix("IRQBALANCE_BANNED_CPUS=").map(super::super::Cpus::parse_mask))?
     });
@@ -19,7 +21,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let isolated = look.isolated.either(&look.nohz_full);
     let spared = banned.clone().unwrap_or(isolated);
     let exposed = cpus.without(&spared);
-    let told = if told.is_empty() { "no bans".to_owned() } else { told.clone() };
+    let told = if told.is_empty() { "nothing".to_owned() } else { told.join(" ") };
     if exposed.is_empty() || look.whole_machine() {
         let summary = format!(
             "runs (pid {pid}); {}",
@@ -32,9 +34,16 @@ fn look(look: &Look) -> Result<Judged, Why> {
         return Ok(Judged::fine(summary).evidence(told, format!("/proc/{pid}/cmdline")));
     }
     let all = spared.either(&cpus);
-    Ok(Judged::trap(Severity::Low, format!("runs (pid {pid}) and may put interrupts on CPUs {exposed}"))
+    let mut judged = Judged::trap(Severity::Low, format!("runs (pid {pid}) and may put interrupts on {}", exposed.words()))
         .evidence(format!("told: {told}"), format!("/proc/{pid}/environ"))
-        .means("every 10 s it moves interrupts to where it thinks best; affinities set by hand do not last, and latency changes with its mood")
-        .fix(format!("echo 'IRQBALANCE_BANNED_CPULIST={all}' >> /etc/default/irqbalance; systemctl restart irqbalance"))
-        .fix("systemctl disable --now irqbalance  # if interrupts are placed by hand"))
+        .means(
+            "every 10 s it moves interrupts to where it thinks best: affinities set by hand do not last, and latency changes \
+             when it moves one",
+        )
+        .fix(format!("echo IRQBALANCE_BANNED_CPULIST={all} >> /etc/default/irqbalance; systemctl restart irqbalance"))
+        .fix("systemctl disable --now irqbalance  # if interrupts are placed by hand");
+    if let Err(error) = environment {
+        judged = judged.unknown(error);
+    }
+    Ok(judged)
 }

@@ -12,7 +12,12 @@ const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 fn look(look: &Look) -> Result<Judged, Why> {
     let isolated = &look.isolated;
     if isolated.is_empty() {
-        return Ok(Judged::fine("none"));
+        let ticks = &look.nohz_full;
+        return Ok(Judged::fine(if ticks.is_empty() {
+            "none".to_owned()
+        } else {
+            format!("none; nohz_full {ticks}")
+        }));
     }
     let ticks =
         if look.nohz_full.is_empty() { String::new() } else { format!(", nohz_full {}", look.nohz_full) };

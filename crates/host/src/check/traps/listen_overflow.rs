@@ -13,15 +13,15 @@ const OVERFLOWS: &str = "TcpExt.ListenOverflows";
 const DROPS: &str = "TcpExt.ListenDrops";
 
 fn look(look: &Look) -> Result<Judged, Why> {
-    let (mut now, mut ever) = (0, 0);
+    let (mut now, mut ever) = (0_u64, 0_u64);
     let (mut evidence, mut unknown) = (Vec::new(), Vec::new());
     for (pid, folder) in look.net_namespaces() {
         let (overflows, drops) = (look.tcp(OVERFLOWS, pid)?, look.tcp(DROPS, pid)?);
         let since =
             |(before, after): (Option<u64>, u64)| before.map_or(0, |before| after.saturating_sub(before));
         // Every overflow is a drop as well.
-        now += since(drops).max(since(overflows));
-        ever += overflows.1;
+        now = now.saturating_add(since(drops).max(since(overflows)));
+        ever = ever.saturating_add(overflows.1);
         let what = format!(
             "ListenOverflows +{} ({}), ListenDrops +{} ({})",
             since(overflows),
@@ -80,7 +80,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         judged = judged.evidence(what, path);
     }
     for listener in &waiting {
-        let of = limit_of(listener.port).map_or(String::new(), |limit| format!(", at most {}", limit + 1));
+        let of = limit_of(listener.port)
+            .map_or(String::new(), |limit| format!(", at most {}", limit.saturating_add(1)));
         let what = format!(
             "port {}: {} waiting to be accepted{of}",
             listener.port,
@@ -91,7 +92,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     if let Some(limit) = limit {
         judged = judged
             .evidence(format!("somaxconn {limit}: no backlog is longer"), "/proc/sys/net/core/somaxconn");
-        judged = judged.fix(format!("sysctl -w net.core.somaxconn={}", (limit * 4).max(4_096)));
+        judged = judged.fix(format!("sysctl -w net.core.somaxconn={}", limit.saturating_mul(4).max(4_096)));
     }
     judged = judged
         .fix("# and the backlog of listen() in the program, which is the limit if it is lower: ss -ltn shows it as Send-Q")

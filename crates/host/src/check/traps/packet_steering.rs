@@ -1,6 +1,7 @@
 //! Masks of RPS hand received packets over to the CPUs that the process may use.
 
 use super::super::Cpus;
+use super::super::facts::nic::Queue;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
@@ -74,6 +75,12 @@ fn look(look: &Look) -> Result<Judged, Why> {
             format!("CPUs {cpus} woken by others for packets: {}", rate(count, seconds)),
             "/proc/net/softnet_stat",
         );
+    }
+    let takes = |queue: &&Queue| queue.cpus.as_ref().is_ok_and(|mask| !mask.both(&cpus).is_empty());
+    let sends = nics.iter().flat_map(|nic| &nic.tx).filter(takes).count();
+    if sends > 0 {
+        let what = format!("XPS: these CPUs send through {} of their own", plural(sends, "queue"));
+        judged = judged.evidence(what, "/sys/class/net/IF/queues/tx-N/xps_cpus");
     }
     if flows > 0 {
         judged = judged.evidence(

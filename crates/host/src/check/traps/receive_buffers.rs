@@ -12,7 +12,7 @@ const COUNTERS: &[(&str, bool)] =
     &[("PruneCalled", false), ("RcvPruned", true), ("TCPRcvQDrop", true), ("TCPBacklogDrop", true)];
 
 fn look(look: &Look) -> Result<Judged, Why> {
-    let (mut now, mut lost, mut ever) = (0, 0, 0);
+    let (mut now, mut lost, mut ever) = (0_u64, 0_u64, 0_u64);
     let mut evidence = Vec::new();
     let mut known = false;
     for (pid, folder) in look.net_namespaces() {
@@ -22,9 +22,9 @@ fn look(look: &Look) -> Result<Judged, Why> {
             let Ok((before, after)) = look.tcp(&format!("TcpExt.{name}"), pid) else { continue };
             let since = before.map_or(0, |before| after.saturating_sub(before));
             known = true;
-            now += since;
-            ever += after;
-            lost += if *loses { since } else { 0 };
+            now = now.saturating_add(since);
+            ever = ever.saturating_add(after);
+            lost = lost.saturating_add(if *loses { since } else { 0 });
             words.push(format!("{name} +{since} ({after})"));
         }
         evidence.push((words.join(", "), format!("{folder}/netstat")));

@@ -45,9 +45,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
             });
         }
     }
-    let (run_ns, wait_ns) =
-        threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.run_ns, sum.1 + thread.wait_ns));
-    if run_ns + wait_ns < MIN_RUN_NS {
+    let (run_ns, wait_ns) = threads.iter().fold((0_u64, 0_u64), |sum, thread| {
+        (sum.0.saturating_add(thread.run_ns), sum.1.saturating_add(thread.wait_ns))
+    });
+    if run_ns.saturating_add(wait_ns) < MIN_RUN_NS {
         return Ok(Judged::fine(format!("it ran for {} only: nothing to wait for", format_ns(run_ns))));
     }
     let found = if wait_ns as f64 / 1e9 / seconds < MIN_WAIT_SHARE {

@@ -35,8 +35,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let limits = format!("netdev_budget {packets} packets, netdev_budget_usecs {us}");
         judged = judged.evidence(limits, "/proc/sys/net/core/netdev_budget").fix(format!(
             "sysctl -w net.core.netdev_budget={} net.core.netdev_budget_usecs={}",
-            packets * 2,
-            us * 2
+            packets.saturating_mul(2),
+            us.saturating_mul(2)
         ));
     }
     Ok(judged.fix("# better: more receive queues, or packets of one CPU spread over several"))
