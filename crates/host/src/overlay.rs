@@ -118,8 +118,7 @@ impl<'a> Finder<'a> {
                 continue;
             }
             match event.what {
-                // The segment that begins before the last byte and comes last before it is read has that byte.
-                What::Arrived(at) if hands.read.is_none() && begins_before(at.seq, window.read_to) => {
+                What::Arrived(at) if hands.arrived_ns.is_none() && reaches(at.seq, window.read_to) => {
                     hands.arrived_ns = Some(event.time_ns);
                 }
                 What::Read { tid, at } if hands.read.is_none() && reaches(at.seq, window.read_to) => {
@@ -142,12 +141,8 @@ impl<'a> Finder<'a> {
 /// Half of the sequence space: numbers further apart are not compared.
 const HALF: u32 = 1 << 31;
 
-fn begins_before(seq: u32, end: Option<u32>) -> bool {
-    end.is_some_and(|end| end.wrapping_sub(seq).wrapping_sub(1) < HALF)
-}
-
-fn reaches(read_to: u32, end: Option<u32>) -> bool {
-    end.is_some_and(|end| read_to.wrapping_sub(end) < HALF)
+fn reaches(before: u32, end: Option<u32>) -> bool {
+    end.is_some_and(|end| before.wrapping_sub(end) < HALF)
 }
 
 fn begins_at_or_before(seq: u32, first: Option<u32>) -> bool {
@@ -316,8 +311,8 @@ mod tests {
         vec![
             switch(50, 10, Left::Blocked, 0, 0),
             switch(100, 0, Left::Runnable, HOG, 0),
-            event(900, What::Arrived(transfer(60))),
-            event(1200, What::Arrived(transfer(100))),
+            event(900, What::Arrived(transfer(100))),
+            event(1200, What::Arrived(transfer(150))),
             switch(3000, HOG, Left::Runnable, 10, 1700),
             event(3050, What::Read { tid: 10, at: transfer(100) }),
             event(3100, What::Read { tid: 10, at: transfer(150) }),
@@ -388,7 +383,6 @@ mod tests {
 
     #[test]
     fn sequence_numbers_wrap() {
-        assert!(begins_before(u32::MAX, Some(5)) && !begins_before(5, Some(5)) && !begins_before(6, Some(5)));
         assert!(reaches(5, Some(5)) && reaches(3, Some(u32::MAX)) && !reaches(4, Some(5)));
         assert!(begins_at_or_before(5, Some(5)) && !begins_at_or_before(6, Some(5)));
         assert!(begins_at_or_before(u32::MAX - 3, Some(2)) && !begins_at_or_before(0, None));
