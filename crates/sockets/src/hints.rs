@@ -199,7 +199,7 @@ fn carried(socket: &TcpSocket) -> u64 {
 
 /// Less than a segment that is not sent while another is under way, with nothing else in its way: that is what Nagle's
 /// algorithm does.
-fn is_held_back(socket: &TcpSocket) -> bool {
+pub(crate) fn is_held_back(socket: &TcpSocket) -> bool {
     let info = &socket.info;
     let (Some(notsent), Some(unacked), Some(cwnd), Some(mss)) =
         (info.notsent_bytes, info.unacked_segments, info.cwnd_segments, info.send_mss_bytes)

@@ -43,6 +43,12 @@ fn a_running_tank_is_flipped_and_flipped_back() {
     });
     assert_eq!(busy["nodelay"], false, "{busy:#}");
     let pid = busy["owners"][0]["pid"].to_string();
+    // tonic writes HEADERS and DATA apart: DATA waits for the ACK of HEADERS, and is seen waiting.
+    until("Nagle's algorithm at work", || {
+        let listed = json(&spangap(&["sockets", "list", "--pid", &pid, "--json"]));
+        let hints = listed["hints"].as_array().expect("a list").clone();
+        hints.into_iter().find(|hint| hint["kind"] == "held_back" && hint["inodes"][0] == busy["inode"])
+    });
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().to_str().expect("a plain path");
     let now = |inode: &Value| {
@@ -63,4 +69,31 @@ fn a_running_tank_is_flipped_and_flipped_back() {
     assert_eq!(now(&busy["inode"])["nodelay"], false);
     tank.signal("INT");
     tank.wait();
+}
+
+#[test]
+fn rates_are_those_of_what_is_sent_meanwhile() {
+    let Some(mut scene) = crate::Scene::new(2) else { return };
+    scene.program.say("__import__('threading').Thread(target=lambda: [c[0].sendall(b'x' * 100) or a[0].recv(100) for _ in iter(int, 1)], daemon=True).start()");
+    let ended =
+        spangap(&["sockets", "list", "--pid", &scene.pid, "--interval", "100ms", "--count", "3", "--json"]);
+    assert_eq!((ended.code, ended.out.len()), (Some(0), 3), "{ended:?}");
+    for line in &ended.out {
+        let rates: Value = serde_json::from_str(line).expect("a document a line");
+        assert!(rates["elapsed_ns"].as_u64() >= Some(100_000_000), "{rates}");
+        assert_eq!((&rates["opened"], &rates["closed"]), (&0.into(), &0.into()));
+        let sockets = rates["sockets"].as_array().expect("a list");
+        let moving = |key: &str| sockets.iter().filter(|socket| socket[key].as_f64() > Some(0.0)).count();
+        assert_eq!(
+            (sockets.len(), moving("sent_bytes_per_s"), moving("received_bytes_per_s")),
+            (4, 1, 1),
+            "{rates}"
+        );
+    }
+    let watching = Program::start(&["sockets", "list", "--pid", &scene.pid, "--interval", "50ms"]);
+    assert!(watching.line().is_some());
+    watching.signal("INT");
+    assert_eq!(watching.wait().code, Some(0));
+    let short = spangap(&["sockets", "list", "--pid", &scene.pid, "--interval", "1ms"]);
+    assert_eq!(short.code, Some(2), "{short:?}");
 }

@@ -4,7 +4,7 @@ mod table;
 
 use crate::{Asked, Hint, Listing, PeerGroup, groups, hints};
 use serde::Serialize;
-pub use table::{print_list, print_long};
+pub use table::{print_list, print_long, print_rates};
 
 /// `sockets list --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,7 +1,8 @@
 //! Tables of sockets.
 
+use crate::rates::{Rates, SocketRates};
 use crate::report::ListReport;
-use crate::socket::{Source, TcpSocket};
+use crate::socket::{Owner, Source, TcpSocket};
 use crate::state::State;
 use serde_json::Value;
 use spangap_model::duration::format_ns;
@@ -18,7 +19,7 @@ const NAMES: usize = 5;
 pub fn print_list(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = vec![HEADING.map(String::from).to_vec()];
     rows.extend(report.listing.sockets.iter().map(row));
-    print_aligned(out, &rows)?;
+    print_aligned(out, &rows, NAMES)?;
     print_rest(out, report)
 }
 
@@ -40,6 +41,65 @@ pub fn print_long(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
         }
     }
     print_rest(out, report)
+}
+
+const RATES: [&str; 16] = [
+    "OWNER",
+    "LOCAL",
+    "PEER",
+    "STATE",
+    "NODELAY",
+    "HELD",
+    "RTT",
+    "SENT/s",
+    "RECEIVED/s",
+    "SEGS OUT/s",
+    "SEGS IN/s",
+    "BYTES/SEG",
+    "RETRANS",
+    "BUSY",
+    "RWND-LIM",
+    "SNDBUF-LIM",
+];
+
+/// What went on between two looks, one row a socket that moved.
+pub fn print_rates(out: &mut impl Write, rates: &Rates) -> io::Result<()> {
+    let moved = |socket: &&SocketRates| {
+        let counts =
+            [socket.sent_data_segments_per_s, socket.received_data_segments_per_s, socket.busy_share];
+        socket.held_back || counts.into_iter().flatten().any(|rate| rate > 0.0)
+    };
+    let moving: Vec<_> = rates.sockets.iter().filter(moved).collect();
+    let mut rows: Vec<Vec<String>> = vec![RATES.map(String::from).to_vec()];
+    rows.extend(moving.iter().map(|socket| rates_row(socket)));
+    print_aligned(out, &rows, 6)?;
+    writeln!(
+        out,
+        "{} in {}, {} idle, {} opened, {} closed.\n",
+        counted(rates.sockets.len() as u64, "socket"),
+        format_ns(rates.elapsed_ns),
+        rates.sockets.len() - moving.len(),
+        rates.opened,
+        rates.closed
+    )
+}
+
+fn rates_row(socket: &SocketRates) -> Vec<String> {
+    let rate = |value: Option<f64>| value.map_or("-".to_owned(), |value| bytes(value.round() as u64));
+    let share = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.0} %", 100.0 * value));
+    let nodelay = socket.nodelay.map_or("?", |on| if on { "on" } else { "off" });
+    let peer = socket.peer.map_or("-".to_owned(), |peer| peer.to_string());
+    let mut cells = vec![owner_cell(&socket.owners), socket.local.to_string(), peer];
+    cells.extend([socket.state.name(), nodelay, if socket.held_back { "now" } else { "" }].map(String::from));
+    cells.push(socket.rtt_ns.map_or("-".to_owned(), format_ns));
+    cells.extend([socket.sent_bytes_per_s, socket.received_bytes_per_s].map(rate));
+    cells.extend([socket.sent_data_segments_per_s, socket.received_data_segments_per_s].map(rate));
+    cells.push(rate(socket.bytes_per_sent_segment));
+    cells.push(socket.retransmitted_segments.map_or("-".to_owned(), |count| count.to_string()));
+    let limited = [socket.receive_window_limited_share, socket.send_buffer_limited_share];
+    cells.push(share(socket.busy_share));
+    cells.extend(limited.map(share));
+    cells
 }
 
 fn title(socket: &TcpSocket) -> String {
@@ -169,11 +229,15 @@ fn row(socket: &TcpSocket) -> Vec<String> {
 }
 
 fn owners(socket: &TcpSocket) -> String {
-    let owner = |owner: &crate::Owner| {
+    owner_cell(&socket.owners)
+}
+
+fn owner_cell(owners: &[Owner]) -> String {
+    let owner = |owner: &Owner| {
         let fds: Vec<_> = owner.fds.iter().map(i32::to_string).collect();
         format!("{} ({}) fd {}", owner.comm, owner.pid, fds.join(","))
     };
-    match socket.owners.as_slice() {
+    match owners {
         [] => "?".to_owned(),
         owners => owners.iter().map(owner).collect::<Vec<_>>().join(" + "),
     }
@@ -198,16 +262,16 @@ fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// Columns as wide as their widest cell.
-fn print_aligned(out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
-    let mut widths = [0; HEADING.len()];
+/// Columns as wide as their widest cell; the first `names` stand to the left.
+fn print_aligned(out: &mut impl Write, rows: &[Vec<String>], names: usize) -> io::Result<()> {
+    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
     for row in rows {
-        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column < NAMES {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column < names {
             true => format!("{cell:<width$}"),
             false => format!("{cell:>width$}"),
         });

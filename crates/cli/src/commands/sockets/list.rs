@@ -2,14 +2,16 @@
 
 use super::folder;
 use crate::Outcome;
-use crate::args::wrong_usage;
+use crate::args::{Duration, wrong_usage};
 use anyhow::{Context, bail};
 use clap::Args;
-use spangap_sockets::report::{ListReport, print_list, print_long};
-use spangap_sockets::{Asked, Listing, list};
+use spangap_sockets::report::{ListReport, print_list, print_long, print_rates};
+use spangap_sockets::{Asked, Listing, list, rates};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+use std::time::{Instant, SystemTime};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +20,8 @@ Examples:
   spangap sockets list --port 50051 --listening
       of whichever process has port 50051 at either end, in all network namespaces
   spangap sockets list --pid 812 --json | jq '.sockets[] | select(.nodelay == false) | .peer'
+  spangap sockets list --pid 812 --interval 1s
+      rates, each second until Ctrl-C; HELD: bytes wait that only Nagle's algorithm holds back
 
 Columns: RTT smoothed, MIN smallest round trip; RTO retransmission timeout; ATO delay of ACKs; CWND and UNACKED in
 segments; NOTSENT bytes never sent yet; SEND-Q bytes not acknowledged; RECV-Q bytes not read (of a listening socket
@@ -44,10 +48,21 @@ pub struct ListArgs {
     /// Every value of every socket
     #[arg(long)]
     long: bool,
-    /// Print one JSON document
+    /// Print what goes on in each such time, until Ctrl-C
+    #[arg(long, value_name = "DURATION", conflicts_with = "long")]
+    interval: Option<Duration>,
+    /// End after so many of them
+    #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Print one JSON document; with --interval one line each
     #[arg(long)]
     json: bool,
 }
+
+/// Shorter intervals would show the looking itself.
+const MIN_INTERVAL_NS: u64 = 10_000_000;
+/// How long Ctrl-C may go unnoticed.
+const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Does it.
 pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
@@ -55,15 +70,20 @@ pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
         return Err(wrong_usage("expected --pid PID or --port PORT: which sockets?").into());
     }
     let asked = Asked { pids: args.pid, port: args.port, listening: args.listening };
-    let time =
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("the clock is before 1970")?;
+    if let Some(interval) = args.interval {
+        if interval.ns() < MIN_INTERVAL_NS {
+            return Err(wrong_usage("--interval: expected at least 10ms").into());
+        }
+        return watch(&asked, interval, args.count, args.json);
+    }
+    let time = unix_ns()?;
     let mut listing = list(&asked)?;
     mark_open_undos(&mut listing, args.journal)?;
     if listing.sockets.is_empty() && !args.json {
         bail!("no socket matches: {}", what_was_there(&asked)?);
     }
     let nothing = listing.sockets.is_empty();
-    let report = ListReport::new(time.as_nanos() as u64, asked, listing);
+    let report = ListReport::new(time, asked, listing);
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = match (args.json, args.long) {
         (true, _) => serde_json::to_writer_pretty(&mut out, &report)
@@ -75,6 +95,47 @@ pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
     printed.and_then(|()| out.flush()).or_else(super::seen_enough)?;
     if nothing {
         bail!("no socket matches: {}", what_was_there(&report.asked)?);
+    }
+    Ok(Outcome::Done)
+}
+
+fn unix_ns() -> anyhow::Result<u64> {
+    let time =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("the clock is before 1970")?;
+    Ok(time.as_nanos() as u64)
+}
+
+/// Looks again and again, and prints what went on in between.
+fn watch(asked: &Asked, interval: Duration, count: Option<u64>, json: bool) -> anyhow::Result<Outcome> {
+    let interrupted = crate::commands::dissect::interrupt::flag()?;
+    // Nothing is ever sent: only its patience is used.
+    let (_nobody, never) = mpsc::channel::<()>();
+    let mut before = (list(asked)?, Instant::now());
+    if before.0.sockets.is_empty() {
+        bail!("no socket matches: {}", what_was_there(asked)?);
+    }
+    for _ in 0..count.unwrap_or(u64::MAX) {
+        while let left @ 1.. = interval.ns().saturating_sub(before.1.elapsed().as_nanos() as u64) {
+            if interrupted.load(Relaxed) {
+                return Ok(Outcome::Done);
+            }
+            let _ = never.recv_timeout(NOTICED_WITHIN.min(std::time::Duration::from_nanos(left)));
+        }
+        let now = (list(asked)?, Instant::now());
+        let elapsed_ns = now.1.duration_since(before.1).as_nanos() as u64;
+        let rates = rates(&before.0, &now.0, unix_ns()?, elapsed_ns);
+        let mut out = BufWriter::new(io::stdout().lock());
+        let printed = match json {
+            true => {
+                serde_json::to_writer(&mut out, &rates).map_err(io::Error::from).and_then(|()| writeln!(out))
+            }
+            false => print_rates(&mut out, &rates),
+        };
+        match printed.and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Outcome::Done),
+            printed => printed.context("cannot print")?,
+        }
+        before = now;
     }
     Ok(Outcome::Done)
 }
