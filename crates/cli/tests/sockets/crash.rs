@@ -49,7 +49,7 @@ fn killed_at_any_moment_its_undo_restores_everything() {
 #[test]
 fn killed_with_a_time_its_keeper_sets_back() {
     let Some(mut scene) = Scene::new(50) else { return };
-    let tool = scene.start(&["nodelay=on", "--for", "3s"]);
+    let tool = scene.start(&["nodelay=on", "--for", "5s"]);
     until("changed", || (scene.on() == 50).then_some(()));
     tool.signal("KILL");
     // Its standard output ends with the keeper, which holds nothing else of it.

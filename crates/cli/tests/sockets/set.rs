@@ -70,7 +70,7 @@ fn half_of_the_connections_are_changed_and_the_other_half_named() {
 #[test]
 fn with_a_time_it_is_set_back_then_and_newcomers_are_counted() {
     let Some(mut scene) = Scene::new(3) else { return };
-    let tool = scene.start(&["nodelay=on", "--for", "2s"]);
+    let tool = scene.start(&["nodelay=on", "--for", "5s"]);
     until("changed", || (scene.on() == 3).then_some(()));
     let more = format!("globals().update(n=socket.create_connection(('127.0.0.1', {})))", scene.port);
     scene.program.say(&more);
