@@ -3,6 +3,7 @@
 
 mod interrupts;
 mod loss;
+mod recorder;
 mod sockets;
 mod threads;
 
