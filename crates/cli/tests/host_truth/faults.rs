@@ -5,7 +5,7 @@ use crate::{CPU, json, nothing_else_is_blamed, number, report, sums_are_exact, t
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A cgroup with a quota; gone when it is dropped, which has to be after its processes.
@@ -112,17 +112,15 @@ fn stops_are_named() {
     let _turn = turn_or_return!();
     let target = Program::target(&["nice", "-n", "-20"]);
     let (_, waited) = target.accounts();
-    let mut looking = thieves(&["--json", "--pid", &target.pid().to_string(), "--duration", "3s"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("spangap starts");
+    let pid = target.pid();
+    let looking = std::thread::spawn(move || report(pid, &["--duration", "3s"]));
     const PHASE: Duration = Duration::from_millis(20);
     let mut stopped = Duration::ZERO;
     let pass = |phase: Duration| {
         let until = Instant::now() + phase;
         wait_until("a phase is over", || Instant::now() >= until);
     };
-    while looking.try_wait().expect("it is a child").is_none() {
+    while !looking.is_finished() {
         let began = Instant::now();
         target.signal("STOP");
         wait_until("it is stopped", || target.state() == Some('T'));
@@ -132,9 +130,7 @@ fn stops_are_named() {
         stopped += began.elapsed();
         pass(PHASE);
     }
-    let done = looking.wait_with_output().expect("its output");
-    let report: Value = serde_json::from_slice(&done.stdout).expect("JSON");
-    eprintln!("{}", crate::summary(&report));
+    let report = looking.join().expect("a report");
     let waited = target.accounts().1 - waited;
     sums_are_exact(&report);
     assert_eq!(report["culprit"]["cause"], "stopped");
@@ -184,4 +180,35 @@ fn of_two_neighbours_the_nicer_one_takes_less() {
     let parts = ["tasks_ns", "softirq_ns", "hardirq_ns", "idle_ns", "unknown_ns"];
     let sum: u64 = parts.iter().map(|part| number(&cpu[part])).sum();
     assert_eq!(sum, number(&cpus["duration_ns"]));
+}
+
+#[test]
+fn a_recording_tells_the_same_story() {
+    let _turn = turn_or_return!();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (recording, page) = (folder.path().join("host.rec"), folder.path().join("thieves.html"));
+    let (file, page_file) = (recording.to_str().expect("a path"), page.to_str().expect("a path"));
+    let target = Program::target(&["nice", "-n", "0"]);
+    let neighbour = Program::neighbour("-15");
+    let pid = target.pid().to_string();
+    let mut record = Command::new(env!("CARGO_BIN_EXE_spangap"));
+    record.args(["host", "record", "--pid", &pid, "--duration", "2s", "--write", file]);
+    let done = record.output().expect("spangap starts");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    drop(target);
+
+    let arguments = ["--json", "--recording", file, "--pid", &pid, "--html", page_file];
+    let report = json(&mut thieves(&arguments));
+    sums_are_exact(&report);
+    let name = format!("dd (pid {})", neighbour.pid());
+    assert_eq!(report["culprit"]["name"], name);
+    assert_eq!(report, json(&mut thieves(&arguments)), "a recording says the same each time");
+    let html = fs::read_to_string(&page).expect("a page");
+    assert!(html.contains("<svg") && html.contains(&format!("behind {name}")), "{html}");
+    for needle in ["src=", "href=", "url(", "@import"] {
+        assert!(!html.contains(needle), "{needle}");
+    }
+    let missing = thieves(&["--recording", file, "--pid", "4194999"]).output().expect("spangap starts");
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("is not in the recording"));
 }

@@ -2,6 +2,7 @@
 
 use crate::programs::Program;
 use crate::{report, sums_are_exact, thieves, turn_or_return};
+use serde_json::Value;
 use std::process::Output;
 
 /// How often a machine with other things to do gets another chance.
@@ -26,6 +27,24 @@ fn an_application_alone_has_nobody_to_blame() {
         blamed = Some(report["culprit"].clone());
     }
     panic!("{blamed:?} is blamed in each of {CHANCES} runs");
+}
+
+#[test]
+fn what_a_target_sends_over_the_loopback_is_its_own_traffic() {
+    let _turn = turn_or_return!();
+    let target = Program::loopback(&["chrt", "-f", "50"]);
+    let report = report(target.pid(), &["--duration", "2s"]);
+    sums_are_exact(&report);
+    let takers = report["takers"].as_array().expect("takers");
+    let own = takers.iter().find(|taker| taker["name"] == "NET_RX of lo, its own traffic");
+    let own = own.unwrap_or_else(|| panic!("not among {takers:#?}"));
+    assert_eq!((&own["kind"], &own["cause"]), (&"own_softirq".into(), &Value::Null));
+    // It is worth mention, and nobody's fault.
+    assert!(own["share"].as_f64().is_some_and(|share| share > 0.02), "{own}");
+    assert!(!report["culprit"]["name"].as_str().is_some_and(|name| name.contains("lo")), "{report:#}");
+    let conclusions = report["conclusions"].as_array().expect("conclusions");
+    let told = |words: &Value| words.as_str().is_some_and(|words| words.contains("over the loopback"));
+    assert!(conclusions.iter().any(told), "{conclusions:#?}");
 }
 
 fn refused(arguments: &[&str]) -> (Option<i32>, String) {

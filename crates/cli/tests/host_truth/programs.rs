@@ -11,7 +11,7 @@ const ROLE: &str = "SPANGAP_HOST_TRUTH_ROLE";
 /// What a program says when it is about to begin.
 const READY: &str = "this program is ready";
 /// A program that nobody ends ends by itself.
-const LIFETIME: Duration = Duration::from_secs(120);
+const LIFETIME: Duration = Duration::from_secs(600);
 
 /// A program that ends with its test.
 pub struct Program(Child);
@@ -40,6 +40,12 @@ impl Program {
     pub fn target(before: &[&str]) -> Program {
         let cpu = crate::CPU.to_string();
         Program::play("target", &[&["taskset", "-c", &cpu], before].concat())
+    }
+
+    /// A target that is busy with the loopback.
+    pub fn loopback(before: &[&str]) -> Program {
+        let cpu = crate::CPU.to_string();
+        Program::play("loopback", &[&["taskset", "-c", &cpu], before].concat())
     }
 
     /// A neighbour on the target's CPU that is always busy.
@@ -112,6 +118,7 @@ fn role() {
     let end = Instant::now() + LIFETIME;
     match role.split_once(' ') {
         None if role == "target" => work(end),
+        None if role == "loopback" => loopback(end),
         Some(("flood", to)) => flood(to, end),
         _ => panic!("no such role: {role}"),
     }
@@ -125,6 +132,20 @@ fn work(end: Instant) {
             std::hint::spin_loop();
         }
         std::thread::park_timeout(PHASE);
+    }
+}
+
+/// Sends itself packets, with pauses.
+fn loopback(end: Instant) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.connect(socket.local_addr().expect("its address")).expect("itself");
+    let mut packet = [0; 64];
+    while Instant::now() < end {
+        for _ in 0..100 {
+            socket.send(&packet).expect("sent");
+            socket.recv(&mut packet).expect("received");
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
     }
 }
 

@@ -8,5 +8,6 @@ pub mod offcpu;
 pub mod offcpu_text;
 pub mod thieves;
 pub mod thieves_cpus;
+pub mod thieves_html;
 pub mod thieves_text;
 mod thieves_words;

@@ -228,6 +228,8 @@ pub struct WindowReport {
     pub name: String,
     /// Nanoseconds from the begin of the looking.
     pub from_ns: u64,
+    /// The same in nanoseconds since 1970, to lay it beside logs.
+    pub from_unix_ns: Option<i64>,
     /// Nanoseconds.
     pub duration_ns: u64,
     /// Nanoseconds in which it was kept from running.
@@ -263,6 +265,8 @@ pub struct Circumstances<'a> {
     pub began_ns: u64,
     /// See `began_ns`.
     pub ended_ns: u64,
+    /// A moment of CLOCK_MONOTONIC in nanoseconds since 1970.
+    pub unix_ns: &'a dyn Fn(u64) -> Option<i64>,
     /// Ended by Ctrl-C.
     pub interrupted: bool,
     /// What was looked at.
@@ -464,8 +468,155 @@ fn window_report(window: &Window, known: &Circumstances<'_>) -> WindowReport {
         tid: window.tid,
         name: known.names.task(window.tid).map_or_else(String::new, |task| task.comm.clone()),
         from_ns: window.from_ns.saturating_sub(known.began_ns),
+        from_unix_ns: (known.unix_ns)(window.from_ns),
         duration_ns: window.to_ns - window.from_ns,
         denied_ns: window.denied_ns,
         pieces: pieces.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Irq;
+    use crate::report::{thieves_html, thieves_text};
+    use crate::thieves::Thieves;
+    use crate::timeline::Interval;
+
+    fn names() -> Names {
+        let mut names = Names::default();
+        for (tid, tgid, comm) in [
+            (10, 10, "web"),
+            (11, 10, "web-io"),
+            (20, 20, "<b>hog & co"),
+            (21, 20, "hog thread"),
+            (30, 30, "spangap"),
+        ] {
+            names.told_task(tid, tgid, format!("{comm}\0").as_bytes());
+        }
+        names.told_device(1, 0, b"lo\0");
+        names.told_device(2, 0, b"eth0\0");
+        names
+    }
+
+    /// Of thread 10, which does these for so many milliseconds each.
+    fn report(did: &[(u64, Doing, Option<Taker>)], steal_ms: u64) -> ThievesReport {
+        const MS: u64 = 1_000_000;
+        let mut thieves = Thieves::new(2, 10 * MS);
+        let mut from_ns = 0;
+        for (ms, doing, taker) in did {
+            let to_ns = from_ns + ms * MS;
+            thieves.on(10, &Interval { from_ns, to_ns, doing: *doing, taker: *taker, cpu: Some(1) });
+            from_ns = to_ns;
+        }
+        if steal_ms > 0 {
+            thieves.steal(1, steal_ms * MS);
+        }
+        let known = Circumstances {
+            target: "web (pid 10)".into(),
+            is_own: &|tid| tid == 10 || tid == 11,
+            spangap: 30,
+            names: &names(),
+            began_ns: 0,
+            ended_ns: from_ns,
+            unix_ns: &|_| None,
+            interrupted: false,
+            events: EventsReport::default(),
+            cost: None,
+            lacks: Vec::new(),
+        };
+        ThievesReport::new(&thieves.finish(), &known)
+    }
+
+    const fn softirq(device: u32) -> Option<Taker> {
+        Some(Taker::Softirq { vector: 3, device })
+    }
+
+    fn culprit(report: &ThievesReport) -> Option<(&str, &str)> {
+        report.culprit.as_ref().map(|culprit| (culprit.cause, culprit.name.as_str()))
+    }
+
+    #[test]
+    fn the_one_who_took_most_is_the_culprit_and_threads_of_one_process_are_one() {
+        let report = report(
+            &[
+                (50, Doing::Running, None),
+                (3, Doing::Runnable, Some(Taker::Task(20))),
+                (50, Doing::Running, None),
+                (4, Doing::Runnable, Some(Taker::Task(21))),
+                (50, Doing::Running, None),
+                (5, Doing::Interrupted, softirq(2)),
+            ],
+            0,
+        );
+        assert_eq!(culprit(&report), Some(("run-queue", "<b>hog & co (pid 20)")));
+        let causes: Vec<&str> = report.causes.iter().map(|cause| cause.cause).collect();
+        assert_eq!(causes, ["run-queue", "softirq-on-cpu"]);
+        assert_eq!((report.takers[0].count, report.takers[0].longest_ns), (2, 4_000_000));
+        assert_eq!(report.takers[1].name, "NET_RX of eth0");
+        let page = thieves_html::html(&report);
+        assert!(page.contains("&lt;b&gt;hog &amp; co") && !page.contains("<b>hog"));
+    }
+
+    #[test]
+    fn what_is_its_own_or_nobodys_is_shown_and_not_blamed() {
+        let report = report(
+            &[
+                (50, Doing::Running, None),
+                (9, Doing::Runnable, Some(Taker::Task(11))),
+                (8, Doing::Interrupted, softirq(1)),
+                (7, Doing::Runnable, Some(Taker::Task(0))),
+                (6, Doing::Runnable, Some(Taker::Task(30))),
+            ],
+            0,
+        );
+        assert_eq!(culprit(&report), None);
+        assert!(report.causes.is_empty());
+        let kinds: Vec<Kind> = report.takers.iter().map(|taker| taker.kind).collect();
+        assert_eq!(kinds, [Kind::OwnTask, Kind::OwnSoftirq, Kind::Idle, Kind::Spangap]);
+        let words = report.conclusions.join("\n");
+        for part in ["none: nobody", "each other's way", "over the loopback", "was idle", "This very program"]
+        {
+            assert!(words.contains(part), "{part}: {words}");
+        }
+    }
+
+    #[test]
+    fn packets_of_the_loopback_that_come_while_it_waits_are_others() {
+        let report = report(&[(50, Doing::Running, None), (9, Doing::Runnable, softirq(1))], 0);
+        assert_eq!(culprit(&report), Some(("softirq-on-cpu", "NET_RX of lo")));
+    }
+
+    #[test]
+    fn little_is_not_worth_mention_unless_at_once() {
+        let hog = Some(Taker::Task(20));
+        let timer = Some(Taker::Hardirq(Irq::Timer));
+        let little = report(
+            &[(500, Doing::Running, None), (5, Doing::Runnable, hog), (4, Doing::Interrupted, timer)],
+            0,
+        );
+        assert_eq!(culprit(&little), None);
+        assert!(
+            little.conclusions[0].contains("others took 9.00 ms (1.8 %), most of it by <b>hog & co (pid 20)")
+        );
+        let at_once = report(&[(5000, Doing::Running, None), (10, Doing::Runnable, hog)], 0);
+        assert_eq!(culprit(&at_once), Some(("run-queue", "<b>hog & co (pid 20)")));
+    }
+
+    #[test]
+    fn the_hypervisor_is_blamed_for_at_most_what_the_target_ran() {
+        let report = report(&[(40, Doing::Running, None), (60, Doing::Blocked, None)], 70);
+        assert_eq!(culprit(&report), Some(("steal", "the hypervisor")));
+        assert_eq!(report.steal_at_most_ns, 40_000_000);
+        assert_eq!(report.steal, [CpuReport { cpu: 1, ns: 70_000_000 }]);
+        let text = thieves_text::text(&report);
+        assert!(text.contains("steal: the hypervisor took up to 40.0 ms (100 %"), "{text}");
+    }
+
+    #[test]
+    fn a_thread_that_never_ran_is_said_to_be_unseen() {
+        let report = report(&[], 0);
+        assert_eq!(report.conclusions, ["No thread of web (pid 10) was seen to run or to wait for a CPU."]);
+        assert!(report.culprit.is_none());
     }
 }

@@ -127,10 +127,10 @@ fn windows(report: &ThievesReport) -> String {
     for window in &report.windows {
         text += if text.is_empty() { "\nWorst windows\n" } else { "" };
         text += &format!(
-            "  {} (thread {}) from {} on, for {}: kept from running for {}\n",
+            "  {} (thread {}), {}, for {}: kept from running for {}\n",
             window.name,
             window.tid,
-            format_ns(window.from_ns),
+            begin(window),
             format_ns(window.duration_ns),
             format_ns(window.denied_ns)
         );
@@ -139,8 +139,17 @@ fn windows(report: &ThievesReport) -> String {
     text
 }
 
+/// `at 10:41:14.123456 UTC, 1.20 s after the begin`.
+pub(super) fn begin(window: &WindowReport) -> String {
+    let after = format!("{} after the begin", format_ns(window.from_ns));
+    let Some(unix_ns) = window.from_unix_ns else { return after };
+    let us = unix_ns.rem_euclid(86_400_000_000_000) / 1000;
+    let (s, us) = (us / 1_000_000, us % 1_000_000);
+    format!("at {:02}:{:02}:{:02}.{us:06} UTC, {after}", s / 3600, s / 60 % 60, s % 60)
+}
+
 /// Who had it, in words.
-fn who(piece: &PieceReport) -> String {
+pub(super) fn who(piece: &PieceReport) -> String {
     match (&piece.who, piece.doing) {
         (Some(who), "runnable") => format!("behind {who}"),
         (Some(who), _) => who.clone(),

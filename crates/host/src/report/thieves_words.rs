@@ -156,7 +156,7 @@ fn not_blamed(report: &ThievesReport, taker: &TakerReport) -> Option<String> {
             "Its threads were in each other's way for {took}: more of them want to run at once than they have CPUs."
         ),
         Kind::OwnSoftirq => format!(
-            "{} of {took} ran within its own time: packets sent over the loopback are received by the sender's CPU.",
+            "{}, took {took}: what it sends over the loopback is received on its own CPU, within its own time.",
             taker.name
         ),
         Kind::Idle => format!(
@@ -176,15 +176,15 @@ pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
     }
     if report.events.lost > 0 {
         notes.push(format!(
-            "{} events were lost: {} of the threads' time is not known for it",
+            "{} events of some CPU were lost: {} of the threads' time is not known for it",
             grouped(report.events.lost),
             format_ns(report.did.unknown_ns)
         ));
     }
-    if report.events.untold > 0 {
+    if report.events.untold > 0 && report.did.unknown_ns > 0 {
         notes.push(format!(
-            "{} switches at least were not told by the kernel, which does not let certain threads be traced: where one of \
-             these threads lost its CPU to the target, {} of its time is not known",
+            "this kernel does not tell of switches away from certain threads ({} at least): {} of the threads' time is \
+             not known for it",
             grouped(report.events.untold),
             format_ns(report.did.unknown_ns)
         ));

@@ -8,16 +8,19 @@ use clap::{Args, ValueEnum};
 use spangap_bench::tank::cpus::Cpus;
 use spangap_host::event::{Event, Tid, What};
 use spangap_host::names::Names;
+use spangap_host::probes::cost::Cost;
 use spangap_host::probes::intervals::{Intervals, Settings};
+use spangap_host::recording::{Reading, Recording, Relation};
 use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport};
 use spangap_host::report::thieves_cpus::{CpuCircumstances, CpusReport};
-use spangap_host::report::{thieves_cpus, thieves_text};
+use spangap_host::report::{thieves_cpus, thieves_html, thieves_text};
 use spangap_host::thieves::{CpuUse, Thieves};
 use spangap_host::timeline::Timeline;
 use spangap_model::Cause;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -30,6 +33,8 @@ Examples:
       of a pod; one JSON document
   spangap host thieves --cpus 2-3
       who used these CPUs, whoever wanted them
+  spangap host thieves --recording web.rec --pid 4242 --html thieves.html
+      the same of a recording (spangap host record), with the worst stretches drawn
   spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota || echo denied
       exit code 3 if one of these took anything worth mention
 
@@ -53,6 +58,9 @@ pub struct ThievesArgs {
     /// For how long; Ctrl-C ends it before, with what was seen until then
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     duration: Duration,
+    /// Look at a recording of `spangap host record` instead of this host
+    #[arg(long, value_name = "FILE", conflicts_with = "duration")]
+    recording: Option<PathBuf>,
     /// Show so many of the worst stretches of time
     #[arg(long, value_name = "N", default_value_t = 3)]
     windows: usize,
@@ -62,6 +70,9 @@ pub struct ThievesArgs {
     /// Exit with code 3 if one of these took anything worth mention
     #[arg(long, value_name = "CAUSE", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
+    /// Write a page with the worst stretches of time drawn
+    #[arg(long, value_name = "FILE", conflicts_with = "cpus")]
+    html: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -127,9 +138,7 @@ impl Target {
     /// Whether it may still run.
     fn is_there(&self) -> bool {
         match self {
-            Target::Pids(pids) => {
-                pids.iter().any(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists())
-            }
+            Target::Pids(pids) => pids.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()),
             Target::Cgroup(_) => true,
         }
     }
@@ -151,7 +160,14 @@ enum Sums {
 type Asks = Box<dyn FnMut(Tid) -> bool>;
 
 impl Sums {
-    fn of_target(target: Target, began_ns: u64, args: &ThievesArgs) -> Sums {
+    /// Of a target, or of CPUs.
+    fn new(target: Result<Target, Vec<u16>>, began_ns: u64, args: &ThievesArgs) -> Sums {
+        let target = match target {
+            Ok(target) => target,
+            Err(cpus) => {
+                return Sums::Cpus { used: Box::new(CpuUse::new(began_ns, Some(cpus.clone()))), cpus };
+            }
+        };
         let watched = Watched::default();
         let asked = watched.clone();
         let asks: Asks = Box::new(move |tid| asked.borrow().contains(&tid));
@@ -188,30 +204,50 @@ struct Seen {
     ended_ns: u64,
     interrupted: bool,
     events: EventsReport,
-    cost: Option<spangap_host::probes::cost::Cost>,
+    cost: Option<Cost>,
     lacks: Vec<String>,
+    clocks: Relation,
+    /// This process, where it is among those that were looked at.
+    spangap: u32,
 }
 
-/// Looks until the time is over or Ctrl-C is pressed, and prints what was found.
+/// Looks until the time is over or Ctrl-C is pressed, or at a recording, and prints what was found.
 pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
     if args.window.ns() == 0 {
         return Err(wrong_usage("--window: expected a duration above 0").into());
     }
+    let (sums, seen) = match &args.recording {
+        Some(path) => recorded(path, &args)?,
+        None => live(&args)?,
+    };
+    finish(sums, seen, &args)
+}
+
+fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     let stop = interrupt::flag()?;
-    let pids = tgids(&args.pid)?;
-    let cpus = args.cpus.as_ref().map(online).transpose()?;
+    let target = match (&args.cgroup, &args.cpus) {
+        (Some(path), _) => {
+            let path = cgroup(path)?;
+            if !MOUNTS.iter().any(|mount| Path::new(&format!("{mount}{path}")).is_dir()) {
+                let looked = "/sys/fs/cgroup/cpu and /sys/fs/cgroup";
+                return Err(wrong_usage(format!("--cgroup: there is no {path} in {looked}")).into());
+            }
+            Ok(Target::Cgroup(path))
+        }
+        (None, Some(cpus)) => Err(online(cpus)?),
+        (None, None) => Ok(Target::Pids(tgids(&args.pid)?)),
+    };
     let all = rustix::thread::sched_getaffinity(None);
-    match &cpus {
-        Some(cpus) => super::aside::from_cpus(cpus),
-        None => super::aside::from_processes(&pids),
+    match &target {
+        Ok(Target::Pids(pids)) => super::aside::from_processes(pids),
+        Ok(Target::Cgroup(_)) => super::aside::from_processes(&[]),
+        Err(cpus) => super::aside::from_cpus(cpus),
     }
     let mut intervals = Intervals::start(&Settings::default())?;
+    let mut clocks = Relation::default();
+    clocks.add(Reading::take());
     let began_ns = intervals.began_ns();
-    let mut sums = match (&args.cgroup, cpus) {
-        (_, Some(cpus)) => Sums::Cpus { used: Box::new(CpuUse::new(began_ns, Some(cpus.clone()))), cpus },
-        (Some(path), _) => Sums::of_target(Target::Cgroup(cgroup(path)?), began_ns, &args),
-        (None, None) => Sums::of_target(Target::Pids(pids), began_ns, &args),
-    };
+    let mut sums = Sums::new(target, began_ns, args);
     let began = Instant::now();
     if io::stderr().is_terminal() {
         eprintln!("looking for {}; Ctrl-C ends it", spangap_model::duration::format_ns(args.duration.ns()));
@@ -234,12 +270,55 @@ pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
     show_yourselves(all);
     let cost = intervals.cost();
     let ended = intervals.stop(&mut |event| batch.push(*event))?;
+    clocks.add(Reading::take());
     sums.look_at_names(&ended.names);
     batch.drain(..).for_each(|event| sums.on(&event));
     let events = EventsReport { received: ended.counts.events, lost: ended.counts.lost, untold: 0 };
-    let seen =
-        Seen { names: ended.names, began_ns, ended_ns: ended.ended_ns, interrupted, events, cost, lacks };
-    finish(sums, seen, &args)
+    let (names, ended_ns, spangap) = (ended.names, ended.ended_ns, std::process::id());
+    Ok((sums, Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, clocks, spangap }))
+}
+
+fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
+    let mut recording = Recording::open(path)?;
+    let names = recording.names().clone();
+    let target = match (&args.cgroup, &args.cpus) {
+        (Some(path), _) => Ok(Target::Cgroup(cgroup(path)?)),
+        (None, Some(cpus)) => Err(cpus.numbers().map(|cpu| cpu as u16).collect()),
+        (None, None) => Ok(Target::Pids(args.pid.clone())),
+    };
+    if let Ok(target) = &target
+        && !names.tasks().any(|(_, task)| target.is(&names, task.tgid, task.cgroup_id))
+    {
+        let what = target.words(&names);
+        return Err(wrong_usage(format!("{what} is not in the recording ({})", path.display())).into());
+    }
+    let began_ns = recording.meta().began_ns;
+    let mut lacks = recording.meta().lacks.clone();
+    let mut sums = Sums::new(target, began_ns, args);
+    sums.look_at_names(&names);
+    let (mut received, mut lost, mut last_ns) = (0, 0, began_ns);
+    let read = recording.read(&mut |event| {
+        received += 1;
+        last_ns = event.time_ns;
+        if let What::Lost { count, .. } = event.what {
+            lost += count;
+        }
+        sums.on(event);
+    });
+    // What stands before a damaged place, or a cut, is worth a report.
+    lacks.extend(read.err().or_else(|| recording.cut()).map(|error| error.to_string()));
+    let seen = Seen {
+        names,
+        began_ns,
+        ended_ns: recording.end().map_or(last_ns, |end| end.ended_ns).max(last_ns),
+        interrupted: false,
+        events: EventsReport { received, lost, untold: 0 },
+        cost: None,
+        lacks,
+        clocks: recording.relation().clone(),
+        spangap: 0,
+    };
+    Ok((sums, seen))
 }
 
 /// A CPU whose task never changes is told of by no switch, so that nobody knows who ran there: this thread visits each.
@@ -255,8 +334,7 @@ fn show_yourselves(all: rustix::io::Result<rustix::thread::CpuSet>) {
 }
 
 fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome> {
-    let Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks } = seen;
-    let spangap = std::process::id();
+    let Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, clocks, spangap } = seen;
     let (text, json, causes) = match sums {
         Sums::Target { target, watched, timeline, mut thieves } => {
             let events = EventsReport { untold: timeline.untold(), ..events };
@@ -270,12 +348,17 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
                 names: &names,
                 began_ns,
                 ended_ns,
+                unix_ns: &|mono_ns| Some(clocks.unix_ns(mono_ns)?.0),
                 interrupted,
                 events,
                 cost,
                 lacks,
             };
             let report = ThievesReport::new(&thieves.finish(), &known);
+            if let Some(path) = &args.html {
+                std::fs::write(path, thieves_html::html(&report))
+                    .with_context(|| format!("cannot write the page ({})", path.display()))?;
+            }
             let causes: Vec<&str> = report.causes.iter().map(|cause| cause.cause).collect();
             (thieves_text::text(&report), serde_json::to_string_pretty(&report)?, causes)
         }
@@ -321,19 +404,17 @@ fn tgids(pids: &[u32]) -> anyhow::Result<Vec<u32>> {
     Ok(tgids)
 }
 
-/// The path of a cgroup below the root of the hierarchy with the CPU quotas.
+/// Where hierarchies of cgroups are.
+const MOUNTS: [&str; 3] = ["/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
+
+/// The path of a cgroup below the root of its hierarchy.
 fn cgroup(given: &str) -> anyhow::Result<String> {
-    const MOUNTS: [&str; 3] = ["/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
     let below = MOUNTS.iter().find_map(|mount| given.strip_prefix(mount)).unwrap_or(given);
     let path = format!("/{}", below.trim_matches('/'));
     if path == "/" {
         return Err(
             wrong_usage(format!("--cgroup {given}: everything is in there; expected one below")).into()
         );
-    }
-    if !MOUNTS.iter().any(|mount| std::path::Path::new(&format!("{mount}{path}")).is_dir()) {
-        let looked = "/sys/fs/cgroup/cpu and /sys/fs/cgroup";
-        return Err(wrong_usage(format!("--cgroup {given}: there is no {path} in {looked}")).into());
     }
     Ok(path)
 }
@@ -353,6 +434,7 @@ mod tests {
         for all in ["/", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu/"] {
             assert!(cgroup(all).unwrap_err().is::<clap::Error>(), "{all}");
         }
-        assert!(cgroup("/no/such/group").unwrap_err().to_string().contains("/no/such/group"));
+        assert_eq!(cgroup("/sys/fs/cgroup/cpu/a/b/").unwrap(), "/a/b");
+        assert_eq!(cgroup("a/b").unwrap(), "/a/b");
     }
 }
