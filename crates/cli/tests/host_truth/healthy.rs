@@ -23,7 +23,7 @@ fn an_application_alone_has_nobody_to_blame() {
             assert!(words.starts_with("none: nobody took anything worth mention"), "{words}");
             return;
         }
-        // Steal, and what other tests make of interrupts, are nobody's fault here.
+        // Stolen time, and what other tests make of interrupts, are nobody's fault here.
         blamed = Some(report["culprit"].clone());
     }
     panic!("{blamed:?} is blamed in each of {CHANCES} runs");

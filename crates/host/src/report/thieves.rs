@@ -42,7 +42,9 @@ pub struct ThievesReport {
     pub culprit: Option<CulpritReport>,
     /// What the hypervisor took from CPUs, whoever ran there.
     pub steal: Vec<CpuReport>,
-    /// At most this much of it from the target, nanoseconds.
+    /// At least this much of it while threads of the target were the tasks there, nanoseconds.
+    pub steal_at_least_ns: u64,
+    /// And at most this much.
     pub steal_at_most_ns: u64,
     /// The worst stretches of time.
     pub windows: Vec<WindowReport>,
@@ -200,7 +202,7 @@ pub struct TakerReport {
 pub struct CauseReport {
     /// Its name.
     pub cause: &'static str,
-    /// Nanoseconds; of `steal` at most these.
+    /// Nanoseconds; of `steal` at least these.
     pub ns: u64,
     /// As a share of what was wanted.
     pub share: f64,
@@ -265,6 +267,8 @@ pub struct Circumstances<'a> {
     pub began_ns: u64,
     /// See `began_ns`.
     pub ended_ns: u64,
+    /// Nanoseconds in which a CPU is known to have been idle.
+    pub idle_ns: &'a dyn Fn(u16) -> u64,
     /// A moment of CLOCK_MONOTONIC in nanoseconds since 1970.
     pub unix_ns: &'a dyn Fn(u64) -> Option<i64>,
     /// Ended by Ctrl-C.
@@ -285,7 +289,7 @@ impl ThievesReport {
         let share = |ns: u64| ns as f64 / wanted_ns.max(1) as f64;
         let takers = takers(found, known, &share);
         let steal: Vec<CpuReport> = cpus(&found.steal);
-        let steal_at_most_ns = steal_at_most(found);
+        let (steal_at_least_ns, steal_at_most_ns) = steal_bounds(found, known);
         let threads: Vec<ThreadReport> = found
             .threads
             .iter()
@@ -305,10 +309,11 @@ impl ThievesReport {
             did: DidReport::new(&found.all),
             wanted_ns,
             denied_ns: found.all.denied_ns(),
-            causes: causes(&takers, steal_at_most_ns, &share),
+            causes: causes(&takers, steal_at_least_ns, &share),
             culprit: None,
             takers,
             steal,
+            steal_at_least_ns,
             steal_at_most_ns,
             windows: found.windows.iter().map(|window| window_report(window, known)).collect(),
             events: known.events,
@@ -329,7 +334,7 @@ impl ThievesReport {
             let (name, total_ns) = (taker.name.clone(), taker.total_ns);
             Some(CulpritReport { name, cause, total_ns, share: taker.share })
         });
-        let steal_ns = self.steal_at_most_ns;
+        let steal_ns = self.steal_at_least_ns;
         if share(steal_ns) >= WORTH_MENTION && taker.as_ref().is_none_or(|taker| taker.total_ns < steal_ns) {
             let (name, cause) = ("the hypervisor".into(), Cause::Steal.name());
             return Some(CulpritReport { name, cause, total_ns: steal_ns, share: share(steal_ns) });
@@ -349,21 +354,29 @@ fn cpus(cpus: &BTreeMap<u16, u64>) -> Vec<CpuReport> {
     cpus.iter().map(|(cpu, ns)| CpuReport { cpu: *cpu, ns: *ns }).collect()
 }
 
-/// The kernel counts stolen time by CPU and in ticks: at most all of it fell into the time in which threads of the
-/// target were the tasks of that CPU.
-fn steal_at_most(found: &Found) -> u64 {
-    found.steal.iter().map(|(cpu, ns)| found.tasks.get(cpu).copied().unwrap_or(0).min(*ns)).sum()
+/// How much of the stolen time fell into the time in which threads of the target were the tasks of their CPUs. The
+/// kernel counts it by CPU and in ticks, so there are only bounds: what does not fit into the time of others has hit the
+/// target. An idle CPU wants nothing, and nothing is stolen from it.
+fn steal_bounds(found: &Found, known: &Circumstances<'_>) -> (u64, u64) {
+    let (mut at_least, mut at_most) = (0, 0);
+    for (&cpu, &steal_ns) in &found.steal {
+        let own_ns = found.tasks.get(&cpu).copied().unwrap_or(0);
+        let busy_ns = (known.ended_ns - known.began_ns).saturating_sub((known.idle_ns)(cpu));
+        at_least += steal_ns.saturating_sub(busy_ns.saturating_sub(own_ns)).min(own_ns);
+        at_most += steal_ns.min(own_ns);
+    }
+    (at_least, at_most)
 }
 
-fn causes(takers: &[TakerReport], steal_at_most_ns: u64, share: &dyn Fn(u64) -> f64) -> Vec<CauseReport> {
+fn causes(takers: &[TakerReport], steal_at_least_ns: u64, share: &dyn Fn(u64) -> f64) -> Vec<CauseReport> {
     let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
     for taker in takers.iter().filter(|taker| taker.is_worth_mention()) {
         if let Some(cause) = taker.cause {
             *sums.entry(cause).or_default() += taker.total_ns;
         }
     }
-    if share(steal_at_most_ns) >= WORTH_MENTION {
-        sums.insert(Cause::Steal.name(), steal_at_most_ns);
+    if share(steal_at_least_ns) >= WORTH_MENTION {
+        sums.insert(Cause::Steal.name(), steal_at_least_ns);
     }
     let report = |(cause, ns): (&'static str, u64)| CauseReport { cause, ns, share: share(ns) };
     let mut causes: Vec<CauseReport> = sums.into_iter().map(report).collect();
@@ -479,6 +492,7 @@ fn window_report(window: &Window, known: &Circumstances<'_>) -> WindowReport {
 mod tests {
     use super::*;
     use crate::event::Irq;
+    use crate::names::TaskName;
     use crate::report::{thieves_html, thieves_text};
     use crate::thieves::Thieves;
     use crate::timeline::Interval;
@@ -492,7 +506,8 @@ mod tests {
             (21, 20, "hog thread"),
             (30, 30, "spangap"),
         ] {
-            names.told_task(tid, tgid, format!("{comm}\0").as_bytes());
+            let comm = comm.to_string();
+            names.told_task(0, tid, TaskName { comm, tgid, ..TaskName::default() });
         }
         names.told_device(1, 0, b"lo\0");
         names.told_device(2, 0, b"eth0\0");
@@ -519,6 +534,7 @@ mod tests {
             names: &names(),
             began_ns: 0,
             ended_ns: from_ns,
+            idle_ns: &|_| 20 * MS,
             unix_ns: &|_| None,
             interrupted: false,
             events: EventsReport::default(),
@@ -604,13 +620,18 @@ mod tests {
     }
 
     #[test]
-    fn the_hypervisor_is_blamed_for_at_most_what_the_target_ran() {
-        let report = report(&[(40, Doing::Running, None), (60, Doing::Blocked, None)], 70);
-        assert_eq!(culprit(&report), Some(("steal", "the hypervisor")));
-        assert_eq!(report.steal_at_most_ns, 40_000_000);
-        assert_eq!(report.steal, [CpuReport { cpu: 1, ns: 70_000_000 }]);
-        let text = thieves_text::text(&report);
-        assert!(text.contains("steal: the hypervisor took up to 40.0 ms (100 %"), "{text}");
+    fn the_hypervisor_is_blamed_for_what_does_not_fit_into_the_time_of_others() {
+        // Idle for 20 of 100 ms: others had the CPU for 40.
+        let did = [(40, Doing::Running, None), (60, Doing::Blocked, None)];
+        let blamed = report(&did, 70);
+        assert_eq!(culprit(&blamed), Some(("steal", "the hypervisor")));
+        assert_eq!((blamed.steal_at_least_ns, blamed.steal_at_most_ns), (30_000_000, 40_000_000));
+        assert_eq!(blamed.steal, [CpuReport { cpu: 1, ns: 70_000_000 }]);
+        let text = thieves_text::text(&blamed);
+        assert!(text.contains("steal: the hypervisor took 30.0 ms to 40.0 ms (75 % or more"), "{text}");
+        let possible = report(&did, 35);
+        assert_eq!(culprit(&possible), None);
+        assert_eq!((possible.steal_at_least_ns, possible.steal_at_most_ns), (0, 35_000_000));
     }
 
     #[test]

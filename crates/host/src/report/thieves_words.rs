@@ -40,10 +40,11 @@ pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
     }
     if let Some(steal) = report.causes.iter().find(|cause| cause.cause == Cause::Steal.name()) {
         let words = format!(
-            "steal: the hypervisor took up to {} ({} of the time in which {} wanted a CPU). The kernel counts it by CPU \
-             and in ticks, so that its place in time is not known; part of what is called running may be it. Ask \
+            "steal: the hypervisor took {} to {} ({} or more of the time in which {} wanted a CPU). The kernel counts it \
+             by CPU and in ticks, so that its place in time is not known; part of what is called running is it. Ask \
              whoever runs the hypervisor.",
             format_ns(steal.ns),
+            format_ns(report.steal_at_most_ns),
             percent(steal.ns, report.wanted_ns),
             report.target
         );
@@ -192,9 +193,10 @@ pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
     if !report.steal.is_empty() {
         let all: u64 = report.steal.iter().map(|cpu| cpu.ns).sum();
         notes.push(format!(
-            "the hypervisor took {} from the CPUs, at most {} of it while these threads ran; it is counted in ticks and \
+            "the hypervisor took {} from the CPUs, {} to {} of it while these threads ran; it is counted in ticks and \
              cannot be placed in time, so it is part of the running and of the takers' time above",
             format_ns(all),
+            format_ns(report.steal_at_least_ns),
             format_ns(report.steal_at_most_ns)
         ));
     }

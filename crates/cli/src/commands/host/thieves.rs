@@ -15,7 +15,7 @@ use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport};
 use spangap_host::report::thieves_cpus::{CpuCircumstances, CpusReport};
 use spangap_host::report::{thieves_cpus, thieves_html, thieves_text};
 use spangap_host::thieves::{CpuUse, Thieves};
-use spangap_host::timeline::Timeline;
+use spangap_host::timeline::{Taker, Timeline};
 use spangap_model::Cause;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -153,8 +153,18 @@ type Watched = Rc<RefCell<HashSet<Tid>>>;
 
 /// What is added up.
 enum Sums {
-    Target { target: Target, watched: Watched, timeline: Box<Timeline<Asks>>, thieves: Box<Thieves> },
-    Cpus { cpus: Vec<u16>, used: Box<CpuUse> },
+    Target {
+        target: Target,
+        watched: Watched,
+        timeline: Box<Timeline<Asks>>,
+        thieves: Box<Thieves>,
+        /// How busy the CPUs were with whomever.
+        used: Box<CpuUse>,
+    },
+    Cpus {
+        cpus: Vec<u16>,
+        used: Box<CpuUse>,
+    },
 }
 
 type Asks = Box<dyn FnMut(Tid) -> bool>;
@@ -173,7 +183,8 @@ impl Sums {
         let asks: Asks = Box::new(move |tid| asked.borrow().contains(&tid));
         let timeline = Box::new(Timeline::new(began_ns, asks));
         let thieves = Box::new(Thieves::new(args.windows, args.window.ns()));
-        Sums::Target { target, watched, timeline, thieves }
+        let used = Box::new(CpuUse::new(began_ns, None));
+        Sums::Target { target, watched, timeline, thieves, used }
     }
 
     /// Names may have come: threads of the target among them.
@@ -186,7 +197,8 @@ impl Sums {
 
     fn on(&mut self, event: &Event) {
         match self {
-            Sums::Target { timeline, thieves, .. } => {
+            Sums::Target { timeline, thieves, used, .. } => {
+                used.on(event);
                 if let What::Steal { ns, .. } = event.what {
                     thieves.steal(event.cpu, ns);
                 }
@@ -336,7 +348,9 @@ fn show_yourselves(all: rustix::io::Result<rustix::thread::CpuSet>) {
 fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome> {
     let Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, clocks, spangap } = seen;
     let (text, json, causes) = match sums {
-        Sums::Target { target, watched, timeline, mut thieves } => {
+        Sums::Target { target, watched, timeline, mut thieves, used } => {
+            let used = used.finish(ended_ns).used;
+            let idle = |cpu| used.get(&(cpu, Some(Taker::Task(0)))).map_or(0, |idle| idle.total_ns);
             let events = EventsReport { untold: timeline.untold(), ..events };
             timeline.finish(ended_ns, &mut |tid, interval| thieves.on(tid, interval));
             let is_own = |tid: Tid| watched.borrow().contains(&tid);
@@ -348,6 +362,7 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
                 names: &names,
                 began_ns,
                 ended_ns,
+                idle_ns: &idle,
                 unix_ns: &|mono_ns| Some(clocks.unix_ns(mono_ns)?.0),
                 interrupted,
                 events,
