@@ -247,36 +247,47 @@ fn shares_agree_with_perf() {
     let load = Load::reading(1);
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("perf.data");
-    let recorded = Command::new("perf")
-        .args(["record", "-q", "-e", "cpu-clock", "-F", "999", "-g", "--kernel-callchains", "-C", "1", "-o"])
+    // At the same time, because what a process does differs with what else the machine does.
+    let perf = Command::new("perf")
+        .args(["record", "-q", "-e", "cpu-clock", "-F", "997", "-g", "--kernel-callchains", "-C", "1", "-o"])
         .arg(&data)
         .args(["sleep", "3"])
-        .output();
-    match &recorded {
-        Ok(ended) if ended.status.success() => {}
-        other => {
-            println!("not run: perf cannot record here: {other:?}");
-            return;
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut perf) = perf else {
+        println!("not run: perf is not installed");
+        return;
+    };
+    let mut stacks = Stacks::start(&settings(&[1], &[])).unwrap();
+    let ended = loop {
+        stacks.poll(POLL).unwrap();
+        if let Some(ended) = perf.try_wait().unwrap() {
+            break ended;
         }
+    };
+    let report = StacksReport::new(&stacks.finish().unwrap());
+    consistent(&report);
+    if !ended.success() {
+        let mut why = String::new();
+        perf.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+        println!("not run: perf cannot record here: {}", why.trim());
+        return;
     }
     let script = Command::new("perf").args(["script", "-F", "pid,ip,sym", "-i"]).arg(&data).output().unwrap();
     let script = String::from_utf8_lossy(&script.stdout);
     let pid = load.pid().to_string();
     let of_load: Vec<_> =
         script.split("\n\n").filter(|sample| sample.split_whitespace().next() == Some(&pid)).collect();
-    // Of what perf says who was interrupted is current, too.
+    // Interrupts have whoever they interrupted as current process.
     let of_load: Vec<_> = of_load.into_iter().filter(|sample| !sample.contains("softirq")).collect();
     let perf_all = of_load.len() as f64;
     let perf = of_load.iter().filter(|sample| sample.contains(" vfs_read")).count() as f64 / perf_all;
-    let all =
-        |report: &StacksReport| of_pid(report, load.pid()).map(|stack| stack.samples).sum::<u64>() as f64;
-    let report = sample(&settings(&[1], &[]), |report| all(report) >= 1000.0);
-    let ours_all = all(&report);
+    let ours_all = of_pid(&report, load.pid()).map(|stack| stack.samples).sum::<u64>() as f64;
     let of_load = of_pid(&report, load.pid());
     let ours = of_load.filter(|stack| has(stack, "vfs_read")).map(|stack| stack.samples).sum::<u64>() as f64
         / ours_all;
     println!("vfs_read: perf {perf:.3} of {perf_all}, here {ours:.3} of {ours_all}");
-    assert!(perf_all >= 300.0 && ours_all >= 300.0, "too few samples: {perf_all}, {ours_all}");
+    assert!(perf_all >= 200.0 && ours_all >= 200.0, "too few samples: {perf_all}, {ours_all}");
     // Five times the standard error of the difference: once in two million runs by chance.
     let share = (perf * perf_all + ours * ours_all) / (perf_all + ours_all);
     let error = (share * (1.0 - share) * (1.0 / perf_all + 1.0 / ours_all)).sqrt();
