@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test test-kernels lint bench bench-tank bench-dissect story-a story-b story-c setup clean help
+.PHONY: run build clients test test-kernels lint bench bench-tank bench-dissect bench-host story-a story-b story-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,11 @@ bench-dissect: build ## Measure dissect on captures with known truth, beside rea
 
 story-a: build ## Replay: interrupts on the application's CPU
 	@scripts/story.sh a
+
+bench-host: build ## Measure what the host probes cost those who are looked at, beside the distribution's tools; as root
+	@scripts/setup.sh bench
+	cargo build --release --locked --package spangap-host-bench
+	target/release/spangap-host-bench $(BENCH_ARGS)
 
 story-b: build ## Replay: less load, more delay
 	@scripts/story.sh b

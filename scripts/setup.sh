@@ -132,6 +132,8 @@ case $stage in
   bench)
     need taskset util-linux
     need h2load nghttp2-client
+    need perf linux-perf
+    have cpudist || want "cpudist and its like, to compare with" libbpf-tools
     need tshark tshark
     ;;
 esac
