@@ -19,7 +19,7 @@ use super::skeletons::offcpu::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
 use crate::kernel::{ProbeError, quiet, refused};
 use layout::Layout;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject, ProgramMut};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
@@ -40,6 +40,8 @@ const HISTOGRAM_WORDS: usize = 512;
 const SLOT_BYTES: usize = Kind::ALL.len() * HISTOGRAM_WORDS * 8;
 /// Of the program: bytes of a thread's entry.
 const TASK_BYTES: usize = 32;
+/// Looks at the clocks before anything is counted.
+const SETTLED: u32 = 64;
 /// How long it may take until the program has seen enough switches; they are made for it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 /// Threads that have an entry when only some processes are watched; a power of two.
@@ -151,12 +153,8 @@ impl<'room> Offcpu<'room> {
         want(&skel, &settings)?;
         let watch = Watch::new([skel.progs.switched.as_fd()])
             .map_err(|source| ProbeError::Io { what: "descriptor of the program".into(), source })?;
-        let link = skel.progs.switched.attach().map_err(|error| ProbeError::Attach {
-            probe: PROBE,
-            program: "switched".into(),
-            reason: error.to_string(),
-        })?;
         settle(&skel)?;
+        let link = attach(&skel.progs.switched)?;
         let throttled = layout.tells_throttled();
         Ok(Offcpu { skel, link, watch, settings, roots, throttled, slots, began: Instant::now() })
     }
@@ -190,14 +188,23 @@ impl<'room> Offcpu<'room> {
     }
 }
 
-/// Lets the program find out how far the scheduler's clock is from ours, for which it needs switches: here they are.
+fn attach(program: &ProgramMut<'_>) -> Result<Link, ProbeError> {
+    program.attach().map_err(|error| ProbeError::Attach {
+        probe: PROBE,
+        program: program.name().to_string_lossy().into_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// Finds out how far the scheduler's clock is from ours, which takes switches: here they are.
 fn settle(skel: &ProbeSkel<'_>) -> Result<(), ProbeError> {
+    let _link = attach(&skel.progs.settles)?;
     let began = Instant::now();
-    while skel.maps.bss_data.as_deref().is_some_and(|bss| bss.clock_looked == 0) {
+    while skel.maps.bss_data.as_deref().is_some_and(|bss| bss.clock_looks < SETTLED) {
         if began.elapsed() > SETTLES_WITHIN {
             return Err(ProbeError::Attach {
                 probe: PROBE,
-                program: "switched".into(),
+                program: "settles".into(),
                 reason: format!("it was not run within {SETTLES_WITHIN:?}, although threads were switched"),
             });
         }

@@ -24,7 +24,6 @@ enum {
     DEPTH = 32,          // levels that a cgroup may lie below a wanted one
     V2 = ~0,             // instead of a controller of v1
     LOOK_EVERY = 1 << 18, // ns, whether the two clocks have drifted apart
-    SETTLED = 64,        // looks before anything is counted
     DRIFT = 11,          // they drift apart by less than one part in 2^DRIFT: adjtimex(2) allows 500 ppm
     ROUGHLY = 10000,     // ns, by which a part of a wait may seem longer than the wait, as the offset is not exact
     OTHERS = 0,          // slot of all groups that found no slot of their own
@@ -57,8 +56,8 @@ __u64 lost_collision = 0; // waits lost because another thread needs the entry
 __u64 lost_begun = 0;     // waits not counted because they had begun before the thread was first seen
 __u64 lost_clock = 0;     // waits not counted because the clocks of two CPUs contradict each other
 __s64 clock_offset = 0;   // CLOCK_MONOTONIC less the run queues' clock
-__u64 clock_looked = 0;   // when that was looked at; 0 while it settles
-__u32 clock_looks = 0;    // how often before it had settled
+__u64 clock_looked = 0;   // when that was looked at
+__u32 clock_looks = 0;    // how often before anything was counted
 __u32 next_slot = 1;
 
 struct task {
@@ -353,21 +352,27 @@ static __always_inline void comes(struct task_struct *p, __u64 now)
 }
 
 // The clock of the run queue is late by as much as the scheduler took so far, or more: the least difference is right.
-// It is believed to have grown only as fast as clocks can drift apart. Returns whether that has settled.
-static __noinline bool look_at_clocks(__s64 difference, __u64 now)
+// It is believed to have grown only as fast as clocks can drift apart.
+static __noinline void look_at_clocks(__s64 difference, __u64 now)
 {
-    if (!clock_looked) {
-        if (!clock_looks || difference < clock_offset)
-            clock_offset = difference;
-        if (++clock_looks == SETTLED)
-            clock_looked = now;
-        return false;
-    }
     if (difference < clock_offset + (__s64)((now - clock_looked) >> DRIFT)) {
         clock_offset = difference;
         clock_looked = now;
     }
-    return true;
+}
+
+// Attached alone, before the other one is: finds out how far the clocks are apart.
+SEC("tp_btf/sched_switch")
+int settles(__u64 *ctx)
+{
+    struct task_struct *prev = (void *)ctx[1];
+    __u64 now = bpf_ktime_get_ns();
+    __s64 difference = now - prev->se.cfs_rq->rq->clock;
+    if (!clock_looks || difference < clock_offset)
+        clock_offset = difference;
+    clock_looks++;
+    clock_looked = now;
+    return 0;
 }
 
 SEC("tp_btf/sched_switch")
@@ -375,12 +380,12 @@ int switched(__u64 *ctx)
 {
     struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
     bool off = may_be_watched(prev), on = may_be_watched(next);
-    if (!off && !on && clock_looked)
+    if (!off && !on)
         return 0;
     __u64 now = bpf_ktime_get_ns();
     __s64 difference = now - prev->se.cfs_rq->rq->clock;
-    if ((difference < clock_offset || now - clock_looked > LOOK_EVERY) && !look_at_clocks(difference, now))
-        return 0;
+    if (difference < clock_offset || now - clock_looked > LOOK_EVERY)
+        look_at_clocks(difference, now);
     if (off)
         leaves(ctx, prev, now);
     if (on)
