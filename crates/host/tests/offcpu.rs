@@ -34,6 +34,7 @@ impl Workload {
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut workload = Workload { child, stdin, stdout };
         workload.says("ready");
+        until("it waits", || state(workload.pid()) == "S");
         workload
     }
 
@@ -172,12 +173,14 @@ fn each_sleep_is_a_blocked_wait() {
     let blocked = group.of(Kind::Blocked);
     assert_eq!((group.name.as_str(), group.tgid), ("python3", work.pid()));
     // It was waiting for our line when first seen, and waits for the next one now.
-    assert_eq!((blocked.count(), measured.lost.begun_before), (50, 1));
+    assert_eq!(measured.lost.begun_before, 1);
+    // A page that was not there may make it wait, too.
+    assert!((50..=53).contains(&blocked.count()), "{:?}", counts(group));
     assert!(
         blocked.sum_ns >= 100_000_000 && blocked.quantile(0.0).unwrap().high_ns >= 2_000_000,
         "{blocked:?}"
     );
-    assert_eq!(group.of(Kind::Woken).count(), 50, "each of them was woken");
+    assert_eq!(group.of(Kind::Woken).count(), blocked.count(), "each of them was woken");
     assert_eq!(group.open[Kind::Blocked as usize].waits, 1);
     assert_eq!(ids(&measured).len(), 1, "nobody else was asked for");
 }
@@ -293,7 +296,7 @@ fn more_processes_than_are_compared_one_by_one() {
     let run = || works.iter_mut().for_each(Workload::run);
     let Some(measured) = measured(of, By::Process, run) else { return };
     for &pid in &pids[..11] {
-        assert_eq!(group(&measured, pid).of(Kind::Blocked).count(), 1);
+        assert!((1..=3).contains(&group(&measured, pid).of(Kind::Blocked).count()));
     }
     assert_eq!(measured.groups.len(), 11);
 }
@@ -315,7 +318,7 @@ fn a_cgroup_with_what_is_made_below_it_meanwhile() {
     assert_eq!(measured.groups.len(), 1, "{:?}", ids(&measured));
     let group = &measured.groups[0];
     assert!(group.name.ends_with("/made-later/deeper"), "{}", group.name);
-    assert_eq!(group.of(Kind::Blocked).count(), 50);
+    assert!((50..=53).contains(&group.of(Kind::Blocked).count()), "{:?}", counts(group));
     drop(inside);
     drop(deep);
 }
