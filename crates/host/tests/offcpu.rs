@@ -174,8 +174,8 @@ fn each_sleep_is_a_blocked_wait() {
     assert_eq!((group.name.as_str(), group.tgid), ("python3", work.pid()));
     // It was waiting for our line when first seen, and waits for the next one now.
     assert_eq!(measured.lost.begun_before, 1);
-    // A page that was not there may make it wait, too.
-    assert!((50..=53).contains(&blocked.count()), "{:?}", counts(group));
+    // A page that was not there may make it wait, too; a sleep may be over before it could begin.
+    assert!((45..=53).contains(&blocked.count()), "{:?}", counts(group));
     assert!(
         blocked.sum_ns >= 100_000_000 && blocked.quantile(0.0).unwrap().high_ns >= 2_000_000,
         "{blocked:?}"
@@ -203,7 +203,7 @@ fn threads_apart_and_new_ones_too() {
     assert_eq!(tids.len(), 3);
     for tid in tids {
         let thread = group(&measured, tid);
-        assert!(thread.of(Kind::Blocked).count() >= 50, "{:?}", counts(thread));
+        assert!(thread.of(Kind::Blocked).count() >= 45, "{:?}", counts(thread));
         // A new thread waits for a CPU once more than it is woken.
         assert_eq!(thread.of(Kind::Woken).count(), thread.of(Kind::Blocked).count() + 1);
         assert_eq!(thread.tgid, work.pid());
@@ -304,8 +304,9 @@ fn more_processes_than_are_compared_one_by_one() {
 #[test]
 fn a_cgroup_with_what_is_made_below_it_meanwhile() {
     let Some(parent) = OwnCgroup::new("tree") else { return };
-    let (mut inside, mut outside) = (Workload::python(SLEEPS), Workload::python(SLEEPS));
+    // Dropped after the processes, also when something fails.
     let mut deep = None;
+    let (mut inside, mut outside) = (Workload::python(SLEEPS), Workload::python(SLEEPS));
     let run = || {
         let child = parent.below("made-later");
         let grandchild = child.below("deeper");
@@ -318,7 +319,7 @@ fn a_cgroup_with_what_is_made_below_it_meanwhile() {
     assert_eq!(measured.groups.len(), 1, "{:?}", ids(&measured));
     let group = &measured.groups[0];
     assert!(group.name.ends_with("/made-later/deeper"), "{}", group.name);
-    assert!((50..=53).contains(&group.of(Kind::Blocked).count()), "{:?}", counts(group));
+    assert!((45..=53).contains(&group.of(Kind::Blocked).count()), "{:?}", counts(group));
     drop(inside);
     drop(deep);
 }
@@ -351,7 +352,7 @@ fn a_thread_is_on_a_cpu_or_waits() {
     let taken = ran / 4;
     assert!((least - taken..=most).contains(&all), "{all} of {least} to {most}, {ran} running, {open} open");
     // What the kernel says of run queues is what we say, but for waits that its clock did not see.
-    assert!(thread.of(Kind::Blocked).count() >= 101, "{:?}", counts(thread));
+    assert!(thread.of(Kind::Blocked).count() >= 95, "{:?}", counts(thread));
 }
 
 /// bpftrace's own count of the same: blocked waits and those for a CPU, of one process, by its own probes.
