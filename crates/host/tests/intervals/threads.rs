@@ -131,7 +131,12 @@ fn switches_and_waits_are_those_that_the_kernel_counts() {
         }
         assert_eq!(came.len(), left.len(), "it runs at both ends");
         let waited: u64 = came.iter().sum();
-        assert_eq!(waited, after.waited_ns - before.waited_ns, "to the nanosecond");
+        // The kernel's account ends a wait at the last update of the run queue's clock, which may be a while before
+        // the thread runs: it has less, by that.
+        let account = after.waited_ns - before.waited_ns;
+        assert!(waited * 100 > account * 99, "{waited} ns, the kernel has {account}");
+        let all_ns = after.at_ns - before.at_ns;
+        assert!(waited < all_ns - ROUNDS as u64 * 200_000, "it ran, and was blocked: {waited} of {all_ns} ns");
         assert!(waited > 0, "the neighbour ran");
         return;
     }

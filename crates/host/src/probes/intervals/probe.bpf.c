@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
 // Who ran where, and what interrupted it: one event each, into the ring of the CPU it happened on.
 #include "event.h"
+#include "clock.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -213,22 +214,21 @@ int switched(__u64 *ctx)
     if (!ring)
         return 0;
     __u32 next_tid = next->pid, prev_tid = prev->pid;
-    __u64 waited = 0;
+    __u64 clock = prev->se.cfs_rq->rq->clock, queued = 0, waited_elsewhere = 0;
     if (next_tid) {
         __u32 key = next_tid & task_mask;
         struct task *known = bpf_map_lookup_elem(&tasks, &key);
         if (!known)
             return 0;
         // Since it was last put on a run queue, and on those that it was moved away from before.
-        __u64 queued = next->sched_info.last_queued, before = next->sched_info.run_delay;
-        if (queued)
-            waited = next->se.cfs_rq->rq->clock - queued;
-        __u64 delay = before + waited;
+        queued = next->sched_info.last_queued;
+        __u64 before = next->sched_info.run_delay;
         if (known->tid != next_tid)
             known->tid = 0;
         else if (before > known->delay)
-            waited = delay - known->delay;
-        known->delay = delay;
+            waited_elsewhere = before - known->delay;
+        // As the scheduler itself will have it.
+        known->delay = before + (queued ? clock - queued : 0);
         if (known->tid != next_tid || known->name[0] != *(__u64 *)&next->comm[0] ||
             known->name[1] != *(__u64 *)&next->comm[8] || known->groups != (__u64)next->cgroups)
             introduce(ring, cpu, known, next);
@@ -247,8 +247,11 @@ int switched(__u64 *ctx)
     struct place place;
     if (!take(ring, cpu, false, false, &place))
         return 0;
-    place.event->time_ns = bpf_ktime_get_ns();
-    place.event->a = waited;
+    __u64 now = bpf_ktime_get_ns();
+    compare_clocks(now, clock);
+    __s64 waited = queued ? now - clock_offset - queued : 0;
+    place.event->time_ns = now;
+    place.event->a = waited_elsewhere + (waited > 0 ? waited : 0);
     place.event->b = prev_tid;
     place.event->c = next_tid;
     give(&place, EVENT_SWITCH, left);

@@ -3,14 +3,12 @@
 //
 // When a thread leaves, the time and why are noted in an entry of its own. When it comes back, the scheduler's own
 // account (sched_info) says since when it stands on a run queue; so no program has to run when threads are woken.
-// That account uses the clock of the run queue, which stands still between updates, and is not updated when the
-// scheduler runs because a thread was woken that may preempt: all that keeps it from running at once, such as
-// a softirq, then seems to take no time. So the end of a wait is read from CLOCK_MONOTONIC; how far the two clocks are
-// apart is looked at all the time.
+// That account uses the clock of the run queues, and moments here are of another one: see `clock.h`.
 //
 // `mod.rs` knows the layout of `struct task`, `struct group` and of the histograms.
 #include "kernel.h"
 #include "bucket.h"
+#include "clock.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -23,8 +21,6 @@ enum {
     FEW = 8,             // processes that are compared without a look into a map
     DEPTH = 32,          // levels that a cgroup may lie below a wanted one
     V2 = ~0,             // instead of a controller of v1
-    LOOK_EVERY = 1 << 18, // ns, whether the two clocks have drifted apart
-    DRIFT = 11,          // they drift apart by less than one part in 2^DRIFT: adjtimex(2) allows 500 ppm
     ROUGHLY = 10000,     // ns, by which a part of a wait may seem longer than the wait, as the offset is not exact
     OTHERS = 0,          // slot of all groups that found no slot of their own
     UNWATCHED = 0xffff,  // instead of a slot
@@ -55,8 +51,6 @@ __u64 lost_slot = 0;      // threads whose group found no slot: counted as OTHER
 __u64 lost_collision = 0; // waits lost because another thread needs the entry
 __u64 lost_begun = 0;     // waits not counted because they had begun before the thread was first seen
 __u64 lost_clock = 0;     // waits not counted because the clocks of two CPUs contradict each other
-__s64 clock_offset = 0;   // CLOCK_MONOTONIC less the run queues' clock
-__u64 clock_looked = 0;   // when that was looked at
 __u32 clock_looks = 0;    // how often before anything was counted
 __u32 next_slot = 1;
 
@@ -351,16 +345,6 @@ static __always_inline void comes(struct task_struct *p, __u64 now)
     }
 }
 
-// The clock of the run queue is late by as much as the scheduler took so far, or more: the least difference is right.
-// It is believed to have grown only as fast as clocks can drift apart.
-static __noinline void look_at_clocks(__s64 difference, __u64 now)
-{
-    if (difference < clock_offset + (__s64)((now - clock_looked) >> DRIFT)) {
-        clock_offset = difference;
-        clock_looked = now;
-    }
-}
-
 // Attached alone, before the other one is: finds out how far the clocks are apart.
 SEC("tp_btf/sched_switch")
 int settles(__u64 *ctx)
@@ -383,9 +367,7 @@ int switched(__u64 *ctx)
     if (!off && !on)
         return 0;
     __u64 now = bpf_ktime_get_ns();
-    __s64 difference = now - prev->se.cfs_rq->rq->clock;
-    if (difference < clock_offset || now - clock_looked > LOOK_EVERY)
-        look_at_clocks(difference, now);
+    compare_clocks(now, prev->se.cfs_rq->rq->clock);
     if (off)
         leaves(ctx, prev, now);
     if (on)
