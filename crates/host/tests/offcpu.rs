@@ -181,7 +181,8 @@ fn each_sleep_is_a_blocked_wait() {
         "{blocked:?}"
     );
     assert_eq!(group.of(Kind::Woken).count(), blocked.count(), "each of them was woken");
-    assert_eq!(group.open[Kind::Blocked as usize].waits, 1);
+    // When the measurement ends it may not have come back to its line yet.
+    assert!(group.open[Kind::Blocked as usize].waits <= 1, "{:?}", group.open);
     assert_eq!(ids(&measured).len(), 1, "nobody else was asked for");
 }
 
