@@ -136,7 +136,10 @@ fn switches_and_waits_are_those_that_the_kernel_counts() {
         let account = after.waited_ns - before.waited_ns;
         assert!(waited * 100 > account * 99, "{waited} ns, the kernel has {account}");
         let all_ns = after.at_ns - before.at_ns;
-        assert!(waited < all_ns - ROUNDS as u64 * 200_000, "it ran, and was blocked: {waited} of {all_ns} ns");
+        assert!(
+            waited < all_ns - ROUNDS as u64 * 200_000,
+            "it ran, and was blocked: {waited} of {all_ns} ns"
+        );
         assert!(waited > 0, "the neighbour ran");
         return;
     }
