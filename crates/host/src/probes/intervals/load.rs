@@ -21,7 +21,7 @@ const PROBE: &str = "intervals";
 const RINGS_BYTES: usize = 64 << 20;
 /// Events a ring holds at least, and at most.
 const RING_EVENTS: std::ops::RangeInclusive<usize> = 128..=1 << 20;
-const DEFAULT_RING_EVENTS: std::ops::RangeInclusive<usize> = 4096..=1 << 17;
+const DEFAULT_RING_EVENTS: std::ops::RangeInclusive<usize> = 4096..=1 << 18;
 /// Threads that are told apart by their number at most; others share places, and are told of again and again.
 const MAX_TASKS: u32 = 1 << 16;
 
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn rings_fit_into_their_memory() {
-        assert_eq!(ring_events(0, 2), 1 << 17);
+        assert_eq!(ring_events(0, 2), 1 << 18);
         assert_eq!(ring_events(0, 16), 1 << 17);
         assert_eq!(ring_events(0, 17), 1 << 16);
         assert_eq!(ring_events(0, 128), 1 << 14);

@@ -29,7 +29,7 @@ pub struct Settings {
     /// Processes whose sockets are followed; none: sockets are not looked at.
     pub tgids: Vec<u32>,
     /// Events that the ring of one CPU holds; made a power of two. 0: as many as fit into 64 MiB for all CPUs, at most
-    /// 131072.
+    /// 262144.
     pub ring_events: usize,
 }
 
