@@ -3,6 +3,7 @@
 mod aside;
 mod check;
 mod offcpu;
+mod processes;
 mod record;
 mod stacks;
 mod thieves;

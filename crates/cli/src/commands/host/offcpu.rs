@@ -100,9 +100,10 @@ pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
 /// Whose waits, also in words.
 fn of(args: &OffcpuArgs) -> anyhow::Result<(Of, String)> {
     if !args.pid.is_empty() {
-        let list: Vec<_> = args.pid.iter().map(u32::to_string).collect();
+        let tgids = super::processes::processes("--pid", &args.pid)?;
+        let list: Vec<_> = tgids.iter().map(u32::to_string).collect();
         let what = if list.len() == 1 { "process" } else { "processes" };
-        return Ok((Of::Processes(args.pid.clone()), format!("{what} {}", list.join(", "))));
+        return Ok((Of::Processes(tgids), format!("{what} {}", list.join(", "))));
     }
     if args.cgroup.is_empty() {
         return Ok((Of::Everything, "everybody".into()));

@@ -1,7 +1,7 @@
 //! `spangap host record`: who ran where and when, into a file.
 
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
+use crate::args::Duration;
 use crate::commands::dissect::interrupt;
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -85,7 +85,7 @@ struct Report<'a> {
 
 /// Records until the time is over or Ctrl-C is pressed, and prints what was done.
 pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
-    let tgids = processes(&args.pid)?;
+    let tgids = super::processes::processes("--pid", &args.pid)?;
     let stop = interrupt::flag()?;
     let used = Used::so_far();
     let cannot_write = |error: io::Error| anyhow!("cannot write {}: {error}", args.write.display());
@@ -127,21 +127,6 @@ pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     };
     io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
     Ok(Outcome::Done)
-}
-
-/// The processes that these numbers belong to, be they of threads.
-fn processes(pids: &[u32]) -> anyhow::Result<Vec<u32>> {
-    let mut tgids = Vec::new();
-    for pid in pids {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-            .map_err(|error| wrong_usage(format!("--pid {pid}: there is no such process: {error}")))?;
-        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-        let tgid = tgid.with_context(|| format!("/proc/{pid}/status does not name its process"))?;
-        if !tgids.contains(&tgid) {
-            tgids.push(tgid);
-        }
-    }
-    Ok(tgids)
 }
 
 /// A file that only its owner can read, be it new or not.

@@ -66,8 +66,11 @@ pub fn run(args: StacksArgs) -> anyhow::Result<Outcome> {
     if folded_to_output && args.json {
         return Err(wrong_usage("--folded - and --json both want standard output").into());
     }
-    let settings =
-        Settings { cpus: cpus(args.cpus.as_ref())?, not_tgids: tgids(&args.not_pid)?, hz: args.hz };
+    let settings = Settings {
+        cpus: cpus(args.cpus.as_ref())?,
+        not_tgids: super::processes::processes("--not-pid", &args.not_pid)?,
+        hz: args.hz,
+    };
     let stop = interrupt::flag()?;
     let mut stacks = Stacks::start(&settings)?;
     let began = Instant::now();
@@ -116,19 +119,4 @@ fn cpus(wanted: Option<&Cpus>) -> anyhow::Result<Vec<u32>> {
         return Err(wrong_usage(format!("--cpus: CPU {missing} is not there: online are {online}")).into());
     }
     Ok(wanted.numbers().map(|cpu| cpu as u32).collect())
-}
-
-/// The processes that these numbers belong to, be they of threads.
-fn tgids(pids: &[u32]) -> anyhow::Result<Vec<u32>> {
-    let mut tgids = Vec::new();
-    for pid in pids {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-            .map_err(|error| wrong_usage(format!("--not-pid {pid}: there is no such process: {error}")))?;
-        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-        let tgid = tgid.with_context(|| format!("/proc/{pid}/status does not name its process"))?;
-        if !tgids.contains(&tgid) {
-            tgids.push(tgid);
-        }
-    }
-    Ok(tgids)
 }

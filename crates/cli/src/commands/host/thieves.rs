@@ -247,7 +247,7 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
             Ok(Target::Cgroup(path))
         }
         (None, Some(cpus)) => Err(online(cpus)?),
-        (None, None) => Ok(Target::Pids(tgids(&args.pid)?)),
+        (None, None) => Ok(Target::Pids(super::processes::processes("--pid", &args.pid)?)),
     };
     let all = rustix::thread::sched_getaffinity(None);
     match &target {
@@ -402,21 +402,6 @@ fn online(wanted: &Cpus) -> anyhow::Result<Vec<u16>> {
         return Err(wrong_usage(format!("--cpus: CPU {missing} is not there: online are {online}")).into());
     }
     Ok(wanted.numbers().map(|cpu| cpu as u16).collect())
-}
-
-/// The processes that these numbers belong to, be they of threads.
-fn tgids(pids: &[u32]) -> anyhow::Result<Vec<u32>> {
-    let mut tgids = Vec::new();
-    for pid in pids {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-            .map_err(|error| wrong_usage(format!("--pid {pid}: there is no such process: {error}")))?;
-        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-        let tgid = tgid.with_context(|| format!("/proc/{pid}/status does not name its process"))?;
-        if !tgids.contains(&tgid) {
-            tgids.push(tgid);
-        }
-    }
-    Ok(tgids)
 }
 
 /// Where hierarchies of cgroups are.

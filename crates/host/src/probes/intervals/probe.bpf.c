@@ -2,6 +2,7 @@
 // Who ran where, and what interrupted it: one event each, into the ring of the CPU it happened on.
 #include "event.h"
 #include "clock.h"
+#include "task.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -185,24 +186,12 @@ static __always_inline void introduce(struct ring *ring, __u32 cpu, struct task 
 static __always_inline __u8 how_it_left(__u64 *ctx, struct task_struct *prev)
 {
     bool preempted = ctx[0] & 1;
-    __u32 state;
-    if (switch_has_state)
-        state = ctx[3];
-    else if (bpf_core_field_exists(prev->__state))
-        state = prev->__state;
-    else
-        state = ((struct task_struct___before_5_14 *)prev)->state;
-    if (!state || preempted) {
-        bool throttled = false;
-        if (bpf_core_field_exists(prev->throttled))
-            throttled = prev->throttled;
-        else if (bpf_core_field_exists(prev->se.cfs_rq->throttle_count))
-            throttled = prev->se.cfs_rq->throttle_count;
-        return throttled ? LEFT_THROTTLED : LEFT_RUNNABLE;
-    }
-    if (state & 0x80)
+    __u32 state = state_at_switch(ctx, prev, switch_has_state);
+    if (!state || preempted)
+        return is_throttled(prev) ? LEFT_THROTTLED : LEFT_RUNNABLE;
+    if (state & STATE_DEAD)
         return LEFT_ENDED;
-    return state & (4 | 8) ? LEFT_STOPPED : LEFT_BLOCKED;
+    return state & STATE_STOPPED ? LEFT_STOPPED : LEFT_BLOCKED;
 }
 
 SEC("tp_btf/sched_switch")

@@ -9,6 +9,7 @@
 #include "kernel.h"
 #include "bucket.h"
 #include "clock.h"
+#include "task.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -26,8 +27,6 @@ enum {
     UNWATCHED = 0xffff,  // instead of a slot
     TRIES = 16,          // to find a free slot, while other CPUs do the same
 };
-// Bits of a task's state.
-enum { STATE_STOPPED = 4 | 8, STATE_DEAD = 0x80 };
 
 // Histogram: buckets, then the sum of what they hold and the longest, in a page.
 enum {
@@ -250,34 +249,12 @@ static __always_inline void count(__u64 *histograms, __u32 kind, __u64 ns)
         histogram[LONGEST] = ns;
 }
 
-static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *p)
-{
-    if (switch_has_state)
-        return ctx[3];
-    struct task_struct___before_5_14 *old = (void *)p;
-    if (bpf_core_field_exists(old->state))
-        return old->state;
-    return p->__state;
-}
-
-static __always_inline bool is_throttled(struct task_struct *p)
-{
-    if (bpf_core_field_exists(p->throttled))
-        return p->throttled;
-    if (bpf_core_field_exists(p->se.cfs_rq->throttle_count))
-        return p->se.cfs_rq->throttle_count;
-    return false;
-}
-
 static __always_inline void leaves(__u64 *ctx, struct task_struct *p, __u64 now)
 {
     struct task *task = entry(p);
     if (!task)
         return;
-    __u32 state = state_of(ctx, p);
-    // Until 6.14 the argument kept the state of a thread that wanted to block and could not for a pending signal.
-    if (state && switch_has_state && bpf_core_field_exists(p->__state) && !p->__state)
-        state = 0;
+    __u32 state = state_at_switch(ctx, p, switch_has_state);
     __u32 left;
     if (!state || ctx[0] & 1)
         left = is_throttled(p) ? THROTTLED : PREEMPTED;

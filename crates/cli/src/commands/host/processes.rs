@@ -1,0 +1,38 @@
+//! The processes that users name.
+
+use crate::args::wrong_usage;
+use anyhow::Context;
+
+/// The processes that these numbers belong to, be they of threads. `flag` is how they were given.
+pub fn processes(flag: &str, pids: &[u32]) -> anyhow::Result<Vec<u32>> {
+    let mut tgids = Vec::new();
+    for pid in pids {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .map_err(|error| wrong_usage(format!("{flag} {pid}: there is no such process: {error}")))?;
+        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+        let tgid = tgid.with_context(|| format!("/proc/{pid}/status does not name its process"))?;
+        if !tgids.contains(&tgid) {
+            tgids.push(tgid);
+        }
+    }
+    Ok(tgids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_stands_for_its_process_once_and_nobody_is_named() {
+        let own = std::process::id();
+        let thread = std::thread::spawn(move || {
+            processes("--pid", &[rustix::thread::gettid().as_raw_pid() as u32, own])
+        });
+        assert_eq!(thread.join().expect("it ends").expect("it is there"), [own]);
+        let error = processes("--not-pid", &[u32::MAX]).expect_err("there is none");
+        assert!(
+            error.to_string().contains(&format!("--not-pid {}: there is no such process", u32::MAX)),
+            "{error}"
+        );
+    }
+}
