@@ -68,6 +68,8 @@ struct Report<'a> {
     event_coded_bytes: f64,
     kinds: Kinds,
     lost: u64,
+    /// Runs of the programs that the kernel left out: events that nobody saw.
+    missed: u64,
     /// Handed over out of order, or not understood: both are faults of this program.
     late: u64,
     unknown: u64,
@@ -165,6 +167,7 @@ fn report<'a>(path: &Path, recorded: &'a Recorded, cpu_ns: u64) -> Report<'a> {
         event_coded_bytes: each(recorded.written.event_bytes),
         kinds: recorded.kinds,
         lost: recorded.counts.lost,
+        missed: recorded.counts.missed,
         late: recorded.counts.late,
         unknown: recorded.counts.unknown,
         ring_fullest: recorded.counts.fullest as f64 / recorded.ring_events as f64,
@@ -201,6 +204,12 @@ fn text(report: &Report<'_>) -> String {
         0 => format!("no event was lost; the rings were {:.0} % full at most\n", report.ring_fullest * 100.0),
         lost => format!("{} events were lost, at {} places\n", count(lost), count(kinds.losses)),
     };
+    if report.missed > 0 {
+        text += &format!(
+            "the kernel left out {} runs of the programs; what they would have told is not known\n",
+            count(report.missed)
+        );
+    }
     if report.late + report.unknown > 0 {
         text +=
             &format!("{} events came out of order, {} were not understood\n", report.late, report.unknown);

@@ -285,6 +285,12 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     clocks.add(Reading::take());
     sums.look_at_names(&ended.names);
     batch.drain(..).for_each(|event| sums.on(&event));
+    if ended.counts.missed > 0 {
+        lacks.push(format!(
+            "the kernel left out {} runs of the programs; what they would have told is not known",
+            ended.counts.missed
+        ));
+    }
     let events = EventsReport { received: ended.counts.events, lost: ended.counts.lost, untold: 0 };
     let (names, ended_ns, spangap) = (ended.names, ended.ended_ns, std::process::id());
     Ok((sums, Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, clocks, spangap }))

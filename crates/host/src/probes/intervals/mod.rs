@@ -38,8 +38,11 @@ pub struct Settings {
 pub struct Counts {
     /// Events handed over, those that tell of losses and of stolen time included.
     pub events: u64,
-    /// Events that the programs found no room for, and those that other programs' runs kept ours from seeing.
+    /// Events that the programs found no room for.
     pub lost: u64,
+    /// Runs of the programs that the kernel left out because the same one was running already on that CPU: events that
+    /// nobody saw, and whose place is not known. Known at the end.
+    pub missed: u64,
     /// Events handed over after a later one: none, if the argument in `order.rs` holds.
     pub late: u64,
     /// Places of the rings that could not be understood: none, if both sides are of one version.
@@ -200,6 +203,7 @@ impl Intervals {
         // This takes a while, in which more events come and may be lost; those of before that were still being written
         // are among them.
         self.links.clear();
+        self.counts.missed = self.cost.as_ref().and_then(|cost| cost.missed().ok()).unwrap_or(0);
         self.drain(ended_ns, false);
         self.counts.events += self.order.until(ended_ns, on);
         self.counts.late = self.order.late();
