@@ -1,5 +1,6 @@
 //! `host check` as text and as JSON. Pure.
 
+use super::wrapped::wrap;
 use crate::check::{Evidence, Finding, Look, Verdict};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
@@ -216,8 +217,6 @@ fn words(list: &str) -> String {
 const INDENT: usize = 8;
 /// Columns of a trap's name in lists.
 const NAME: usize = 18;
-/// Words that belong to the figure before them.
-const UNITS: [&str; 8] = ["%", "ns", "us", "ms", "s", "KB", "KiB", "MHz"];
 
 fn trap(text: &mut String, finding: &FindingJson, width: usize) {
     let severity = finding.severity.unwrap_or_default().to_uppercase();
@@ -281,49 +280,9 @@ fn columns(text: &mut String, lines: &[String], width: usize) {
     }
 }
 
-/// Words in lines of at most `width` columns, the first behind `head`, the others below it.
-fn wrap(text: &mut String, head: &str, words: &str, width: usize) {
-    let indent = head.chars().count();
-    let mut column = indent;
-    text.push_str(head);
-    let mut first = true;
-    let mut rest = words.split(' ').peekable();
-    while let Some(word) = rest.next() {
-        let mut word = word.to_owned();
-        // A figure and its unit stay together.
-        while let Some(unit) =
-            rest.next_if(|unit| UNITS.contains(&unit.trim_end_matches([',', ';', '.', ':', ')'])))
-        {
-            word = format!("{word} {unit}");
-        }
-        let length = word.chars().count();
-        if !first && column + 1 + length > width {
-            let _ = write!(text, "\n{:indent$}", "");
-            column = indent;
-        } else if !first {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(&word);
-        column += length;
-        first = false;
-    }
-    text.push('\n');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_wrapped_below_each_other() {
-        let mut text = String::new();
-        wrap(&mut text, "HIGH  ", "one two three fourteen", 14);
-        assert_eq!(text, "HIGH  one two\n      three\n      fourteen\n");
-        let mut text = String::new();
-        wrap(&mut text, "", "above 70 %, or", 8);
-        assert_eq!(text, "above\n70 %, or\n");
-    }
 
     #[test]
     fn short_lines_stand_side_by_side() {

@@ -11,3 +11,4 @@ pub mod thieves_cpus;
 pub mod thieves_html;
 pub mod thieves_text;
 mod thieves_words;
+mod wrapped;

@@ -3,6 +3,7 @@
 use super::thieves::{CpuReport, EventsReport, Kind};
 use super::thieves_text::columns;
 use super::thieves_words::{cpu_list, grouped, percent};
+use super::wrapped::{COLUMNS, wrap};
 use crate::names::Names;
 use crate::probes::cost::Cost;
 use crate::thieves::CpusUsed;
@@ -266,10 +267,10 @@ pub fn text(report: &CpusReport) -> String {
     }
     text += "\nIn words\n";
     for words in &report.conclusions {
-        text += &format!("  {words}\n");
+        wrap(&mut text, "  ", words, COLUMNS);
     }
     for note in &report.notes {
-        text += &format!("  Note: {note}.\n");
+        wrap(&mut text, "  ", &format!("Note: {note}."), COLUMNS);
     }
     if let Some(cost) = &report.cost {
         text += &format!("  The looking cost {cost}.\n");

@@ -2,6 +2,7 @@
 
 use super::thieves::{DidReport, PieceReport, TakerReport, ThievesReport, WindowReport};
 use super::thieves_words::{cpu_list, grouped, percent};
+use super::wrapped::{COLUMNS, wrap};
 use spangap_model::duration::format_ns;
 use std::collections::BTreeMap;
 
@@ -35,10 +36,10 @@ pub fn text(report: &ThievesReport) -> String {
     }
     text += "\nIn words\n";
     for words in &report.conclusions {
-        text += &format!("  {words}\n");
+        wrap(&mut text, "  ", words, COLUMNS);
     }
     for note in &report.notes {
-        text += &format!("  Note: {note}.\n");
+        wrap(&mut text, "  ", &format!("Note: {note}."), COLUMNS);
     }
     if let Some(cost) = &report.cost {
         text += &format!("  The looking cost {cost}.\n");
