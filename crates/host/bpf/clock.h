@@ -9,26 +9,34 @@
 #include "kernel.h"
 
 enum {
-    LOOK_EVERY = 1 << 18, // ns, whether the two clocks have drifted apart
-    DRIFT = 11,           // they drift apart by less than one part in 2^DRIFT: adjtimex(2) allows 500 ppm
+    WINDOW = 1 << 25, // ns, in which the least difference is looked for
+    DRIFT = 11,       // they drift apart by less than one part in 2^DRIFT: adjtimex(2) allows 500 ppm
 };
 
-__s64 clock_offset = 0;   // CLOCK_MONOTONIC less the run queues' clock
-__u64 clock_looked = 0;   // when that was looked at; 0 before
+__s64 clock_offset = 0; // CLOCK_MONOTONIC less the run queues' clock
+__s64 clock_least = 0;  // least difference of this window
+__u64 clock_window = 0; // when it began; 0 before the first
 
-// The clock of the run queue is late by as much as the scheduler took so far, or more: the least difference is right.
-// It is believed to have grown only as fast as clocks can drift apart.
-static __noinline void look_at_clocks(__s64 difference, __u64 now)
+// The offset may have grown: to the least difference that was seen, and as far as clocks can drift.
+static __noinline void begin_window(__s64 difference, __u64 now)
 {
-    if (!clock_looked || difference < clock_offset + (__s64)((now - clock_looked) >> DRIFT)) {
+    __s64 most = clock_offset + (__s64)((now - clock_window) >> DRIFT);
+    if (!clock_window)
         clock_offset = difference;
-        clock_looked = now;
-    }
+    else
+        clock_offset = clock_least < most ? clock_least : most;
+    clock_least = difference;
+    clock_window = now;
 }
 
+// The clock of the run queue is late by as much as the scheduler took so far, or more: the least difference is right.
 static __always_inline void compare_clocks(__u64 now, __u64 clock)
 {
     __s64 difference = now - clock;
-    if (difference < clock_offset || now - clock_looked > LOOK_EVERY)
-        look_at_clocks(difference, now);
+    if (difference < clock_least)
+        clock_least = difference;
+    if (difference < clock_offset)
+        clock_offset = difference;
+    if (now - clock_window > WINDOW)
+        begin_window(difference, now);
 }

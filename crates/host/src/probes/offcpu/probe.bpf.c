@@ -327,12 +327,8 @@ SEC("tp_btf/sched_switch")
 int settles(__u64 *ctx)
 {
     struct task_struct *prev = (void *)ctx[1];
-    __u64 now = bpf_ktime_get_ns();
-    __s64 difference = now - prev->se.cfs_rq->rq->clock;
-    if (!clock_looks || difference < clock_offset)
-        clock_offset = difference;
+    compare_clocks(bpf_ktime_get_ns(), prev->se.cfs_rq->rq->clock);
     clock_looks++;
-    clock_looked = now;
     return 0;
 }
 
