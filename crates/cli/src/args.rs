@@ -23,6 +23,7 @@ pub enum Verb {
     Dissect(Box<commands::dissect::DissectArgs>),
     Capture(Box<commands::capture::CaptureArgs>),
     Host(Box<commands::host::HostArgs>),
+    Isolate(Box<commands::isolate::IsolateArgs>),
     Sockets(Box<commands::sockets::SocketsArgs>),
     /// Make ping-pong calls with any client stack, and measure them
     Tank(Box<commands::tank::TankArgs>),

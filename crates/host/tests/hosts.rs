@@ -1,8 +1,9 @@
 //! Every machine of `fixtures/hosts`, with the whole list of its findings.
 
 use proptest::prelude::*;
-use spangap_host::check::{self, Connection, Counters, Host, Look, Severity, TcpSockets, Verdict};
+use spangap_host::check::{self, Connection, Counters, Look, Severity, TcpSockets, Verdict};
 use spangap_host::report::check::CheckReport;
+use spangap_machine::{Host, parse_readings};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ fn machines() -> Vec<PathBuf> {
 fn look(machine: &Path, pids: &[u32]) -> Look {
     let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
     let (first, second) =
-        check::parse_readings(&text).unwrap_or_else(|error| panic!("{}: {error}", machine.display()));
+        parse_readings(&text).unwrap_or_else(|error| panic!("{}: {error}", machine.display()));
     let before = first.map(|first| Counters::read(&Host::kept(first), pids));
     Look::read(&Host::kept(second), before, pids)
         .unwrap_or_else(|error| panic!("{}: {error}", machine.display()))
@@ -170,7 +171,7 @@ proptest! {
                 _ => lines[at].replace(' ', ","),
             };
         }
-        let (first, second) = check::parse_readings(&(lines.join("\n") + "\n")).unwrap();
+        let (first, second) = parse_readings(&(lines.join("\n") + "\n")).unwrap();
         let before = first.map(|first| Counters::read(&Host::kept(first), &pids));
         // A process whose own files are damaged is refused with the line.
         if let Ok(look) = Look::read(&Host::kept(second), before, &pids) {

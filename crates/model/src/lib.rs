@@ -4,6 +4,7 @@
 
 pub mod accounting;
 pub mod cause;
+pub mod cpus;
 pub mod doing;
 pub mod duration;
 pub mod histogram;
@@ -12,6 +13,7 @@ pub mod pair;
 
 pub use accounting::Accounting;
 pub use cause::{Cause, Side};
+pub use cpus::Cpus;
 pub use doing::{Doing, HostPart};
 pub use histogram::Histogram;
 pub use leg::{Leg, Legs};

@@ -6,7 +6,9 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-meter", &["spangap-model"]),
     ("spangap-sockets", &["spangap-model"]),
     ("spangap-bench", &["spangap-model", "spangap-sockets"]),
-    ("spangap-host", &["spangap-model"]),
+    ("spangap-machine", &["spangap-model"]),
+    ("spangap-host", &["spangap-model", "spangap-machine"]),
+    ("spangap-isolate", &["spangap-model", "spangap-machine"]),
     ("spangap-wire", &["spangap-model"]),
     (
         "spangap",
@@ -16,6 +18,8 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
             "spangap-bench",
             "spangap-wire",
             "spangap-host",
+            "spangap-machine",
+            "spangap-isolate",
             "spangap-sockets",
             "spangap-meter-bench",
         ],
@@ -86,15 +90,22 @@ pub const CONFINED: &[Confined] = &[
         allowed: &["source/"],
     },
     Confined { what: "a clock", paths: CLOCK, folder: "crates/wire/src/", allowed: &["source/"] },
+    Confined {
+        what: "a file or socket",
+        paths: FILES_AND_SOCKETS,
+        folder: "crates/isolate/src/",
+        allowed: &["journal.rs", "kernel/"],
+    },
+    Confined { what: "a clock", paths: CLOCK, folder: "crates/isolate/src/", allowed: &[] },
     Confined { what: "the end of the process", paths: &["process::exit"], folder: "crates/", allowed: &[] },
 ];
 
 /// The files that may use `unsafe`, each block with a SAFETY line.
 pub const UNSAFE_FILES: &[&str] = &[
     "crates/host/src/probes/cost.rs",
-    "crates/host/src/probes/cost.rs",
     "crates/host/src/probes/intervals/ring.rs",
     "crates/host/src/probes/stacks/perf_event.rs",
+    "crates/isolate/src/kernel/ethtool.rs",
     "crates/meter/src/prefetch.rs",
     "crates/sockets/src/tcp_info.rs",
     "crates/wire/src/source/ring.rs",

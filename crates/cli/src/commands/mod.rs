@@ -9,6 +9,7 @@ pub mod dissect;
 pub mod gaps;
 pub mod generate;
 pub mod host;
+pub mod isolate;
 pub mod meter;
 pub mod sockets;
 pub mod tank;
@@ -28,6 +29,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Meter(args) => meter::run(*args),
         Verb::Gaps(args) => gaps::run(args),
         Verb::Host(args) => host::run(*args),
+        Verb::Isolate(args) => isolate::run(*args),
         Verb::Sockets(args) => sockets::run(*args),
         Verb::Tank(args) => tank::run(*args),
         Verb::Target(args) => target::run(args),

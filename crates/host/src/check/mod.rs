@@ -1,20 +1,19 @@
 //! Known traps on this host: one trap, one file. Needs no eBPF, and root only where it says so.
 //!
-//! [`Host`] reads files, below a root that may be a copy. [`Look`] holds what two readings say, a while apart.
+//! Files are read through [`Host`], below a root that may be a copy. [`Look`] holds what two readings say, a while apart.
 //! Each trap of [`traps`] is a rule over these values, and yields one [`Finding`]. Nothing here changes anything:
 //! what would help is a command for the reader to paste.
 
-mod cpus;
 mod facts;
 mod finding;
-mod host;
 mod look;
 mod remedy;
 mod traps;
 
-pub use cpus::Cpus;
+use spangap_machine::{FactError, Host, Known};
+use spangap_model::Cpus;
+
 pub use finding::{Evidence, Finding, Severity, Verdict};
-pub use host::{FactError, Host, Kept, KeptError, Known, parse_readings, write_readings};
 pub use look::{AcceptQueue, Connection, Counters, Look, Sockets, TcpSockets};
 pub use traps::names;
 

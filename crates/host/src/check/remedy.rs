@@ -1,9 +1,9 @@
 //! Commands that several traps suggest. They are printed, never executed.
 
-use super::Cpus;
 use super::facts::kubelet;
 use super::finding::Judged;
 use super::look::Look;
+use spangap_model::Cpus;
 
 /// One CPU in so many is for the network, where all are used for everything.
 const CPUS_PER_NETWORK_CPU: usize = 16;

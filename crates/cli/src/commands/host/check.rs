@@ -6,9 +6,10 @@ use crate::commands::dissect::interrupt;
 use anyhow::Context;
 use clap::Args;
 use spangap_host::check::{
-    self, AcceptQueue, Connection, Counters, Finding, Host, Look, Severity, TcpSockets, Verdict,
+    self, AcceptQueue, Connection, Counters, Finding, Look, Severity, TcpSockets, Verdict,
 };
 use spangap_host::report::check::CheckReport;
+use spangap_machine::{Host, parse_readings, write_readings};
 use spangap_sockets::{Asked, State, list};
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -129,7 +130,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
         look.sockets = Some(sockets(&pids));
     }
     if let Some(path) = &args.save {
-        fs::write(path, check::write_readings(&first, &second.seen()))
+        fs::write(path, write_readings(&first, &second.seen()))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let findings = check::findings(&look);
@@ -149,8 +150,7 @@ fn hosts(args: &CheckArgs) -> anyhow::Result<(Option<Host>, Host)> {
     let root = &args.root;
     if root.is_file() {
         let text = fs::read_to_string(root).with_context(|| format!("cannot read {}", root.display()))?;
-        let readings =
-            check::parse_readings(&text).with_context(|| format!("cannot read {}", root.display()))?;
+        let readings = parse_readings(&text).with_context(|| format!("cannot read {}", root.display()))?;
         return Ok((readings.0.map(Host::kept), Host::kept(readings.1)));
     }
     let (before, after) = (root.join("before"), root.join("after"));

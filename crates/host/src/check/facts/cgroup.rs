@@ -249,9 +249,9 @@ fn throttled(path: &str, text: &str) -> Known<Option<Throttled>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::host::Kept;
     use super::*;
     use proptest::prelude::*;
+    use spangap_machine::Kept;
 
     proptest! {
         #[test]

@@ -130,9 +130,9 @@ fn belongs(word: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::host::Kept;
     use super::super::table;
     use super::*;
+    use spangap_machine::Kept;
 
     fn nics(tree: &str, interrupts: &str) -> Vec<Nic> {
         let host = Host::kept(Kept::parse(tree).unwrap());

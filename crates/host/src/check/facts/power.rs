@@ -127,8 +127,8 @@ pub fn turbo(host: &Host) -> Option<(&'static str, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::host::Kept;
     use super::*;
+    use spangap_machine::Kept;
 
     #[test]
     fn states_and_what_was_spent_in_them() {

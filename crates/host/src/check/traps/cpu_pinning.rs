@@ -1,10 +1,10 @@
 //! A process with more threads at work than CPUs it may use.
 
-use super::super::Cpus;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::{Trap, plural};
 use spangap_model::Cause;
+use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "cpu-pinning", causes: &[Cause::RunQueue], look };

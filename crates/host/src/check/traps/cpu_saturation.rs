@@ -1,10 +1,10 @@
 //! CPUs that have no idle time left.
 
-use super::super::Cpus;
 use super::super::finding::{Judged, Why};
 use super::super::look::Look;
 use super::{Trap, percent, severity};
 use spangap_model::Cause;
+use spangap_model::Cpus;
 
 pub const TRAP: Trap = Trap { name: "cpu-saturation", causes: &[Cause::CpuSaturated, Cause::RunQueue], look };
 

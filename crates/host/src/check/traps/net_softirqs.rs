@@ -1,11 +1,11 @@
 //! Packets are handled in softirqs on the CPUs that the process may use, and push its threads aside.
 
-use super::super::Cpus;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
 use super::{Trap, by_cpu, percent, rate, severity};
 use spangap_model::Cause;
+use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "net-softirqs", causes: &[Cause::SoftirqOnCpu], look };

@@ -1,11 +1,11 @@
 //! Interrupts of network interfaces arrive on the CPUs that the process may use.
 
-use super::super::Cpus;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
 use super::{Trap, by_cpu, plural, rate};
 use spangap_model::Cause;
+use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "nic-irqs", causes: &[Cause::SoftirqOnCpu], look };

@@ -1,12 +1,12 @@
 //! Masks of RPS hand received packets over to the CPUs that the process may use.
 
-use super::super::Cpus;
 use super::super::facts::nic::Queue;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
 use super::{Trap, plural, rate};
 use spangap_model::Cause;
+use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "packet-steering", causes: &[Cause::SoftirqOnCpu], look };

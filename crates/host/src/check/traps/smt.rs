@@ -1,11 +1,11 @@
 //! The other thread of a core handles interrupts of interfaces.
 
-use super::super::Cpus;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
 use super::{Trap, by_cpu};
 use spangap_model::Cause;
+use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "smt", causes: &[Cause::SoftirqOnCpu], look };

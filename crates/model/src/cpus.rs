@@ -103,6 +103,20 @@ impl FromIterator<u32> for Cpus {
     }
 }
 
+impl serde::Serialize for Cpus {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Cpus {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Cpus::parse_list(&text)
+            .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no list of CPUs, such as 0,3-48")))
+    }
+}
+
 impl fmt::Display for Cpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut runs: Vec<(u32, u32)> = Vec::new();

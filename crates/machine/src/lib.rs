@@ -1,5 +1,6 @@
 //! The files of a machine, below a root that can be another machine's copy; what was read can be kept as one text.
 
+use spangap_model::Cpus;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -308,7 +309,7 @@ fn several(path: &str) -> Option<Vec<String>> {
     let Some((head, rest)) = path.split_once('[') else { return Some(vec![path.to_owned()]) };
     let (list, tail) = rest.split_once(']')?;
     let tails = several(tail)?;
-    let cpus = super::Cpus::parse_list(list)?;
+    let cpus = Cpus::parse_list(list)?;
     Some(cpus.iter().flat_map(|cpu| tails.iter().map(move |tail| format!("{head}{cpu}{tail}"))).collect())
 }
 

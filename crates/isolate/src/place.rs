@@ -1,0 +1,107 @@
+//! Where a value is that can be changed, and when two of its values are the same.
+
+use serde::{Deserialize, Serialize};
+use spangap_model::Cpus;
+use std::fmt;
+
+/// Where a value is. Every value is a text; what it may be is said at each kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+pub enum Place {
+    /// A file below `/proc` or `/sys`, with what is in it, without the newline at its end.
+    File {
+        /// Absolute, as on the machine itself.
+        path: String,
+    },
+    /// A cgroup: `made`, or no value when it is not there. To remove one, its tasks are moved to its parent first.
+    Group {
+        /// Its folder, absolute.
+        path: String,
+    },
+    /// All tasks of one cgroup moved into another: `moved`, or `back`. Those that cannot be moved (kernel threads that
+    /// are bound to a CPU) are counted.
+    Tasks {
+        /// Folder of the cgroup that they are in before.
+        from: String,
+        /// Folder of the one they are moved to.
+        to: String,
+    },
+    /// CPUs that one thread may run on, as a list; no value when the thread has ended.
+    Affinity {
+        /// Thread.
+        tid: u32,
+        /// When it was started, ticks since boot: ids are used again.
+        start_ticks: u64,
+        /// Its name.
+        comm: String,
+    },
+    /// How many combined queues an interface has, as `ethtool -L IF combined N` sets it.
+    Queues {
+        /// Interface.
+        interface: String,
+    },
+    /// The interrupts that a running irqbalance leaves alone: numbers in order, with blanks between them.
+    BannedIrqs,
+    /// A service: `running` or `stopped`.
+    Service {
+        /// Its systemd unit, or the name of the program where there is no systemd.
+        name: String,
+    },
+}
+
+/// How the text of a file is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// CPUs as a list, `0,3-48`.
+    List,
+    /// CPUs as a mask, `ff,00000003`.
+    Mask,
+    /// As it stands.
+    Text,
+}
+
+impl Place {
+    /// A file.
+    pub fn file(path: impl Into<String>) -> Place {
+        Place::File { path: path.into() }
+    }
+
+    /// How its values are to be read.
+    pub fn form(&self) -> Form {
+        match self {
+            Place::File { path } => match path.rsplit('/').next().unwrap_or(path) {
+                "smp_affinity_list" | "cpuset.cpus" | "cpuset.cpus.exclusive" => Form::List,
+                "smp_affinity" | "rps_cpus" | "xps_cpus" => Form::Mask,
+                _ => Form::Text,
+            },
+            Place::Affinity { .. } => Form::List,
+            _ => Form::Text,
+        }
+    }
+
+    /// Whether two texts are the same value here: `3,0-1` is `0-1,3`, and `00000000,00000002` is `2`.
+    pub fn same(&self, one: &str, other: &str) -> bool {
+        let cpus = |text: &str| match self.form() {
+            Form::List => Cpus::parse_list(text),
+            Form::Mask => Cpus::parse_mask(text),
+            Form::Text => None,
+        };
+        match (cpus(one), cpus(other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => one.trim() == other.trim(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::File { path } | Place::Group { path } => f.write_str(path),
+            Place::Tasks { from, to } => write!(f, "tasks of {from} -> {to}"),
+            Place::Affinity { tid, comm, .. } => write!(f, "affinity of {comm} (thread {tid})"),
+            Place::Queues { interface } => write!(f, "ethtool -L {interface} combined"),
+            Place::BannedIrqs => f.write_str("interrupts that irqbalance leaves alone"),
+            Place::Service { name } => write!(f, "service {name}"),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What to change, decided from a topology and a policy alone: no file, no clock.
+
+use crate::place::Place;
+use crate::topology::Topology;
+use serde::{Deserialize, Serialize};
+use spangap_model::Cpus;
+
+/// What is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Interfaces whose interrupts are to be kept apart.
+    pub interfaces: Vec<String>,
+    /// Where they are to go.
+    pub net_cpus: NetCpus,
+    /// Whether the number of queues may be changed to one for each of these CPUs.
+    pub queues: bool,
+    /// Whether applications are to be kept off these CPUs by cpusets.
+    pub cpusets: bool,
+    /// What to do about a running irqbalance.
+    pub irqbalance: IrqbalancePolicy,
+}
+
+/// CPUs for the network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetCpus {
+    /// As many as the size of the machine suggests.
+    Auto,
+    /// So many, which ones by the rules; rounded up to whole cores.
+    Count(u32),
+    /// These, whatever the rules say; where they say otherwise is noted.
+    List(Cpus),
+}
+
+/// What to do about a running irqbalance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IrqbalancePolicy {
+    /// Ask it, on its socket, to leave our interrupts alone.
+    Ban,
+    /// Stop it.
+    Stop,
+    /// Nothing: it will undo this.
+    Leave,
+}
+
+/// What is to be changed, in this order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Names the format: [`Plan::FORMAT`].
+    pub format: String,
+    /// Identity of the machine's run that it was made on; a plan is for this run only.
+    pub boot_id: String,
+    /// What was wanted.
+    pub policy: Policy,
+    /// CPUs for the network.
+    pub net_cpus: Cpus,
+    /// CPUs left for everything else.
+    pub app_cpus: Cpus,
+    /// Why these, one sentence each.
+    pub choice: Vec<String>,
+    /// The changes, in the order in which they are made; undone in reverse.
+    pub changes: Vec<Change>,
+    /// Interfaces whose number of queues changes: their interrupts are numbered anew then, and what comes after is
+    /// planned again on the machine as it is then, with the same CPUs.
+    pub planned_again_after_queues: bool,
+    /// What the reader should know.
+    pub notes: Vec<Note>,
+    /// Settings that make it last beyond the next boot: to be made by the reader, never by `apply`.
+    pub permanent: Vec<Permanent>,
+    /// Measured before, as `plan --before FILE` found it; for `verify` to compare with.
+    pub before: Option<serde_json::Value>,
+}
+
+/// One value to be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Which part of the plan it belongs to.
+    pub part: Part,
+    /// Where.
+    pub place: Place,
+    /// Value now; `None`: not there yet.
+    pub from: Option<String>,
+    /// Value to be.
+    pub to: String,
+    /// What to try when the kernel does not take that value.
+    pub otherwise: Option<String>,
+    /// Why, in a clause.
+    pub why: String,
+    /// Whether everything is rolled back when it is refused; else the refusal is counted, and the next one made.
+    pub needed: bool,
+}
+
+/// Parts of a plan, in the order in which they are applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// irqbalance leaves our interrupts alone.
+    Irqbalance,
+    /// Number of queues.
+    Queues,
+    /// Affinity of interrupts.
+    Irqs,
+    /// Steering in software: RPS, RFS, XPS, threads of NAPI.
+    Steering,
+    /// Cgroups.
+    Cpusets,
+    /// Threads that are pinned, and would lose that.
+    Tasks,
+}
+
+/// What the reader should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Note {
+    /// How much it matters.
+    pub weight: Weight,
+    /// One sentence or two.
+    pub text: String,
+}
+
+/// How much a note matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// Something will be less than one might think.
+    Warning,
+    /// Not possible without a reboot, or not from here.
+    Impossible,
+    /// Good to know.
+    Remark,
+}
+
+/// A setting that lasts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permanent {
+    /// Whose: `kubelet`, `systemd`, `irqbalance`, `queues`, `kernel command line`.
+    pub whose: String,
+    /// File that it goes into, or how it is run.
+    pub place: String,
+    /// What to write there.
+    pub text: String,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{why}")]
+pub struct Refusal {
+    /// Stable name of the rule, `exclusive-pod`.
+    pub rule: &'static str,
+    /// In a sentence, with the CPUs, pods, files.
+    pub why: String,
+    /// What the reader could do.
+    pub help: Option<String>,
+}
+
+impl Plan {
+    /// What [`Plan::format`] is.
+    pub const FORMAT: &str = "spangap isolate plan 1";
+
+    /// Decides.
+    ///
+    /// # Errors
+    /// Every reason why this machine should not be changed so.
+    pub fn new(_topology: &Topology, _policy: &Policy) -> Result<Plan, Vec<Refusal>> {
+        Err(Vec::new())
+    }
+}
