@@ -8,7 +8,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum Place {
-    /// A file below `/proc` or `/sys`, with what is in it, without the newline at its end.
+    /// A file below `/proc` or `/sys`, with what is in it, without the newline at its end. Of `cgroup.subtree_control`
+    /// the value is `+cpuset` or `-cpuset`, whatever other controllers are in it.
     File {
         /// Absolute, as on the machine itself.
         path: String,

@@ -169,4 +169,19 @@ impl Plan {
     pub fn new(_topology: &Topology, _policy: &Policy) -> Result<Plan, Vec<Refusal>> {
         Err(Vec::new())
     }
+
+    /// Decides again after the number of queues was changed, and their interrupts were numbered anew: with the same
+    /// CPUs, and with what was noted and measured before.
+    ///
+    /// # Errors
+    /// Every reason why the machine, as it is now, should not be changed so.
+    pub fn after_queues(&self, topology: &Topology) -> Result<Plan, Vec<Refusal>> {
+        Plan::new(topology, &self.policy)
+    }
+}
+
+/// What must still be changed for the plan to hold, although all its changes are made: cgroups that came meanwhile
+/// with CPUs of the network, children before their parents. Empty when there is none.
+pub fn changes_for_new_groups(_plan: &Plan, _topology: &Topology) -> Vec<Change> {
+    Vec::new()
 }

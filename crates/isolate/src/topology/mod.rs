@@ -31,8 +31,10 @@ pub struct Topology {
     pub tuned: Option<Tuned>,
     /// What was decided at boot.
     pub boot: Boot,
-    /// Threads that may not run on every CPU that their cgroup has.
+    /// Threads that may not run on every CPU that their cgroup has, and all threads `napi/IF-N`.
     pub pinned: Vec<PinnedTask>,
+    /// `net.core.rps_sock_flow_entries`: above 0 packets can follow applications to their CPUs.
+    pub rps_sock_flow_entries: Option<u64>,
     /// What could not be read, and why.
     #[serde(serialize_with = "in_words")]
     pub unknown: Vec<FactError>,
