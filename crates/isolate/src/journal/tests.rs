@@ -1,0 +1,211 @@
+use super::*;
+use crate::plan::{IrqbalancePolicy, NetCpus, Policy};
+use proptest::prelude::*;
+use spangap_machine::Kept;
+use spangap_model::Cpus;
+use std::os::unix::fs::PermissionsExt;
+
+pub(crate) fn head() -> Head {
+    let policy = Policy {
+        interfaces: vec!["eth0".into()],
+        net_cpus: NetCpus::Auto,
+        queues: false,
+        cpusets: true,
+        irqbalance: IrqbalancePolicy::Ban,
+    };
+    let plan = Plan {
+        format: Plan::FORMAT.into(),
+        boot_id: "boot".into(),
+        policy,
+        net_cpus: Cpus::parse_list("1").unwrap(),
+        app_cpus: Cpus::parse_list("0").unwrap(),
+        choice: Vec::new(),
+        changes: Vec::new(),
+        planned_again_after_queues: false,
+        notes: Vec::new(),
+        permanent: Vec::new(),
+        before: None,
+    };
+    Head {
+        format: Head::FORMAT.into(),
+        boot_id: "boot".into(),
+        net_namespace: Some(7),
+        root: None,
+        time_unix_ns: 1,
+        confirm_within_ns: Some(60),
+        plan,
+    }
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    prop_oneof![
+        any::<String>().prop_map(|path| Place::File { path }),
+        any::<String>().prop_map(|path| Place::Group { path }),
+        any::<(String, String)>().prop_map(|(from, to)| Place::Tasks { from, to }),
+        any::<(u32, u64, String)>().prop_map(|(tid, start_ticks, comm)| Place::Affinity {
+            tid,
+            start_ticks,
+            comm
+        }),
+        any::<String>().prop_map(|interface| Place::Queues { interface }),
+        Just(Place::BannedIrqs),
+        any::<String>().prop_map(|name| Place::Service { name }),
+    ]
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let irq = prop::option::of(
+        any::<(String, Option<String>)>().prop_map(|(name, interface)| IrqName { name, interface }),
+    );
+    prop_oneof![
+        any::<(u32, u64)>().prop_map(|(pid, start_ticks)| Record::Guard { pid, start_ticks }),
+        (place(), any::<(Option<String>, String)>(), irq)
+            .prop_map(|(place, (old, new), irq)| Record::Change(Entry { place, old, new, irq })),
+        any::<Vec<String>>().prop_map(|groups| Record::Unchanged { groups }),
+        (place(), any::<String>()).prop_map(|(place, why)| Record::Refused { place, why }),
+        any::<u64>().prop_map(|time_unix_ns| Record::Applied { time_unix_ns }),
+        any::<u64>().prop_map(|time_unix_ns| Record::Confirmed { time_unix_ns }),
+        (any::<(u64, String)>(), prop::collection::vec(place(), 0..3))
+            .prop_map(|((time_unix_ns, by), left)| Record::RolledBack { time_unix_ns, by, left }),
+    ]
+}
+
+fn written(records: &[Vec<Record>]) -> (tempfile::TempDir, Folder) {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = Folder::new(temp.path().join("a/b"));
+    let lock = folder.lock().unwrap();
+    let mut writer = folder.begin(&lock, &head()).unwrap();
+    for records in records {
+        writer.write(records).unwrap();
+    }
+    (temp, folder)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_was_written_is_read(batches in prop::collection::vec(prop::collection::vec(record(), 0..5), 0..4)) {
+        let (_temp, folder) = written(&batches);
+        let (path, journal) = folder.open().unwrap().unwrap();
+        prop_assert_eq!(path.file_name().unwrap(), "open.journal");
+        prop_assert_eq!(&journal.head, &head());
+        prop_assert_eq!(journal.records, batches.concat());
+    }
+
+    #[test]
+    fn of_a_journal_that_was_cut_the_whole_lines_are_read(
+        records in prop::collection::vec(record(), 0..5),
+        more in prop::collection::vec(record(), 1..3),
+        at: prop::sample::Index,
+    ) {
+        let (_temp, folder) = written(std::slice::from_ref(&records));
+        let path = folder.open_path();
+        let bytes = fs::read(&path).unwrap();
+        let cut = at.index(bytes.len());
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
+        if lines == 0 {
+            prop_assert!(folder.open().is_err(), "a head is there as a whole or not at all");
+        } else {
+            prop_assert_eq!(&folder.open().unwrap().unwrap().1.records, &records[..lines - 1]);
+            // And it can be gone on with.
+            folder.append(&folder.lock().unwrap()).unwrap().write(&more).unwrap();
+            let both = [&records[..lines - 1], &more].concat();
+            prop_assert_eq!(folder.open().unwrap().unwrap().1.records, both);
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_never_panics(
+        records in prop::collection::vec(record(), 0..5),
+        at: prop::sample::Index,
+        byte: u8,
+    ) {
+        let (_temp, folder) = written(&[records]);
+        let mut bytes = fs::read(folder.open_path()).unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let _ = Journal::parse(Path::new("x"), &bytes);
+    }
+}
+
+#[test]
+fn damage_is_named_with_its_file_and_line() {
+    let guard = |pid| Record::Guard { pid, start_ticks: 1 };
+    let (_temp, folder) = written(&[vec![guard(1), guard(2)]]);
+    let path = folder.open_path();
+    let text = fs::read_to_string(&path).unwrap().replace("\"pid\":1", "\"pid\":one");
+    fs::write(&path, &text).unwrap();
+    let error = folder.open().unwrap_err().to_string();
+    assert!(error.contains(&path.display().to_string()) && error.contains("line 2"), "{error}");
+    assert!(error.ends_with("nothing was touched"), "{error}");
+    // Nothing is begun over it.
+    assert!(folder.begin(&folder.lock().unwrap(), &head()).is_err());
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    let later =
+        serde_json::to_string(&Head { format: "spangap isolate journal 9".into(), ..head() }).unwrap();
+    let error = Journal::parse(&path, (later + "\n").as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("journal 9") && error.contains("this version"), "{error}");
+}
+
+#[test]
+fn one_is_open_at_most() {
+    let (_temp, folder) = written(&[vec![Record::Applied { time_unix_ns: 3 }]]);
+    let lock = folder.lock().unwrap();
+    let error = folder.begin(&lock, &head()).unwrap_err();
+    assert!(matches!(&error, JournalError::Applied { journal } if *journal == folder.open_path()), "{error}");
+    folder.close(&lock).unwrap();
+    folder.close(&lock).unwrap();
+    assert_eq!(folder.open().unwrap(), None);
+    // What is undone as a whole, and what was before the machine was started anew, is in nobody's way.
+    let mut writer = folder.begin(&lock, &head()).unwrap();
+    let rolled_back = |left| Record::RolledBack { time_unix_ns: 4, by: "guard".into(), left };
+    writer.write(&[rolled_back(vec![Place::BannedIrqs])]).unwrap();
+    assert!(folder.begin(&lock, &head()).is_err());
+    writer.write(&[rolled_back(vec![])]).unwrap();
+    folder.begin(&lock, &head()).unwrap();
+    folder.begin(&lock, &Head { boot_id: "another".into(), ..head() }).unwrap();
+    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["last.journal", "open.journal"]);
+}
+
+#[test]
+fn only_its_owner_may_read_it() {
+    let (_temp, folder) = written(&[]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(folder.path()), mode(&folder.open_path())), (0o700, 0o600));
+}
+
+#[test]
+fn whoever_comes_second_waits() {
+    let (_temp, folder) = written(&[]);
+    let lock = folder.lock().unwrap();
+    let second = std::thread::spawn({
+        let folder = folder.clone();
+        move || folder.lock().and_then(|_lock| folder.open()).unwrap().unwrap().1.confirmed()
+    });
+    folder.append(&lock).unwrap().write(&[Record::Confirmed { time_unix_ns: 5 }]).unwrap();
+    drop(lock);
+    assert_eq!(second.join().unwrap(), Some(5));
+}
+
+#[test]
+fn what_became_of_it() {
+    let left = vec![Place::BannedIrqs];
+    let records = vec![
+        Record::Guard { pid: 4, start_ticks: 5 },
+        Record::Applied { time_unix_ns: 6 },
+        Record::RolledBack { time_unix_ns: 7, by: "rollback".into(), left: left.clone() },
+    ];
+    let journal = Journal { head: head(), records };
+    assert_eq!((journal.guard(), journal.applied(), journal.confirmed()), (Some((4, 5)), Some(6), None));
+    assert_eq!(journal.rolled_back(), Some((7, "rollback", &*left)));
+    let machine =
+        |id| Host::kept(Kept::parse(&format!("=== /proc/sys/kernel/random/boot_id\n{id}\n")).unwrap());
+    assert!(!journal.of_another_boot(&machine("boot")));
+    assert!(journal.of_another_boot(&machine("another")));
+    assert!(!journal.of_another_boot(&Host::kept(Kept::default())));
+}
