@@ -209,6 +209,8 @@ pub struct Group {
     pub partition: Option<String>,
     /// Tasks in it, kernel threads included.
     pub tasks: u32,
+    /// How many of these are threads of the kernel.
+    pub kernel_tasks: u32,
     /// Whose it is.
     pub owner: Owner,
 }
