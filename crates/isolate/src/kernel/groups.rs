@@ -1,0 +1,246 @@
+//! Cgroups made and removed, and tasks moved between them.
+
+use super::Written;
+use super::files::{Root, is_absent};
+use super::processes;
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+
+/// A group that is there.
+pub const MADE: &str = "made";
+/// A group that is not.
+pub const GONE: &str = "gone";
+/// Tasks that are where they were to go.
+pub const MOVED: &str = "moved";
+/// Tasks that are where they came from.
+pub const BACK: &str = "back";
+
+/// Tasks are born while others are moved: so often a group is looked through before it counts as never empty.
+const ROUNDS: u32 = 100;
+
+/// Whether there is such a group.
+pub fn exists(root: &Root, path: &str) -> io::Result<bool> {
+    match fs::symlink_metadata(root.real(path)?) {
+        Ok(metadata) => Ok(metadata.is_dir()),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a group; one that is there stays as it is.
+pub fn make(root: &Root, path: &str) -> io::Result<()> {
+    let parent = parent(path)?;
+    // Only in a hierarchy: a folder anywhere else would be no group.
+    if !exists(root, parent)? || tasks_file(root, parent)?.is_none() {
+        let said = format!("{parent} is no cgroup that is mounted here");
+        return Err(io::Error::new(io::ErrorKind::NotFound, said));
+    }
+    match fs::create_dir(root.real(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && exists(root, path)? => return Ok(()),
+        made => made?,
+    }
+    if root.is_copy() { in_copy::fill(root, path, parent) } else { Ok(()) }
+}
+
+/// Removes a group, its tasks moved to its parent before. One that is not there is no error.
+pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
+    if !exists(root, path)? {
+        return Ok(Written::default());
+    }
+    let real = root.real(path)?;
+    if root.is_copy() {
+        in_copy::empty(&real)?;
+        fs::remove_dir(real)?;
+        return Ok(Written::default());
+    }
+    let mut written = Written::default();
+    for round in 1.. {
+        match fs::remove_dir(&real) {
+            Err(error) if is_absent(&error) => break,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) && round <= ROUNDS => {
+                let moved = move_all(root, path, parent(path)?)?;
+                written.tasks_moved += moved.tasks_moved;
+                written.tasks_refused = moved.tasks_refused;
+                // Busy, and not for its tasks.
+                if moved == Written::default() && round > 1 {
+                    return Err(error);
+                }
+            }
+            removed => return removed.map(|()| written),
+        }
+    }
+    Ok(written)
+}
+
+/// Moves all tasks of a group into another, those that are born meanwhile too. Threads of the kernel that may not be
+/// moved are counted.
+pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<Written> {
+    let not_there = |path: &str| {
+        io::Error::new(io::ErrorKind::NotFound, format!("{path} is no cgroup that is mounted here"))
+    };
+    let file = tasks_file(root, from)?.ok_or_else(|| not_there(from))?;
+    let into = format!("{to}/{}", tasks_file(root, to)?.ok_or_else(|| not_there(to))?);
+    let mut written = Written::default();
+    let mut refused: HashSet<u32> = HashSet::new();
+    for _ in 0..ROUNDS {
+        let mut more = false;
+        for id in ids(root, &format!("{from}/{file}"))? {
+            if refused.contains(&id) {
+                continue;
+            }
+            more = true;
+            match root.write(&into, &id.to_string()) {
+                Ok(()) => written.tasks_moved += 1,
+                Err(error) => match Errno::from_io_error(&error) {
+                    // It has ended.
+                    Some(Errno::SRCH) => {}
+                    Some(Errno::INVAL) if processes::is_kernels(root, id)? != Some(false) => {
+                        refused.insert(id);
+                    }
+                    _ => return Err(error),
+                },
+            }
+        }
+        if !more {
+            written.tasks_refused = refused.len() as u64;
+            return Ok(written);
+        }
+    }
+    Err(io::Error::other(format!("tasks are born in {from} faster than they can be moved")))
+}
+
+/// Whether the tasks of one group were moved into the other; `None`: the group they come from is gone.
+pub fn tasks(root: &Root, from: &str, to: &str) -> io::Result<Option<&'static str>> {
+    let Some(file) = tasks_file(root, from)? else { return Ok(None) };
+    let Some(into) = tasks_file(root, to)? else { return Ok(Some(BACK)) };
+    if root.is_copy() {
+        return Ok(Some(BACK));
+    }
+    if !ids(root, &format!("{to}/{into}"))?.is_empty() {
+        return Ok(Some(MOVED));
+    }
+    for id in ids(root, &format!("{from}/{file}"))? {
+        if processes::is_kernels(root, id)? == Some(false) {
+            return Ok(Some(BACK));
+        }
+    }
+    Ok(Some(MOVED))
+}
+
+/// The file with the tasks of a group: its threads in version 1, its processes in version 2; `None`: no group.
+fn tasks_file(root: &Root, path: &str) -> io::Result<Option<&'static str>> {
+    for file in ["tasks", "cgroup.procs"] {
+        match fs::symlink_metadata(root.real(&format!("{path}/{file}"))?) {
+            Ok(_) => return Ok(Some(file)),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn ids(root: &Root, path: &str) -> io::Result<Vec<u32>> {
+    let text = root.read(path)?.unwrap_or_default();
+    // 0 stands for a task of another namespace of process ids, which cannot be named here.
+    Ok(text.lines().filter_map(|line| line.trim().parse().ok()).filter(|id| *id != 0).collect())
+}
+
+fn parent(path: &str) -> io::Result<&str> {
+    let parent = path.trim_end_matches('/').rsplit_once('/').map(|(parent, _)| parent);
+    parent.filter(|parent| !parent.is_empty()).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "expected the folder of a cgroup below its mount")
+    })
+}
+
+/// In a copy, what the kernel would do when a group is made or removed.
+mod in_copy {
+    use super::{Root, tasks_file};
+    use std::fs;
+    use std::io;
+    use std::path::Path;
+
+    const V1: &[(&str, &str)] = &[
+        ("tasks", ""),
+        ("cgroup.procs", ""),
+        ("cpuset.cpus", "\n"),
+        ("cpuset.mems", "\n"),
+        ("cpuset.effective_cpus", "\n"),
+        ("cpuset.cpu_exclusive", "0\n"),
+        ("cpuset.sched_load_balance", "1\n"),
+    ];
+    const V2: &[(&str, &str)] = &[
+        ("cgroup.procs", ""),
+        ("cpuset.cpus", "\n"),
+        ("cpuset.mems", "\n"),
+        ("cpuset.cpus.effective", "\n"),
+        ("cpuset.cpus.partition", "member\n"),
+    ];
+    /// Of version 2, where the kernel has it.
+    const EXCLUSIVE: (&str, &str) = ("cpuset.cpus.exclusive", "\n");
+
+    /// A new group has the files that the kernel gives it.
+    pub fn fill(root: &Root, path: &str, parent: &str) -> io::Result<()> {
+        let real = root.real(path)?;
+        if tasks_file(root, parent)? == Some("tasks") {
+            return write_all(&real, V1);
+        }
+        write_all(&real, V2)?;
+        if beside(&root.real(parent)?, EXCLUSIVE.0)? { write_all(&real, &[EXCLUSIVE]) } else { Ok(()) }
+    }
+
+    fn write_all(folder: &Path, files: &[(&str, &str)]) -> io::Result<()> {
+        files.iter().try_for_each(|(name, text)| fs::write(folder.join(name), text))
+    }
+
+    fn beside(parent: &Path, file: &str) -> io::Result<bool> {
+        for entry in fs::read_dir(parent)? {
+            if entry?.path().join(file).exists() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes the files that are a group's own.
+    pub fn empty(folder: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let own = V1.iter().chain(V2).chain([&EXCLUSIVE]).any(|(file, _)| name == *file);
+            if own && entry.file_type()?.is_file() {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_of_a_copy_comes_with_its_files_and_goes_with_them() {
+        for (tasks, file) in [("tasks", "cpuset.cpu_exclusive"), ("cgroup.procs", "cpuset.cpus.partition")] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mount = folder.path().join("sys/fs/cgroup");
+            fs::create_dir_all(mount.join("kubepods")).expect("it is ours");
+            let root = Root::copy(folder.path());
+            let path = "/sys/fs/cgroup/spangap-net";
+            assert!(make(&root, path).is_err(), "that is no cgroup yet");
+            fs::write(mount.join(tasks), "1\n2\n").expect("it is ours");
+            make(&root, path).expect("a group");
+            make(&root, path).expect("it is there already");
+            assert_eq!(root.read(&format!("{path}/cpuset.cpus")).expect("it is there").as_deref(), Some(""));
+            assert!(root.read(&format!("{path}/{file}")).expect("it is there").is_some());
+            let exclusive = format!("{path}/cpuset.cpus.exclusive");
+            assert_eq!(root.read(&exclusive).expect("that is no error"), None, "the kernel has no such file");
+            remove(&root, path).expect("it is empty");
+            remove(&root, path).expect("it is gone already");
+            assert!(!exists(&root, path).expect("that is no error"));
+        }
+    }
+}

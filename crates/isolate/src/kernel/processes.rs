@@ -1,0 +1,75 @@
+//! Processes and threads of this machine, as `/proc` tells of them.
+
+use super::files::Root;
+use std::fs;
+use std::io;
+
+/// Processes of this name, by id.
+pub fn named(root: &Root, name: &str) -> io::Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    let entries = match fs::read_dir(root.real("/proc")?) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pids),
+        entries => entries?,
+    };
+    for entry in entries {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // One that has just ended is none.
+        let comm = root.read(&format!("/proc/{pid}/comm")).ok().flatten();
+        if comm.as_deref() == Some(&name[..name.len().min(COMM_BYTES)]) {
+            pids.push(pid);
+        }
+    }
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// The kernel keeps so much of a name.
+const COMM_BYTES: usize = 15;
+
+/// When a thread was started, ticks since boot; `None`: there is none.
+pub fn start_ticks(root: &Root, tid: u32) -> io::Result<Option<u64>> {
+    const FIELD: usize = 22;
+    Ok(stat_field(root, tid, FIELD)?.and_then(|text| text.parse().ok()))
+}
+
+/// Whether it is a thread of the kernel; `None`: there is none.
+pub fn is_kernels(root: &Root, tid: u32) -> io::Result<Option<bool>> {
+    const FIELD: usize = 9;
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let flags: Option<u64> = stat_field(root, tid, FIELD)?.and_then(|text| text.parse().ok());
+    Ok(flags.map(|flags| flags & PF_KTHREAD != 0))
+}
+
+/// A field of `stat`, counted from 1 as in its manual, the state (3) and after.
+fn stat_field(root: &Root, tid: u32, field: usize) -> io::Result<Option<String>> {
+    let Some(stat) = root.read(&format!("/proc/{tid}/stat"))? else { return Ok(None) };
+    // The name may have blanks and brackets in it.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    Ok(rest.split_whitespace().nth(field - 3).map(str::to_owned))
+}
+
+/// A line `NAME:\tVALUE` of `status`.
+pub fn status(root: &Root, tid: u32, name: &str) -> io::Result<Option<String>> {
+    let Some(text) = root.read(&format!("/proc/{tid}/status"))? else { return Ok(None) };
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    Ok(value.map(|value| value.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_found() {
+        let root = Root::machine();
+        let own = std::process::id();
+        let name = root.read(&format!("/proc/{own}/comm")).expect("/proc is there").expect("we are there");
+        assert!(named(&root, &name).expect("/proc is there").contains(&own));
+        assert!(start_ticks(&root, own).expect("/proc is there").is_some());
+        assert_eq!(is_kernels(&root, own).expect("/proc is there"), Some(false));
+        assert_eq!(status(&root, own, "Pid").expect("/proc is there"), Some(own.to_string()));
+        assert_eq!(start_ticks(&root, u32::MAX).expect("that is no error"), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! What the kernel's answers mean at a place.
+
+use crate::place::Place;
+use rustix::io::Errno;
+use std::io;
+
+/// What an answer means here, where it does not speak for itself.
+pub fn meaning(place: &Place, error: &io::Error) -> Option<String> {
+    let errno = Errno::from_io_error(error)?;
+    let of_place = match place {
+        Place::File { path } => file(path, errno),
+        Place::Group { .. } => group(errno),
+        Place::Tasks { .. } => tasks(errno),
+        Place::Affinity { .. } => affinity(errno),
+        Place::Queues { .. } => queues(errno),
+        Place::BannedIrqs | Place::Service { .. } => None,
+    };
+    of_place.map(str::to_owned).or_else(|| rights(errno))
+}
+
+/// Rights, whatever the place.
+fn rights(errno: Errno) -> Option<String> {
+    match errno {
+        Errno::PERM | Errno::ACCESS if !rustix::process::geteuid().is_root() => Some("needs root".to_owned()),
+        Errno::PERM | Errno::ACCESS => {
+            Some("not allowed even to root here: inside of a container, or locked down".to_owned())
+        }
+        Errno::ROFS => {
+            Some("mounted for reading only, as inside of a container: run it on the host".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn file(path: &str, errno: Errno) -> Option<&'static str> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let no_such_cpu = "a CPU that this machine does not have, or that is not online";
+    Some(match (name, errno) {
+        ("smp_affinity_list" | "smp_affinity", Errno::IO) => {
+            "the kernel keeps this interrupt where it is: it is managed, or of one CPU"
+        }
+        ("smp_affinity_list" | "smp_affinity", Errno::NOSPC) => "these CPUs have no interrupt vector left",
+        ("smp_affinity_list" | "smp_affinity", Errno::INVAL) => "none of these CPUs is online",
+        (_, Errno::RANGE | Errno::OVERFLOW) => no_such_cpu,
+        ("rps_cpus", Errno::INVAL) => "CPUs isolated at boot (isolcpus, nohz_full) are not for it",
+        ("cpuset.cpus", Errno::BUSY) => {
+            "a group below it has CPUs that would be missing, or it has tasks and would have no CPU"
+        }
+        ("cpuset.cpus", Errno::ACCESS) => "its parent does not have these CPUs",
+        ("cpuset.cpus", Errno::INVAL) => "CPUs that are not online, or that an exclusive group beside it has",
+        ("cpuset.cpus" | "cpuset.mems", Errno::NOSPC) => "it has tasks, which need a CPU and memory",
+        ("cpuset.cpu_exclusive", Errno::ACCESS) => "its parent is not exclusive",
+        ("cpuset.cpu_exclusive", Errno::INVAL) => "a group beside it has some of its CPUs",
+        ("cgroup.subtree_control", Errno::BUSY) => {
+            "the group has tasks of its own, or groups below it use that"
+        }
+        (_, Errno::NODEV) => "the cgroup, or the device, is just being removed",
+        _ => return None,
+    })
+}
+
+fn group(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::BUSY => Some("there are groups below it, or tasks that cannot leave it"),
+        Errno::NOTEMPTY => Some("there are groups below it"),
+        _ => None,
+    }
+}
+
+fn tasks(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::NOSPC => Some("the group that they go to has no CPU, or no memory"),
+        Errno::BUSY => {
+            Some("the group that they go to hands its controllers to groups below it, and takes no task")
+        }
+        Errno::INVAL => Some("a thread of the kernel that is bound to its CPU"),
+        _ => None,
+    }
+}
+
+fn affinity(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::INVAL => {
+            Some("a thread of the kernel that is bound to its CPU, or none of these is in its cpuset")
+        }
+        Errno::SRCH => Some("the thread has ended"),
+        _ => None,
+    }
+}
+
+fn queues(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::OPNOTSUPP => Some("its driver cannot change the number of queues"),
+        Errno::INVAL => {
+            Some("more than it has, or not with what else is set on it (XDP, RSS, rings of AF_XDP)")
+        }
+        Errno::BUSY => Some("it cannot be changed while the interface is up or in use"),
+        Errno::NODEV => Some("no such interface in this network namespace"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_explained_at_its_place() {
+        let said = |path: &str, errno: Errno| meaning(&Place::file(path), &errno.into());
+        assert!(
+            said("/proc/irq/9/smp_affinity_list", Errno::IO).is_some_and(|text| text.contains("managed"))
+        );
+        assert!(
+            said("/proc/irq/9/smp_affinity_list", Errno::OVERFLOW).is_some_and(|text| text.contains("CPU"))
+        );
+        assert!(said("/sys/x/cpuset.cpus", Errno::BUSY).is_some_and(|text| text.contains("below")));
+        assert!(said("/sys/x", Errno::ROFS).is_some_and(|text| text.contains("on the host")));
+        assert_eq!(said("/sys/x", Errno::NOMEM), None);
+        assert_eq!(meaning(&Place::BannedIrqs, &io::Error::other("said no more")), None);
+    }
+}
