@@ -4,9 +4,18 @@
 //! machine and are in a copy: `/ethtool/IF` is what `ethtool -l IF` prints, `/irqbalance/setup` what irqbalance answers
 //! to `setup` on its socket.
 
+mod cpus;
+mod cpusets;
+mod interfaces;
+mod irqs;
+mod owner;
+mod reading;
+
+use reading::Reading;
 use serde::Serialize;
 use spangap_machine::{FactError, Host};
 use spangap_model::Cpus;
+use std::collections::BTreeSet;
 
 /// What a machine is.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -323,8 +332,13 @@ pub struct PinnedTask {
 
 impl Topology {
     /// Reads all of it. What cannot be read is left out, and is in [`Topology::unknown`].
-    pub fn read(_files: &Host) -> Topology {
-        Topology::default()
+    pub fn read(files: &Host) -> Topology {
+        let mut reading = Reading::new(files);
+        let cpus = cpus::read(&mut reading);
+        let irqs = irqs::read(&mut reading, &cpus);
+        let interfaces = interfaces::read(&mut reading, &irqs);
+        let (cpusets, _) = cpusets::read(&mut reading, &BTreeSet::new());
+        Topology { cpus, interfaces, irqs, cpusets, unknown: reading.unknown, ..Topology::default() }
     }
 
     /// All online CPUs.
@@ -335,5 +349,52 @@ impl Topology {
     /// An interface by its name.
     pub fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == name)
+    }
+
+    /// The numbers of queues that no file told, asked for by the interface's name.
+    #[must_use]
+    pub fn with_queues(mut self, ask: impl Fn(&str) -> Option<Queues>) -> Topology {
+        for interface in self.interfaces.iter_mut().filter(|interface| interface.queues.is_none()) {
+            interface.queues = ask(&interface.name);
+        }
+        self
+    }
+
+    /// The interrupts that a running irqbalance leaves alone, where no file told.
+    #[must_use]
+    pub fn with_banned(mut self, banned: Option<Vec<u32>>) -> Topology {
+        if let Some(irqbalance) = &mut self.irqbalance {
+            irqbalance.banned = irqbalance.banned.take().or(banned);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spangap_machine::Kept;
+
+    /// A machine out of its files.
+    pub(super) fn read(files: &str) -> Topology {
+        Topology::read(&Host::kept(Kept::parse(files).unwrap()))
+    }
+
+    /// What is not known of the files whose path has this in it.
+    pub(super) fn told(machine: &Topology, path: &str) -> Vec<String> {
+        machine.unknown.iter().map(ToString::to_string).filter(|told| told.contains(path)).collect()
+    }
+
+    #[test]
+    fn what_no_file_tells_is_filled_in() {
+        let asked = |name: &str| (name == "eth1").then_some(Queues { now: 1, most: 2 });
+        let machine = read(
+            "=== /sys/class/net : eth0 eth1 eth2\n=== /ethtool/eth2\nPre-set maximums:\nCombined: 4\n\
+             Current hardware settings:\nCombined: 3\n",
+        );
+        let machine = machine.with_queues(asked).with_banned(Some(vec![4]));
+        let queues: Vec<_> =
+            machine.interfaces.iter().map(|one| one.queues.map(|queues| queues.most)).collect();
+        assert_eq!((queues, machine.irqbalance), (vec![None, Some(2), Some(4)], None));
     }
 }
