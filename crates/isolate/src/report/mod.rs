@@ -1,1 +1,3 @@
 //! What users see: text, JSON, pictures; pure.
+
+pub mod show;

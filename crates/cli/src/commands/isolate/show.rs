@@ -1,13 +1,195 @@
 //! `spangap isolate show`: the CPUs of a machine as a map.
 
 use crate::Outcome;
+use crate::args::{Duration, wrong_usage};
+use crate::commands::dissect::interrupt;
+use anyhow::Context;
 use clap::Args;
+use spangap_isolate::journal::Folder;
+use spangap_isolate::plan::{IrqbalancePolicy, NetCpus, Plan, Policy};
+use spangap_isolate::report::show::{Circumstances, Reading, ShowReport, text};
+use spangap_isolate::topology::Topology;
+use spangap_machine::{Host, parse_readings, write_readings};
+use spangap_model::Cpus;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap isolate show
+      the CPUs with the interrupts and softirqs of 1 s, interfaces, cgroups, and who moves things
+  spangap isolate show --interface eth0 --for 10s --html map.html
+      looks for 10 s, and draws the map; with the CPUs that a plan for eth0 would take as outlines
+  spangap isolate show --save host.txt; spangap isolate show --root host.txt --json
+      keeps what was read, to be looked at elsewhere
+
+Reads /proc and /sys twice; changes nothing. A copy that was read once shows averages since boot.";
 
 /// Draw the CPUs with what is on them: interrupts, softirqs, pods, slices
 #[derive(Args, Debug)]
-pub struct ShowArgs {}
+#[command(after_help = EXAMPLES)]
+pub struct ShowArgs {
+    /// List only this interface; can be given several times, or as a list
+    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    interface: Vec<String>,
+    /// For how long is looked; Ctrl-C ends it before
+    #[arg(long = "for", value_name = "DURATION", default_value = "1s")]
+    watch: Duration,
+    /// One row for each core, however many there are
+    #[arg(long)]
+    all: bool,
+    /// Look at a copy: a folder with proc and sys inside, or a file of --save
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    root: PathBuf,
+    /// Where the journal of the applied plan is [default: ROOT/var/lib/spangap/isolate]
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
+    /// Keep everything that was read in one text file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Draw the map as an SVG picture
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Draw the map as a page that needs no other file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
 
-/// Does it.
-pub fn run(_args: ShowArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!("isolate show is not there yet")
+/// Where the journal is below a root.
+const JOURNAL: &str = "var/lib/spangap/isolate";
+/// How long Ctrl-C may go unnoticed.
+const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
+/// Columns where the output is no terminal.
+const ELSEWHERE: usize = 100;
+
+/// A machine at one moment.
+struct Read {
+    files: Host,
+    topology: Topology,
+    uptime_ns: Option<u64>,
+}
+
+/// Reads twice, and shows.
+pub fn run(args: ShowArgs) -> anyhow::Result<Outcome> {
+    // From here on Ctrl-C only ends the wait.
+    let stop = interrupt::flag()?;
+    let (before, now, interrupted) = readings(&args, &stop)?;
+    for name in &args.interface {
+        if now.topology.interface(name).is_none() {
+            let names: Vec<&str> = now.topology.interfaces.iter().map(|one| one.name.as_str()).collect();
+            let names = names.join(", ");
+            return Err(
+                wrong_usage(format!("--interface {name}: there is no such interface, but {names}")).into()
+            );
+        }
+    }
+    if let Some(path) = &args.save {
+        let first = before.as_ref().unwrap_or(&now).files.seen();
+        write(path, &write_readings(&first, &now.files.seen()))?;
+    }
+    let applied = applied(&args)?;
+    let planned = (applied.is_none() && !args.interface.is_empty())
+        .then(|| Plan::new(&now.topology, &policy(&args.interface)));
+    let known = Circumstances { interfaces: args.interface.clone(), applied, planned, interrupted };
+    let report = ShowReport::new(before.as_ref().map(Read::reading), now.reading(), &known);
+    let output = match args.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&report)?),
+        false => text::text(&report, width(), args.all),
+    };
+    io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
+    Ok(Outcome::Done)
+}
+
+impl Read {
+    fn new(files: Host) -> Read {
+        let topology = Topology::read(&files);
+        let uptime_ns = uptime_ns(&files);
+        Read { files, topology, uptime_ns }
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading { topology: &self.topology, uptime_ns: self.uptime_ns }
+    }
+}
+
+/// For how long the machine has been up, in steps of 10 ms.
+fn uptime_ns(files: &Host) -> Option<u64> {
+    let text = files.read("/proc/uptime").ok()?;
+    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    (seconds.is_finite() && seconds >= 0.0).then_some((seconds * 1e9) as u64)
+}
+
+/// The machine now, and before where there is such a reading; and whether the wait between them was cut short.
+fn readings(args: &ShowArgs, stop: &AtomicBool) -> anyhow::Result<(Option<Read>, Read, bool)> {
+    let root = &args.root;
+    if root == Path::new("/") {
+        let before = Read::new(Host::below("/"));
+        let interrupted = wait(args.watch, stop);
+        return Ok((Some(before), Read::new(Host::below("/")), interrupted));
+    }
+    if root.is_file() {
+        let text = fs::read_to_string(root).with_context(|| format!("cannot read {}", root.display()))?;
+        let (before, now) =
+            parse_readings(&text).with_context(|| format!("cannot read {}", root.display()))?;
+        return Ok((before.map(|before| Read::new(Host::kept(before))), Read::new(Host::kept(now)), false));
+    }
+    if !root.join("proc").is_dir() {
+        return Err(wrong_usage(format!("--root {}: there is no proc inside", root.display())).into());
+    }
+    Ok((None, Read::new(Host::below(root)), false))
+}
+
+/// Waits for the time to pass, or for Ctrl-C: whether that came.
+fn wait(watch: Duration, stop: &AtomicBool) -> bool {
+    let began = Instant::now();
+    while !stop.load(Relaxed) {
+        let Some(left) = watch.std().checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
+            return false;
+        };
+        std::thread::park_timeout(left.min(NOTICED_WITHIN));
+    }
+    true
+}
+
+/// CPUs for the network of the plan that is applied.
+fn applied(args: &ShowArgs) -> anyhow::Result<Option<Cpus>> {
+    let folder = match &args.journal {
+        Some(folder) => folder.clone(),
+        // One text has no journal.
+        None if args.root.is_file() => return Ok(None),
+        None => args.root.join(JOURNAL),
+    };
+    let open = Folder::new(folder).open().context("cannot tell what is applied")?;
+    Ok(open.map(|(_, journal)| journal.head.plan.net_cpus))
+}
+
+/// What `plan` would do unless told otherwise.
+fn policy(interfaces: &[String]) -> Policy {
+    Policy {
+        interfaces: interfaces.to_vec(),
+        net_cpus: NetCpus::Auto,
+        queues: false,
+        cpusets: true,
+        irqbalance: IrqbalancePolicy::Ban,
+    }
+}
+
+fn write(path: &Path, content: &str) -> anyhow::Result<()> {
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Columns of the terminal.
+fn width() -> usize {
+    if !io::stdout().is_terminal() {
+        return ELSEWHERE;
+    }
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map_or(ELSEWHERE, |size| usize::from(size.ws_col)).clamp(80, 160)
 }

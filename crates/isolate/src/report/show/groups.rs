@@ -1,0 +1,258 @@
+//! The cgroups as a tree, with what is alike counted.
+
+use super::words::{counted, short, wrap};
+use crate::topology::{Cpusets, Group, Owner, Topology, Version};
+use spangap_model::Cpus;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Groups alike that are shown by name; more are counted.
+const NAMED: usize = 3;
+/// Lines of the tree; what is left out is counted.
+const LINES: usize = 48;
+/// Characters of a name.
+const NAME: usize = 44;
+/// Characters of an id.
+const ID: usize = 8;
+
+/// Whether it is the group that `isolate` made for the network.
+pub(super) fn is_net(group: &Group) -> bool {
+    group.owner == Owner::Ours && group.path.ends_with("-net")
+}
+
+/// CPUs and name of each group that is held to half of the CPUs at most, and to fewer than its parent.
+pub(super) fn restricted(topology: &Topology) -> Vec<(Cpus, String)> {
+    let Some(cpusets) = &topology.cpusets else { return Vec::new() };
+    let online = topology.online();
+    let tree = Tree::new(cpusets);
+    let few = |at: &usize| {
+        let effective = tree.effective(*at)?;
+        let narrower = tree.parent[*at].and_then(|parent| tree.effective(parent)) != Some(effective);
+        let here = effective.both(&online);
+        let held = narrower && !here.is_empty() && here.len() * 2 <= online.len();
+        held.then(|| (here, name(&cpusets.groups[*at])))
+    };
+    (0..cpusets.groups.len()).filter(|at| !is_net(&cpusets.groups[*at])).filter_map(|at| few(&at)).collect()
+}
+
+/// What a group is called: pods and units by what they are, others by their path.
+pub(super) fn name(group: &Group) -> String {
+    let id = |id: &str| id.chars().take(ID).collect::<String>();
+    match &group.owner {
+        Owner::Kubelet { pod: Some(pod), container: Some(container) } => {
+            format!("pod {} container {}", id(pod), id(container))
+        }
+        Owner::Kubelet { pod: Some(pod), container: None } => format!("pod {}", id(pod)),
+        Owner::Systemd { unit } => unit.clone(),
+        _ => group.path.clone(),
+    }
+}
+
+/// What it is, in a word that can be counted.
+fn class(group: &Group) -> &'static str {
+    match &group.owner {
+        Owner::Kubelet { container: Some(_), .. } => "container",
+        Owner::Kubelet { pod: Some(_), .. } => "pod",
+        Owner::Systemd { unit } if unit.ends_with(".slice") => "slice",
+        Owner::Systemd { unit } if unit.ends_with(".service") => "service",
+        Owner::Systemd { unit } if unit.ends_with(".scope") => "scope",
+        _ => "group",
+    }
+}
+
+struct Tree<'a> {
+    groups: &'a [Group],
+    parent: Vec<Option<usize>>,
+    children: Vec<Vec<usize>>,
+    /// The same for groups that are alike, with all that is below them.
+    kinds: Vec<usize>,
+}
+
+impl<'a> Tree<'a> {
+    fn new(cpusets: &'a Cpusets) -> Tree<'a> {
+        let groups = &cpusets.groups;
+        let by_path: BTreeMap<&str, usize> =
+            groups.iter().enumerate().map(|(at, group)| (group.path.as_str(), at)).collect();
+        let none = vec![Vec::new(); groups.len()];
+        let mut tree =
+            Tree { groups, parent: vec![None; groups.len()], children: none, kinds: vec![0; groups.len()] };
+        for (at, group) in groups.iter().enumerate() {
+            let above = group.path.rsplit_once('/').map_or("/", |(above, _)| above);
+            let above = if above.is_empty() { "/" } else { above };
+            // Parents come first, so that there is no way round in a circle.
+            let parent = by_path.get(above).copied().filter(|parent| *parent < at);
+            tree.parent[at] = parent;
+            if let Some(parent) = parent {
+                tree.children[parent].push(at);
+            }
+        }
+        let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
+        for at in (0..groups.len()).rev() {
+            let plain = tree.sum(at).plain;
+            // Pods are alike whether they have one such container or two.
+            let below = tree.children[at].iter().filter(|_| !plain).map(|child| tree.kinds[*child]);
+            let below: BTreeSet<usize> = below.collect();
+            let cpus = tree.effective(at).map(ToString::to_string);
+            let next = kinds.len();
+            tree.kinds[at] =
+                *kinds.entry((class(&groups[at]), cpus, special(&groups[at]), below)).or_insert(next);
+        }
+        tree
+    }
+
+    /// CPUs that its tasks get: what is told, else its parent's.
+    fn effective(&self, at: usize) -> Option<&'a Cpus> {
+        let mut at = Some(at);
+        while let Some(here) = at {
+            if let Some(effective) = &self.groups[here].effective {
+                return Some(effective);
+            }
+            at = self.parent[here];
+        }
+        None
+    }
+
+    /// Groups and tasks of it and all below, and whether all have the same CPUs and nothing special.
+    fn sum(&self, at: usize) -> Sum {
+        let group = &self.groups[at];
+        let mut sum = Sum { below: 0, tasks: u64::from(group.tasks), plain: special(group).is_empty() };
+        let mut rest = self.children[at].clone();
+        while let Some(one) = rest.pop() {
+            sum.below += 1;
+            sum.tasks += u64::from(self.groups[one].tasks);
+            sum.plain &= special(&self.groups[one]).is_empty() && self.effective(one) == self.effective(at);
+            rest.extend(&self.children[one]);
+        }
+        sum
+    }
+}
+
+struct Sum {
+    below: usize,
+    tasks: u64,
+    plain: bool,
+}
+
+/// What sets it apart from others.
+fn special(group: &Group) -> Vec<String> {
+    let mut words = Vec::new();
+    if group.owner == Owner::Ours {
+        words.push("made by isolate".to_owned());
+    }
+    if let Some(partition) = group.partition.as_deref().filter(|partition| *partition != "member") {
+        words.push(format!("partition {partition}"));
+    }
+    if group.exclusive && group.path != "/" {
+        words.push("exclusive".to_owned());
+    }
+    words
+}
+
+/// A line of the tree: what it is of, and the words.
+struct Line {
+    head: String,
+    words: String,
+}
+
+/// The tree in lines of at most `width` columns.
+pub(super) fn text(topology: &Topology, width: usize) -> String {
+    let mut text = String::new();
+    let Some(cpusets) = &topology.cpusets else {
+        return "Cgroups\n  no cpuset controller is mounted\n".to_owned();
+    };
+    let version = match (cpusets.version, cpusets.hybrid) {
+        (Version::V1, false) => "version 1",
+        (Version::V1, true) => "version 1, version 2 is mounted too",
+        (Version::V2, false) => "version 2",
+        (Version::V2, true) => "version 2, version 1 is mounted too",
+    };
+    wrap(&mut text, "", &format!("Cgroups ({version}, {})", cpusets.mount), width);
+    if cpusets.version == Version::V2 && !cpusets.enabled {
+        wrap(
+            &mut text,
+            "  ",
+            "the groups below the root have no cpuset controller: all have all CPUs",
+            width,
+        );
+    }
+    let tree = Tree::new(cpusets);
+    let mut lines = Vec::new();
+    for root in (0..tree.groups.len()).filter(|at| tree.parent[*at].is_none()) {
+        lines.push(line(&tree, &[root], 0));
+        below(&tree, &[root], 1, &mut lines);
+    }
+    let left_out = lines.len().saturating_sub(LINES);
+    for line in lines.iter().take(LINES) {
+        wrap(&mut text, &line.head, &line.words, width);
+    }
+    if left_out > 0 {
+        wrap(
+            &mut text,
+            "  ",
+            &format!("and {} more; --json has all groups", counted(left_out, "line")),
+            width,
+        );
+    }
+    text
+}
+
+/// What is below some groups that are alike: alike ones together.
+fn below(tree: &Tree<'_>, above: &[usize], depth: usize, lines: &mut Vec<Line>) {
+    let mut alike: Vec<(usize, Vec<usize>)> = Vec::new();
+    for &child in above.iter().flat_map(|at| &tree.children[*at]) {
+        match alike.iter_mut().find(|(kind, _)| *kind == tree.kinds[child]) {
+            Some((_, group)) => group.push(child),
+            None => alike.push((tree.kinds[child], vec![child])),
+        }
+    }
+    for (_, group) in alike {
+        let lots =
+            if group.len() > NAMED || above.len() > 1 { vec![&group[..]] } else { group.chunks(1).collect() };
+        for lot in lots {
+            lines.push(line(tree, lot, depth));
+            if !tree.sum(lot[0]).plain {
+                below(tree, lot, depth + 1, lines);
+            }
+        }
+    }
+}
+
+/// One group, or several that are alike.
+fn line(tree: &Tree<'_>, group: &[usize], depth: usize) -> Line {
+    let first = &tree.groups[group[0]];
+    let called = match group {
+        [_] if depth == 0 => first.path.clone(),
+        [_] => {
+            let folder = first.path.rsplit('/').next().unwrap_or(&first.path);
+            match &first.owner {
+                Owner::Kubelet { pod: Some(_), .. } => name(first),
+                _ => folder.to_owned(),
+            }
+        }
+        several => counted(several.len(), class(first)),
+    };
+    let sums: Vec<Sum> = group.iter().map(|at| tree.sum(*at)).collect();
+    let (below, tasks) =
+        (sums.iter().map(|sum| sum.below).sum(), sums.iter().map(|sum| sum.tasks).sum::<u64>());
+    let mut words = vec![match tree.effective(group[0]) {
+        Some(effective) => effective.words(),
+        None => "CPUs not told".to_owned(),
+    }];
+    if let ([_], Some(own)) = (group, &first.cpus)
+        && !own.is_empty()
+        && first.effective.as_ref().is_some_and(|effective| effective != own)
+    {
+        words.push(format!("of {own} in its file"));
+    }
+    words.extend(special(first));
+    words.push(match tasks {
+        1 => "1 task".to_owned(),
+        _ => format!("{tasks} tasks"),
+    });
+    if sums.iter().all(|sum| sum.plain) && below > 0 {
+        words.push(format!("{} below alike", counted(below, "group")));
+    }
+    Line {
+        head: format!("{:indent$}{}  ", "", short(&called, NAME), indent = 2 + 2 * depth.min(12)),
+        words: words.join(", "),
+    }
+}

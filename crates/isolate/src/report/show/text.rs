@@ -1,0 +1,58 @@
+//! The machine for a terminal.
+
+use super::words::{NARROWEST, counted, wrap};
+use super::{ShowReport, groups, lists, map};
+use spangap_model::duration::format_ns;
+
+/// All of it, in lines of at most `width` columns (80 at least); with `all`, one row for each core however many there
+/// are.
+pub fn text(report: &ShowReport, width: usize, all: bool) -> String {
+    let width = width.max(NARROWEST);
+    let mut text = String::new();
+    wrap(&mut text, "", &title(report), width);
+    text.push('\n');
+    text += &map::text(report, width, all);
+    let parts = [
+        lists::net(report, width),
+        lists::interfaces(report, width),
+        groups::text(&report.topology, width),
+        lists::movers(&report.topology, width),
+        lists::boot(&report.topology, width),
+        lists::unknown(&report.topology, width),
+    ];
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        text.push('\n');
+        text += part;
+    }
+    text
+}
+
+/// What is seen, and of which time the figures are.
+pub(super) fn title(report: &ShowReport) -> String {
+    let mut cores: Vec<_> = report.topology.cpus.iter().map(|cpu| cpu.siblings.iter().next()).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    let what = format!("{} in {}", counted(report.cpus.len(), "CPU"), counted(cores.len(), "core"));
+    format!("{what}; {}", time(report))
+}
+
+/// Of which time the figures are.
+pub(super) fn time(report: &ShowReport) -> String {
+    let cut = if report.interrupted { " (interrupted)" } else { "" };
+    match (report.since_boot, report.duration_ns) {
+        (false, Some(ns)) => format!("figures of {}{cut}", format_ns(ns)),
+        (false, None) => format!("figures between two readings; how long that was is not told{cut}"),
+        (true, Some(ns)) => format!("one reading: figures are averages since boot, {} ago", span(ns)),
+        (true, None) => "one reading: figures are those since boot".to_owned(),
+    }
+}
+
+/// A long time in words.
+fn span(ns: u64) -> String {
+    match ns / 1_000_000_000 {
+        seconds if seconds < 120 => counted(seconds as usize, "second"),
+        seconds if seconds < 7_200 => counted(seconds as usize / 60, "minute"),
+        seconds if seconds < 172_800 => counted(seconds as usize / 3_600, "hour"),
+        seconds => counted(seconds as usize / 86_400, "day"),
+    }
+}

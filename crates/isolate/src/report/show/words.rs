@@ -1,0 +1,166 @@
+//! Figures and words that fit into columns.
+
+use spangap_model::Cpus;
+use std::fmt::Write;
+
+/// Columns of the narrowest terminal that is written for.
+pub(super) const NARROWEST: usize = 80;
+
+/// A share as a number of percent: `0`, `<1`, `12`.
+pub(super) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        none if none <= 0.0 => "0".to_owned(),
+        little if little < 0.5 => "<1".to_owned(),
+        some => format!("{some:.0}"),
+    }
+}
+
+/// A rate in five columns at most: `0`, `0.2`, `812`, `12.3k`, `1.20M`.
+pub(super) fn rate(per_s: f64) -> String {
+    match per_s {
+        none if none <= 0.0 => "0".to_owned(),
+        little if little < 0.095 => "<0.1".to_owned(),
+        some if some < 9.95 => format!("{some:.1}"),
+        some if some < 9_999.5 => format!("{some:.0}"),
+        many if many < 99_950.0 => format!("{:.1}k", many / 1e3),
+        many if many < 999_500.0 => format!("{:.0}k", many / 1e3),
+        many if many < 99.5e6 => format!("{:.1}M", many / 1e6),
+        many => format!("{:.0}M", many / 1e6),
+    }
+}
+
+/// `1 pod`, `2 pods`.
+pub(super) fn counted(number: usize, what: &str) -> String {
+    let plural = match (number, what.strip_suffix('y')) {
+        (1, _) => what.to_owned(),
+        (_, Some(head)) => format!("{head}ies"),
+        (_, None) => format!("{what}s"),
+    };
+    format!("{number} {plural}")
+}
+
+/// Cuts a name that is longer than this many characters.
+pub(super) fn short(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    let mut cut: String = name.chars().take(most.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+/// A list of CPUs in lines of at most `width` columns, each but the last with a comma at its end.
+pub(super) fn list_lines(cpus: &Cpus, width: usize) -> Vec<String> {
+    let list = cpus.to_string();
+    let mut lines = vec![String::new()];
+    let parts: Vec<&str> = list.split(',').collect();
+    for (at, part) in parts.iter().enumerate() {
+        let comma = if at + 1 < parts.len() { "," } else { "" };
+        let last = lines.last_mut().expect("never empty");
+        if last.is_empty() || last.len() + part.len() + comma.len() <= width {
+            *last += &format!("{part}{comma}");
+        } else {
+            lines.push(format!("{part}{comma}"));
+        }
+    }
+    lines
+}
+
+/// Words in lines of at most `width` columns. A word that is longer is cut into pieces.
+pub(super) fn lines(words: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let mut lines = vec![String::new()];
+    let mut column = 0;
+    for word in words.split(' ') {
+        let mut rest: Vec<char> = word.chars().collect();
+        if column > 0 && column + 1 + rest.len() > width {
+            lines.push(String::new());
+            column = 0;
+        }
+        if column > 0 {
+            lines.last_mut().expect("never empty").push(' ');
+            column += 1;
+        }
+        while rest.len() > width - column {
+            let tail = rest.split_off(width - column);
+            lines.last_mut().expect("never empty").extend(rest);
+            lines.push(String::new());
+            (rest, column) = (tail, 0);
+        }
+        column += rest.len();
+        lines.last_mut().expect("never empty").extend(rest);
+    }
+    lines
+}
+
+/// Words behind a head, further lines below the first.
+pub(super) fn wrap(text: &mut String, head: &str, words: &str, width: usize) {
+    let indent = head.chars().count();
+    for (at, line) in lines(words, width.saturating_sub(indent)).iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = match at {
+            0 => writeln!(text, "{}", format!("{head}{line}").trim_end()),
+            _ => writeln!(text, "{:indent$}{line}", ""),
+        };
+    }
+}
+
+/// Text inside of XML and HTML, also of an attribute. Characters that XML has not are replaced.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            '\t' | '\n' => escaped.push(letter),
+            control if control.is_control() || control == '\u{fffe}' || control == '\u{ffff}' => {
+                escaped.push('\u{fffd}');
+            }
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lines_keep_their_width_and_lose_nothing(words in "[a-zäß ]{0,80}", width in 8_usize..40) {
+            let lines = lines(&words, width);
+            prop_assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:?}");
+            let without = |text: &str| text.replace(' ', "");
+            prop_assert_eq!(without(&lines.concat()), without(&words));
+        }
+
+        #[test]
+        fn lists_keep_their_width_and_lose_nothing(cpus in prop::collection::btree_set(0_u32..600, 0..80), width in 8_usize..40) {
+            let cpus: Cpus = cpus.into_iter().collect();
+            let lines = list_lines(&cpus, width);
+            prop_assert!(lines.iter().all(|line| line.len() <= width), "{lines:?}");
+            prop_assert_eq!(Cpus::parse_list(&lines.concat()), Some(cpus));
+        }
+
+        #[test]
+        fn rates_fit_into_five_columns(per_s in 0.0_f64..9e8) {
+            prop_assert!(rate(per_s).len() <= 5, "{}", rate(per_s));
+        }
+    }
+
+    #[test]
+    fn figures() {
+        assert_eq!([0.0, 0.001, 0.124, 1.0].map(percent), ["0", "<1", "12", "100"]);
+        assert_eq!(
+            [0.0, 0.01, 0.2, 812.4, 12_345.0, 1_204_000.0].map(rate),
+            ["0", "<0.1", "0.2", "812", "12.3k", "1.2M"]
+        );
+        assert_eq!([counted(1, "pod"), counted(3, "family")], ["1 pod", "3 families"]);
+        assert_eq!(escaped("<a b='\"&\u{1}'>"), "&lt;a b=&#39;&quot;&amp;\u{fffd}&#39;&gt;");
+    }
+}
