@@ -35,7 +35,12 @@ impl Live {
 
     /// What the machine is, with the answers that are in no file: numbers of queues, and what irqbalance leaves alone.
     pub fn topology(&self) -> Topology {
-        let mut topology = Topology::read(&self.files());
+        self.topology_of(&self.files())
+    }
+
+    /// The same from files whose reading is to be kept.
+    pub fn topology_of(&self, files: &Host) -> Topology {
+        let mut topology = Topology::read(files);
         for interface in &mut topology.interfaces {
             if interface.queues.is_none() {
                 interface.queues = ethtool::queues(&self.root, &interface.name).ok().flatten();
