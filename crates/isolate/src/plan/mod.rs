@@ -1,7 +1,22 @@
 //! What to change, decided from a topology and a policy alone: no file, no clock.
 
+mod balancer;
+mod choose;
+mod cpusets_v1;
+mod cpusets_v2;
+mod draft;
+mod irqs;
+mod kubelet;
+mod permanent;
+mod pinned;
+mod queues;
+mod refuse;
+mod steering;
+
 use crate::place::Place;
-use crate::topology::Topology;
+use crate::topology::{Interface, Topology, Version};
+use choose::Choice;
+use draft::Draft;
 use serde::{Deserialize, Serialize};
 use spangap_model::Cpus;
 
@@ -166,8 +181,16 @@ impl Plan {
     ///
     /// # Errors
     /// Every reason why this machine should not be changed so.
-    pub fn new(_topology: &Topology, _policy: &Policy) -> Result<Plan, Vec<Refusal>> {
-        Err(Vec::new())
+    pub fn new(topology: &Topology, policy: &Policy) -> Result<Plan, Vec<Refusal>> {
+        let (interfaces, mut refusals) = refuse::interfaces(topology, policy);
+        match choose::choose(topology, policy, &interfaces) {
+            Ok(choice) if refusals.is_empty() => decide(topology, policy, &interfaces, choice),
+            Ok(_) => Err(refusals),
+            Err(more) => {
+                refusals.extend(more);
+                Err(refusals)
+            }
+        }
     }
 
     /// Decides again after the number of queues was changed, and their interrupts were numbered anew: with the same
@@ -176,12 +199,80 @@ impl Plan {
     /// # Errors
     /// Every reason why the machine, as it is now, should not be changed so.
     pub fn after_queues(&self, topology: &Topology) -> Result<Plan, Vec<Refusal>> {
-        Plan::new(topology, &self.policy)
+        let policy =
+            Policy { net_cpus: NetCpus::List(self.net_cpus.clone()), queues: false, ..self.policy.clone() };
+        let (interfaces, refusals) = refuse::interfaces(topology, &policy);
+        if !refusals.is_empty() {
+            return Err(refusals);
+        }
+        let choice =
+            Choice { net: self.net_cpus.clone(), because: self.choice.clone(), notes: self.notes.clone() };
+        let mut again = decide(topology, &policy, &interfaces, choice)?;
+        again.permanent.clone_from(&self.permanent);
+        again.before.clone_from(&self.before);
+        Ok(again)
     }
 }
 
+/// Everything but which CPUs.
+fn decide(
+    topology: &Topology,
+    policy: &Policy,
+    interfaces: &[&Interface],
+    choice: Choice,
+) -> Result<Plan, Vec<Refusal>> {
+    let mut draft = Draft::new(topology, policy, interfaces, choice.net);
+    draft.notes = choice.notes;
+    balancer::plan(&mut draft);
+    let planned_again_after_queues = queues::plan(&mut draft);
+    irqs::plan(&mut draft);
+    steering::plan(&mut draft);
+    match &topology.cpusets {
+        _ if !policy.cpusets => {
+            draft.note(Weight::Remark, "Applications are left on the network's CPUs: no cpusets, as asked for.");
+        }
+        None => draft.note(
+            Weight::Warning,
+            "No hierarchy with the cpuset controller is mounted, or is in this copy: applications cannot be kept off the \
+             network's CPUs.",
+        ),
+        Some(cpusets) if cpusets.version == Version::V1 => cpusets_v1::plan(&mut draft, cpusets),
+        Some(cpusets) => cpusets_v2::plan(&mut draft, cpusets),
+    }
+    pinned::plan(&mut draft);
+    kubelet::plan(&mut draft);
+    permanent::plan(&mut draft);
+    if !draft.refusals.is_empty() {
+        return Err(draft.refusals);
+    }
+    let mut notes: Vec<Note> = Vec::new();
+    for note in draft.notes {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    Ok(Plan {
+        format: Plan::FORMAT.to_owned(),
+        boot_id: topology.boot.id.clone(),
+        policy: policy.clone(),
+        net_cpus: draft.net,
+        app_cpus: draft.app,
+        choice: choice.because,
+        changes: draft.changes,
+        planned_again_after_queues,
+        notes,
+        permanent: draft.permanent,
+        before: None,
+    })
+}
+
 /// What must still be changed for the plan to hold, although all its changes are made: cgroups that came meanwhile
-/// with CPUs of the network, children before their parents. Empty when there is none.
-pub fn changes_for_new_groups(_plan: &Plan, _topology: &Topology) -> Vec<Change> {
-    Vec::new()
+/// with CPUs of the network, children before their parents. Empty when there is none. A cgroup that has no other CPUs
+/// cannot be narrowed and is not among them: somebody gave it these while the plan was applied, and `verify` tells.
+pub fn changes_for_new_groups(plan: &Plan, topology: &Topology) -> Vec<Change> {
+    match topology.cpusets.as_ref().map(|cpusets| cpusets.version) {
+        Some(Version::V1) if plan.policy.cpusets => cpusets_v1::for_new_groups(topology, &plan.net_cpus),
+        Some(Version::V2) if plan.policy.cpusets => cpusets_v2::for_new_groups(topology, &plan.net_cpus),
+        _ => Vec::new(),
+    }
 }

@@ -1,0 +1,130 @@
+//! A plan in the making: what every rule sees, and where it puts what it finds.
+
+use super::{Change, Note, Part, Permanent, Policy, Refusal, Weight, choose};
+use crate::place::Place;
+use crate::topology::{Interface, Topology};
+use spangap_model::Cpus;
+
+/// A plan in the making.
+pub(super) struct Draft<'a> {
+    pub topology: &'a Topology,
+    pub policy: &'a Policy,
+    /// CPUs for the network.
+    pub net: Cpus,
+    /// CPUs left for everything else, those included that were isolated at boot.
+    pub app: Cpus,
+    /// The interfaces with their CPUs, in the order of the policy.
+    pub lanes: Vec<Lane<'a>>,
+    pub changes: Vec<Change>,
+    pub notes: Vec<Note>,
+    pub permanent: Vec<Permanent>,
+    pub refusals: Vec<Refusal>,
+}
+
+/// An interface, and the CPUs that its packets go to.
+pub(super) struct Lane<'a> {
+    pub interface: &'a Interface,
+    /// Core by core: both threads of a core are neighbours.
+    pub cpus: Vec<u32>,
+    /// Which of them the first queue goes to: where the queues of the interfaces before it on the same CPUs end.
+    pub first: usize,
+    /// How many queues it will have interrupts for; 0: none of its own.
+    pub queues: usize,
+}
+
+impl Lane<'_> {
+    /// The CPU of a queue.
+    pub fn cpu_of(&self, queue: u32) -> u32 {
+        self.cpus[(self.first + queue as usize) % self.cpus.len()]
+    }
+
+    /// Its CPUs as a set.
+    pub fn set(&self) -> Cpus {
+        self.cpus.iter().copied().collect()
+    }
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(
+        topology: &'a Topology,
+        policy: &'a Policy,
+        interfaces: &[&'a Interface],
+        net: Cpus,
+    ) -> Draft<'a> {
+        let app = topology.online().without(&net);
+        let mut lanes: Vec<Lane<'a>> = Vec::new();
+        for interface in interfaces {
+            let own = choose::of_node(topology, interface).map_or_else(Cpus::default, |node| net.both(&node));
+            let cpus = choose::core_by_core(topology, if own.is_empty() { &net } else { &own });
+            let queues = queues_to_be(policy, interface, cpus.len());
+            let before = lanes.iter().filter(|lane| lane.cpus == cpus).map(|lane| lane.queues).sum();
+            lanes.push(Lane { interface, cpus, first: before, queues });
+        }
+        Draft {
+            topology,
+            policy,
+            net,
+            app,
+            lanes,
+            changes: Vec::new(),
+            notes: Vec::new(),
+            permanent: Vec::new(),
+            refusals: Vec::new(),
+        }
+    }
+
+    /// CPUs that applications can be put on: not those that were taken from the scheduler at boot. Tasks that are
+    /// moved into a cgroup get all its CPUs, and would get stuck on these, where nobody balances.
+    pub fn home(&self) -> Cpus {
+        self.app.without(&self.topology.boot.isolated)
+    }
+
+    /// Whether the number of queues of this interface changes.
+    pub fn renumbers(&self, lane: &Lane<'_>) -> bool {
+        self.policy.queues
+            && lane.interface.queues.is_some_and(|queues| {
+                queues.most > 0 && queues.now != queues.most.min(lane.cpus.len() as u32)
+            })
+    }
+
+    pub fn note(&mut self, weight: Weight, text: impl Into<String>) {
+        self.notes.push(Note { weight, text: text.into() });
+    }
+
+    pub fn refuse(&mut self, rule: &'static str, why: impl Into<String>, help: Option<String>) {
+        self.refusals.push(Refusal { rule, why: why.into(), help });
+    }
+}
+
+/// The number of queues with interrupts of their own, after the number of queues was changed if that is wanted.
+fn queues_to_be(policy: &Policy, interface: &Interface, cpus: usize) -> usize {
+    match interface.queues {
+        Some(queues) if policy.queues && queues.most > 0 => (queues.most as usize).min(cpus),
+        _ => {
+            let mut queues: Vec<u32> = interface.irqs.iter().filter_map(|irq| irq.queue).collect();
+            queues.sort_unstable();
+            queues.dedup();
+            queues.len()
+        }
+    }
+}
+
+/// A change of a file that must be taken.
+pub(super) fn file(part: Part, path: String, from: Option<String>, to: String, why: String) -> Change {
+    Change { part, place: Place::file(path), from, to, otherwise: None, why, needed: true }
+}
+
+/// Names in a row; of many only the first, and how many more.
+pub(super) fn some_of(names: &[String]) -> String {
+    const MOST: usize = 5;
+    let shown = names[..names.len().min(MOST)].join(", ");
+    match names.len().checked_sub(MOST) {
+        Some(more) if more > 0 => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
+/// `1 interrupt`, `4 interrupts`.
+pub(super) fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

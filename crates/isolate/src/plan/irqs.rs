@@ -1,0 +1,83 @@
+//! Interrupts of the interfaces: each queue's to one CPU of the network.
+//!
+//! One CPU each, rather than the same set for all: most controllers deliver to one CPU of the set anyway, and which
+//! one is not ours to say then. None is needed by itself, since the kernel refuses those that it manages (EIO) and that
+//! cannot be seen before; `apply` gives up when it refuses all queues of an interface.
+
+use super::draft::{Draft, count, some_of};
+use super::{Change, Part, Weight};
+use crate::place::Place;
+use std::collections::BTreeSet;
+
+/// Adds the changes.
+pub(super) fn plan(draft: &mut Draft<'_>) {
+    let mut done: BTreeSet<u32> = BTreeSet::new();
+    let mut changes = Vec::new();
+    let mut notes = Vec::new();
+    for lane in &draft.lanes {
+        let name = &lane.interface.name;
+        let (mut right, mut all) = (0, 0);
+        let mut unknown: Vec<String> = Vec::new();
+        let renumbers = draft.renumbers(lane);
+        for irq in &lane.interface.irqs {
+            // A queue that will be gone.
+            if renumbers && irq.queue.is_some_and(|queue| queue as usize >= lane.queues) {
+                continue;
+            }
+            if !done.insert(irq.irq) {
+                continue;
+            }
+            let affinity = draft.topology.irqs.iter().find(|known| known.number == irq.irq);
+            let Some(affinity) = affinity.and_then(|known| known.affinity.as_ref()) else {
+                unknown.push(irq.irq.to_string());
+                continue;
+            };
+            all += 1;
+            let cpu = irq.queue.map_or(lane.cpus[0], |queue| lane.cpu_of(queue));
+            if affinity.len() == 1 && affinity.contains(cpu) {
+                right += 1;
+                continue;
+            }
+            let why = match irq.queue {
+                Some(queue) => format!("queue {queue} of {name} interrupts the network's CPU {cpu} alone"),
+                None => format!("events of {name}, rare, leave applications alone as well"),
+            };
+            changes.push(Change {
+                part: Part::Irqs,
+                place: Place::file(format!("/proc/irq/{}/smp_affinity_list", irq.irq)),
+                from: Some(affinity.to_string()),
+                to: cpu.to_string(),
+                otherwise: None,
+                why,
+                needed: false,
+            });
+        }
+        if right > 0 {
+            let text = format!("{right} of {} of {name} are where they should be.", count(all, "interrupt"));
+            notes.push((Weight::Remark, text));
+        }
+        if !unknown.is_empty() {
+            notes.push((
+                Weight::Warning,
+                format!(
+                    "Where interrupts {} of {name} go is not known: they are left alone.",
+                    some_of(&unknown)
+                ),
+            ));
+        }
+        if lane.interface.irqs.is_empty() && lane.interface.pci.is_some() {
+            let text = if lane.interface.up {
+                format!(
+                    "{name} is a device, and its interrupts are not known: only steering in software is planned."
+                )
+            } else {
+                format!("{name} is down and has no interrupts yet: bring it up, and plan again.")
+            };
+            notes.push((Weight::Warning, text));
+        }
+    }
+    draft.changes.extend(changes);
+    for (weight, text) in notes {
+        draft.note(weight, text);
+    }
+}

@@ -1,0 +1,73 @@
+//! As many queues as the network has CPUs, if wanted.
+//!
+//! `ethtool -L` may reset the link for a moment, numbers interrupts anew and sets affinities, RSS and XPS again. So it
+//! is done only when asked for and before affinities, and what follows is planned again on the machine as it is then.
+
+use super::draft::{Draft, count};
+use super::{Change, Part, Weight};
+use crate::place::Place;
+
+/// Adds the changes. Whether there are any.
+pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
+    let mut changes = Vec::new();
+    let mut notes = Vec::new();
+    for lane in &draft.lanes {
+        let name = &lane.interface.name;
+        let cpus = lane.cpus.len();
+        let Some(queues) = lane.interface.queues.filter(|queues| queues.most > 0) else {
+            if draft.policy.queues {
+                notes.push((
+                    Weight::Warning,
+                    format!("{name} has no combined queues that can be set: their number stays."),
+                ));
+            }
+            continue;
+        };
+        let now = queues.now as usize;
+        if draft.renumbers(lane) {
+            let to = (queues.most as usize).min(cpus);
+            changes.push(Change {
+                part: Part::Queues,
+                place: Place::Queues { interface: name.clone() },
+                from: Some(now.to_string()),
+                to: to.to_string(),
+                otherwise: None,
+                why: "one queue for each CPU of the network, so that none has to share".into(),
+                needed: true,
+            });
+            notes.push((
+                Weight::Warning,
+                format!(
+                    "Changing the queues of {name} can interrupt its traffic for a moment, and numbers its interrupts anew: \
+                     what comes after is planned again then, with the same CPUs."
+                ),
+            ));
+        } else if !draft.policy.queues && now > cpus {
+            let each = now.div_ceil(cpus);
+            notes.push((
+                Weight::Remark,
+                format!(
+                    "{name} has {} for {}: up to {each} on each. --queues makes it one each.",
+                    count(now, "queue"),
+                    count(cpus, "CPU"),
+                ),
+            ));
+        } else if !draft.policy.queues && now < cpus && queues.most as usize > now {
+            notes.push((
+                Weight::Remark,
+                format!(
+                    "{name} has {} for {}: packets are spread in software (RPS). --queues makes it {} in hardware.",
+                    count(now, "queue"),
+                    count(cpus, "CPU"),
+                    cpus.min(queues.most as usize),
+                ),
+            ));
+        }
+    }
+    let any = !changes.is_empty();
+    draft.changes.extend(changes);
+    for (weight, text) in notes {
+        draft.note(weight, text);
+    }
+    any
+}

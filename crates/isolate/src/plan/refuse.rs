@@ -1,0 +1,46 @@
+//! Reasons to leave a machine alone that are seen before anything is decided.
+
+use super::{Policy, Refusal};
+use crate::topology::{Interface, Topology};
+
+/// The interfaces of the policy, each once, and why those that are missing cannot be taken.
+pub(super) fn interfaces<'a>(topology: &'a Topology, policy: &Policy) -> (Vec<&'a Interface>, Vec<Refusal>) {
+    let mut found: Vec<&Interface> = Vec::new();
+    let mut refusals = Vec::new();
+    if policy.interfaces.is_empty() {
+        let why = "no interface is named".into();
+        refusals.push(Refusal { rule: "no-interface", why, help: Some("--interface IF".into()) });
+    }
+    for name in &policy.interfaces {
+        match topology.interface(name) {
+            None => refusals.push(unknown(topology, name)),
+            Some(interface) if !interface.lower.is_empty() => refusals.push(layered(interface)),
+            Some(interface) if found.iter().any(|other| other.name == interface.name) => {}
+            Some(interface) => found.push(interface),
+        }
+    }
+    (found, refusals)
+}
+
+fn unknown(topology: &Topology, name: &str) -> Refusal {
+    let names: Vec<&str> = topology.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Refusal {
+        rule: "no-such-interface",
+        why: format!("there is no interface {name}"),
+        help: Some(format!("interfaces here: {there}")),
+    }
+}
+
+/// A bond, bridge or VLAN has no interrupts: they come from what is below, and only that can be moved.
+fn layered(interface: &Interface) -> Refusal {
+    Refusal {
+        rule: "layered-interface",
+        why: format!(
+            "{} has no interrupts of its own: its packets come in at {}",
+            interface.name,
+            interface.lower.join(", ")
+        ),
+        help: Some(format!("--interface {}", interface.lower.join(","))),
+    }
+}

@@ -1,0 +1,178 @@
+//! Steering in software: which CPU handles a packet after its interrupt, and which queue one is sent on.
+
+use super::draft::{Draft, Lane, count};
+use super::{Change, Part, Weight};
+use crate::place::Place;
+use crate::topology::TxQueue;
+use spangap_model::Cpus;
+
+/// Adds the changes.
+pub(super) fn plan(draft: &mut Draft<'_>) {
+    let online = draft.topology.online();
+    let mut changes = Vec::new();
+    let mut notes = Vec::new();
+    for lane in &draft.lanes {
+        let renumbers = draft.renumbers(lane);
+        receive(draft, lane, renumbers, &mut changes, &mut notes);
+        // What a driver makes of XPS after its queues changed is seen only then.
+        if !renumbers {
+            transmit(lane, &online, &mut changes);
+        }
+        threads(draft, lane, &mut changes, &mut notes);
+    }
+    draft.changes.extend(changes);
+    for (weight, text) in notes {
+        draft.note(weight, text);
+    }
+}
+
+/// RPS where there are fewer interrupts than CPUs, and none where each CPU has its own: there it would only hand packets
+/// on once more. RFS nowhere, for it sends packets to the application's CPU whatever RPS says.
+fn receive(
+    draft: &Draft<'_>,
+    lane: &Lane<'_>,
+    renumbers: bool,
+    changes: &mut Vec<Change>,
+    notes: &mut Vec<(Weight, String)>,
+) {
+    let name = &lane.interface.name;
+    // The kernel does not take CPUs for RPS that were isolated at boot, or takes the rest without a word.
+    let cpus = lane.set().without(&draft.topology.boot.isolated);
+    let spread = lane.queues < lane.cpus.len() && !cpus.is_empty();
+    if lane.queues < lane.cpus.len() && cpus.len() < lane.cpus.len() && !lane.interface.rx.is_empty() {
+        let text = format!(
+            "The kernel does not hand packets in software (RPS) to CPUs isolated at boot: those of {name} go to {}.",
+            cpus.words()
+        );
+        notes.push((Weight::Warning, text));
+    }
+    let mut right = 0;
+    for rx in &lane.interface.rx {
+        if renumbers && rx.queue as usize >= lane.queues {
+            continue;
+        }
+        let folder = format!("/sys/class/net/{name}/queues/rx-{}", rx.queue);
+        if let Some(now) = &rx.rps_cpus {
+            let (to, why) = if spread && lane.queues == 0 {
+                (
+                    cpus.clone(),
+                    format!(
+                        "{name} has no interrupts of its own: software hands its packets to the network's CPUs"
+                    ),
+                )
+            } else if spread {
+                let queues = count(lane.queues, "queue");
+                (
+                    cpus.clone(),
+                    format!(
+                        "{queues} of {name} for {} CPUs: software spreads its packets over them",
+                        cpus.len()
+                    ),
+                )
+            } else if !now.without(&lane.set()).is_empty() {
+                (
+                    Cpus::default(),
+                    format!(
+                        "handed packets of {name} to CPUs of applications; each queue has an interrupt of its own"
+                    ),
+                )
+            } else {
+                (now.clone(), String::new())
+            };
+            if to == *now {
+                right += usize::from(!to.is_empty());
+            } else {
+                let path = format!("{folder}/rps_cpus");
+                // Without interrupts this is all there is.
+                let needed = lane.queues == 0;
+                changes.push(Change { needed, ..change(path, now.mask(), to.mask(), why) });
+            }
+        }
+        let follows = draft.topology.rps_sock_flow_entries.is_none_or(|entries| entries > 0);
+        if let Some(entries) = rx.rps_flow_cnt.filter(|entries| *entries > 0 && follows) {
+            let why = "its flow table (RFS) hands packets to the application's CPU, whatever rps_cpus says"
+                .to_owned();
+            changes.push(change(format!("{folder}/rps_flow_cnt"), entries.to_string(), "0".into(), why));
+        }
+    }
+    if right > 0 {
+        notes.push((
+            Weight::Remark,
+            format!("{} of {name} are steered (RPS) as they should be.", count(right, "receive queue")),
+        ));
+    }
+    if lane.interface.rx.is_empty() && lane.queues == 0 {
+        notes.push((
+            Weight::Warning,
+            format!("{name} has neither interrupts nor receive queues here: nothing of it can be steered."),
+        ));
+    }
+}
+
+/// XPS stays as the driver or somebody set it, unless it leaves CPUs out: they are dealt out then, beside those that each
+/// queue has, since a CPU without a queue picks one by the hash of the flow, and shares its lock with others.
+fn transmit(lane: &Lane<'_>, online: &Cpus, changes: &mut Vec<Change>) {
+    let name = &lane.interface.name;
+    let set: Vec<(&TxQueue, &Cpus)> =
+        lane.interface.tx.iter().filter_map(|tx| Some((tx, tx.xps_cpus.as_ref()?))).collect();
+    let served = set.iter().fold(Cpus::default(), |all, (_, cpus)| all.either(cpus));
+    let left_out: Vec<u32> = online.without(&served).iter().collect();
+    if served.is_empty() || left_out.is_empty() {
+        return;
+    }
+    for (at, (tx, now)) in set.iter().enumerate() {
+        let dealt: Cpus = left_out.iter().copied().skip(at).step_by(set.len()).collect();
+        if !dealt.is_empty() {
+            let path = format!("/sys/class/net/{name}/queues/tx-{}/xps_cpus", tx.queue);
+            let why = format!("{} had no queue of {name} to send on", dealt.words());
+            changes.push(change(path, now.mask(), now.either(&dealt).mask(), why));
+        }
+    }
+}
+
+/// Threads of NAPI sit in the root cgroup, which loses the network's CPUs: with cpusets they would be driven to the
+/// applications, and could not be put back. As softirqs, packets are handled where the interrupt is. Without cpusets
+/// the threads are pinned.
+fn threads(draft: &Draft<'_>, lane: &Lane<'_>, changes: &mut Vec<Change>, notes: &mut Vec<(Weight, String)>) {
+    let name = &lane.interface.name;
+    if !lane.interface.threaded {
+        return;
+    }
+    if draft.policy.cpusets && draft.topology.cpusets.is_some() {
+        let why = format!(
+            "threads napi/{name}-* are in the root cgroup, which loses these CPUs; softirqs stay where the interrupt is"
+        );
+        changes.push(change(format!("/sys/class/net/{name}/threaded"), "1".into(), "0".into(), why));
+        return;
+    }
+    let (online, cpus) = (draft.topology.online(), lane.set());
+    let prefix = format!("napi/{name}-");
+    let threads: Vec<_> =
+        draft.topology.pinned.iter().filter(|task| task.comm.starts_with(&prefix)).collect();
+    if threads.is_empty() {
+        let text = format!(
+            "Packets of {name} are handled by threads napi/{name}-*, and none was found: they run anywhere."
+        );
+        notes.push((Weight::Warning, text));
+    }
+    for task in threads {
+        let now = task.allowed.both(&online);
+        if now == cpus || task.bound {
+            continue;
+        }
+        changes.push(Change {
+            part: Part::Steering,
+            place: Place::Affinity { tid: task.tid, start_ticks: task.start_ticks, comm: task.comm.clone() },
+            from: Some(now.to_string()),
+            to: cpus.to_string(),
+            otherwise: None,
+            why: format!("handles packets of {name} in place of softirqs"),
+            needed: false,
+        });
+    }
+}
+
+fn change(path: String, from: String, to: String, why: String) -> Change {
+    let (part, place) = (Part::Steering, Place::file(path));
+    Change { part, place, from: Some(from), to, otherwise: None, why, needed: false }
+}
