@@ -1,0 +1,134 @@
+//! Whether a plan does what it is for: judged from what happened between two readings, each judgement with its evidence.
+
+mod groups;
+mod interrupts;
+
+use super::since::Since;
+use crate::plan::{Part, Plan};
+use crate::topology::Topology;
+use serde::Serialize;
+use spangap_model::Cpus;
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    /// The plan that was applied.
+    pub plan: &'a Plan,
+    /// The machine at the later reading.
+    pub now: &'a Topology,
+    /// What happened since the earlier one.
+    pub since: &'a Since,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Judgement {
+    /// Stable name, `interrupts`.
+    pub what: &'static str,
+    /// Interface that it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// In a sentence, with the figures; of `cannot_tell`: why.
+    pub summary: String,
+    /// More figures.
+    pub evidence: Vec<String>,
+}
+
+/// What came of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It does not.
+    DoesNotHold,
+    /// It cannot be told.
+    CannotTell,
+    /// It does.
+    Holds,
+    /// Nothing that could hold or not, but good to know.
+    Remark,
+}
+
+impl Judgement {
+    fn new(what: &'static str, verdict: Verdict, summary: impl Into<String>) -> Judgement {
+        Judgement { what, of: None, verdict, summary: summary.into(), evidence: Vec::new() }
+    }
+
+    fn cannot_tell(what: &'static str, why: impl Into<String>) -> Judgement {
+        Judgement::new(what, Verdict::CannotTell, why)
+    }
+
+    fn of(self, interface: &str) -> Judgement {
+        Judgement { of: Some(interface.to_owned()), ..self }
+    }
+
+    fn with(self, evidence: Vec<String>) -> Judgement {
+        Judgement { evidence, ..self }
+    }
+}
+
+impl Look<'_> {
+    /// Whether the plan keeps applications off by cpusets.
+    fn cpusets(&self) -> bool {
+        self.plan.changes.iter().any(|change| change.part == Part::Cpusets)
+    }
+
+    fn net(&self) -> &Cpus {
+        &self.plan.net_cpus
+    }
+}
+
+/// Judges everything.
+pub fn judge(look: &Look<'_>) -> Vec<Judgement> {
+    let mut all: Vec<Judgement> =
+        look.plan.policy.interfaces.iter().flat_map(|name| interrupts::of_interface(look, name)).collect();
+    all.push(interrupts::softirqs(look));
+    all.extend(interrupts::others(look));
+    all.push(groups::user_tasks(look));
+    all.extend(groups::partition(look));
+    all.extend(groups::sets(look));
+    all.extend(groups::balancing(look));
+    all.extend(groups::kernel_threads(look));
+    all
+}
+
+/// A share in percent, with a digit after the point below ten.
+fn percent(part: u64, whole: u64) -> String {
+    let share = part as f64 / whole.max(1) as f64 * 100.0;
+    if share > 0.0 && share < 10.0 { format!("{share:.1} %") } else { format!("{share:.0} %") }
+}
+
+/// `1,234,567`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 thread`, `2 threads`.
+pub(crate) fn count(number: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+/// How many of a list are named before the rest is counted.
+const NAMED: usize = 5;
+
+/// The first of a list; how many more there are.
+fn first(list: impl ExactSizeIterator<Item = String>) -> Vec<String> {
+    let more = list.len().saturating_sub(NAMED);
+    let mut named: Vec<String> = list.take(NAMED).collect();
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    named
+}
+
+#[cfg(test)]
+pub(super) mod tests;
