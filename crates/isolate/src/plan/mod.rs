@@ -242,6 +242,7 @@ fn decide(
     pinned::plan(&mut draft);
     kubelet::plan(&mut draft);
     permanent::plan(&mut draft);
+    unread(&mut draft);
     if !draft.refusals.is_empty() {
         return Err(draft.refusals);
     }
@@ -264,6 +265,16 @@ fn decide(
         permanent: draft.permanent,
         before: None,
     })
+}
+
+/// What could not be read could have changed the plan.
+fn unread(draft: &mut Draft<'_>) {
+    let errors = draft.topology.unknown.iter().filter(|error| !error.is_absent());
+    let errors: Vec<String> = errors.map(ToString::to_string).collect();
+    if !errors.is_empty() {
+        let text = format!("Not known, and so not planned for: {}.", draft::some_of(&errors));
+        draft.note(Weight::Warning, text);
+    }
 }
 
 /// What must still be changed for the plan to hold, although all its changes are made: cgroups that came meanwhile

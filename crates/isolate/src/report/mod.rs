@@ -1,3 +1,4 @@
 //! What users see: text, JSON, pictures; pure.
 
+pub mod plan;
 pub mod show;

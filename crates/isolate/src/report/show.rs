@@ -8,7 +8,7 @@ mod map;
 #[cfg(test)]
 mod tests;
 pub mod text;
-mod words;
+pub(super) mod words;
 
 use crate::plan::{Plan, Refusal};
 use crate::topology::{CpuLoad, Irq, Topology};

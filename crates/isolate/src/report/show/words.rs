@@ -4,7 +4,7 @@ use spangap_model::Cpus;
 use std::fmt::Write;
 
 /// Columns of the narrowest terminal that is written for.
-pub(super) const NARROWEST: usize = 80;
+pub(in crate::report) const NARROWEST: usize = 80;
 
 /// A share as a number of percent: `0`, `<1`, `12`.
 pub(super) fn percent(share: f64) -> String {
@@ -30,7 +30,7 @@ pub(super) fn rate(per_s: f64) -> String {
 }
 
 /// `1 pod`, `2 pods`.
-pub(super) fn counted(number: usize, what: &str) -> String {
+pub(in crate::report) fn counted(number: usize, what: &str) -> String {
     let plural = match (number, what.strip_suffix('y')) {
         (1, _) => what.to_owned(),
         (_, Some(head)) => format!("{head}ies"),
@@ -40,7 +40,7 @@ pub(super) fn counted(number: usize, what: &str) -> String {
 }
 
 /// Cuts a name that is longer than this many characters.
-pub(super) fn short(name: &str, most: usize) -> String {
+pub(in crate::report) fn short(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
     }
@@ -94,7 +94,7 @@ pub(super) fn lines(words: &str, width: usize) -> Vec<String> {
 }
 
 /// Words behind a head, further lines below the first.
-pub(super) fn wrap(text: &mut String, head: &str, words: &str, width: usize) {
+pub(in crate::report) fn wrap(text: &mut String, head: &str, words: &str, width: usize) {
     let indent = head.chars().count();
     for (at, line) in lines(words, width.saturating_sub(indent)).iter().enumerate() {
         // Writing to a string cannot fail.

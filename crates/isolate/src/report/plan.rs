@@ -1,0 +1,130 @@
+//! A plan for a terminal: a diff with the reason of each line. As JSON a plan is what it is itself.
+
+mod rows;
+
+use super::show::words::{NARROWEST, counted, wrap};
+use crate::plan::{NetCpus, Part, Permanent, Plan, Refusal, Weight};
+use rows::{Row, rows};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Why there is no plan, as JSON.
+#[derive(Debug, Serialize)]
+pub struct Refused<'a> {
+    /// Every reason.
+    pub refused: &'a [Refusal],
+}
+
+/// The plan, and last the command that comes next, in lines of at most `width` columns (80 at least) where no path or list is
+/// longer.
+pub fn text(plan: &Plan, next: &str, width: usize) -> String {
+    let width = width.max(NARROWEST);
+    let mut text = String::new();
+    head(&mut text, plan, width);
+    if plan.changes.is_empty() {
+        text.push_str("\nNothing to change: all of it is so already.\n");
+    }
+    for part in PARTS {
+        let changes: Vec<_> = plan.changes.iter().filter(|change| change.part == part).collect();
+        if !changes.is_empty() {
+            let _ = writeln!(text, "\n{} ({})", title(part), counted(changes.len(), "change"));
+            lines(&mut text, &rows(&changes), width);
+        }
+    }
+    let headed = [
+        (Weight::Warning, "Warnings"),
+        (Weight::Impossible, "Not possible without a reboot, or not from here"),
+        (Weight::Remark, "Good to know"),
+    ];
+    for (weight, title) in headed {
+        let notes: Vec<_> = plan.notes.iter().filter(|note| note.weight == weight).collect();
+        if !notes.is_empty() {
+            let _ = writeln!(text, "\n{title}");
+        }
+        for note in notes {
+            wrap(&mut text, "  * ", &note.text, width);
+        }
+    }
+    permanent(&mut text, &plan.permanent, width);
+    let _ = writeln!(text, "\nNext\n  {next}");
+    text
+}
+
+/// In the order in which they are applied.
+const PARTS: [Part; 6] =
+    [Part::Irqbalance, Part::Queues, Part::Irqs, Part::Steering, Part::Cpusets, Part::Tasks];
+
+fn title(part: Part) -> &'static str {
+    match part {
+        Part::Irqbalance => "irqbalance",
+        Part::Queues => "Queues",
+        Part::Irqs => "Interrupts",
+        Part::Steering => "Steering in software",
+        Part::Cpusets => "Cgroups",
+        Part::Tasks => "Pinned threads",
+    }
+}
+
+fn head(text: &mut String, plan: &Plan, width: usize) {
+    let interfaces = plan.policy.interfaces.join(", ");
+    wrap(text, "", &format!("{} for the network of {interfaces}", plan.net_cpus.words()), width);
+    for because in &plan.choice {
+        wrap(text, "  * ", because, width);
+    }
+    wrap(text, "", &format!("{} left for everything else", plan.app_cpus.words()), width);
+    if matches!(plan.policy.net_cpus, NetCpus::Auto) {
+        wrap(text, "  * ", "`--net-cpus N` or a list takes others", width);
+    }
+    if plan.before.is_some() {
+        wrap(
+            text,
+            "  * ",
+            "what calls took before is attached: `verify --after FILE` compares with it",
+            width,
+        );
+    }
+}
+
+/// `- old  + new  where`, and why behind it or below.
+fn lines(text: &mut String, rows: &[Row], width: usize) {
+    let widest =
+        |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or_default();
+    let (old, new) = (widest(|row| &row.old), widest(|row| &row.new));
+    for row in rows {
+        let line = format!("  - {:old$}  + {:new$}  {}", row.old, row.new, row.place);
+        let optional = if row.needed { "" } else { " (if the kernel takes it)" };
+        let why = format!("{}{optional}", row.why);
+        if line.chars().count() + 2 + why.chars().count() <= width {
+            let _ = writeln!(text, "{line}  {why}");
+        } else {
+            let _ = writeln!(text, "{line}");
+            wrap(text, "        ", &why, width);
+        }
+    }
+}
+
+fn permanent(text: &mut String, settings: &[Permanent], width: usize) {
+    if settings.is_empty() {
+        return;
+    }
+    text.push_str("\nTo make it last beyond the next boot (never done by apply)\n");
+    for setting in settings {
+        wrap(text, "  * ", &format!("{}: {}", setting.whose, setting.place), width);
+        for line in setting.text.lines() {
+            let _ = writeln!(text, "        {line}");
+        }
+    }
+}
+
+/// Why there is no plan: every reason with its rule, and what could be done.
+pub fn refused_text(refusals: &[Refusal], width: usize) -> String {
+    let width = width.max(NARROWEST);
+    let mut text = String::new();
+    for refusal in refusals {
+        wrap(&mut text, "  * ", &format!("{} ({})", refusal.why, refusal.rule), width);
+        if let Some(help) = &refusal.help {
+            wrap(&mut text, "      help: ", help, width);
+        }
+    }
+    text
+}
