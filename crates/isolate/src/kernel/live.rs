@@ -161,6 +161,10 @@ impl Kernel for Live {
         Host::below(self.root.path())
     }
 
+    fn topology(&self) -> Topology {
+        Live::topology(self)
+    }
+
     fn get(&self, place: &Place) -> Result<Option<String>, PlaceError> {
         self.value(place).map_err(|source| PlaceError::read(place, source))
     }

@@ -13,6 +13,7 @@ mod words;
 pub use live::Live;
 
 use crate::place::Place;
+use crate::topology::Topology;
 use spangap_machine::Host;
 use std::fmt;
 use std::io;
@@ -21,6 +22,11 @@ use std::io;
 pub trait Kernel {
     /// Its files as they are now.
     fn files(&self) -> Host;
+
+    /// What it is now, with the answers that are in no file.
+    fn topology(&self) -> Topology {
+        Topology::read(&self.files())
+    }
 
     /// The value at a place; `None` when there is no such place (file, cgroup, thread).
     ///
@@ -38,6 +44,14 @@ pub trait Kernel {
     /// # Errors
     /// What the kernel says.
     fn set(&self, place: &Place, text: &str) -> Result<Written, PlaceError>;
+}
+
+/// When a process of this machine was started, ticks since boot: with that its id is of no other. `None`: there is none.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn started(pid: u32) -> io::Result<Option<u64>> {
+    processes::start_ticks(&files::Root::machine(), pid)
 }
 
 /// What a write did beyond the place's own value.

@@ -2,15 +2,23 @@
 
 mod apply;
 mod confirm;
+mod folder;
 mod guard;
+mod namespace;
 mod plan;
 mod rollback;
 mod show;
 mod status;
+mod stop;
 mod verify;
 
 use crate::Outcome;
+use anyhow::Context;
 use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::time::SystemTime;
 
 /// Keep the network's interrupts and the applications on CPUs of their own, at run time
 #[derive(Args, Debug)]
@@ -44,4 +52,48 @@ pub fn run(args: IsolateArgs) -> anyhow::Result<Outcome> {
         IsolateVerb::Rollback(args) => rollback::run(args),
         IsolateVerb::Guard(args) => guard::run(args),
     }
+}
+
+/// Prints one document.
+fn print_json(document: &impl Serialize) -> anyhow::Result<Outcome> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from);
+    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).or_else(seen_enough)?;
+    Ok(Outcome::Done)
+}
+
+/// Prints lines.
+fn print_text(text: &str) -> anyhow::Result<Outcome> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).or_else(seen_enough)?;
+    Ok(Outcome::Done)
+}
+
+/// Whoever reads may stop when they have seen enough.
+fn seen_enough(error: io::Error) -> anyhow::Result<()> {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error).context("cannot print"),
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// Nanoseconds since 1970.
+fn now_unix_ns() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64)
+}
+
+/// How far it is, on a terminal.
+fn progress(what: &'static str, total: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos} of {len}");
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(what);
+    bar
 }

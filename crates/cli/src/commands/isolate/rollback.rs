@@ -1,13 +1,234 @@
-//! `spangap isolate rollback`: undoes an applied plan.
+//! `spangap isolate rollback`, and how whatever is applied is undone.
 
+use super::folder::{Where, WhereArgs};
+use super::namespace::{self, Entered};
+use super::{counted, guard, now_unix_ns, print_json, print_text, progress, stop};
 use crate::Outcome;
+use anyhow::{Context, bail};
 use clap::Args;
+use serde::Serialize;
+use spangap_isolate::journal::{Journal, Lock, Record};
+use spangap_isolate::place::Place;
+use spangap_isolate::rollback::{RolledBack, Standing, State, rollback};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap isolate rollback
+      every value as it was before, in reverse order, from the journal alone; also after `apply` was killed
+  spangap isolate rollback --force
+      also values that somebody else has changed since
+  spangap isolate rollback --forget
+      touches nothing, and drops the journal: what is applied stays until the next boot
+  ip netns exec NAME spangap isolate rollback
+      of interfaces that are in a network namespace
+
+A value is restored only if it still is the one that was written; every other one is named and left, and the journal stays.
+Asked for twice it does nothing the second time. Exit code 1 when something was left.";
 
 /// Undo an applied plan, from its journal alone
 #[derive(Args, Debug)]
-pub struct RollbackArgs {}
+#[command(after_help = EXAMPLES)]
+pub struct RollbackArgs {
+    #[command(flatten)]
+    place: WhereArgs,
+    /// Restore also what somebody else has changed meanwhile
+    #[arg(long, conflicts_with = "forget")]
+    force: bool,
+    /// Touch nothing, and drop the journal
+    #[arg(long)]
+    forget: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was done, for scripts.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    /// `nothing_applied`, `another_boot`, `forgotten`, `restored`, `left`.
+    outcome: &'static str,
+    journal: Option<PathBuf>,
+    rolled_back: Option<RolledBack>,
+    /// What stays as it is, when the journal is dropped.
+    stays: Vec<Standing>,
+}
 
 /// Does it.
-pub fn run(_args: RollbackArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!("isolate rollback is not there yet")
+pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
+    let mut place = args.place.find()?;
+    // A look before the lock: it would make the folder.
+    let Some((path, journal)) = place.folder.open()? else { return nothing_applied(&args) };
+    place.of_journal(&path, &journal)?;
+    place.needs_root("rollback")?;
+    let lock = place.folder.lock()?;
+    let Some((path, journal)) = place.folder.open()? else { return nothing_applied(&args) };
+    let mut report = Report { journal: Some(path.clone()), ..Report::default() };
+    if journal.of_another_boot(&spangap_isolate::kernel::Kernel::files(&place.live)) {
+        place.folder.close(&lock)?;
+        report.outcome = "another_boot";
+        return told(
+            &args,
+            &report,
+            "It was applied in another run of this machine: nothing to undo.\n".into(),
+        );
+    }
+    if args.forget {
+        return forget(&args, &place, &lock, &journal, report);
+    }
+    let journal = inside_its_namespace(&place, journal)?;
+    // What was begun is finished: half of an undo helps nobody.
+    let _ignored = stop::flag()?;
+    let bar = progress("undoing", journal.entries().count() as u64);
+    let undone = undo(&place, &lock, &path, &journal, "rollback", args.force, &mut |_| bar.inc(1));
+    bar.finish_and_clear();
+    drop(lock);
+    let undone = undone?;
+    guard::end(&journal);
+    let complete = is_complete(&undone);
+    report.outcome = if complete { "restored" } else { "left" };
+    let mut text = words(&undone);
+    if !complete {
+        let _ = writeln!(text, "The journal stays: {}", path.display());
+    }
+    report.rolled_back = Some(undone);
+    told(&args, &report, text)?;
+    if complete {
+        return Ok(Outcome::Done);
+    }
+    bail!(
+        "not everything could be restored: `{}` restores also what others have changed",
+        place.command("rollback --force")
+    )
+}
+
+fn nothing_applied(args: &RollbackArgs) -> anyhow::Result<Outcome> {
+    let report = Report { outcome: "nothing_applied", ..Report::default() };
+    told(args, &report, "Nothing is applied.\n".into())
+}
+
+fn told(args: &RollbackArgs, report: &Report, text: String) -> anyhow::Result<Outcome> {
+    if args.json { print_json(report) } else { print_text(&text) }
+}
+
+fn forget(
+    args: &RollbackArgs,
+    place: &Where,
+    lock: &Lock,
+    journal: &Journal,
+    mut report: Report,
+) -> anyhow::Result<Outcome> {
+    let standing = spangap_isolate::rollback::standing(&place.live, journal);
+    report.stays = standing.into_iter().filter(|one| one.state == State::Ours).collect();
+    place.folder.close(lock)?;
+    guard::end(journal);
+    report.outcome = "forgotten";
+    let mut text = format!("Forgotten: {} as written, until the next boot:\n", stay(report.stays.len()));
+    for one in &report.stays {
+        let _ = writeln!(text, "  {} = {:?}", one.entry.place, one.entry.new);
+    }
+    told(args, &report, text)
+}
+
+fn stay(count: usize) -> String {
+    if count == 1 { "1 value stays".to_owned() } else { format!("{count} values stay") }
+}
+
+/// Interfaces are changed from inside of their network namespace only. When that is gone, they are gone with it.
+fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<Journal> {
+    let Some(theirs) = journal.head.net_namespace.filter(|_| place.root.is_none()) else {
+        return Ok(journal);
+    };
+    if namespace::own() == Some(theirs) {
+        return Ok(journal);
+    }
+    match namespace::entered(theirs) {
+        Entered::By(before) => bail!(
+            "it was applied in another network namespace ({theirs}): `{before} {}`",
+            place.command("rollback")
+        ),
+        Entered::Gone => {
+            let stays =
+                |record: &Record| !matches!(record, Record::Change(entry) if is_of_interface(&entry.place));
+            let before = journal.records.len();
+            journal.records.retain(stays);
+            let gone = (before - journal.records.len()) as u64;
+            eprintln!(
+                "The network namespace that it was applied in ({theirs}) is gone, and {} of its interfaces with it.",
+                counted(gone, "value")
+            );
+            Ok(journal)
+        }
+    }
+}
+
+fn is_of_interface(place: &Place) -> bool {
+    match place {
+        Place::Queues { .. } => true,
+        Place::File { path } => path.starts_with("/sys/class/net/") || path.starts_with("/proc/sys/net/"),
+        _ => false,
+    }
+}
+
+/// Undoes a journal, writes that into it, and puts it aside if nothing is left.
+pub fn undo(
+    place: &Where,
+    lock: &Lock,
+    path: &Path,
+    journal: &Journal,
+    by: &str,
+    force: bool,
+    tell: &mut dyn FnMut(&Place),
+) -> anyhow::Result<RolledBack> {
+    let undone = rollback(&place.live, journal, force, tell);
+    let failed = undone.failed.iter().map(|(place, _)| place);
+    let left = undone.left.iter().map(|standing| &standing.entry.place).chain(failed).cloned().collect();
+    let record = Record::RolledBack { time_unix_ns: now_unix_ns(), by: by.to_owned(), left };
+    let noted = place.folder.append(lock).and_then(|mut writer| writer.write(&[record]));
+    noted.with_context(|| {
+        format!("it is undone ({}), and that cannot be noted in {}", words(&undone), path.display())
+    })?;
+    if is_complete(&undone) {
+        place.folder.close(lock)?;
+    }
+    Ok(undone)
+}
+
+/// Whether everything is as it was, or gone.
+pub fn is_complete(undone: &RolledBack) -> bool {
+    undone.left.is_empty() && undone.failed.is_empty()
+}
+
+/// What an undo did, in words.
+pub fn words(undone: &RolledBack) -> String {
+    let mut text = format!("{} restored", counted(undone.restored.len() as u64, "value"));
+    if undone.before_already > 0 {
+        let _ = write!(text, ", {} as before already", undone.before_already);
+    }
+    if !undone.gone.is_empty() {
+        let _ = write!(text, ", {} gone", undone.gone.len());
+    }
+    text += ".\n";
+    for group in &undone.widened {
+        let _ = writeln!(text, "  widened  {group}: it was made meanwhile, with the narrowed set");
+    }
+    for place in &undone.gone {
+        let _ = writeln!(text, "  gone     {place}");
+    }
+    for standing in &undone.left {
+        let what = match &standing.state {
+            State::Changed { found } => {
+                format!("is {found:?}, changed by somebody else from {:?}", standing.entry.new)
+            }
+            State::Unknown { why } => format!("cannot be read: {why}"),
+            state => format!("is {state:?}"),
+        };
+        let old = standing.entry.old.as_deref().unwrap_or("nothing");
+        let _ = writeln!(text, "  left     {} {what}; before it was {old:?}", standing.entry.place);
+    }
+    for (place, why) in &undone.failed {
+        let _ = writeln!(text, "  failed   {place}: {why}");
+    }
+    text
 }

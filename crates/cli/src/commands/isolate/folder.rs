@@ -1,0 +1,134 @@
+//! Which machine is meant, and where the journal of what is applied to it is.
+
+use crate::args::wrong_usage;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use spangap_isolate::journal::{Folder, Journal};
+use spangap_isolate::kernel::Live;
+use std::path::{Path, PathBuf};
+
+/// Below the root.
+const FOLDER: &str = "var/lib/spangap/isolate";
+
+/// Which machine, and where its journal is.
+#[derive(Args, Clone, Debug)]
+pub struct WhereArgs {
+    /// Folder of the journal that undoes a plan [default: /var/lib/spangap/isolate, of a copy inside of it]
+    #[arg(long, value_name = "DIR")]
+    pub journal: Option<PathBuf>,
+    /// Work on a copy of a machine: a folder with proc and sys inside [default: this machine]
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+}
+
+/// The same, looked up.
+#[derive(Debug)]
+pub struct Where {
+    /// The machine.
+    pub live: Live,
+    /// The copy; `None`: this machine.
+    pub root: Option<PathBuf>,
+    /// Where the journal is.
+    pub folder: Folder,
+    asked: WhereArgs,
+}
+
+impl WhereArgs {
+    /// Looks them up.
+    pub fn find(&self) -> Result<Where> {
+        let root = match &self.root {
+            Some(path) if path != Path::new("/") => Some(copy(path)?),
+            _ => None,
+        };
+        let of_machine = || root.clone().unwrap_or_else(|| "/".into()).join(FOLDER);
+        let folder = match &self.journal {
+            Some(path) => {
+                std::path::absolute(path).with_context(|| format!("--journal {}", path.display()))?
+            }
+            None => of_machine(),
+        };
+        Ok(Where { live: live(&root), root, folder: Folder::new(folder), asked: self.clone() })
+    }
+}
+
+fn live(root: &Option<PathBuf>) -> Live {
+    root.as_ref().map_or_else(Live::new, Live::copy)
+}
+
+fn copy(path: &Path) -> Result<PathBuf> {
+    if !path.join("proc").is_dir() {
+        return Err(wrong_usage(format!("--root {}: there is no proc inside", path.display())).into());
+    }
+    path.canonicalize().with_context(|| format!("--root {}", path.display()))
+}
+
+impl Where {
+    /// Only root may change a machine; what is refused half-way has to be undone half-way.
+    pub fn needs_root(&self, verb: &str) -> Result<()> {
+        if self.root.is_none() && !rustix::process::geteuid().is_root() {
+            bail!("isolate {verb} needs root, on a machine that is no copy");
+        }
+        Ok(())
+    }
+
+    /// The machine that a journal is of: the journal alone says which.
+    pub fn of_journal(&mut self, path: &Path, journal: &Journal) -> Result<()> {
+        if self.root.is_some() && self.root != journal.head.root {
+            let applied_to = match &journal.head.root {
+                Some(root) => format!("the copy {}", root.display()),
+                None => "this machine".to_owned(),
+            };
+            let said = format!("--root: the journal {} is of {applied_to}", path.display());
+            return Err(wrong_usage(said).into());
+        }
+        self.root.clone_from(&journal.head.root);
+        self.live = live(&self.root);
+        Ok(())
+    }
+
+    /// A command of this verb that means the same machine and journal.
+    pub fn command(&self, verb: &str) -> String {
+        let mut command = format!("spangap isolate {verb}");
+        for (flag, path) in [("--journal", &self.asked.journal), ("--root", &self.asked.root)] {
+            if let Some(path) = path {
+                command += &format!(" {flag} {}", quoted(&path.to_string_lossy()));
+            }
+        }
+        command
+    }
+}
+
+/// A word as a shell takes it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_pasted_into_a_shell() {
+        let asked = WhereArgs { journal: Some("/a b/it's".into()), root: None };
+        let command = asked.find().expect("nothing is read for that").command("rollback");
+        assert_eq!(command, r"spangap isolate rollback --journal '/a b/it'\''s'");
+    }
+
+    #[test]
+    fn a_copy_has_its_journal_inside() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let asked = WhereArgs { journal: None, root: Some(folder.path().into()) };
+        assert!(asked.find().is_err_and(|error| error.is::<clap::Error>()), "no proc inside");
+        std::fs::create_dir(folder.path().join("proc")).expect("it is ours");
+        let found = asked.find().expect("a copy");
+        let root = folder.path().canonicalize().expect("it is there");
+        assert_eq!(found.folder.path(), root.join(FOLDER));
+        assert_eq!(found.root, Some(root));
+        let machine = WhereArgs { journal: None, root: Some("/".into()) }.find().expect("this machine");
+        assert_eq!((machine.root, machine.folder.path()), (None, Path::new("/var/lib/spangap/isolate")));
+    }
+}
