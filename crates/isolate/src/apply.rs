@@ -1,9 +1,16 @@
 //! A plan made true: one change after the other, each in the journal first, each read back.
 
-use crate::journal::{JournalError, Writer};
+pub(crate) mod held;
+mod meanwhile;
+mod run;
+
+use crate::journal::{JournalError, Writer, boot_id};
 use crate::kernel::{Kernel, PlaceError, Written};
 use crate::place::Place;
-use crate::plan::{Change, Plan, Refusal};
+use crate::plan::{Change, Part, Plan, Refusal};
+use crate::topology::Topology;
+pub(crate) use run::ROUNDS;
+use run::Run;
 
 /// What just happened, for whoever watches.
 #[derive(Debug)]
@@ -33,6 +40,8 @@ pub struct Applied {
     pub refused: Vec<(Place, String)>,
     /// Cgroups that came meanwhile.
     pub came_meanwhile: u64,
+    /// Places that went meanwhile: threads that ended, containers that were removed.
+    pub gone: Vec<Place>,
     /// Tasks moved, and refused.
     pub tasks: Written,
 }
@@ -66,6 +75,14 @@ pub enum ApplyError {
         /// Read back.
         found: Option<String>,
     },
+    /// No queue's interrupt could be moved, so that nothing would be won.
+    #[error("none of the interrupts of {interface}'s queues can be moved: {why}")]
+    NoInterrupt {
+        /// Which interface.
+        interface: String,
+        /// What the kernel said of the first of them.
+        why: String,
+    },
     /// After the number of queues was changed there is no plan.
     #[error("after the number of queues was changed: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Refused(Vec<Refusal>),
@@ -86,11 +103,40 @@ pub enum ApplyError {
 /// # Errors
 /// See [`ApplyError`].
 pub fn apply(
-    _kernel: &dyn Kernel,
-    _plan: &Plan,
-    _journal: &mut Writer,
-    _stop: &dyn Fn() -> bool,
-    _tell: &mut dyn FnMut(Step<'_>),
+    kernel: &dyn Kernel,
+    plan: &Plan,
+    journal: &mut Writer,
+    stop: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(Step<'_>),
 ) -> Result<Applied, ApplyError> {
-    Err(ApplyError::Interrupted)
+    let files = kernel.files();
+    // Where the machine does not tell, the values themselves must do.
+    if boot_id(&files).is_ok_and(|now| now != plan.boot_id) {
+        return Err(ApplyError::OtherBoot);
+    }
+    let topology = Topology::read(&files);
+    let mut run = Run::new(kernel, plan, journal, stop, tell);
+    run.compare(&plan.changes)?;
+    let (first, then): (Vec<Change>, Vec<Change>) = if plan.planned_again_after_queues {
+        plan.changes.iter().cloned().partition(|change| change.part <= Part::Queues)
+    } else {
+        (Vec::new(), plan.changes.clone())
+    };
+    if first.is_empty() {
+        run.all(&topology, &then)?;
+    } else {
+        run.hold_interrupts(&topology, &first)?;
+        run.record(&topology, &first)?;
+        run.make_each(&first)?;
+        let topology = Topology::read(&kernel.files());
+        let again = plan.after_queues(&topology).map_err(ApplyError::Refused)?;
+        run.planned_again(&first, again);
+        let then: Vec<Change> = run.applied.plan.changes[first.len()..]
+            .iter()
+            .filter(|change| change.part != Part::Queues)
+            .cloned()
+            .collect();
+        run.all(&topology, &then)?;
+    }
+    Ok(run.applied)
 }

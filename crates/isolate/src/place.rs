@@ -71,8 +71,8 @@ impl Place {
     pub fn form(&self) -> Form {
         match self {
             Place::File { path } => match path.rsplit('/').next().unwrap_or(path) {
-                "smp_affinity_list" | "cpuset.cpus" | "cpuset.cpus.exclusive" => Form::List,
-                "smp_affinity" | "rps_cpus" | "xps_cpus" => Form::Mask,
+                "smp_affinity_list" | "cpuset.cpus" | "cpuset.cpus.exclusive" | "cpuset.mems" => Form::List,
+                "smp_affinity" | "default_smp_affinity" | "rps_cpus" | "xps_cpus" => Form::Mask,
                 _ => Form::Text,
             },
             Place::Affinity { .. } => Form::List,
@@ -92,6 +92,44 @@ impl Place {
             _ => one.trim() == other.trim(),
         }
     }
+
+    /// Whether what is found here is still what was written. A partition stays the one that was asked for when it
+    /// becomes invalid: it reads `isolated invalid (why)` then, and holds nothing.
+    pub fn still(&self, written: &str, found: &str) -> bool {
+        let asked = match self {
+            Place::File { path } if path.ends_with("/cpuset.cpus.partition") => {
+                found.split_once(" invalid").map_or(found, |(asked, _)| asked)
+            }
+            _ => found,
+        };
+        self.same(written, asked)
+    }
+
+    /// Whether this may be gone in the daily course of things: threads end, containers too.
+    pub fn comes_and_goes(&self) -> bool {
+        match self {
+            Place::Affinity { .. } => true,
+            Place::File { path } => {
+                let name = path.rsplit('/').next().unwrap_or(path);
+                name.starts_with("cpuset.") || name.starts_with("cgroup.")
+            }
+            _ => false,
+        }
+    }
+
+    /// Of a file of a cgroup: its folder and the file's name.
+    pub(crate) fn in_group(&self) -> Option<(&str, &str)> {
+        let Place::File { path } = self else { return None };
+        let (folder, name) = path.rsplit_once('/')?;
+        (name.starts_with("cpuset.") || name.starts_with("cgroup.")).then_some((folder, name))
+    }
+
+    /// Of the affinity of an interrupt: its number.
+    pub(crate) fn irq(&self) -> Option<u32> {
+        let Place::File { path } = self else { return None };
+        let (number, name) = path.strip_prefix("/proc/irq/")?.split_once('/')?;
+        name.starts_with("smp_affinity").then(|| number.parse().ok())?
+    }
 }
 
 impl fmt::Display for Place {
@@ -104,5 +142,46 @@ impl fmt::Display for Place {
             Place::BannedIrqs => f.write_str("interrupts that irqbalance leaves alone"),
             Place::Service { name } => write!(f, "service {name}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_set_is_the_same_however_it_is_written(cpus in prop::collection::vec(0_u32..300, 0..20)) {
+            let one = Cpus::from_iter(cpus.iter().copied());
+            let list = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let mask = format!("00000000,{}", one.mask());
+            prop_assert!(Place::file("/proc/irq/9/smp_affinity_list").same(&one.to_string(), &list));
+            prop_assert!(Place::file("/sys/class/net/a/queues/rx-0/rps_cpus").same(&one.mask(), &mask));
+        }
+
+        #[test]
+        fn no_text_panics(path in "\\PC*", one in "\\PC*", other in "\\PC*") {
+            let place = Place::file(path);
+            let _ = (place.same(&one, &other), place.still(&one, &other), place.in_group(), place.irq());
+        }
+    }
+
+    #[test]
+    fn a_partition_that_became_invalid_is_still_ours_and_not_the_same() {
+        let place = Place::file("/sys/fs/cgroup/spangap-net/cpuset.cpus.partition");
+        let invalid = "isolated invalid (Cpu list in cpuset.cpus not exclusive)";
+        assert!(place.still("isolated", invalid) && !place.same("isolated", invalid));
+        assert!(!place.still("root", invalid) && !place.still("isolated", "member"));
+        assert!(!Place::file("/x").still("isolated", invalid));
+    }
+
+    #[test]
+    fn which_interrupt_and_which_group() {
+        assert_eq!(Place::file("/proc/irq/146/smp_affinity_list").irq(), Some(146));
+        assert_eq!(Place::file("/proc/irq/146/spurious").irq(), None);
+        let group = Place::file("/sys/fs/cgroup/cpuset/kubepods/cpuset.cpus");
+        assert_eq!(group.in_group(), Some(("/sys/fs/cgroup/cpuset/kubepods", "cpuset.cpus")));
+        assert!(group.comes_and_goes() && !Place::BannedIrqs.comes_and_goes());
     }
 }

@@ -1,9 +1,20 @@
 //! The way back, from the journal alone: a value is restored only if it is still the one that was written.
+//!
+//! Everything in reverse, but for two things. The CPUs of threads come last: kernels before 6.2 give a thread all CPUs
+//! of its cgroup when that widens. And of interrupts that are numbered anew when the number of queues is set back, those
+//! that are still the same get their CPUs after it.
 
+mod entries;
+mod widen;
+
+use crate::apply::held::Free;
 use crate::journal::{Entry, Journal};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, PlaceError};
 use crate::place::Place;
+use crate::topology::Topology;
+use entries::Written;
 use serde::Serialize;
+use std::io;
 
 /// How a value that was written stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,20 +41,36 @@ pub enum State {
 /// A value that was written, and how it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Standing {
-    /// What was written.
+    /// What was there before at this place, and what was written last.
     pub entry: Entry,
     /// How it stands.
     pub state: State,
 }
 
-/// How everything that was written stands, in the order of the journal.
-pub fn standing(_kernel: &dyn Kernel, _journal: &Journal) -> Vec<Standing> {
-    Vec::new()
+/// How everything that was written stands, each place once, in the order of the journal. What the kernel refused is left
+/// out, and what was only recorded so that no other change loses it.
+pub fn standing(kernel: &dyn Kernel, journal: &Journal) -> Vec<Standing> {
+    let irqs = Irqs::now(kernel, journal);
+    let written = entries::written(journal);
+    let looked = written.iter().filter(|written| !written.held).map(|written| {
+        let state = irqs.state(kernel, written, &written.look(kernel));
+        // A partition that is invalid holds nothing, although it can still be undone.
+        let state = match kernel.get(&written.entry.place) {
+            Ok(Some(found)) if state == State::Ours && found.contains(" invalid") => State::Changed { found },
+            _ => state,
+        };
+        Standing { entry: written.entry.clone(), state }
+    });
+    looked
+        .filter(|standing| standing.state == State::Ours || !journal.refused(&standing.entry.place))
+        .collect()
 }
 
 /// What was undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RolledBack {
+    /// The machine was started anew since: nothing is as it was written, and nothing was touched.
+    pub other_boot: bool,
     /// Values restored.
     pub restored: Vec<Place>,
     /// Values that were as before already.
@@ -56,14 +83,186 @@ pub struct RolledBack {
     pub failed: Vec<(Place, String)>,
     /// Cgroups made meanwhile that had inherited a narrowed set, and were given what their parent got back.
     pub widened: Vec<String>,
+    /// Interfaces whose number of queues was set back: their drivers have spread the interrupts anew. Those that are
+    /// still the same, by number and name, were given the CPUs that they had before.
+    pub spread_by_driver: Vec<String>,
 }
 
-/// Undoes, in reverse. `force` restores also what somebody else has changed.
+/// Undoes, in reverse. `force` restores also what somebody else has changed. Doing it twice is doing it once; so is doing
+/// it again after it was killed.
 pub fn rollback(
-    _kernel: &dyn Kernel,
-    _journal: &Journal,
-    _force: bool,
-    _tell: &mut dyn FnMut(&Place),
+    kernel: &dyn Kernel,
+    journal: &Journal,
+    force: bool,
+    tell: &mut dyn FnMut(&Place),
 ) -> RolledBack {
-    RolledBack::default()
+    if journal.of_another_boot(&kernel.files()) {
+        return RolledBack { other_boot: true, ..RolledBack::default() };
+    }
+    let irqs = Irqs::now(kernel, journal);
+    let mut back = Back { kernel, force, tell, irqs, done: RolledBack::default() };
+    let written = entries::written(journal);
+    let is_thread = |written: &&Written| matches!(written.entry.place, Place::Affinity { .. });
+    for written in written.iter().rev().filter(|written| !is_thread(written) && !written.held) {
+        back.undo(written);
+    }
+    back.interrupts_that_are_the_same(&written);
+    back.widen(journal, &written);
+    back.threads(written.iter().rev().filter(is_thread));
+    back.done
+}
+
+/// Which interrupt each number stands for, at the moment before anything is undone.
+struct Irqs(Option<Topology>);
+
+impl Irqs {
+    fn now(kernel: &dyn Kernel, journal: &Journal) -> Irqs {
+        let any = journal.entries().any(|entry| entry.irq.is_some());
+        Irqs(any.then(|| Topology::read(&kernel.files())))
+    }
+
+    /// Whether the number still stands for the interrupt that it did.
+    fn same(&self, entry: &Entry) -> bool {
+        let (Some(recorded), Some(number), Some(topology)) = (&entry.irq, entry.place.irq(), &self.0) else {
+            return true;
+        };
+        topology.irqs.iter().any(|irq| irq.number == number && irq.name == recorded.name)
+    }
+
+    /// How a place stands, where an interrupt of another number of queues is another interrupt.
+    fn state(&self, kernel: &dyn Kernel, written: &Written, state: &State) -> State {
+        let of = written.entry.irq.as_ref().and_then(|irq| irq.interface.as_ref());
+        let renumbered = written.queues.iter().any(|queues| match &queues.entry.place {
+            Place::Queues { interface } if of == Some(interface) => queues.look(kernel) != State::Ours,
+            _ => false,
+        });
+        if renumbered || !self.same(&written.entry) { State::Gone } else { state.clone() }
+    }
+}
+
+struct Back<'a> {
+    kernel: &'a dyn Kernel,
+    force: bool,
+    tell: &'a mut dyn FnMut(&Place),
+    irqs: Irqs,
+    done: RolledBack,
+}
+
+impl Back<'_> {
+    fn undo(&mut self, written: &Written) {
+        let place = &written.entry.place;
+        if written.entry.old.is_none() && place.in_group().is_some() {
+            // It was not there because its group was not, and goes with it.
+            return;
+        }
+        match self.irqs.state(self.kernel, written, &written.look(self.kernel)) {
+            State::Before => self.done.before_already += 1,
+            State::Gone => self.done.gone.push(place.clone()),
+            State::Unknown { why } => self.done.failed.push((place.clone(), why)),
+            State::Changed { .. } if self.force => self.restore(written),
+            State::Ours => self.restore(written),
+            state @ State::Changed { .. } => {
+                self.done.left.push(Standing { entry: written.entry.clone(), state });
+            }
+        }
+    }
+
+    fn restore(&mut self, written: &Written) {
+        let place = &written.entry.place;
+        let old = match (place, &written.entry.old) {
+            (Place::Tasks { .. }, _) => return self.move_back(place),
+            (Place::Group { .. }, None) => "gone",
+            (_, Some(old)) => old,
+            // There is nothing that it could be set back to.
+            (_, None) => return,
+        };
+        let old = old.to_owned();
+        match self.put(place, &old) {
+            Ok(()) => {
+                (self.tell)(place);
+                self.done.restored.push(place.clone());
+                if let Place::Queues { interface } = place {
+                    self.done.spread_by_driver.push(interface.clone());
+                }
+            }
+            Err(why) => self.done.failed.push((place.clone(), why)),
+        }
+    }
+
+    /// Writes and reads back.
+    fn put(&self, place: &Place, text: &str) -> Result<(), String> {
+        const TIMES: u32 = 10;
+        for _ in 1..TIMES {
+            match self.kernel.set(place, text) {
+                // Tasks were born in a group while it was emptied.
+                Err(error) if matches!(place, Place::Group { .. }) && busy(&error) => {}
+                Err(error) => return Err(error.to_string()),
+                Ok(_) => break,
+            }
+        }
+        match self.kernel.get(place) {
+            Ok(None) if matches!(place, Place::Group { .. }) => Ok(()),
+            Ok(Some(found)) if place.same(&found, text) => Ok(()),
+            Ok(Some(found)) => Err(format!("it reads {found:?} after {text:?} was written")),
+            Ok(None) => Err("it is gone".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Until none is left: children of tasks that were not moved yet come after.
+    fn move_back(&mut self, place: &Place) {
+        let mut any = false;
+        for _ in 0..crate::apply::ROUNDS {
+            match self.kernel.set(place, "back") {
+                Ok(written) if written.tasks_moved == 0 => break,
+                Ok(_) => any = true,
+                Err(error) => {
+                    self.done.failed.push((place.clone(), error.to_string()));
+                    return;
+                }
+            }
+        }
+        if any {
+            (self.tell)(place);
+            self.done.restored.push(place.clone());
+        } else {
+            self.done.before_already += 1;
+        }
+    }
+
+    /// The affinities that interrupts had before the number of queues was changed; drivers set them when it is.
+    fn interrupts_that_are_the_same(&mut self, written: &[Written]) {
+        if self.done.spread_by_driver.is_empty() {
+            return;
+        }
+        self.irqs = Irqs(Some(Topology::read(&self.kernel.files())));
+        for held in written.iter().filter(|written| written.held && written.entry.irq.is_some()) {
+            let of = held.entry.irq.as_ref().and_then(|irq| irq.interface.as_ref());
+            let spread = of.is_some_and(|interface| self.done.spread_by_driver.contains(interface));
+            if spread && self.irqs.same(&held.entry) && held.look(self.kernel) != State::Ours {
+                self.restore(held);
+            }
+        }
+    }
+
+    /// Last of all. A thread that may run wherever its group may has lost what it was pinned to; one that is pinned to
+    /// anything else was pinned by somebody else.
+    fn threads<'w>(&mut self, written: impl Iterator<Item = &'w Written>) {
+        let mut free = None;
+        for written in written {
+            let place = &written.entry.place;
+            let state = written.look(self.kernel);
+            let lost = matches!(state, State::Changed { .. })
+                && free.get_or_insert_with(|| Free::now(self.kernel)).is(place);
+            match state {
+                State::Ours if written.held => self.done.before_already += 1,
+                _ if lost => self.restore(written),
+                _ => self.undo(written),
+            }
+        }
+    }
+}
+
+fn busy(error: &PlaceError) -> bool {
+    error.source.kind() == io::ErrorKind::ResourceBusy
 }

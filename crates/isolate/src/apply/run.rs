@@ -1,0 +1,343 @@
+//! One value after the other: compared, recorded, written, read back.
+
+use super::held::Held;
+use super::{Applied, ApplyError, Step};
+use crate::journal::{Entry, IrqName, Record, Writer};
+use crate::kernel::{Kernel, PlaceError, Written};
+use crate::place::Place;
+use crate::plan::{Change, Part, Plan};
+use crate::topology::Topology;
+use std::collections::HashMap;
+
+/// Tasks are born while others are moved, and groups while others are narrowed: how often is looked again.
+pub const ROUNDS: u32 = 64;
+
+/// A plan that is being applied.
+pub struct Run<'a> {
+    pub kernel: &'a dyn Kernel,
+    journal: &'a mut Writer,
+    stop: &'a dyn Fn() -> bool,
+    pub tell: &'a mut dyn FnMut(Step<'_>),
+    pub applied: Applied,
+    /// What the journal says last of each place.
+    recorded: HashMap<Place, Entry>,
+    refusals: Vec<Record>,
+}
+
+/// What became of one write.
+pub enum Attempt {
+    /// It is there now.
+    Done(Written),
+    /// It was there already.
+    Already,
+    /// The thread has ended, the group was removed.
+    Gone,
+    /// Not taken.
+    Not(Failure),
+}
+
+/// Why a value was not taken.
+pub enum Failure {
+    /// The kernel refused.
+    Refused(PlaceError),
+    /// The kernel took it, and then it is another.
+    Another { place: Place, written: String, found: Option<String> },
+}
+
+impl Failure {
+    fn why(&self) -> String {
+        match self {
+            Failure::Refused(error) => error.to_string(),
+            Failure::Another { found: Some(found), .. } => format!("it reads {found:?}"),
+            Failure::Another { found: None, .. } => "it is gone".into(),
+        }
+    }
+}
+
+impl From<Failure> for ApplyError {
+    fn from(failure: Failure) -> ApplyError {
+        match failure {
+            Failure::Refused(error) => ApplyError::Place(error),
+            Failure::Another { place, written, found } => ApplyError::NotTaken { place, written, found },
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    pub fn new(
+        kernel: &'a dyn Kernel,
+        plan: &Plan,
+        journal: &'a mut Writer,
+        stop: &'a dyn Fn() -> bool,
+        tell: &'a mut dyn FnMut(Step<'_>),
+    ) -> Run<'a> {
+        let applied = Applied {
+            plan: plan.clone(),
+            changed: 0,
+            already: 0,
+            refused: Vec::new(),
+            came_meanwhile: 0,
+            gone: Vec::new(),
+            tasks: Written::default(),
+        };
+        Run { kernel, journal, stop, tell, applied, recorded: HashMap::new(), refusals: Vec::new() }
+    }
+
+    /// Whether the machine is still as it was when the plan was made. What has gone is no reason to plan again.
+    pub fn compare(&self, changes: &[Change]) -> Result<(), ApplyError> {
+        for change in changes {
+            if matches!(change.place, Place::Tasks { .. }) {
+                continue;
+            }
+            let found = self.kernel.get(&change.place)?;
+            let same = match (&change.from, &found) {
+                (Some(from), Some(found)) => change.place.same(from, found),
+                (Some(_), None) => change.place.comes_and_goes(),
+                (from, found) => from == found,
+            };
+            if !same {
+                let (place, planned) = (change.place.clone(), change.from.clone());
+                return Err(ApplyError::Stale { place, planned, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything from here on: compared, recorded in one go, made, and held.
+    pub fn all(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
+        self.compare(changes)?;
+        let held = Held::of_threads(self.kernel, topology, &self.applied.plan, changes)?;
+        self.write(&held.records())?;
+        self.record(topology, changes)?;
+        let of = |part: Part| changes.iter().filter(move |change| change.part == part);
+        for part in [Part::Irqbalance, Part::Queues, Part::Irqs, Part::Steering, Part::Cpusets] {
+            self.make_each(of(part))?;
+            if part == Part::Irqs {
+                self.some_interrupts_moved(topology, changes)?;
+            }
+        }
+        if of(Part::Cpusets).next().is_some() {
+            self.settle()?;
+        }
+        self.make_each(of(Part::Tasks))?;
+        self.hold(&held)?;
+        let refusals = std::mem::take(&mut self.refusals);
+        self.write(&refusals)
+    }
+
+    /// The rest is another plan now.
+    pub fn planned_again(&mut self, made: &[Change], mut again: Plan) {
+        again.changes.retain(|change| change.part != Part::Queues);
+        (self.tell)(Step::PlannedAgain(&again));
+        again.changes.splice(0..0, made.iter().cloned());
+        again.planned_again_after_queues = true;
+        self.applied.plan = again;
+    }
+
+    /// The affinities of the interrupts of these interfaces, which the driver gives anew when the number of queues
+    /// changes.
+    pub fn hold_interrupts(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
+        let mut records = Vec::new();
+        for change in changes {
+            let Place::Queues { interface } = &change.place else { continue };
+            for irq in topology.interface(interface).into_iter().flat_map(|interface| &interface.irqs) {
+                let place = Place::file(format!("/proc/irq/{}/smp_affinity_list", irq.irq));
+                // One that cannot be read could not be set either.
+                let Ok(Some(old)) = self.kernel.get(&place) else { continue };
+                let irq = irq_name(topology, &place);
+                records.push(Record::Change(Entry { place, new: old.clone(), old: Some(old), irq }));
+            }
+        }
+        self.write(&records)
+    }
+
+    /// Writes to the journal what is there now, for all of these at once.
+    pub fn record(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
+        let mut records = self.unchanged(topology, changes);
+        for change in changes {
+            let place = &change.place;
+            let old = match place {
+                Place::Tasks { .. } => Some("back".to_owned()),
+                _ => self.kernel.get(place)?,
+            };
+            let gone = old.is_none() && change.from.is_some();
+            if gone || old.as_deref().is_some_and(|old| place.same(old, &change.to)) {
+                continue;
+            }
+            let (new, irq) = (change.to.clone(), irq_name(topology, place));
+            let entry = Entry { place: place.clone(), old, new, irq };
+            self.recorded.insert(place.clone(), entry.clone());
+            records.push(Record::Change(entry));
+        }
+        self.write(&records)
+    }
+
+    pub fn write(&mut self, records: &[Record]) -> Result<(), ApplyError> {
+        Ok(self.journal.write(records)?)
+    }
+
+    pub fn make_each<'c>(&mut self, changes: impl IntoIterator<Item = &'c Change>) -> Result<(), ApplyError> {
+        changes.into_iter().try_for_each(|change| self.make(change))
+    }
+
+    fn make(&mut self, change: &Change) -> Result<(), ApplyError> {
+        let mut failure = loop_while_groups_come(self, change)?;
+        if let (Some(first), Some(otherwise)) = (&failure, &change.otherwise) {
+            // What is there now may be ours, half taken: what was there before is in the journal already.
+            let why = format!("{}; {:?} was not taken: {}", change.why, change.to, first.why());
+            let change = Change { to: otherwise.clone(), otherwise: None, why, ..change.clone() };
+            failure = loop_while_groups_come(self, &change)?;
+        }
+        match failure {
+            None => Ok(()),
+            Some(failure) if change.needed => Err(failure.into()),
+            Some(failure) => {
+                self.refused(change, &failure);
+                Ok(())
+            }
+        }
+    }
+
+    pub fn refused(&mut self, change: &Change, failure: &Failure) {
+        let why = failure.why();
+        (self.tell)(Step::Refused(change, &why));
+        self.refusals.push(Record::Refused { place: change.place.clone(), why: why.clone() });
+        self.applied.refused.push((change.place.clone(), why));
+    }
+
+    /// One write, told and counted unless it was not taken.
+    pub fn attempt(&mut self, change: &Change) -> Result<Attempt, ApplyError> {
+        let attempt = match &change.place {
+            Place::Tasks { .. } => self.move_tasks(change)?,
+            _ => self.put(change)?,
+        };
+        match &attempt {
+            Attempt::Done(written) => {
+                self.applied.changed += 1;
+                (self.tell)(Step::Changed(change, *written));
+            }
+            Attempt::Already => {
+                self.applied.already += 1;
+                (self.tell)(Step::AlreadySo(change));
+            }
+            Attempt::Gone => self.applied.gone.push(change.place.clone()),
+            Attempt::Not(_) => {}
+        }
+        Ok(attempt)
+    }
+
+    fn put(&mut self, change: &Change) -> Result<Attempt, ApplyError> {
+        let place = &change.place;
+        let gone = |found: &Option<String>| {
+            found.is_none() && change.from.is_some() && change.place.comes_and_goes()
+        };
+        let found = self.kernel.get(place)?;
+        if gone(&found) {
+            return Ok(Attempt::Gone);
+        }
+        if found.as_deref().is_some_and(|found| place.same(found, &change.to)) {
+            return Ok(Attempt::Already);
+        }
+        self.told_to_stop()?;
+        self.record_anew(change, &found)?;
+        let written = match self.kernel.set(place, &change.to) {
+            Ok(written) => written,
+            // It may have gone just now.
+            Err(error) => {
+                let gone = self.kernel.get(place).is_ok_and(|found| gone(&found));
+                return Ok(if gone { Attempt::Gone } else { Attempt::Not(Failure::Refused(error)) });
+            }
+        };
+        let found = self.kernel.get(place)?;
+        match found.as_deref() {
+            Some(now) if place.same(now, &change.to) => Ok(Attempt::Done(written)),
+            _ if gone(&found) => Ok(Attempt::Gone),
+            _ => {
+                let (place, written) = (place.clone(), change.to.clone());
+                Ok(Attempt::Not(Failure::Another { place, written, found }))
+            }
+        }
+    }
+
+    /// Somebody else may have written since the journal was; and a second value is tried where the first was not taken.
+    fn record_anew(&mut self, change: &Change, found: &Option<String>) -> Result<(), ApplyError> {
+        let (place, recorded) = (change.place.clone(), self.recorded.get(&change.place));
+        // A file that was not there is one of a group that was made since: it goes with the group.
+        let as_recorded =
+            |entry: &Entry| entry.new == change.to && (entry.old == *found || entry.old.is_none());
+        if recorded.is_some_and(as_recorded) {
+            return Ok(());
+        }
+        let irq = recorded.and_then(|entry| entry.irq.clone());
+        let entry = Entry { place, old: found.clone(), new: change.to.clone(), irq };
+        self.write(&[Record::Change(entry.clone())])?;
+        self.recorded.insert(change.place.clone(), entry);
+        Ok(())
+    }
+
+    /// Moves tasks until none is left that can be moved: the children of those that were not moved yet come after.
+    pub fn move_tasks(&mut self, change: &Change) -> Result<Attempt, ApplyError> {
+        let mut all = Written::default();
+        for _ in 0..ROUNDS {
+            self.told_to_stop()?;
+            let written = match self.kernel.set(&change.place, &change.to) {
+                Ok(written) => written,
+                Err(error) => return Ok(Attempt::Not(Failure::Refused(error))),
+            };
+            all.tasks_moved += written.tasks_moved;
+            all.tasks_refused = written.tasks_refused;
+            if written.tasks_moved == 0 {
+                break;
+            }
+        }
+        self.applied.tasks.tasks_moved += all.tasks_moved;
+        self.applied.tasks.tasks_refused = all.tasks_refused;
+        Ok(if all.tasks_moved > 0 { Attempt::Done(all) } else { Attempt::Already })
+    }
+
+    fn told_to_stop(&self) -> Result<(), ApplyError> {
+        if (self.stop)() { Err(ApplyError::Interrupted) } else { Ok(()) }
+    }
+
+    /// An interface whose queues' interrupts all stay where they are wins nothing.
+    fn some_interrupts_moved(&self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
+        for interface in &self.applied.plan.policy.interfaces {
+            let irqs = topology.interface(interface).into_iter().flat_map(|interface| &interface.irqs);
+            let mut why = None;
+            let stays = irqs.filter(|irq| irq.queue.is_some()).all(|irq| {
+                let of_it = |place: &Place| place.irq() == Some(irq.irq);
+                let refused = self.applied.refused.iter().find(|(place, _)| of_it(place));
+                why = why.take().or(refused.map(|(_, why)| why.clone()));
+                // One without a change is where it should be.
+                refused.is_some() && changes.iter().any(|change| of_it(&change.place))
+            });
+            if let (true, Some(why)) = (stays, why) {
+                return Err(ApplyError::NoInterrupt { interface: interface.clone(), why });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tries until it is taken, or there is no cgroup that came meanwhile and is in its way.
+fn loop_while_groups_come(run: &mut Run<'_>, change: &Change) -> Result<Option<Failure>, ApplyError> {
+    for round in 1.. {
+        match run.attempt(change)? {
+            Attempt::Not(failure) => {
+                let in_group = change.place.in_group().is_some();
+                if !in_group || round > ROUNDS || !run.narrow_those_that_came()? {
+                    return Ok(Some(failure));
+                }
+            }
+            _ => break,
+        }
+    }
+    Ok(None)
+}
+
+fn irq_name(topology: &Topology, place: &Place) -> Option<IrqName> {
+    let number = place.irq()?;
+    let irq = topology.irqs.iter().find(|irq| irq.number == number)?;
+    let of = topology.interfaces.iter().find(|interface| interface.irqs.iter().any(|irq| irq.irq == number));
+    Some(IrqName { name: irq.name.clone(), interface: of.map(|interface| interface.name.clone()) })
+}

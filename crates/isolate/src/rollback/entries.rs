@@ -1,0 +1,91 @@
+//! The entries of a journal, each place once.
+
+use super::State;
+use crate::journal::{Entry, Journal, Record};
+use crate::kernel::Kernel;
+use crate::place::Place;
+use std::collections::HashMap;
+
+/// All that was written to one place.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// What was there before, and what was written last.
+    pub entry: Entry,
+    /// Everything that was written, in order.
+    pub all: Vec<String>,
+    /// Nothing was written: the value was recorded, so that no other change loses it.
+    pub held: bool,
+    /// Numbers of queues that were changed before this was written.
+    pub queues: Vec<Written>,
+}
+
+impl Written {
+    fn new(entry: &Entry, queues: &[Written]) -> Written {
+        let held = entry.old.as_ref() == Some(&entry.new);
+        Written { entry: entry.clone(), all: vec![entry.new.clone()], held, queues: queues.to_vec() }
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        // What is there between two writes of ours is ours; what somebody else put there is what was there before.
+        let place = &self.entry.place;
+        let ours = entry.old.as_ref().is_none_or(|old| self.all.iter().any(|new| place.still(new, old)));
+        if !ours {
+            self.entry.old.clone_from(&entry.old);
+        }
+        self.entry.new.clone_from(&entry.new);
+        self.all.push(entry.new.clone());
+        self.held = false;
+    }
+
+    /// How it stands.
+    pub fn look(&self, kernel: &dyn Kernel) -> State {
+        let (place, old) = (&self.entry.place, &self.entry.old);
+        let found = match kernel.get(place) {
+            Ok(found) => found,
+            Err(error) => return State::Unknown { why: error.to_string() },
+        };
+        let Some(found) = found else { return if old.is_none() { State::Before } else { State::Gone } };
+        if self.held {
+            let same = place.same(&self.entry.new, &found);
+            return if same { State::Ours } else { State::Changed { found } };
+        }
+        if old.as_ref().is_some_and(|old| place.same(old, &found)) {
+            State::Before
+        } else if self.all.iter().any(|new| place.still(new, &found)) {
+            State::Ours
+        } else {
+            State::Changed { found }
+        }
+    }
+}
+
+/// Each place once, in the order in which they were written first. An interrupt's affinity that was recorded before its
+/// number could stand for another is apart from what was written to that number later.
+pub fn written(journal: &Journal) -> Vec<Written> {
+    let mut all: Vec<Written> = Vec::new();
+    let mut at: HashMap<(&Place, bool), usize> = HashMap::new();
+    let mut queues: Vec<Written> = Vec::new();
+    for entry in journal.entries() {
+        let held_irq = entry.irq.is_some() && entry.old.as_ref() == Some(&entry.new);
+        match at.get(&(&entry.place, held_irq)) {
+            Some(at) => all[*at].add(entry),
+            None => {
+                at.insert((&entry.place, held_irq), all.len());
+                all.push(Written::new(entry, &queues));
+            }
+        }
+        if matches!(entry.place, Place::Queues { .. }) {
+            queues.push(Written::new(entry, &[]));
+        }
+    }
+    all
+}
+
+impl Journal {
+    /// Whether the kernel refused what was to be written here.
+    pub fn refused(&self, place: &Place) -> bool {
+        self.records
+            .iter()
+            .any(|record| matches!(record, Record::Refused { place: refused, .. } if refused == place))
+    }
+}
