@@ -24,6 +24,14 @@ pub(super) struct Mount {
     pub controllers: Vec<String>,
 }
 
+/// What it takes to find a task's group in the hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Where {
+    pub version: Version,
+    /// The group that is seen as the root.
+    pub root: String,
+}
+
 /// Reads `/proc/self/mountinfo`: the mounted hierarchies of cgroups.
 pub(super) fn mounts(path: &str, text: &str) -> Known<Vec<Mount>> {
     let mut mounts = Vec::new();
@@ -56,8 +64,8 @@ fn unescaped(path: &str) -> String {
 
 /// Reads the hierarchy that has the cpuset controller.
 ///
-/// `kernel` are the threads of the kernel. With it comes the group that is seen as the root.
-pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> (Option<Cpusets>, String) {
+/// `kernel` are the threads of the kernel.
+pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> Option<(Cpusets, Where)> {
     let mounts = reading.needed(MOUNTINFO, mounts).unwrap_or_default();
     let has_cpuset = |reading: &mut Reading, mount: &Mount| match mount.version {
         Version::V1 => mount.controllers.iter().any(|name| name == "cpuset"),
@@ -71,7 +79,7 @@ pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> (Option<Cpu
     candidates.sort_by_key(|mount| !mount.point.starts_with("/sys/fs/cgroup"));
     let Some(mount) = candidates.first() else {
         hidden(reading, &mounts);
-        return (None, String::new());
+        return None;
     };
     if mount.root != "/" {
         let why = format!("{} shows the groups below {} only, not the root", mount.point, mount.root);
@@ -88,7 +96,7 @@ pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> (Option<Cpu
             || enabled.is_some_and(|names| names.split_whitespace().any(|name| name == "cpuset")),
         groups,
     };
-    (Some(cpusets), mount.root.clone())
+    Some((cpusets, Where { version: mount.version, root: mount.root.clone() }))
 }
 
 /// Says so when the kernel has cpusets and this mount namespace does not show them.
@@ -212,17 +220,18 @@ fn members(reading: &Reading, kernel: &BTreeSet<u32>, path: &str) -> Option<(u32
 }
 
 /// Reads `/proc/PID/cgroup`: the group of a task in the hierarchy with the cpuset controller.
-pub(super) fn group_of(text: &str, version: Version, root: &str) -> Option<String> {
+pub(super) fn group_of(text: &str, place: &Where) -> Option<String> {
     let mut lines = text.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
         rest.split_once(':')
     });
-    let (_, path) = lines.find(|(controllers, _)| match version {
+    let (_, path) = lines.find(|(controllers, _)| match place.version {
         Version::V1 => controllers.split(',').any(|name| name == "cpuset"),
         Version::V2 => controllers.is_empty(),
     })?;
     // `/..` is a group outside of what this namespace shows.
-    let below = path.strip_prefix(root.trim_end_matches('/')).filter(|below| !below.starts_with("/.."))?;
+    let below =
+        path.strip_prefix(place.root.trim_end_matches('/')).filter(|below| !below.starts_with("/.."))?;
     Some(if below.is_empty() { "/".to_owned() } else { below.to_owned() })
 }
 
@@ -319,12 +328,13 @@ mod tests {
 
     #[test]
     fn the_group_of_a_task() {
+        let at = |version, root: &str| Where { version, root: root.to_owned() };
         let text = "4:cpu,cpuacct:/a\n3:cpuset:/docker/x\n0::/system.slice\n";
-        assert_eq!(group_of(text, Version::V1, "/").as_deref(), Some("/docker/x"));
-        assert_eq!(group_of(text, Version::V1, "/docker/x").as_deref(), Some("/"));
-        assert_eq!(group_of(text, Version::V1, "/docker").as_deref(), Some("/x"));
-        assert_eq!(group_of(text, Version::V2, "/").as_deref(), Some("/system.slice"));
-        assert_eq!(group_of("0::/../x\n", Version::V2, "/"), None);
-        assert_eq!(group_of("nonsense", Version::V2, "/"), None);
+        assert_eq!(group_of(text, &at(Version::V1, "/")).as_deref(), Some("/docker/x"));
+        assert_eq!(group_of(text, &at(Version::V1, "/docker/x")).as_deref(), Some("/"));
+        assert_eq!(group_of(text, &at(Version::V1, "/docker")).as_deref(), Some("/x"));
+        assert_eq!(group_of(text, &at(Version::V2, "/")).as_deref(), Some("/system.slice"));
+        assert_eq!(group_of("0::/../x\n", &at(Version::V2, "/")), None);
+        assert_eq!(group_of("nonsense", &at(Version::V2, "/")), None);
     }
 }

@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(eth0.rx[0].rps_cpus.as_ref().unwrap().to_string(), "1");
         assert_eq!((eth0.rx[0].rps_flow_cnt, eth0.tx.len()), (Some(4096), 1));
         assert!(
-            !machine.unknown.iter().any(|error| error.to_string().contains("/net")),
+            !machine.unknown.iter().any(|error| error.to_string().contains("/class/net")),
             "{:?}",
             machine.unknown
         );

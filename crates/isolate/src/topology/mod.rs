@@ -4,18 +4,22 @@
 //! machine and are in a copy: `/ethtool/IF` is what `ethtool -l IF` prints, `/irqbalance/setup` what irqbalance answers
 //! to `setup` on its socket.
 
+mod balancers;
+mod boot;
 mod cpus;
 mod cpusets;
 mod interfaces;
 mod irqs;
+mod kubelet;
+mod load;
 mod owner;
 mod reading;
+mod tasks;
 
 use reading::Reading;
 use serde::Serialize;
 use spangap_machine::{FactError, Host};
 use spangap_model::Cpus;
-use std::collections::BTreeSet;
 
 /// What a machine is.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -333,12 +337,28 @@ pub struct PinnedTask {
 impl Topology {
     /// Reads all of it. What cannot be read is left out, and is in [`Topology::unknown`].
     pub fn read(files: &Host) -> Topology {
-        let mut reading = Reading::new(files);
-        let cpus = cpus::read(&mut reading);
-        let irqs = irqs::read(&mut reading, &cpus);
-        let interfaces = interfaces::read(&mut reading, &irqs);
-        let (cpusets, _) = cpusets::read(&mut reading, &BTreeSet::new());
-        Topology { cpus, interfaces, irqs, cpusets, unknown: reading.unknown, ..Topology::default() }
+        let reading = &mut Reading::new(files);
+        let cpus = cpus::read(reading);
+        let online: Cpus = cpus.iter().map(|cpu| cpu.number).collect();
+        let irqs = irqs::read(reading, &cpus);
+        let tasks = tasks::scan(reading, &online);
+        let cpusets = cpusets::read(reading, &tasks.kernel);
+        let in_groups = cpusets.as_ref().map(|(cpusets, place)| (cpusets, place));
+        Topology {
+            interfaces: interfaces::read(reading, &irqs),
+            load: load::read(reading, &cpus),
+            balanced: load::balanced(reading),
+            kubelet: kubelet::read(reading),
+            irqbalance: balancers::irqbalance(reading, &tasks),
+            tuned: balancers::tuned(reading, &tasks),
+            boot: boot::read(reading, &online),
+            pinned: tasks::pinned(reading, &tasks, &online, in_groups),
+            rps_sock_flow_entries: reading.number("/proc/sys/net/core/rps_sock_flow_entries"),
+            cpus,
+            irqs,
+            cpusets: cpusets.map(|(cpusets, _)| cpusets),
+            unknown: std::mem::take(&mut reading.unknown),
+        }
     }
 
     /// All online CPUs.
@@ -349,24 +369,6 @@ impl Topology {
     /// An interface by its name.
     pub fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == name)
-    }
-
-    /// The numbers of queues that no file told, asked for by the interface's name.
-    #[must_use]
-    pub fn with_queues(mut self, ask: impl Fn(&str) -> Option<Queues>) -> Topology {
-        for interface in self.interfaces.iter_mut().filter(|interface| interface.queues.is_none()) {
-            interface.queues = ask(&interface.name);
-        }
-        self
-    }
-
-    /// The interrupts that a running irqbalance leaves alone, where no file told.
-    #[must_use]
-    pub fn with_banned(mut self, banned: Option<Vec<u32>>) -> Topology {
-        if let Some(irqbalance) = &mut self.irqbalance {
-            irqbalance.banned = irqbalance.banned.take().or(banned);
-        }
-        self
     }
 }
 
@@ -383,18 +385,5 @@ mod tests {
     /// What is not known of the files whose path has this in it.
     pub(super) fn told(machine: &Topology, path: &str) -> Vec<String> {
         machine.unknown.iter().map(ToString::to_string).filter(|told| told.contains(path)).collect()
-    }
-
-    #[test]
-    fn what_no_file_tells_is_filled_in() {
-        let asked = |name: &str| (name == "eth1").then_some(Queues { now: 1, most: 2 });
-        let machine = read(
-            "=== /sys/class/net : eth0 eth1 eth2\n=== /ethtool/eth2\nPre-set maximums:\nCombined: 4\n\
-             Current hardware settings:\nCombined: 3\n",
-        );
-        let machine = machine.with_queues(asked).with_banned(Some(vec![4]));
-        let queues: Vec<_> =
-            machine.interfaces.iter().map(|one| one.queues.map(|queues| queues.most)).collect();
-        assert_eq!((queues, machine.irqbalance), (vec![None, Some(2), Some(4)], None));
     }
 }
