@@ -17,69 +17,22 @@ MODULES=(veth tcp_diag)
 
 work=$PWD/target/kernels
 mkdir -p "$work"
-for tool in qemu-system-x86_64 busybox depmod dpkg-deb apt-get node; do
-  command -v "$tool" >/dev/null || {
-    echo "not run: $tool is not installed; scripts/setup.sh kernels says how to get it"
-    exit 0
-  }
-done
+# shellcheck source=scripts/kernels/fetch.sh
+. scripts/kernels/fetch.sh
+have_tools qemu-system-x86_64 busybox depmod dpkg-deb apt-get node || exit 0
 
 if [ -z "${SPANGAP:-}" ]; then
   cargo build --quiet --locked --package spangap
   SPANGAP=${CARGO_TARGET_DIR:-target}/debug/spangap
 fi
 
-# fetch VERSION: unpacks the newest kernel that begins with it, prints its folder.
-fetch() {
-  local package folder
-  # 6.1 is 6.1.0-50, and not 6.12.
-  package=$(apt-cache search --names-only "^linux-image-$1[.][0-9].*-cloud-amd64\$" | awk '{print $1}' | sort -V | tail -n 1)
-  folder=$(find "$work" -maxdepth 1 -type d -name "linux-image-$1.*" | sort -V | tail -n 1)
-  if [ -n "$package" ]; then
-    folder=$work/$package
-    if [ ! -d "$folder" ]; then
-      rm -rf "$folder.part" "$work/deb"
-      mkdir -p "$work/deb"
-      if ! (cd "$work/deb" && apt-get download -qq "$package" >&2); then
-        echo "cannot download $package" >&2
-        return 1
-      fi
-      dpkg-deb -x "$work/deb/"*.deb "$folder.part"
-      rm -rf "$work/deb"
-      mv "$folder.part" "$folder"
-    fi
-  fi
-  [ -n "$folder" ] || {
-    echo "apt has no kernel linux-image-$1.*-cloud-amd64" >&2
-    return 1
-  }
-  echo "$folder"
-}
-
-# initramfs FOLDER: the first files of a machine, into FOLDER/initrd.
+# initramfs FOLDER: the first files of a machine with the kernel in it, into FOLDER/initrd.
 initramfs() {
-  local kernel=$1 release root number=10 module library
-  release=$(basename "$kernel"/lib/modules/*)
-  root=$kernel/root
-  rm -rf "$root"
-  mkdir -p "$root"/{bin,etc,modules,lib,lib64}
-  cp "$(command -v busybox)" "$root/bin/busybox"
-  cp scripts/kernels/init "$root/init"
-  strip -o "$root/bin/spangap" "$SPANGAP"
-  # Each library where the loader looks for it.
-  while read -r library; do cp -L --parents "$library" "$root"; done < <(ldd "$SPANGAP" | grep -o '/[^ ]*')
-  printf 'root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' >"$root/etc/passwd"
-  printf 'root:x:0:\nnogroup:x:65534:\n' >"$root/etc/group"
-  depmod -b "$kernel" "$release"
-  # In the order in which they have to be loaded.
-  while read -r _ module; do
-    number=$((number + 1))
-    case $module in
-      *.xz) xz -dc "$module" >"$root/modules/$number-$(basename "$module" .xz)" ;;
-      *) cp "$module" "$root/modules/$number-$(basename "$module")" ;;
-    esac
-  done < <(for module in "${MODULES[@]}"; do modprobe -d "$kernel" -S "$release" --show-depends "$module"; done | awk '!seen[$2]++')
-  (cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$kernel/initrd"
+  local root=$1/root
+  begin_root "$root" scripts/kernels/init
+  put_program "$root" "$SPANGAP" spangap
+  put_modules "$root" "$1" "${MODULES[@]}"
+  pack "$root" "$1/initrd"
   rm -rf "$root"
 }
 
@@ -91,7 +44,7 @@ for run in "${runs[@]}"; do
   lockdown=
   others=others
   [ "$run" = "$version" ] || { lockdown=${run#*:} && others=; }
-  kernel=$(fetch "$version") || { echo "not run: no kernel for $run" && continue; }
+  kernel=$(kernel "$version") || { echo "not run: no kernel for $run" && continue; }
   initramfs "$kernel"
   log=$work/$run.log
   echo "== $run: $(basename "$kernel")${lockdown:+, lockdown=$lockdown}"

@@ -1,0 +1,122 @@
+// What must hold of a machine of scripts/isolate_machine.sh: each check says whether it does, and by which figures.
+import { cpus } from "./log.mjs";
+
+/** CPUs for the network in every plan with two of them: the first pair of the NIC's node. */
+export const NET = new Set([4, 5]);
+/** Packets come all the time; an interrupt that grows by less while we look for two seconds is not where they go. */
+const FEW = 5;
+
+/** How the NIC's interrupts grew, by CPU: [all, those of each name]. */
+export function nic(from, to) {
+  const before = from.interrupts;
+  const all = Array(8).fill(0);
+  const each = new Map();
+  for (const [name, counts] of to.interrupts) {
+    if (!name.includes("virtio0-")) continue;
+    const grown = counts.map((count, cpu) => count - (before.get(name)?.[cpu] ?? 0));
+    grown.forEach((count, cpu) => (all[cpu] += count));
+    each.set(name, grown);
+  }
+  return [all, each];
+}
+
+/** The NIC's interrupts come on these CPUs, and not elsewhere. */
+export function interruptsOn(at, from, to, wanted) {
+  const [all] = nic(at.look(from), at.look(to));
+  const on = all.flatMap((count, cpu) => (count >= FEW ? [cpu] : []));
+  const elsewhere = all.reduce((sum, count, cpu) => sum + (wanted.has(cpu) ? 0 : count), 0);
+  return [on.length > 0 && elsewhere === 0 && on.length === wanted.size, `grew by CPU: ${all.join(" ")}`];
+}
+
+/** The NIC's interrupts come on CPUs that are not the network's, too. */
+export function interruptsSpread(at, from, to) {
+  const [all] = nic(at.look(from), at.look(to));
+  return [all.filter((count, cpu) => count >= FEW && !NET.has(cpu)).length >= 2, `grew by CPU: ${all.join(" ")}`];
+}
+
+/** Nobody computes on the network's CPUs; elsewhere they do. */
+export function userTime(at, from, to, free = NET) {
+  const before = at.look(from).user;
+  const grown = at.look(to).user.map((jiffies, cpu) => jiffies - before[cpu]);
+  const there = grown.filter((_, cpu) => free.has(cpu)).reduce((sum, one) => sum + one, 0);
+  const rest = grown.reduce((sum, one) => sum + one, 0) - there;
+  return [there <= 1 && rest > 10, `user time by CPU, ticks: ${grown.join(" ")}`];
+}
+
+/** No task of a user may run there; threads of the kernel that are bound may. */
+export function tasksOff(at, name, net = NET) {
+  const tasks = [...at.look(name).tasks.values()];
+  const users = tasks.filter((task) => !task.kernel);
+  const there = users.filter((task) => [...cpus(task.Cpus_allowed_list ?? "")].some((cpu) => net.has(cpu)));
+  const names = there.slice(0, 4).map((task) => `${task.Name} (${task.pid}) ${task.Cpus_allowed_list}`);
+  return [users.length > 8 && there.length === 0, `${there.length} of ${users.length} user tasks may run there ${names.join(", ")}`];
+}
+
+/** Somebody may run there: the bench would notice. */
+export function tasksOn(at, name) {
+  const [off, evidence] = tasksOff(at, name);
+  return [!off, evidence];
+}
+
+/** Nothing is balanced onto them. */
+export function notBalanced(at, name, net = NET) {
+  const balanced = [...at.look(name).domains].filter(([, domains]) => domains !== "").map(([cpu]) => cpu);
+  const there = balanced.filter((cpu) => net.has(cpu));
+  return [there.length === 0 && balanced.length > 0, `CPUs with scheduling domains: ${balanced.join(",") || "none"}`];
+}
+
+/** A file of the cpusets has a value. */
+export function reads(at, name, path, wanted) {
+  const found = at.look(name).values("cpusets").get(path);
+  return [found === wanted, `${path.replace(/.*cgroup\//, "")}: ${found ?? "not there"}`];
+}
+
+/** Everything is as before; `but` are groups that came meanwhile. */
+export function identity(at, from, to, but = []) {
+  const [before, after] = [at.look(from), at.look(to)];
+  const wrong = [];
+  let same = 0;
+  const compare = (what, one, other) => {
+    for (const key of new Set([...one.keys(), ...other.keys()])) {
+      if (but.some((group) => String(key).includes(group))) continue;
+      if (one.get(key) === other.get(key)) same += 1;
+      else wrong.push(`${what}${key}: ${one.get(key) ?? "nothing"} -> ${other.get(key) ?? "nothing"}`);
+    }
+  };
+  const configured = (look) => new Map([...look.values("irq")].filter(([path]) => !path.includes("effective")));
+  compare("", configured(before), configured(after));
+  compare("", before.values("net"), after.values("net"));
+  compare("", before.values("cpusets"), after.values("cpusets"));
+  compare("group ", new Map(before.parts.groups.map((path) => [path, "there"])), new Map(after.parts.groups.map((path) => [path, "there"])));
+  compare("domains of CPU ", before.domains, after.domains);
+  for (const [pid, task] of before.tasks) {
+    const now = after.tasks.get(pid);
+    if (!now || now.Name !== task.Name || task.kernel) continue;
+    for (const key of ["Cpus_allowed_list", "group"]) compare(`${task.Name} (${pid}) ${key}`, new Map([["", task[key]]]), new Map([["", now[key]]]));
+  }
+  return [wrong.length === 0 && same > 100, wrong.length > 0 ? `${wrong.length} differ: ${wrong.slice(0, 6).join("; ")}` : `${same} values as before`];
+}
+
+/** A command ended with a code, and said something. */
+export function ended(at, name, code, said) {
+  const run = at.run(name);
+  const text = [...run.parts.error, ...run.parts.output].join(" ");
+  const hits = said === undefined || said.test(text);
+  const words = `exit ${run.code} after ${run.seconds.toFixed(2)} s`;
+  return [run.code === code && hits, run.code === code && hits ? words : `${words}: ${text.slice(0, 300)}`];
+}
+
+/** Threads of the kernel may run where they might before. */
+export function kernelThreads(at, from, to) {
+  const [before, after] = [at.look(from).tasks, at.look(to).tasks];
+  const wrong = [];
+  let same = 0;
+  for (const [pid, task] of before) {
+    const now = after.get(pid);
+    // Its pools of workers come and go under the same ids.
+    if (!now || now.Name !== task.Name || !task.kernel || task.Name.startsWith("kworker")) continue;
+    if (task.Cpus_allowed_list === now.Cpus_allowed_list && task.group === now.group) same += 1;
+    else wrong.push(`${task.Name} ${task.Cpus_allowed_list} ${task.group} -> ${now.Cpus_allowed_list} ${now.group}`);
+  }
+  return [wrong.length === 0 && same > 20, wrong.length > 0 ? `${wrong.length} of ${same + wrong.length} differ: ${wrong.slice(0, 6).join("; ")}` : `${same} of them`];
+}

@@ -1,0 +1,54 @@
+// Reads what the virtual machines of scripts/isolate_machine.sh said (`RUN=LOG ...`), prints what holds in which, with the
+// figures, and fails when something does not.
+import { readFileSync } from "node:fs";
+import { checks } from "./checks.mjs";
+import { machine } from "./log.mjs";
+
+const columns = [];
+const evidence = [];
+let failed = false;
+for (const argument of process.argv.slice(2)) {
+  const [run, path] = argument.split("=");
+  const found = machine(readFileSync(path, "utf8"));
+  const column = { run, release: found.release, verdicts: new Map() };
+  evidence.push(`\n== ${run} (${found.release})`);
+  if (!found.over) {
+    failed = true;
+    evidence.push(`FAILED  the machine did not come to its end (${path}): ${found.loose.slice(-3).join(" ")}`);
+  }
+  for (const complaint of found.complaints.slice(0, 5)) {
+    failed = true;
+    evidence.push(`FAILED  the kernel complained: ${complaint}`);
+  }
+  for (const at of found.cases) {
+    evidence.push(`-- ${at.name}${at.seconds === undefined ? "" : `, ${at.seconds.toFixed(1)} s`}`);
+    for (const [what, check] of checks[at.name] ?? []) {
+      let verdict;
+      try {
+        verdict = check(at, found);
+      } catch (error) {
+        verdict = [false, error.message];
+      }
+      // A check that says nothing does not concern this machine.
+      if (!verdict) continue;
+      const [holds, figures] = verdict;
+      const word = holds === undefined ? "not run" : holds ? "ok" : "FAILED";
+      failed ||= word === "FAILED";
+      column.verdicts.set(`${at.name}: ${what}`, word);
+      evidence.push(`${word.padEnd(7)} ${what}: ${figures}`);
+    }
+  }
+  columns.push(column);
+}
+
+const names = [...new Set(columns.flatMap((column) => [...column.verdicts.keys()]))];
+const rows = [
+  ["", ...columns.map((column) => column.run)],
+  ...names.map((name) => [name, ...columns.map((column) => column.verdicts.get(name) ?? "-")]),
+];
+const widths = rows[0].map((_, at) => Math.max(...rows.map((row) => row[at].length)));
+console.log(evidence.join("\n"));
+console.log();
+for (const row of rows) console.log(row.map((cell, at) => cell.padEnd(widths[at])).join("  ").trimEnd());
+console.log(failed ? "\nFAILED" : "\neverything that should hold does");
+process.exit(failed ? 1 : 0);
