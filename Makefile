@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test test-kernels lint bench bench-tank bench-dissect bench-host story-a story-b story-c setup clean help
+.PHONY: run build clients test test-kernels test-isolate lint bench bench-tank bench-dissect bench-host story-a story-b story-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,11 @@ test-kernels: ## Run every verb of `host` and `sockets` on other kernels, in vir
 	@scripts/setup.sh kernels
 	@$(MAKE) --no-print-directory $(PAGE)
 	@scripts/kernels.sh
+
+test-isolate: ## Run `isolate` on virtual machines with many CPUs and a NIC with queues; as root (about 4 minutes)
+	@scripts/setup.sh kernels
+	@$(MAKE) --no-print-directory $(PAGE)
+	@scripts/isolate_machine.sh
 
 lint: ## Check format, clippy, the house rules, the page's types, the shell scripts
 	@scripts/setup.sh lint

@@ -127,6 +127,7 @@ case $stage in
     need busybox busybox-static
     need kmod kmod
     need xz xz-utils
+    need ip iproute2
     ;;
   lint) need shellcheck shellcheck ;;
   bench)

@@ -1,4 +1,4 @@
-# shellcheck shell=dash disable=SC2154
+# shellcheck shell=dash disable=SC2013,SC2034,SC2154
 # What is done on a machine of scripts/isolate_machine.sh, and looked at between. report.mjs judges each case by its name.
 ALL_CASES=healthy,by_hand
 
@@ -29,6 +29,8 @@ case_by_hand() {
   else
     mkdir "$cpusets/by-hand"
     echo $NET >"$cpusets/by-hand/cpuset.cpus"
+    # Before 6.2 the domains stay as they are when this is not done in two steps.
+    echo root >"$cpusets/by-hand/cpuset.cpus.partition"
     echo isolated >"$cpusets/by-hand/cpuset.cpus.partition"
   fi
   sleep 1
@@ -38,6 +40,9 @@ case_by_hand() {
     find "$cpusets" -mindepth 1 -type d ! -name by-hand | while read -r folder; do echo 0-7 >"$folder/cpuset.cpus"; done
     for task in $moved; do echo "$task" >"$cpusets/tasks"; done 2>/dev/null
     echo 1 >"$cpusets/cpuset.sched_load_balance"
+  else
+    # And here they would stay as they are when a partition is removed.
+    echo member >"$cpusets/by-hand/cpuset.cpus.partition"
   fi
   rmdir "$cpusets/by-hand"
   for irq in $NIC_IRQS; do cat "/tmp/irq.$irq" >"/proc/irq/$irq/smp_affinity_list"; done

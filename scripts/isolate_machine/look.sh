@@ -1,4 +1,4 @@
-# shellcheck shell=dash
+# shellcheck shell=dash disable=SC2154
 # How a machine of scripts/isolate_machine.sh is looked at from outside: with cat, grep and find, between markers that
 # report.mjs reads. Nothing here asks spangap how things are.
 
