@@ -33,7 +33,8 @@ fn one(reading: &mut Reading, irqs: &[Irq], name: &str, all: &[String]) -> Inter
     });
     let tx = tx.collect();
     let lower =
-        reading.names(&at).into_iter().filter_map(|name| Some(name.strip_prefix("lower_")?.to_owned()));
+        // With a slash: a kept machine has one entry for a path, and without it this one is a link.
+        reading.names(&format!("{at}/")).into_iter().filter_map(|name| Some(name.strip_prefix("lower_")?.to_owned()));
     Interface {
         name: name.to_owned(),
         driver: device.driver,
