@@ -3,6 +3,7 @@
 use super::Written;
 use super::files::{Root, is_absent};
 use super::processes;
+use crate::topology::Version;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs;
@@ -33,7 +34,7 @@ pub fn exists(root: &Root, path: &str) -> io::Result<bool> {
 pub fn make(root: &Root, path: &str) -> io::Result<()> {
     let parent = parent(path)?;
     // Only in a hierarchy: a folder anywhere else would be no group.
-    if !exists(root, parent)? || tasks_file(root, parent)?.is_none() {
+    if version(root, parent)?.is_none() {
         let said = format!("{parent} is no cgroup that is mounted here");
         return Err(io::Error::new(io::ErrorKind::NotFound, said));
     }
@@ -115,10 +116,8 @@ pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<Written> {
 pub fn tasks(root: &Root, from: &str, to: &str) -> io::Result<Option<&'static str>> {
     let Some(file) = tasks_file(root, from)? else { return Ok(None) };
     let Some(into) = tasks_file(root, to)? else { return Ok(Some(BACK)) };
-    if root.is_copy() {
-        return Ok(Some(BACK));
-    }
-    if !ids(root, &format!("{to}/{into}"))?.is_empty() {
+    // A copy has no tasks: all that there are are moved.
+    if root.is_copy() || !ids(root, &format!("{to}/{into}"))?.is_empty() {
         return Ok(Some(MOVED));
     }
     for id in ids(root, &format!("{from}/{file}"))? {
@@ -127,6 +126,23 @@ pub fn tasks(root: &Root, from: &str, to: &str) -> io::Result<Option<&'static st
         }
     }
     Ok(Some(MOVED))
+}
+
+/// Which interface a group has; `None`: it is none. A copy may lack some of its files.
+fn version(root: &Root, path: &str) -> io::Result<Option<Version>> {
+    let has = |files: &[&str]| -> io::Result<bool> {
+        for file in files {
+            if root.real(&format!("{path}/{file}"))?.symlink_metadata().is_ok() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    if has(&["tasks", "cpuset.sched_load_balance", "cpuset.cpu_exclusive"])? {
+        return Ok(Some(Version::V1));
+    }
+    let v2 = ["cgroup.procs", "cgroup.controllers", "cgroup.subtree_control", "cpuset.cpus.effective"];
+    Ok(has(&v2)?.then_some(Version::V2))
 }
 
 /// The file with the tasks of a group: its threads in version 1, its processes in version 2; `None`: no group.
@@ -156,7 +172,7 @@ fn parent(path: &str) -> io::Result<&str> {
 
 /// In a copy, what the kernel would do when a group is made or removed.
 mod in_copy {
-    use super::{Root, tasks_file};
+    use super::{Root, Version, version};
     use std::fs;
     use std::io;
     use std::path::Path;
@@ -183,7 +199,7 @@ mod in_copy {
     /// A new group has the files that the kernel gives it.
     pub fn fill(root: &Root, path: &str, parent: &str) -> io::Result<()> {
         let real = root.real(path)?;
-        if tasks_file(root, parent)? == Some("tasks") {
+        if version(root, parent)? == Some(Version::V1) {
             return write_all(&real, V1);
         }
         write_all(&real, V2)?;
@@ -224,14 +240,16 @@ mod tests {
 
     #[test]
     fn a_group_of_a_copy_comes_with_its_files_and_goes_with_them() {
-        for (tasks, file) in [("tasks", "cpuset.cpu_exclusive"), ("cgroup.procs", "cpuset.cpus.partition")] {
+        for (of_root, file) in
+            [("tasks", "cpuset.cpu_exclusive"), ("cgroup.controllers", "cpuset.cpus.partition")]
+        {
             let folder = tempfile::tempdir().expect("a folder");
             let mount = folder.path().join("sys/fs/cgroup");
             fs::create_dir_all(mount.join("kubepods")).expect("it is ours");
             let root = Root::copy(folder.path());
             let path = "/sys/fs/cgroup/spangap-net";
             assert!(make(&root, path).is_err(), "that is no cgroup yet");
-            fs::write(mount.join(tasks), "1\n2\n").expect("it is ours");
+            fs::write(mount.join(of_root), "1\n2\n").expect("it is ours");
             make(&root, path).expect("a group");
             make(&root, path).expect("it is there already");
             assert_eq!(root.read(&format!("{path}/cpuset.cpus")).expect("it is there").as_deref(), Some(""));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// This machine, or a copy of the files of one.
 ///
-/// In a copy there are no tasks and no services: what would move them is refused, and everything else is a file.
+/// In a copy everything is a file. It has no tasks that could be moved, and no services: to start or stop one is refused.
 #[derive(Clone, Debug)]
 pub struct Live {
     root: Root,
@@ -89,8 +89,10 @@ impl Live {
                 groups::GONE => groups::remove(root, path),
                 _ => Err(unexpected("`made` or `gone`")),
             },
-            Place::Tasks { .. } | Place::Affinity { .. } | Place::Service { .. } if root.is_copy() => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, "a copy has no tasks"))
+            // A copy has no tasks: all that there are are moved.
+            Place::Tasks { .. } if root.is_copy() => Ok(Written::default()),
+            Place::Service { .. } if root.is_copy() => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "a copy has no services"))
             }
             Place::Tasks { from, to } => match text {
                 groups::MOVED => groups::move_all(root, from, to),
@@ -209,11 +211,17 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_no_tasks() {
+    fn a_copy_has_no_tasks_and_no_services() {
         let copy = Live::copy("/nowhere");
         let thread = Place::Affinity { tid: 1, start_ticks: 1, comm: "init".into() };
         assert_eq!(copy.get(&thread).expect("that is no error"), None);
-        let said = copy.set(&thread, "0").expect_err("there is none").to_string();
-        assert_eq!(said, "cannot write \"0\" to affinity of init (thread 1): a copy has no tasks");
+        assert!(copy.set(&thread, "0").is_err());
+        let tasks =
+            Place::Tasks { from: "/sys/fs/cgroup/cpuset".into(), to: "/sys/fs/cgroup/cpuset/a".into() };
+        assert_eq!(copy.set(&tasks, "moved").expect("there is none"), Written::default());
+        let said =
+            copy.set(&Place::Service { name: "irqbalance".into() }, "stopped").expect_err("there is none");
+        let said = said.to_string();
+        assert_eq!(said, "cannot write \"stopped\" to service irqbalance: a copy has no services");
     }
 }

@@ -6,23 +6,36 @@ use std::io;
 
 /// Processes of this name, by id.
 pub fn named(root: &Root, name: &str) -> io::Result<Vec<u32>> {
-    let mut pids = Vec::new();
+    let name = &name[..name.len().min(COMM_BYTES)];
+    let mut pids = ids(root)?;
+    // One that has just ended is none.
+    pids.retain(|pid| root.read(&format!("/proc/{pid}/comm")).ok().flatten().as_deref() == Some(name));
+    Ok(pids)
+}
+
+/// Where the kernel tells of a thread. The machine itself finds any by its id; in a copy it is below its process.
+pub fn folder(root: &Root, tid: u32) -> io::Result<Option<String>> {
+    if !root.is_copy() {
+        return Ok(Some(format!("/proc/{tid}")));
+    }
+    let below = |pid: u32| format!("/proc/{pid}/task/{tid}");
+    let is_there = |pid: &u32| root.real(&below(*pid)).is_ok_and(|folder| folder.is_dir());
+    if is_there(&tid) {
+        return Ok(Some(below(tid)));
+    }
+    Ok(ids(root)?.into_iter().find(is_there).map(below))
+}
+
+/// All processes, by id.
+fn ids(root: &Root) -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(root.real("/proc")?) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pids),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    for entry in entries {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        // One that has just ended is none.
-        let comm = root.read(&format!("/proc/{pid}/comm")).ok().flatten();
-        if comm.as_deref() == Some(&name[..name.len().min(COMM_BYTES)]) {
-            pids.push(pid);
-        }
-    }
-    pids.sort_unstable();
-    Ok(pids)
+    let names: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.file_name())).collect();
+    let mut ids: Vec<u32> = names?.iter().filter_map(|name| name.to_str()?.parse().ok()).collect();
+    ids.sort_unstable();
+    Ok(ids)
 }
 
 /// The kernel keeps so much of a name.
@@ -44,7 +57,8 @@ pub fn is_kernels(root: &Root, tid: u32) -> io::Result<Option<bool>> {
 
 /// A field of `stat`, counted from 1 as in its manual, the state (3) and after.
 fn stat_field(root: &Root, tid: u32, field: usize) -> io::Result<Option<String>> {
-    let Some(stat) = root.read(&format!("/proc/{tid}/stat"))? else { return Ok(None) };
+    let Some(folder) = folder(root, tid)? else { return Ok(None) };
+    let Some(stat) = root.read(&format!("{folder}/stat"))? else { return Ok(None) };
     // The name may have blanks and brackets in it.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     Ok(rest.split_whitespace().nth(field - 3).map(str::to_owned))
@@ -52,7 +66,8 @@ fn stat_field(root: &Root, tid: u32, field: usize) -> io::Result<Option<String>>
 
 /// A line `NAME:\tVALUE` of `status`.
 pub fn status(root: &Root, tid: u32, name: &str) -> io::Result<Option<String>> {
-    let Some(text) = root.read(&format!("/proc/{tid}/status"))? else { return Ok(None) };
+    let Some(folder) = folder(root, tid)? else { return Ok(None) };
+    let Some(text) = root.read(&format!("{folder}/status"))? else { return Ok(None) };
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     Ok(value.map(|value| value.trim().to_owned()))
 }

@@ -67,6 +67,8 @@ struct Report {
     already: u64,
     refused: Vec<Refused>,
     came_meanwhile: u64,
+    /// Threads that ended and cgroups that went before they were changed.
+    gone: Vec<Place>,
     planned_again: bool,
     tasks_moved: u64,
     tasks_refused: u64,
@@ -210,9 +212,10 @@ fn make_true(
     };
     let applied = apply(&place.live, plan, journal, &|| stop.load(Relaxed), &mut tell);
     bar.finish_and_clear();
-    let Applied { changed, already, refused, came_meanwhile, tasks, .. } = applied?;
+    let Applied { changed, already, refused, came_meanwhile, gone, tasks, .. } = applied?;
     journal.write(&[Record::Applied { time_unix_ns: now_unix_ns() }])?;
     (report.applied, report.changed, report.already) = (true, changed, already);
+    report.gone = gone;
     (report.came_meanwhile, report.tasks_moved, report.tasks_refused) =
         (came_meanwhile, tasks.tasks_moved, tasks.tasks_refused);
     report.refused = refused.into_iter().map(|(place, why)| Refused { place, why }).collect();
@@ -246,8 +249,14 @@ fn done(args: &ApplyArgs, place: &Where, report: &Report) -> anyhow::Result<Outc
             counted(report.tasks_refused, "thread")
         );
     }
+    for place in &report.gone {
+        let _ = writeln!(text, "  gone before              {place}");
+    }
     for refused in &report.refused {
-        let _ = writeln!(text, "  not needed, and refused  {}: {}", refused.place, refused.why);
+        // What the kernel said names the place; what was read back does not.
+        let place = refused.place.to_string();
+        let place = if refused.why.contains(&place) { String::new() } else { place + ": " };
+        let _ = writeln!(text, "  not needed, and refused  {place}{}", refused.why);
     }
     for one in &report.not_as_written {
         let _ = writeln!(text, "  no longer as written     {}", drifted(one));

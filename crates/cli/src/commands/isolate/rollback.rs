@@ -210,6 +210,12 @@ pub fn words(undone: &RolledBack) -> String {
         let _ = write!(text, ", {} gone", undone.gone.len());
     }
     text += ".\n";
+    for interface in &undone.spread_by_driver {
+        let _ = writeln!(
+            text,
+            "  spread   {interface}: with its queues its driver gave the interrupts CPUs anew"
+        );
+    }
     for group in &undone.widened {
         let _ = writeln!(text, "  widened  {group}: it was made meanwhile, with the narrowed set");
     }
