@@ -53,9 +53,12 @@ impl<'a> Draft<'a> {
     ) -> Draft<'a> {
         let app = topology.online().without(&net);
         let mut lanes: Vec<Lane<'a>> = Vec::new();
+        // Each at its own node where they are at several; one alone has all, those of another node too if listed.
+        let several = interfaces.iter().any(|other| other.node != interfaces[0].node);
         for interface in interfaces {
-            let own = choose::of_node(topology, interface).map_or_else(Cpus::default, |node| net.both(&node));
-            let cpus = choose::core_by_core(topology, if own.is_empty() { &net } else { &own });
+            let own = choose::of_node(topology, interface).filter(|_| several).map(|node| net.both(&node));
+            let own = own.filter(|own| !own.is_empty());
+            let cpus = choose::core_by_core(topology, own.as_ref().unwrap_or(&net));
             let queues = queues_to_be(policy, interface, cpus.len());
             let before = lanes.iter().filter(|lane| lane.cpus == cpus).map(|lane| lane.queues).sum();
             lanes.push(Lane { interface, cpus, first: before, queues });
