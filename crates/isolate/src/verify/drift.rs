@@ -1,0 +1,323 @@
+//! Who undid what: rules from evidence. A value does not tell who wrote it, so that most answers are probable only.
+
+use crate::place::Place;
+use crate::rollback::{Standing, State};
+use crate::topology::{Owner, Topology};
+use serde::Serialize;
+
+/// A value that is no longer as it was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Drift {
+    /// Where.
+    pub place: Place,
+    /// What was written.
+    pub wanted: String,
+    /// What is there; `None`: the place is gone.
+    pub found: Option<String>,
+    /// Who, by the evidence.
+    pub who: Who,
+    /// Whether the kernel itself says so; else it is inferred.
+    pub certain: bool,
+    /// Why this one, and what helps.
+    pub why: String,
+}
+
+/// Who may change these values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Who {
+    /// It spreads interrupts anew every few seconds.
+    Irqbalance,
+    /// It writes the sets of containers.
+    Kubelet,
+    /// It writes the sets of its units.
+    Systemd,
+    /// It applies a profile.
+    Tuned,
+    /// The driver of the interface.
+    Driver,
+    /// The kernel: a partition that is no longer valid.
+    Kernel,
+    /// Nothing points to anybody.
+    Somebody,
+}
+
+impl Who {
+    /// As people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Who::Irqbalance => "irqbalance",
+            Who::Kubelet => "the kubelet",
+            Who::Systemd => "systemd",
+            Who::Tuned => "tuned",
+            Who::Driver => "the driver",
+            Who::Kernel => "the kernel",
+            Who::Somebody => "somebody",
+        }
+    }
+}
+
+impl Drift {
+    /// `probably irqbalance`, `the kernel`.
+    pub fn who_words(&self) -> String {
+        match (self.certain, self.who) {
+            (false, who) if who != Who::Somebody => format!("probably {}", who.name()),
+            (_, who) => who.name().to_owned(),
+        }
+    }
+
+    /// In one line.
+    pub fn words(&self) -> String {
+        let found = match &self.found {
+            Some(found) => format!("is {:?}, was set to {:?}", found.trim(), self.wanted.trim()),
+            None => "is gone".to_owned(),
+        };
+        format!("{} {found}: {}, {}", self.place, self.who_words(), self.why)
+    }
+}
+
+/// What is no longer as it was written, and who did that. What ended by itself, a thread or a container with its cgroup,
+/// is not among it.
+pub fn drift(standings: &[Standing], now: &Topology) -> Vec<Drift> {
+    standings.iter().filter_map(|standing| one(standing, standings, now)).collect()
+}
+
+fn one(standing: &Standing, all: &[Standing], now: &Topology) -> Option<Drift> {
+    let place = &standing.entry.place;
+    let found = match &standing.state {
+        State::Ours | State::Unknown { .. } => return None,
+        State::Changed { found } => Some(found.clone()),
+        State::Before => Some(standing.entry.old.clone().unwrap_or_else(|| "gone".into())),
+        State::Gone => None,
+    };
+    let kind = Kind::of(place, now);
+    if found.is_none() && kind.ends_by_itself() {
+        return None;
+    }
+    let (who, certain, why) = who(&kind, standing, found.as_deref(), all, now);
+    Some(Drift { place: place.clone(), wanted: standing.entry.new.clone(), found, who, certain, why })
+}
+
+/// What a place is, as far as it tells who may change it.
+enum Kind<'a> {
+    /// Affinity of an interrupt.
+    Irq(u32),
+    /// A file of an interface's queue, or their number.
+    Queue(&'a str),
+    /// A cgroup, or a file in it.
+    Group {
+        owner: Owner,
+        path: &'a str,
+    },
+    /// Tasks of a cgroup, or a thread.
+    Task,
+    Banned,
+    Service(&'a str),
+    Other,
+}
+
+impl Kind<'_> {
+    fn of<'a>(place: &'a Place, now: &Topology) -> Kind<'a> {
+        match place {
+            Place::File { path } => {
+                let parts: Vec<&str> = path.split('/').collect();
+                match parts.as_slice() {
+                    ["", "proc", "irq", number, ..] => number.parse().map_or(Kind::Other, Kind::Irq),
+                    ["", "sys", "class", "net", interface, "queues", ..] => Kind::Queue(interface),
+                    _ => match path.rsplit_once('/') {
+                        Some((folder, _)) => group(folder, now),
+                        None => Kind::Other,
+                    },
+                }
+            }
+            Place::Group { path } => group(path, now),
+            Place::Tasks { .. } | Place::Affinity { .. } => Kind::Task,
+            Place::Queues { interface } => Kind::Queue(interface),
+            Place::BannedIrqs => Kind::Banned,
+            Place::Service { name } => Kind::Service(name),
+        }
+    }
+
+    fn ends_by_itself(&self) -> bool {
+        match self {
+            Kind::Task => true,
+            Kind::Group { owner, .. } => !matches!(owner, Owner::Ours | Owner::Root),
+            _ => false,
+        }
+    }
+}
+
+/// A cgroup by its folder. One that is gone is not in the topology: its path says whose it was.
+fn group<'a>(folder: &'a str, now: &Topology) -> Kind<'a> {
+    let Some(cpusets) = &now.cpusets else { return Kind::Other };
+    let Some(below) = folder.strip_prefix(cpusets.mount.as_str()) else { return Kind::Other };
+    let path = if below.is_empty() { "/" } else { below };
+    let there = cpusets.groups.iter().find(|group| group.path == path).map(|group| group.owner.clone());
+    let last = path.rsplit('/').next().unwrap_or(path);
+    let owner = there.unwrap_or_else(|| {
+        let is_unit = [".slice", ".service", ".scope"].iter().any(|end| last.ends_with(end));
+        match path {
+            _ if last.starts_with("spangap-") => Owner::Ours,
+            _ if path.contains("kubepods") => Owner::Kubelet { pod: None, container: None },
+            _ if is_unit => Owner::Systemd { unit: last.to_owned() },
+            _ => Owner::Other,
+        }
+    });
+    Kind::Group { owner, path }
+}
+
+fn who(
+    kind: &Kind<'_>,
+    standing: &Standing,
+    found: Option<&str>,
+    all: &[Standing],
+    now: &Topology,
+) -> (Who, bool, String) {
+    let inferred = |who, why: String| (who, false, why);
+    match kind {
+        Kind::Irq(irq) => of_irq(*irq, standing, all, now),
+        Kind::Queue(interface) => match now.interface(interface) {
+            None => inferred(Who::Somebody, format!("{interface} is not there any more")),
+            Some(_) if found.is_none() => {
+                inferred(Who::Driver, format!("{interface} has other queues than before: plan again"))
+            }
+            Some(_) if interface_was_reset(interface, all) => {
+                inferred(Who::Driver, reset_why(interface, now))
+            }
+            Some(_) => or_tuned(now, "nothing that runs here is known to change it".into()),
+        },
+        Kind::Group { owner, path } => match owner {
+            Owner::Ours | Owner::Other | Owner::Root
+                if found.is_some_and(|found| found.contains("invalid")) =>
+            {
+                let why = found.and_then(reason);
+                let why = why.map_or("without a reason".to_owned(), |why| format!("which says: {why}"));
+                (Who::Kernel, true, why)
+            }
+            Owner::Ours if found.is_none_or(|found| found == "gone") => {
+                inferred(Who::Somebody, format!("{path} was removed"))
+            }
+            Owner::Kubelet { .. } => {
+                let managed = now.kubelet.as_ref().map_or(String::new(), |kubelet| {
+                    format!(" (policy {}, shared pool {})", kubelet.policy, kubelet.shared)
+                });
+                inferred(
+                    Who::Kubelet,
+                    format!(
+                        "it writes the sets of containers when its shared pool changes and when it starts{managed}: \
+                         reservedSystemCPUs keeps it off"
+                    ),
+                )
+            }
+            Owner::Systemd { unit } => inferred(
+                Who::Systemd,
+                format!("daemon-reload writes the sets of its units again: AllowedCPUs= of {unit} keeps it"),
+            ),
+            _ => or_tuned(now, format!("{path} is no group of a program that is known here")),
+        },
+        Kind::Banned => match &now.irqbalance {
+            Some(irqbalance) => inferred(
+                Who::Irqbalance,
+                format!(
+                    "started anew (process {}) it forgets what it was told on its socket: IRQBALANCE_BANNED_CPULIST lasts",
+                    irqbalance.pid
+                ),
+            ),
+            None => inferred(Who::Somebody, "irqbalance does not run any more".into()),
+        },
+        Kind::Service(name) if found == Some("running") => inferred(
+            Who::Somebody,
+            format!("{name} was started again: `systemctl mask {name}` keeps it stopped"),
+        ),
+        Kind::Task | Kind::Service(_) | Kind::Other => {
+            or_tuned(now, "nothing that runs here is known to change it".into())
+        }
+    }
+}
+
+/// Why a partition is invalid: `isolated invalid (Cpu list in cpuset.cpus not exclusive)`.
+fn reason(state: &str) -> Option<&str> {
+    let (_, rest) = state.split_once('(')?;
+    Some(rest.trim_end().trim_end_matches(')'))
+}
+
+fn or_tuned(now: &Topology, why: String) -> (Who, bool, String) {
+    match &now.tuned {
+        Some(tuned) => {
+            let profile = tuned.profile.as_deref().unwrap_or("unknown");
+            let why = format!("which runs (process {}, profile {profile}) and sets such values", tuned.pid);
+            (Who::Tuned, false, why)
+        }
+        None => (Who::Somebody, false, why),
+    }
+}
+
+fn of_irq(irq: u32, standing: &Standing, all: &[Standing], now: &Topology) -> (Who, bool, String) {
+    let interface = standing.entry.irq.as_ref().and_then(|name| name.interface.clone());
+    let by_number = now.interfaces.iter().find(|interface| interface.irqs.iter().any(|own| own.irq == irq));
+    let interface = interface.or(by_number.map(|interface| interface.name.clone()));
+    if standing.state == State::Gone {
+        let interface = interface.unwrap_or_else(|| "the interface".into());
+        let why = format!(
+            "{interface} has other interrupts than before, as after a reset or another number of queues: plan again"
+        );
+        return (Who::Driver, false, why);
+    }
+    if let Some(irqbalance) = &now.irqbalance {
+        let pid = irqbalance.pid;
+        match &irqbalance.banned {
+            Some(banned) if banned.contains(&irq) => {}
+            Some(_) => {
+                return (
+                    Who::Irqbalance,
+                    false,
+                    format!("which runs (process {pid}) and does not leave IRQ {irq} alone"),
+                );
+            }
+            None => {
+                return (
+                    Who::Irqbalance,
+                    false,
+                    format!(
+                        "which runs (process {pid}), and does not tell whether it leaves IRQ {irq} alone"
+                    ),
+                );
+            }
+        }
+    }
+    if let Some(interface) = interface.filter(|interface| interface_was_reset(interface, all)) {
+        return (Who::Driver, false, reset_why(&interface, now));
+    }
+    or_tuned(now, "nothing that runs here is known to change it".into())
+}
+
+/// Whether all that was written for an interface's interrupts, two at least, has changed: a driver that sets them again
+/// does not leave single ones out.
+fn interface_was_reset(interface: &str, all: &[Standing]) -> bool {
+    let mut of_it = all
+        .iter()
+        .filter(|standing| {
+            standing.entry.irq.as_ref().and_then(|name| name.interface.as_deref()) == Some(interface)
+        })
+        .map(|standing| standing.state != State::Ours)
+        .peekable();
+    let mut irqs = 0;
+    of_it.peek().is_some()
+        && of_it.all(|changed| {
+            irqs += 1;
+            changed
+        })
+        && irqs >= 2
+}
+
+fn reset_why(interface: &str, now: &Topology) -> String {
+    let driver = now.interface(interface).and_then(|interface| interface.driver.clone());
+    let driver = driver.map_or(String::new(), |driver| format!(" ({driver})"));
+    format!(
+        "all interrupts of {interface}{driver} were set anew, as after a reset, another number of queues, or a CPU \
+         switched on or off"
+    )
+}
+
+#[cfg(test)]
+mod tests;

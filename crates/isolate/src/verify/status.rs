@@ -1,0 +1,348 @@
+//! What is applied, how it stands, and what has changed since one looked last.
+
+use super::drift::{Drift, drift};
+use crate::journal::{Journal, Record};
+use crate::place::Place;
+use crate::plan::{Part, Plan, changes_for_new_groups};
+use crate::rollback::{Standing, State};
+use crate::topology::Topology;
+use serde::Serialize;
+use spangap_model::Cpus;
+use std::path::PathBuf;
+
+/// What is applied.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Status {
+    /// In a word.
+    pub state: Applied,
+    /// Where that is written; `None`: nothing is applied.
+    pub journal: Option<PathBuf>,
+    /// The plan that is applied.
+    pub plan: Option<Summary>,
+    /// When it was begun.
+    pub begun_unix_ns: Option<u64>,
+    /// When all of it was done.
+    pub applied_unix_ns: Option<u64>,
+    /// When it was told to stay.
+    pub confirmed_unix_ns: Option<u64>,
+    /// When it is undone unless told to stay, to within the moments that it took to begin; only while it is not.
+    pub until_unix_ns: Option<u64>,
+    /// The process that undoes it then.
+    pub guard: Option<Guard>,
+    /// Values of each part.
+    pub parts: Vec<PartStanding>,
+    /// What the kernel refused and was not needed.
+    pub refused: Vec<Refused>,
+    /// What is no longer as it was written, and who did that.
+    pub drift: Vec<Drift>,
+    /// Cgroups that came since with CPUs of the network.
+    pub came: Vec<String>,
+    /// When it was undone, as far as that was possible, or the plan before.
+    pub rolled_back: Option<RolledBack>,
+}
+
+/// In which state a plan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Applied {
+    /// There is none.
+    Nothing,
+    /// Begun and not done to the end.
+    Unfinished,
+    /// Done, and undone soon unless confirmed.
+    Waiting,
+    /// Done, with nobody to undo it.
+    Applied,
+    /// Done and confirmed.
+    Confirmed,
+    /// Undone, but for what others had changed.
+    RolledBack,
+    /// Applied in another run of the machine: nothing of it is left.
+    AnotherBoot,
+}
+
+/// A plan in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Interfaces.
+    pub interfaces: Vec<String>,
+    /// CPUs of the network.
+    pub net_cpus: Cpus,
+    /// CPUs of everything else.
+    pub app_cpus: Cpus,
+}
+
+/// The process that undoes a plan that nobody confirms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Guard {
+    /// Its id.
+    pub pid: u32,
+    /// Whether it still runs.
+    pub alive: bool,
+}
+
+/// How the values of one part stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PartStanding {
+    /// Which part.
+    pub part: Part,
+    /// As they were written.
+    pub held: usize,
+    /// As they were before: never written, or set back.
+    pub before: usize,
+    /// Changed by somebody.
+    pub changed: usize,
+    /// Whose place is gone.
+    pub gone: usize,
+    /// That cannot be read.
+    pub unknown: usize,
+    /// That the kernel refused.
+    pub refused: usize,
+}
+
+/// What the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Where.
+    pub place: Place,
+    /// What it said.
+    pub why: String,
+}
+
+/// When, and by whom, a plan was undone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RolledBack {
+    /// When, nanoseconds since 1970.
+    pub time_unix_ns: u64,
+    /// By whom.
+    pub by: String,
+    /// What was left.
+    pub left: Vec<Place>,
+}
+
+/// What is there to be told of an open journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Open<'a> {
+    /// Its path.
+    pub path: &'a std::path::Path,
+    /// What is in it.
+    pub journal: &'a Journal,
+    /// How its values stand.
+    pub standings: &'a [Standing],
+    /// The machine.
+    pub now: &'a Topology,
+    /// Whether its guard runs.
+    pub guard_alive: bool,
+    /// Whether it is of another run of the machine.
+    pub another_boot: bool,
+}
+
+impl Status {
+    /// When nothing is applied; `last` is the journal of the plan before.
+    pub fn nothing(last: Option<&Journal>) -> Status {
+        Status {
+            state: Applied::Nothing,
+            journal: None,
+            plan: None,
+            begun_unix_ns: None,
+            applied_unix_ns: None,
+            confirmed_unix_ns: None,
+            until_unix_ns: None,
+            guard: None,
+            parts: Vec::new(),
+            refused: Vec::new(),
+            drift: Vec::new(),
+            came: Vec::new(),
+            rolled_back: last.and_then(RolledBack::of),
+        }
+    }
+
+    /// When there is an open journal.
+    pub fn new(open: &Open<'_>) -> Status {
+        let journal = open.journal;
+        let plan = &journal.head.plan;
+        let (applied, confirmed) = (journal.applied(), journal.confirmed());
+        let rolled_back = RolledBack::of(journal);
+        let state = match (open.another_boot, &rolled_back, applied, confirmed) {
+            (true, ..) => Applied::AnotherBoot,
+            (_, Some(_), ..) => Applied::RolledBack,
+            (_, _, None, _) => Applied::Unfinished,
+            (_, _, _, Some(_)) => Applied::Confirmed,
+            _ if journal.head.confirm_within_ns.is_some() => Applied::Waiting,
+            _ => Applied::Applied,
+        };
+        let stands = !matches!(state, Applied::AnotherBoot);
+        let standings = if stands { open.standings } else { &[] };
+        let waits = matches!(state, Applied::Waiting | Applied::Unfinished);
+        // What was never written, or was undone on purpose, has no culprit.
+        let judged = matches!(state, Applied::Waiting | Applied::Applied | Applied::Confirmed);
+        Status {
+            state,
+            journal: Some(open.path.to_owned()),
+            plan: Some(Summary {
+                interfaces: plan.policy.interfaces.clone(),
+                net_cpus: plan.net_cpus.clone(),
+                app_cpus: plan.app_cpus.clone(),
+            }),
+            begun_unix_ns: Some(journal.head.time_unix_ns),
+            applied_unix_ns: applied,
+            confirmed_unix_ns: confirmed,
+            until_unix_ns: journal
+                .head
+                .confirm_within_ns
+                .filter(|_| waits)
+                .map(|within| journal.head.time_unix_ns.saturating_add(within)),
+            guard: journal.guard().filter(|_| waits).map(|(pid, _)| Guard { pid, alive: open.guard_alive }),
+            parts: parts(plan, journal, standings),
+            refused: refused(journal),
+            drift: if judged { drift(standings, open.now) } else { Vec::new() },
+            came: if judged { came(plan, open.now) } else { Vec::new() },
+            rolled_back,
+        }
+    }
+
+    /// Whether anything is no longer as it was written, or came since.
+    pub fn drifted(&self) -> bool {
+        !self.drift.is_empty() || !self.came.is_empty()
+    }
+
+    /// Values that stand as they were written, and all that are known of.
+    pub fn held(&self) -> (usize, usize) {
+        let held = self.parts.iter().map(|part| part.held).sum();
+        let rest: usize =
+            self.parts.iter().map(|part| part.before + part.changed + part.gone + part.unknown).sum();
+        (held, held + rest)
+    }
+}
+
+impl RolledBack {
+    fn of(journal: &Journal) -> Option<RolledBack> {
+        let (time_unix_ns, by, left) = journal.rolled_back()?;
+        Some(RolledBack { time_unix_ns, by: by.to_owned(), left: left.to_vec() })
+    }
+}
+
+fn refused(journal: &Journal) -> Vec<Refused> {
+    let refused = journal.records.iter().filter_map(|record| match record {
+        Record::Refused { place, why } => Some(Refused { place: place.clone(), why: why.clone() }),
+        _ => None,
+    });
+    refused.collect()
+}
+
+/// Cgroups that the plan would have to narrow, and does not know.
+fn came(plan: &Plan, now: &Topology) -> Vec<String> {
+    let mut groups: Vec<String> = changes_for_new_groups(plan, now)
+        .iter()
+        .filter_map(|change| match &change.place {
+            Place::File { path } => path.rsplit_once('/').map(|(folder, _)| folder.to_owned()),
+            Place::Group { path } => Some(path.clone()),
+            _ => None,
+        })
+        .collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+/// The part that a place belongs to: as the plan has it, and else by what it is.
+pub fn part_of(plan: &Plan, place: &Place) -> Part {
+    let planned = plan.changes.iter().find(|change| change.place == *place).map(|change| change.part);
+    planned.unwrap_or(match place {
+        Place::File { path } if path.starts_with("/proc/irq/") => Part::Irqs,
+        Place::File { path } if path.starts_with("/sys/class/net/") => Part::Steering,
+        Place::File { path } if path.starts_with("/proc/sys/net/") => Part::Steering,
+        Place::File { .. } | Place::Group { .. } | Place::Tasks { .. } => Part::Cpusets,
+        Place::Affinity { comm, .. } if comm.starts_with("napi/") => Part::Steering,
+        Place::Affinity { .. } => Part::Tasks,
+        Place::Queues { .. } => Part::Queues,
+        Place::BannedIrqs | Place::Service { .. } => Part::Irqbalance,
+    })
+}
+
+fn parts(plan: &Plan, journal: &Journal, standings: &[Standing]) -> Vec<PartStanding> {
+    let mut parts: Vec<PartStanding> = Vec::new();
+    let mut count = |place: &Place, of: fn(&mut PartStanding) -> &mut usize| {
+        let part = part_of(plan, place);
+        let at = parts.iter().position(|known| known.part == part).unwrap_or_else(|| {
+            let none = PartStanding { part, held: 0, before: 0, changed: 0, gone: 0, unknown: 0, refused: 0 };
+            parts.push(none);
+            parts.len() - 1
+        });
+        *of(&mut parts[at]) += 1;
+    };
+    for standing in standings {
+        let of: fn(&mut PartStanding) -> &mut usize = match standing.state {
+            State::Ours => |part| &mut part.held,
+            State::Before => |part| &mut part.before,
+            State::Changed { .. } => |part| &mut part.changed,
+            State::Gone => |part| &mut part.gone,
+            State::Unknown { .. } => |part| &mut part.unknown,
+        };
+        count(&standing.entry.place, of);
+    }
+    for refused in refused(journal) {
+        count(&refused.place, |part| &mut part.refused);
+    }
+    parts.sort_by_key(|part| part.part);
+    parts
+}
+
+/// Something that changed between two looks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Event {
+    /// When it was seen, nanoseconds since 1970.
+    pub time_unix_ns: u64,
+    /// Stable name.
+    pub event: &'static str,
+    /// In a sentence.
+    pub words: String,
+    /// The value that is no longer as it was written, or is so again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
+}
+
+/// What changed from one look to the next.
+pub fn events(before: &Status, after: &Status, time_unix_ns: u64) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut tell = |event, words: String, drift: Option<&Drift>| {
+        events.push(Event { time_unix_ns, event, words, drift: drift.cloned() });
+    };
+    if before.state != after.state || before.begun_unix_ns != after.begun_unix_ns {
+        let (event, words) = match after.state {
+            Applied::Nothing => match &after.rolled_back {
+                Some(undone) => ("rolled_back", format!("undone by {}", undone.by)),
+                None => ("nothing", "nothing is applied any more".to_owned()),
+            },
+            Applied::RolledBack => ("rolled_back", "undone, but for what others had changed".to_owned()),
+            Applied::Unfinished => ("begun", "a plan is being applied".to_owned()),
+            Applied::Waiting => ("applied", "a plan is applied, and waits to be confirmed".to_owned()),
+            Applied::Applied => ("applied", "a plan is applied".to_owned()),
+            Applied::Confirmed => ("confirmed", "it was told to stay".to_owned()),
+            Applied::AnotherBoot => ("another_boot", "the machine was started anew".to_owned()),
+        };
+        tell(event, words, None);
+    }
+    let same = |one: &Drift, other: &Drift| one.place == other.place && one.found == other.found;
+    for drift in &after.drift {
+        if !before.drift.iter().any(|known| same(known, drift)) {
+            tell("drift", drift.words(), Some(drift));
+        }
+    }
+    for drift in before.drift.iter().filter(|_| after.state == before.state) {
+        if !after.drift.iter().any(|known| known.place == drift.place) {
+            tell("held_again", format!("{} is as it was written again", drift.place), Some(drift));
+        }
+    }
+    for group in after.came.iter().filter(|group| !before.came.contains(group)) {
+        tell("cgroup_came", format!("{group} came, with CPUs of the network"), None);
+    }
+    let ended = |status: &Status| status.guard.is_some_and(|guard| !guard.alive);
+    if ended(after) && !ended(before) {
+        tell("guard_ended", "the guard has ended: nobody undoes it in time".to_owned(), None);
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests;
