@@ -5,6 +5,8 @@ mod item;
 mod layout;
 mod lists;
 mod map;
+pub mod page;
+pub mod picture;
 #[cfg(test)]
 mod tests;
 pub mod text;
