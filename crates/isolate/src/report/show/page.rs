@@ -38,7 +38,7 @@ pub fn html(report: &ShowReport) -> String {
         groups::text(topology, COLUMNS),
         lists::movers(topology, COLUMNS),
         lists::boot(topology, COLUMNS),
-        lists::unknown(topology, COLUMNS),
+        lists::unknown(report, COLUMNS),
     ];
     let texts: Vec<&str> = texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
     let _ = write!(page, "<h2>What else there is</h2>\n<pre>{}</pre>\n", escaped(&texts.join("\n")));

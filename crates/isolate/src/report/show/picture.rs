@@ -268,7 +268,10 @@ impl<'a> Drawing<'a> {
     fn label(&self, cpu: &CpuReport) -> String {
         let letter = |interface: &str| match self.letters.len() {
             0 | 1 => String::new(),
-            _ => self.letters.iter().position(|name| name == interface).map_or("?".to_owned(), called),
+            _ => {
+                let at = self.letters.iter().position(|name| name == interface);
+                at.map_or("? ".to_owned(), |at| called(at) + " ")
+            }
         };
         let mut words = Vec::new();
         for item in item::items(self.report, cpu) {
@@ -349,7 +352,7 @@ impl<'a> Drawing<'a> {
                 &format!("q0: interrupt of queue 0 of {}; ctl: its other interrupts", short(one, 40)),
             ),
             several => {
-                entry("", "Aq0: interrupt of queue 0 of A; Actl: its other interrupts");
+                entry("", "A q0: interrupt of queue 0 of A; A ctl: its other interrupts");
                 for (at, name) in several.iter().enumerate() {
                     entry("", &format!("{} = {}", called(at), short(name, 24)));
                 }
