@@ -303,7 +303,7 @@ pub(super) fn net(report: &ShowReport, width: usize) -> String {
     if let Some(planned) = &report.planned {
         match &planned.net_cpus {
             Some(net) => {
-                let words = format!("would take {} for the network. {}", net.words(), planned.why.join(" "));
+                let words = format!("would take {} for the network: {}", net.words(), planned.why.join("; "));
                 wrap(&mut text, "A plan ", &words, width);
             }
             None => wrap(&mut text, "A plan would be refused: ", &planned.why.join("; "), width),
