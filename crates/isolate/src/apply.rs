@@ -3,12 +3,13 @@
 pub(crate) mod held;
 mod meanwhile;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use crate::journal::{JournalError, Writer, boot_id};
 use crate::kernel::{Kernel, PlaceError, Written};
 use crate::place::Place;
 use crate::plan::{Change, Part, Plan, Refusal};
-use crate::topology::Topology;
 pub(crate) use run::ROUNDS;
 use run::Run;
 
@@ -114,7 +115,7 @@ pub fn apply(
     if boot_id(&files).is_ok_and(|now| now != plan.boot_id) {
         return Err(ApplyError::OtherBoot);
     }
-    let topology = Topology::read(&files);
+    let topology = kernel.topology();
     let mut run = Run::new(kernel, plan, journal, stop, tell);
     run.compare(&plan.changes)?;
     let (first, then): (Vec<Change>, Vec<Change>) = if plan.planned_again_after_queues {
@@ -125,10 +126,10 @@ pub fn apply(
     if first.is_empty() {
         run.all(&topology, &then)?;
     } else {
-        run.hold_interrupts(&topology, &first)?;
+        run.hold_queues(&topology, &first)?;
         run.record(&topology, &first)?;
         run.make_each(&first)?;
-        let topology = Topology::read(&kernel.files());
+        let topology = kernel.topology();
         let again = plan.after_queues(&topology).map_err(ApplyError::Refused)?;
         run.planned_again(&first, again);
         let then: Vec<Change> = run.applied.plan.changes[first.len()..]

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::head;
 
 /// What holds for all of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +74,8 @@ pub enum Record {
         /// When, nanoseconds since 1970.
         time_unix_ns: u64,
     },
+    /// Undoing begins. Without this a number of queues that is as before would not tell whether it was ever changed.
+    Undoing,
     /// It was undone, by whom.
     RolledBack {
         /// When, nanoseconds since 1970.
@@ -217,6 +221,12 @@ impl Journal {
             Record::RolledBack { time_unix_ns, by, left } => Some((*time_unix_ns, &**by, &**left)),
             _ => None,
         })
+    }
+
+    /// Whether undoing was begun, and cut short.
+    pub fn undoing(&self) -> bool {
+        let last = |is: fn(&Record) -> bool| self.records.iter().rposition(is);
+        last(|record| *record == Record::Undoing) > last(|record| matches!(record, Record::RolledBack { .. }))
     }
 
     /// The process that rolls back unless told otherwise: its id, and when it was started in ticks since boot.

@@ -124,6 +124,12 @@ impl Place {
         (name.starts_with("cpuset.") || name.starts_with("cgroup.")).then_some((folder, name))
     }
 
+    /// Of a queue of an interface: the interface.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        let Place::File { path } = self else { return None };
+        path.strip_prefix("/sys/class/net/")?.split_once("/queues/").map(|(interface, _)| interface)
+    }
+
     /// Of the affinity of an interrupt: its number.
     pub(crate) fn irq(&self) -> Option<u32> {
         let Place::File { path } = self else { return None };

@@ -103,10 +103,8 @@ pub fn rollback(
     let mut back = Back { kernel, force, tell, irqs, done: RolledBack::default() };
     let written = entries::written(journal);
     let is_thread = |written: &&Written| matches!(written.entry.place, Place::Affinity { .. });
-    for written in written.iter().rev().filter(|written| !is_thread(written) && !written.held) {
-        back.undo(written);
-    }
-    back.interrupts_that_are_the_same(&written);
+    back.undo_all(written.iter().rev().filter(|written| !is_thread(written) && !written.held).collect());
+    back.queues_as_before(journal, &written);
     back.widen(journal, &written);
     back.threads(written.iter().rev().filter(is_thread));
     back.done
@@ -118,7 +116,7 @@ struct Irqs(Option<Topology>);
 impl Irqs {
     fn now(kernel: &dyn Kernel, journal: &Journal) -> Irqs {
         let any = journal.entries().any(|entry| entry.irq.is_some());
-        Irqs(any.then(|| Topology::read(&kernel.files())))
+        Irqs(any.then(|| kernel.topology()))
     }
 
     /// Whether the number still stands for the interrupt that it did.
@@ -131,7 +129,7 @@ impl Irqs {
 
     /// How a place stands, where an interrupt of another number of queues is another interrupt.
     fn state(&self, kernel: &dyn Kernel, written: &Written, state: &State) -> State {
-        let of = written.entry.irq.as_ref().and_then(|irq| irq.interface.as_ref());
+        let of = written.interface();
         let renumbered = written.queues.iter().any(|queues| match &queues.entry.place {
             Place::Queues { interface } if of == Some(interface) => queues.look(kernel) != State::Ours,
             _ => false,
@@ -149,6 +147,29 @@ struct Back<'a> {
 }
 
 impl Back<'_> {
+    /// In this order as far as the kernel lets us: a group that came meanwhile is in the journal after the group above it,
+    /// and after ours beside it that has CPUs to itself, and gets its own back only after these have.
+    fn undo_all(&mut self, mut waiting: Vec<&Written>) {
+        while !waiting.is_empty() {
+            let failed = self.done.failed.len();
+            let mut again = Vec::new();
+            for written in &waiting {
+                let failed = self.done.failed.len();
+                self.undo(written);
+                if self.done.failed.len() > failed && written.entry.place.in_group().is_some() {
+                    again.push(*written);
+                }
+            }
+            if again.is_empty() || again.len() == waiting.len() {
+                break;
+            }
+            let failures = self.done.failed.split_off(failed).into_iter();
+            let of_groups = |place: &Place| again.iter().any(|written| written.entry.place == *place);
+            self.done.failed.extend(failures.filter(|(place, _)| !of_groups(place)));
+            waiting = again;
+        }
+    }
+
     fn undo(&mut self, written: &Written) {
         let place = &written.entry.place;
         if written.entry.old.is_none() && place.in_group().is_some() {
@@ -230,16 +251,26 @@ impl Back<'_> {
         }
     }
 
-    /// The affinities that interrupts had before the number of queues was changed; drivers set them when it is.
-    fn interrupts_that_are_the_same(&mut self, written: &[Written]) {
-        if self.done.spread_by_driver.is_empty() {
+    /// What interrupts and queues had before the number of queues was changed; drivers give it anew when it is.
+    fn queues_as_before(&mut self, journal: &Journal, written: &[Written]) {
+        let mut spread: Vec<&str> = Vec::new();
+        for queues in written {
+            let Place::Queues { interface } = &queues.entry.place else { continue };
+            // Where undoing was cut short after the number was set back, this may be what is missing.
+            let cut_short = journal.undoing() && queues.look(self.kernel) == State::Before;
+            if cut_short || self.done.spread_by_driver.contains(interface) {
+                spread.push(interface);
+            }
+        }
+        if spread.is_empty() {
             return;
         }
-        self.irqs = Irqs(Some(Topology::read(&self.kernel.files())));
-        for held in written.iter().filter(|written| written.held && written.entry.irq.is_some()) {
-            let of = held.entry.irq.as_ref().and_then(|irq| irq.interface.as_ref());
-            let spread = of.is_some_and(|interface| self.done.spread_by_driver.contains(interface));
-            if spread && self.irqs.same(&held.entry) && held.look(self.kernel) != State::Ours {
+        self.irqs = Irqs(Some(self.kernel.topology()));
+        let is_thread = |written: &Written| matches!(written.entry.place, Place::Affinity { .. });
+        for held in written.iter().filter(|written| written.held && !is_thread(written)) {
+            let of_them = held.interface().is_some_and(|interface| spread.contains(&interface));
+            let another = matches!(held.look(self.kernel), State::Changed { .. });
+            if of_them && another && self.irqs.same(&held.entry) {
                 self.restore(held);
             }
         }

@@ -98,7 +98,7 @@ pub struct Free {
 impl Free {
     /// As it is now.
     pub fn now(kernel: &dyn Kernel) -> Free {
-        let topology = Topology::read(&kernel.files());
+        let topology = kernel.topology();
         Free { pinned: topology.pinned.iter().map(|task| task.tid).collect() }
     }
 

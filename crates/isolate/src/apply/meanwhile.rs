@@ -50,7 +50,7 @@ impl Run<'_> {
     }
 
     fn scan(&self, keep: impl Fn(&Change) -> bool) -> (Topology, Vec<Change>) {
-        let topology = Topology::read(&self.kernel.files());
+        let topology = self.kernel.topology();
         let mut changes = changes_for_new_groups(&self.applied.plan, &topology);
         let given_up: HashSet<&Place> = self.applied.refused.iter().map(|(place, _)| place).collect();
         changes.retain(|change| keep(change) && !given_up.contains(&change.place));

@@ -134,14 +134,23 @@ impl<'a> Run<'a> {
         self.applied.plan = again;
     }
 
-    /// The affinities of the interrupts of these interfaces, which the driver gives anew when the number of queues
-    /// changes.
-    pub fn hold_interrupts(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
+    /// What the drivers of these interfaces give anew when the number of queues changes: affinities of interrupts, and
+    /// how packets are steered.
+    pub fn hold_queues(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
         let mut records = Vec::new();
         for change in changes {
-            let Place::Queues { interface } = &change.place else { continue };
-            for irq in topology.interface(interface).into_iter().flat_map(|interface| &interface.irqs) {
-                let place = Place::file(format!("/proc/irq/{}/smp_affinity_list", irq.irq));
+            let Place::Queues { interface: name } = &change.place else { continue };
+            let Some(interface) = topology.interface(name) else { continue };
+            let irqs = interface.irqs.iter().map(|irq| format!("/proc/irq/{}/smp_affinity_list", irq.irq));
+            let value = |kind: &str, queue: u32, value: &str| {
+                format!("/sys/class/net/{name}/queues/{kind}-{queue}/{value}")
+            };
+            let rx = interface
+                .rx
+                .iter()
+                .flat_map(|rx| ["rps_cpus", "rps_flow_cnt"].map(|name| value("rx", rx.queue, name)));
+            let tx = interface.tx.iter().map(|tx| value("tx", tx.queue, "xps_cpus"));
+            for place in irqs.chain(rx).chain(tx).map(Place::file) {
                 // One that cannot be read could not be set either.
                 let Ok(Some(old)) = self.kernel.get(&place) else { continue };
                 let irq = irq_name(topology, &place);
@@ -262,9 +271,10 @@ impl<'a> Run<'a> {
     /// Somebody else may have written since the journal was; and a second value is tried where the first was not taken.
     fn record_anew(&mut self, change: &Change, found: &Option<String>) -> Result<(), ApplyError> {
         let (place, recorded) = (change.place.clone(), self.recorded.get(&change.place));
-        // A file that was not there is one of a group that was made since: it goes with the group.
-        let as_recorded =
-            |entry: &Entry| entry.new == change.to && (entry.old == *found || entry.old.is_none());
+        // A file that was not there is one of a group that was made since: it goes with the group. And a thread that was
+        // pinned has lost that to the changes of its cgroup.
+        let ours = |entry: &Entry| entry.old.is_none() || matches!(change.place, Place::Affinity { .. });
+        let as_recorded = |entry: &Entry| entry.new == change.to && (entry.old == *found || ours(entry));
         if recorded.is_some_and(as_recorded) {
             return Ok(());
         }

@@ -65,6 +65,7 @@ fn record() -> impl Strategy<Value = Record> {
         (place(), any::<String>()).prop_map(|(place, why)| Record::Refused { place, why }),
         any::<u64>().prop_map(|time_unix_ns| Record::Applied { time_unix_ns }),
         any::<u64>().prop_map(|time_unix_ns| Record::Confirmed { time_unix_ns }),
+        Just(Record::Undoing),
         (any::<(u64, String)>(), prop::collection::vec(place(), 0..3))
             .prop_map(|((time_unix_ns, by), left)| Record::RolledBack { time_unix_ns, by, left }),
     ]
@@ -203,6 +204,10 @@ fn what_became_of_it() {
     let journal = Journal { head: head(), records };
     assert_eq!((journal.guard(), journal.applied(), journal.confirmed()), (Some((4, 5)), Some(6), None));
     assert_eq!(journal.rolled_back(), Some((7, "rollback", &*left)));
+    assert!(!journal.undoing());
+    let undoing =
+        Journal { records: [journal.records.clone(), vec![Record::Undoing]].concat(), ..journal.clone() };
+    assert!(undoing.undoing());
     let machine =
         |id| Host::kept(Kept::parse(&format!("=== /proc/sys/kernel/random/boot_id\n{id}\n")).unwrap());
     assert!(!journal.of_another_boot(&machine("boot")));

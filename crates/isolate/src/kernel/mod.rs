@@ -5,6 +5,8 @@ mod files;
 mod groups;
 mod irqbalance;
 mod live;
+#[cfg(test)]
+pub(crate) mod modelled;
 mod processes;
 mod service;
 mod threads;

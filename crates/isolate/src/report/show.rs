@@ -5,8 +5,6 @@ mod item;
 mod layout;
 mod lists;
 mod map;
-pub mod page;
-pub mod picture;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -38,8 +36,6 @@ pub struct Circumstances {
     pub planned: Option<Result<Plan, Vec<Refusal>>>,
     /// The wait between the readings was cut short.
     pub interrupted: bool,
-    /// What is not known besides what [`Topology::unknown`] tells, and why.
-    pub unknown: Vec<String>,
 }
 
 /// The CPUs of a machine, with what is on them.
@@ -55,8 +51,6 @@ pub struct ShowReport {
     pub net_cpus: Option<Cpus>,
     /// What a plan would choose.
     pub planned: Option<PlannedReport>,
-    /// What is not known besides what [`Topology::unknown`] tells, and why.
-    pub unknown: Vec<String>,
     /// One for each online CPU.
     pub cpus: Vec<CpuReport>,
     /// The machine as it is now; of its interfaces those that were asked for.
@@ -157,7 +151,6 @@ impl ShowReport {
             interrupted: known.interrupted,
             net_cpus,
             planned: known.planned.as_ref().and_then(planned),
-            unknown: known.unknown.clone(),
             cpus: Vec::new(),
             topology,
         };

@@ -37,6 +37,12 @@ impl Written {
         self.held = false;
     }
 
+    /// The interface whose queues it depends on: what is set there goes with the queue.
+    pub fn interface(&self) -> Option<&str> {
+        let of_irq = self.entry.irq.as_ref().and_then(|irq| irq.interface.as_deref());
+        of_irq.or_else(|| self.entry.place.interface())
+    }
+
     /// How it stands.
     pub fn look(&self, kernel: &dyn Kernel) -> State {
         let (place, old) = (&self.entry.place, &self.entry.old);
@@ -59,18 +65,19 @@ impl Written {
     }
 }
 
-/// Each place once, in the order in which they were written first. An interrupt's affinity that was recorded before its
-/// number could stand for another is apart from what was written to that number later.
+/// Each place once, in the order in which they were written first. What was recorded of queues before their number was
+/// changed is apart from what was written there later.
 pub fn written(journal: &Journal) -> Vec<Written> {
     let mut all: Vec<Written> = Vec::new();
     let mut at: HashMap<(&Place, bool), usize> = HashMap::new();
     let mut queues: Vec<Written> = Vec::new();
     for entry in journal.entries() {
-        let held_irq = entry.irq.is_some() && entry.old.as_ref() == Some(&entry.new);
-        match at.get(&(&entry.place, held_irq)) {
+        let thread = matches!(entry.place, Place::Affinity { .. });
+        let before_queues = !thread && entry.old.as_ref() == Some(&entry.new);
+        match at.get(&(&entry.place, before_queues)) {
             Some(at) => all[*at].add(entry),
             None => {
-                at.insert((&entry.place, held_irq), all.len());
+                at.insert((&entry.place, before_queues), all.len());
                 all.push(Written::new(entry, &queues));
             }
         }

@@ -181,6 +181,8 @@ pub fn undo(
     force: bool,
     tell: &mut dyn FnMut(&Place),
 ) -> anyhow::Result<RolledBack> {
+    // If this is cut short, the next one knows. A disk that is full does not keep anything from being undone.
+    let _ = place.folder.append(lock).and_then(|mut writer| writer.write(&[Record::Undoing]));
     let undone = rollback(&place.live, journal, force, tell);
     let failed = undone.failed.iter().map(|(place, _)| place);
     let left = undone.left.iter().map(|standing| &standing.entry.place).chain(failed).cloned().collect();

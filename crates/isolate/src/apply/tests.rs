@@ -1,0 +1,382 @@
+//! Whatever happens between the first write and the last: everything is as it was, after it was undone.
+
+use super::*;
+use crate::journal::{Dies, Folder, Head, Journal, Lock, Record, head};
+use crate::kernel::modelled::{Act, Modelled, State, made_up};
+use crate::plan::Policy;
+use crate::rollback::{RolledBack, rollback};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A journal in a folder of its own.
+struct Disk {
+    _temp: tempfile::TempDir,
+    folder: Folder,
+    lock: Lock,
+}
+
+impl Disk {
+    fn new() -> Disk {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Folder::new(temp.path());
+        let lock = folder.lock().unwrap();
+        Disk { _temp: temp, folder, lock }
+    }
+
+    fn begin(&self, plan: &Plan) -> Writer {
+        self.folder.begin(&self.lock, &Head { plan: plan.clone(), ..head() }).unwrap()
+    }
+
+    fn journal(&self) -> Journal {
+        self.folder.open().unwrap().unwrap().1
+    }
+
+    fn undo(&self, kernel: &Modelled) -> RolledBack {
+        let journal = self.journal();
+        self.folder.append(&self.lock).unwrap().write(&[Record::Undoing]).unwrap();
+        rollback(kernel, &journal, false, &mut |_| {})
+    }
+}
+
+fn planned(state: &State, policy: &Policy) -> Option<Plan> {
+    Plan::new(&Modelled::new(state.clone()).topology(), policy).ok()
+}
+
+fn run(kernel: &Modelled, plan: &Plan, writer: &mut Writer) -> Result<Applied, ApplyError> {
+    apply(kernel, plan, writer, &|| false, &mut |_| {})
+}
+
+/// What can be seen; what was once asked for a thread cannot.
+fn seen(state: &State) -> State {
+    let mut state = state.clone();
+    state.tasks.values_mut().for_each(|task| task.asked = None);
+    state
+}
+
+/// Without what a driver makes of interrupts that are numbered anew: numbers, names and affinities.
+fn but_new_interrupts(state: &State, plan: &Plan) -> State {
+    let mut state = seen(state);
+    if state.flavour.renumbers {
+        for change in &plan.changes {
+            if let Place::Queues { interface } = &change.place {
+                state.irqs.retain(|_, irq| !matches!(&irq.queue, Some((of, _)) if of == interface));
+            }
+        }
+    }
+    state
+}
+
+fn same(plan: &Plan, before: &State, after: &State) -> Result<(), TestCaseError> {
+    let (before, after) = (but_new_interrupts(before, plan), but_new_interrupts(after, plan));
+    prop_assert_eq!(&before.groups, &after.groups);
+    prop_assert_eq!(&before.tasks, &after.tasks);
+    prop_assert_eq!(&before.irqs, &after.irqs);
+    prop_assert_eq!(before, after);
+    Ok(())
+}
+
+/// Does it, and dies with it where it dies.
+fn killed<T>(it: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(it)).ok()
+}
+
+/// A machine after its plan was applied, with the journal.
+fn applied(state: &State, plan: &Plan) -> (Modelled, Disk) {
+    let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
+    // What is refused half-way is to be undone as well.
+    let _ = run(&kernel, plan, &mut disk.begin(plan));
+    (kernel, disk)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn undone_it_is_as_before((state, policy) in made_up()) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let (kernel, disk) = applied(&state, &plan);
+        let undone = disk.undo(&kernel);
+        prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "{:?}", undone);
+        same(&plan, &state, &kernel.snapshot())?;
+        let (writes, once) = (kernel.writes.get(), kernel.snapshot());
+        disk.undo(&kernel);
+        prop_assert_eq!(kernel.writes.get(), writes, "the second time there is nothing to do");
+        prop_assert_eq!(kernel.snapshot(), once);
+    }
+
+    #[test]
+    fn applied_nobody_is_on_the_networks_cpus((state, policy) in made_up()) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let (kernel, disk) = (Modelled::new(state), Disk::new());
+        let Ok(applied) = run(&kernel, &plan, &mut disk.begin(&plan)) else { return Ok(()) };
+        let after = kernel.snapshot();
+        if policy.cpusets {
+            for task in after.tasks.values().filter(|task| !task.kernel) {
+                prop_assert!(task.allowed.both(&plan.net_cpus).is_empty(), "{:?}", task);
+            }
+        }
+        for interface in &policy.interfaces {
+            let irqs = after.irqs.values().filter(|irq| matches!(&irq.queue, Some((of, _)) if of == interface));
+            for irq in irqs.filter(|irq| !irq.managed) {
+                prop_assert!(irq.affinity.without(&plan.net_cpus).is_empty(), "{:?}", irq);
+            }
+        }
+        // A plan of what it is now has nothing left to do but what was refused.
+        let places: Vec<_> = applied.refused.iter().map(|(place, _)| place.clone()).collect();
+        let again = applied.plan.after_queues(&kernel.topology());
+        let left = again.iter().flat_map(|plan| &plan.changes).filter(|change| !places.contains(&change.place));
+        let left: Vec<_> = left.filter(|change| !matches!(change.place, Place::Tasks { .. })).collect();
+        prop_assert!(left.is_empty(), "{:?}", left);
+    }
+
+    #[test]
+    fn a_plan_of_another_time_writes_nothing((state, policy) in made_up(), which: prop::sample::Index) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let files = plan.changes.iter().filter(|change| {
+            matches!(&change.place, Place::File { .. }) && change.from.is_some() && change.place.in_group().is_none()
+        });
+        let files: Vec<_> = files.collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let changed = which.get(&files);
+        let kernel = Modelled::new(state);
+        let Place::File { path } = &changed.place else { return Ok(()) };
+        kernel.act(&Act::Write { path: path.clone(), text: changed.to.clone() });
+        if kernel.get(&changed.place)? == changed.from {
+            // A managed interrupt stays.
+            return Ok(());
+        }
+        let before = kernel.snapshot();
+        let disk = Disk::new();
+        let error = run(&kernel, &plan, &mut disk.begin(&plan)).unwrap_err();
+        prop_assert!(matches!(&error, ApplyError::Stale { place, .. } if *place == changed.place), "{}", error);
+        prop_assert_eq!(kernel.snapshot(), before);
+        prop_assert_eq!((kernel.writes.get(), disk.journal().records.len()), (0, 0));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn killed_at_any_write_it_can_be_undone((state, policy) in made_up()) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let (whole, _) = applied(&state, &plan);
+        for at in 0..=whole.writes.get() {
+            let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
+            kernel.killed_at.set(Some(at));
+            killed(|| run(&kernel, &plan, &mut disk.begin(&plan)));
+            kernel.killed_at.set(None);
+            let undone = disk.undo(&kernel);
+            prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "at {}: {:?}", at, undone);
+            same(&plan, &state, &kernel.snapshot())?;
+        }
+    }
+
+    #[test]
+    fn killed_at_any_line_of_the_journal_it_can_be_undone((state, policy) in made_up(), bytes in 0..2000_usize) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        for after in 0.. {
+            let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
+            let mut writer = disk.begin(&plan);
+            writer.dies = Some(Dies { after, bytes });
+            let whole = killed(|| run(&kernel, &plan, &mut writer)).is_some();
+            let undone = disk.undo(&kernel);
+            prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "after {}: {:?}", after, undone);
+            same(&plan, &state, &kernel.snapshot())?;
+            if whole {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn undoing_killed_at_any_write_can_be_done_again((state, policy) in made_up(), half in 0..40_u64) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        // Both of what was applied as a whole, and of what was itself killed.
+        for applied_until in [None, Some(half)] {
+            let (whole, disk) = (Modelled::new(state.clone()), Disk::new());
+            whole.killed_at.set(applied_until);
+            killed(|| run(&whole, &plan, &mut disk.begin(&plan)));
+            whole.killed_at.set(None);
+            let middle = whole.snapshot();
+            whole.writes.set(0);
+            disk.undo(&whole);
+            for at in 0..whole.writes.get() {
+                let kernel = Modelled::new(middle.clone());
+                kernel.killed_at.set(Some(at));
+                prop_assert!(killed(|| disk.undo(&kernel)).is_none(), "it ends at write {}", at);
+                kernel.killed_at.set(None);
+                let undone = disk.undo(&kernel);
+                prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "at {}: {:?}", at, undone);
+                same(&plan, &state, &kernel.snapshot())?;
+            }
+        }
+    }
+
+    #[test]
+    fn what_somebody_else_changed_is_left_and_told((state, policy) in made_up(), which: prop::sample::Index) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let (kernel, disk) = applied(&state, &plan);
+        let journal = disk.journal();
+        let other = |entry: &crate::journal::Entry| {
+            let text = match entry.place.form() {
+                crate::place::Form::List => "0",
+                crate::place::Form::Mask => "1",
+                crate::place::Form::Text => return None,
+            };
+            // An older kernel forgets what a thread was pinned to, whoever did it.
+            if let Place::Affinity { tid, .. } = &entry.place
+                && (!state.flavour.keeps_pinned || state.effective(&state.tasks[tid].group).len() == 1)
+            {
+                return None;
+            }
+            let is = |value: &str| entry.place.same(value, text);
+            let held = entry.old.as_ref() == Some(&entry.new);
+            let taken = held || entry.old.as_deref().is_none_or(is) || is(&entry.new);
+            (!taken && entry.place.in_group().is_none()).then(|| (entry.place.clone(), text))
+        };
+        // A queue's values go with it when the number of queues is set back.
+        let places: Vec<_> = journal.entries().filter_map(other).collect();
+        if places.is_empty() || plan.planned_again_after_queues {
+            return Ok(());
+        }
+        let (place, text) = which.get(&places);
+        if kernel.set(place, text).is_err() {
+            return Ok(());
+        }
+        let theirs = kernel.get(place)?;
+        let undone = disk.undo(&kernel);
+        prop_assert_eq!(undone.left.len(), 1, "{:?}", undone);
+        prop_assert_eq!(&undone.left[0].entry.place, place);
+        prop_assert_eq!(kernel.get(place)?, theirs.clone());
+        // Everything else is as before.
+        let before = Modelled::new(state.clone());
+        before.set(place, text).unwrap();
+        same(&plan, &before.snapshot(), &kernel.snapshot())?;
+        // And they are overruled when told to.
+        let undone = rollback(&kernel, &journal, true, &mut |_| {});
+        prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "{:?}", undone);
+        same(&plan, &state, &kernel.snapshot())?;
+    }
+
+    #[test]
+    fn containers_that_come_meanwhile_leave_too_and_get_back_what_is_theirs(
+        (state, policy) in made_up(),
+        come in prop::collection::vec((any::<prop::sample::Index>(), 0..40_u64), 1..4),
+    ) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let parents: Vec<String> = state.groups.keys().cloned().collect();
+        let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
+        let before = Modelled::new(state.clone());
+        for (at, (below, write)) in come.iter().enumerate() {
+            let come = Act::Container { below: below.get(&parents).clone(), name: format!("new-{at}") };
+            kernel.act_at(*write, come.clone());
+            before.act(&come);
+        }
+        let done = run(&kernel, &plan, &mut disk.begin(&plan));
+        let after = kernel.snapshot();
+        if policy.cpusets && done.is_ok() {
+            for task in after.tasks.values().filter(|task| !task.kernel) {
+                prop_assert!(task.allowed.both(&plan.net_cpus).is_empty(), "{:?}", task);
+            }
+        }
+        let undone = disk.undo(&kernel);
+        prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "{:?}", undone);
+        let (after, before) = (kernel.snapshot(), before.snapshot());
+        for (name, group) in &after.groups {
+            prop_assert_eq!(group, &before.groups[name], "{}", name);
+        }
+        let mut known = after.clone();
+        known.groups.retain(|name, _| !name.contains("new-"));
+        known.tasks.retain(|_, task| !task.comm.contains("new-"));
+        same(&plan, &state, &known)?;
+    }
+
+    #[test]
+    fn tasks_are_born_and_end_and_containers_go_meanwhile(
+        (state, policy) in made_up(),
+        acts in prop::collection::vec((any::<prop::sample::Index>(), 0..3_u32, 0..40_u64), 1..5),
+    ) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
+        let (tids, groups): (Vec<u32>, Vec<String>) =
+            (state.tasks.keys().copied().collect(), state.groups.keys().skip(1).cloned().collect());
+        for (at, (which, kind, write)) in acts.iter().enumerate() {
+            let act = match kind {
+                0 => Act::Fork { of: *which.get(&tids), child: 5000 + at as u32 },
+                1 => Act::Exit { tid: *which.get(&tids) },
+                _ if groups.is_empty() => continue,
+                _ => Act::Gone { group: which.get(&groups).clone() },
+            };
+            kernel.act_at(*write, act);
+        }
+        let done = run(&kernel, &plan, &mut disk.begin(&plan));
+        if policy.cpusets && done.is_ok() {
+            for task in kernel.snapshot().tasks.values().filter(|task| !task.kernel) {
+                // A child of a thread that was pinned has its parent's CPUs, and nobody knew of it.
+                let pinned_before = task.asked.is_some();
+                prop_assert!(pinned_before || task.allowed.both(&plan.net_cpus).is_empty(), "{:?}", task);
+            }
+        }
+        let undone = disk.undo(&kernel);
+        prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "{:?}", undone);
+        // Whoever is still there is as before.
+        let after = kernel.snapshot();
+        for (tid, task) in seen(&after).tasks.iter().filter(|(tid, _)| **tid < 5000) {
+            prop_assert_eq!(task, &seen(&state).tasks[tid]);
+        }
+        for (name, group) in &after.groups {
+            prop_assert_eq!(group, &state.groups[name]);
+        }
+        prop_assert!(!after.tasks.values().any(|task| task.group.contains("spangap")));
+    }
+}
+
+#[test]
+fn most_machines_that_are_made_up_have_a_plan() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut plans, mut changes, mut queues) = (0, 0, 0);
+    for _ in 0..200 {
+        let (state, policy) = made_up().new_tree(&mut runner).unwrap().current();
+        let kernel = Modelled::new(state.clone());
+        assert_eq!(kernel.topology().pinned, state.pinned(), "{}", state.render());
+        if let Some(plan) = planned(&state, &policy) {
+            plans += 1;
+            changes += plan.changes.len();
+            queues += usize::from(plan.planned_again_after_queues);
+        }
+    }
+    assert!(
+        plans > 120 && changes > 5 * plans && queues > 10,
+        "{plans} plans, {changes} changes, {queues} with queues"
+    );
+}
+
+#[test]
+fn another_boot_and_a_stop() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (state, plan) = std::iter::repeat_with(|| made_up().new_tree(&mut runner).unwrap().current())
+        .find_map(|(state, policy)| Some((state.clone(), planned(&state, &policy)?)))
+        .unwrap();
+    let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
+    let other = Plan { boot_id: "another".into(), ..plan.clone() };
+    let mut writer = disk.begin(&plan);
+    assert!(matches!(run(&kernel, &other, &mut writer), Err(ApplyError::OtherBoot)));
+    let stopped = apply(&kernel, &plan, &mut writer, &|| kernel.writes.get() == 3, &mut |_| {});
+    assert!(matches!(stopped, Err(ApplyError::Interrupted)), "{stopped:?}");
+    assert_eq!(kernel.writes.get(), 3);
+    // After another boot nothing is as it was written, and nothing is touched.
+    let later = |id: &str| {
+        kernel.state.borrow_mut().files.insert("/proc/sys/kernel/random/boot_id".into(), id.into())
+    };
+    later("another");
+    let undone = disk.undo(&kernel);
+    assert!(undone.other_boot && undone.restored.is_empty());
+    assert_eq!(kernel.writes.get(), 3);
+    later("boot");
+    disk.undo(&kernel);
+    assert_eq!(seen(&kernel.snapshot()), seen(&state));
+}
