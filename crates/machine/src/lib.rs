@@ -284,6 +284,74 @@ impl Kept {
         text
     }
 
+    /// Writes everything below a folder, where [`Host::below`] reads it back: links are made first and led along inside
+    /// of the folder; a name in a listing that nothing else is kept of becomes an empty file. What could not be read is
+    /// left out.
+    ///
+    /// # Errors
+    /// What the file system says; `InvalidInput` for a path or a link that would lead out of the folder.
+    pub fn write_below(&self, root: &Path) -> io::Result<()> {
+        let below = |path: &str| -> io::Result<PathBuf> {
+            let real = self.led_along(path).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("{path} leads out of the copy"))
+            })?;
+            Ok(root.join(real.trim_start_matches('/')))
+        };
+        for (path, entry) in &self.0 {
+            match entry {
+                Entry::Link(to) => {
+                    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+                    let real = below(folder)?;
+                    fs::create_dir_all(&real)?;
+                    std::os::unix::fs::symlink(to, real.join(name))?;
+                }
+                Entry::Text(text) => {
+                    let real = below(path)?;
+                    real.parent().map_or(Ok(()), fs::create_dir_all)?;
+                    fs::write(real, text)?;
+                }
+                Entry::Names(_) => fs::create_dir_all(below(path)?)?,
+                Entry::Refused(_) => {}
+            }
+        }
+        for (path, entry) in &self.0 {
+            let Entry::Names(names) = entry else { continue };
+            let real = below(path)?;
+            for missing in
+                names.iter().map(|name| real.join(name)).filter(|path| path.symlink_metadata().is_err())
+            {
+                fs::write(missing, "")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The path without links in it; `None` where one leads out of the machine or in a circle.
+    fn led_along(&self, path: &str) -> Option<String> {
+        /// As many as the kernel follows.
+        const MOST_LINKS: usize = 40;
+        let mut waiting: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
+        let (mut real, mut links): (Vec<String>, usize) = (Vec::new(), 0);
+        while let Some(part) = waiting.pop() {
+            match part.as_str() {
+                "" | "." => {}
+                ".." => drop(real.pop()?),
+                _ => {
+                    real.push(part);
+                    // What is kept may name the place by the link, or by where that leads.
+                    let Some(Entry::Link(to)) = self.0.get(&format!("/{}", real.join("/"))) else { continue };
+                    links += 1;
+                    if links > MOST_LINKS || to.starts_with('/') {
+                        return None;
+                    }
+                    real.pop();
+                    waiting.extend(to.split('/').rev().map(str::to_owned));
+                }
+            }
+        }
+        Some(format!("/{}", real.join("/")))
+    }
+
     /// This machine with what the other says in place of it, path by path.
     fn with(&self, other: &Kept) -> Kept {
         let mut both = self.clone();
@@ -358,6 +426,32 @@ mod tests {
         assert_eq!(first.3, "cannot read /proc/gone: there is no such file");
         let text = real.seen().text();
         assert_eq!(look(&Host::kept(Kept::parse(&text).unwrap())), first, "{text}");
+    }
+
+    #[test]
+    fn what_was_kept_is_the_same_on_a_disk() {
+        let text = "=== /proc/7/task : 7 8\n=== /proc/7/task/7/comm\nx\n=== /proc/secret ! permission denied\n\
+            === /sys/class/net/eth0 -> ../../devices/pci0/0000:00:03.0/net/eth0\n=== /sys/class/net/eth0/flags\n0x1003\n\
+            === /sys/class/net/eth0/device -> ../../../0000:00:03.0\n=== /sys/class/net/eth0/device/msi_irqs : 40 41\n\
+            === /sys/devices/pci0/0000:00:03.0/numa_node\n1\n";
+        let folder = tempfile::tempdir().unwrap();
+        Kept::parse(text).unwrap().write_below(folder.path()).unwrap();
+        let host = Host::below(folder.path());
+        assert_eq!(host.list("/proc/7/task").unwrap(), ["7", "8"]);
+        assert_eq!(host.read("/sys/class/net/eth0/flags").unwrap(), "0x1003\n");
+        assert_eq!(host.link("/sys/class/net/eth0/device").unwrap(), "../../../0000:00:03.0");
+        assert_eq!(host.list("/sys/devices/pci0/0000:00:03.0/msi_irqs").unwrap(), ["40", "41"]);
+        assert_eq!(host.read("/sys/class/net/eth0/device/numa_node").unwrap(), "1\n");
+        assert!(host.read("/proc/secret").unwrap_err().is_absent());
+        for bad in [
+            "=== /a/../../b\nx\n",
+            "=== /a -> /etc\n=== /a/b\nx\n",
+            "=== /a -> b\n=== /b -> a\n=== /b/c\nx\n",
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let error = Kept::parse(bad).unwrap().write_below(folder.path()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{bad}");
+        }
     }
 
     #[test]

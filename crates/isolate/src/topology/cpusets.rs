@@ -152,18 +152,23 @@ fn is_file(name: &str) -> bool {
 
 /// Reads a group and all below it, parents first.
 fn walk(reading: &mut Reading, mount: &Mount, kernel: &BTreeSet<u32>, groups: &mut Vec<Group>) {
-    let mut waiting = vec![("/".to_owned(), 0)];
-    while let Some((path, depth)) = waiting.pop() {
+    let mut waiting = vec![("/".to_owned(), None, 0)];
+    while let Some((path, parent, depth)) = waiting.pop() {
         let folder = format!("{}{}", mount.point, path.trim_end_matches('/'));
-        let Some(group) = one(reading, mount.version, kernel, &path, &folder) else { continue };
+        let Some(mut group) = one(reading, mount.version, kernel, &path, &folder) else { continue };
+        if group.effective.is_none() {
+            // Without the controller its tasks are where its parent's are.
+            group.effective = parent.and_then(|parent: usize| groups[parent].effective.clone());
+        }
         groups.push(group);
         if depth >= MAX_DEPTH || groups.len() >= MAX_GROUPS {
             let why = "there are more groups, or deeper ones, than can be".to_owned();
             reading.unknown.push(FactError::Read { path: folder, why, absent: false });
             continue;
         }
+        let at = groups.len() - 1;
         let children = reading.names(&folder);
-        let below = |name: &String| (format!("{}/{name}", path.trim_end_matches('/')), depth + 1);
+        let below = |name: &String| (format!("{}/{name}", path.trim_end_matches('/')), Some(at), depth + 1);
         waiting.extend(children.iter().rev().filter(|name| !is_file(name)).map(below));
     }
 }
@@ -291,7 +296,7 @@ mod tests {
         assert_eq!((&root.cpus, root.effective.as_ref().unwrap().len()), (&None, 4));
         assert_eq!((net.partition.as_deref(), &net.owner), (Some("isolated"), &Owner::Ours));
         assert_eq!((system.cpus.as_ref().unwrap().len(), system.tasks), (0, 2));
-        assert_eq!((&user.cpus, user.tasks), (&None, 1));
+        assert_eq!((&user.cpus, user.effective.as_ref().unwrap().len(), user.tasks), (&None, 4, 1));
         let none = read(&format!(
             "{V2}=== {at}/cgroup.controllers\nio\n=== /proc/cgroups\n#subsys_name x\ncpuset\t0\t9\t0\n"
         ));

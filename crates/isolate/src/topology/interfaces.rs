@@ -32,9 +32,9 @@ fn one(reading: &mut Reading, irqs: &[Irq], name: &str, all: &[String]) -> Inter
         xps_cpus: reading.mask(&format!("{at}/queues/tx-{queue}/xps_cpus")),
     });
     let tx = tx.collect();
+    let folder = device.face.as_deref().unwrap_or(&at);
     let lower =
-        // With a slash: a kept machine has one entry for a path, and without it this one is a link.
-        reading.names(&format!("{at}/")).into_iter().filter_map(|name| Some(name.strip_prefix("lower_")?.to_owned()));
+        reading.names(folder).into_iter().filter_map(|name| Some(name.strip_prefix("lower_")?.to_owned()));
     Interface {
         name: name.to_owned(),
         driver: device.driver,
@@ -53,6 +53,8 @@ fn one(reading: &mut Reading, irqs: &[Irq], name: &str, all: &[String]) -> Inter
 /// What an interface is a face of.
 #[derive(Default)]
 struct Device {
+    /// The interface's own folder, where its link leads.
+    face: Option<String>,
     /// `virtio2`, `0000:3b:00.0`; none for veth and its like.
     name: Option<String>,
     driver: Option<String>,
@@ -68,7 +70,7 @@ impl Device {
         let face = reading.optional(reading.files.link(&at)).map(|to| beside(&at, &to));
         let folder = face.as_deref().and_then(|face| face.rsplit_once("/net/")).map(|(folder, _)| folder);
         let (name, driver, function) = match folder {
-            Some(folder) if folder.starts_with("/sys/devices/virtual") => return Device::default(),
+            Some("/sys/devices/virtual") => return Device { face, ..Device::default() },
             Some(folder) => {
                 let driver = reading.link_name(&format!("{folder}/driver"));
                 (folder.rsplit('/').next().map(str::to_owned), driver, pci_function(folder))
@@ -80,7 +82,7 @@ impl Device {
                 (name, driver, Some(format!("{at}/device")))
             }
         };
-        let Some(function) = function else { return Device { name, driver, ..Device::default() } };
+        let Some(function) = function else { return Device { face, name, driver, ..Device::default() } };
         let pci = [&function, name.as_deref().unwrap_or_default()]
             .iter()
             .filter_map(|path| path.rsplit('/').next())
@@ -89,6 +91,7 @@ impl Device {
         let node: Option<i64> = reading.number(&format!("{function}/numa_node"));
         let irqs = reading.names(&format!("{function}/msi_irqs"));
         Device {
+            face,
             name,
             driver,
             pci,

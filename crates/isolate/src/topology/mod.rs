@@ -210,7 +210,7 @@ pub struct Group {
     pub path: String,
     /// What is written in `cpuset.cpus`. Version 2: empty means those of the parent; `None` where it has no such file.
     pub cpus: Option<Cpus>,
-    /// CPUs that its tasks get.
+    /// CPUs that its tasks get; those of its parent where it does not have the controller.
     pub effective: Option<Cpus>,
     /// Version 1: `cpuset.mems`, which a group needs before it can have tasks.
     pub mems: Option<String>,
