@@ -62,7 +62,11 @@ enum Entry {
 
 /// Everything that was read of a machine at one moment, by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept(BTreeMap<String, Entry>);
+pub struct Kept(BTreeMap<Key, Entry>);
+
+/// A path, and whether it is meant as a link: what a link to a folder points to is one thing, what is in the folder
+/// another.
+type Key = (String, bool);
 
 enum Source {
     Root(PathBuf),
@@ -98,6 +102,7 @@ impl Host {
     pub fn read(&self, path: &str) -> Known<String> {
         self.ask(
             path,
+            false,
             |entry| if let Entry::Text(text) = entry { Some(text) } else { None },
             |real| fs::read(real).map(|bytes| Entry::Text(String::from_utf8_lossy(&bytes).into_owned())),
         )
@@ -110,6 +115,7 @@ impl Host {
     pub fn read_i32(&self, path: &str) -> Known<i32> {
         let text = self.ask(
             path,
+            false,
             |entry| if let Entry::Text(text) = entry { Some(text) } else { None },
             |real| {
                 let mut four = [0; 4];
@@ -127,6 +133,7 @@ impl Host {
     pub fn list(&self, path: &str) -> Known<Vec<String>> {
         let names = self.ask(
             path,
+            false,
             |entry| if let Entry::Names(names) = entry { Some(names) } else { None },
             |real| {
                 let entries = fs::read_dir(real)?;
@@ -150,6 +157,7 @@ impl Host {
     pub fn link(&self, path: &str) -> Known<String> {
         self.ask(
             path,
+            true,
             |entry| if let Entry::Link(to) = entry { Some(to) } else { None },
             |real| Ok(Entry::Link(fs::read_link(real)?.to_string_lossy().into_owned())),
         )
@@ -158,6 +166,7 @@ impl Host {
     fn ask<T>(
         &self,
         path: &str,
+        link: bool,
         of: impl Fn(Entry) -> Option<T>,
         real: impl Fn(&Path) -> io::Result<Entry>,
     ) -> Known<T> {
@@ -165,17 +174,19 @@ impl Host {
             || FactError::Read { path: path.to_owned(), why: "there is no such file".into(), absent: true };
         let refused = |why| FactError::Read { path: path.to_owned(), why, absent: false };
         let entry = match &self.source {
-            Source::Kept(kept) => kept.0.get(path).cloned().ok_or_else(absent)?,
+            Source::Kept(kept) => kept.get(path, link).cloned().ok_or_else(absent)?,
             Source::Root(root) => match real(&root.join(path.trim_start_matches('/'))) {
                 Ok(entry) => entry,
                 Err(error) => match error.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => return Err(absent()),
+                    // It is there, and no link.
+                    io::ErrorKind::InvalidInput if link => return Err(absent()),
                     io::ErrorKind::PermissionDenied => Entry::Refused("permission denied".into()),
                     _ => Entry::Refused(error.to_string()),
                 },
             },
         };
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).0.insert(path.to_owned(), entry.clone());
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).add(path, entry.clone());
         match entry {
             Entry::Refused(why) => Err(refused(why)),
             entry => of(entry).ok_or_else(absent),
@@ -196,8 +207,8 @@ const SECOND_READING: &str = "##### second reading\n";
 
 /// Two readings of a machine as one text; of the second only what differs from the first, or is not in it.
 pub fn write_readings(first: &Kept, second: &Kept) -> String {
-    let changed = second.0.iter().filter(|(path, entry)| first.0.get(*path) != Some(*entry));
-    let changed = Kept(changed.map(|(path, entry)| (path.clone(), entry.clone())).collect());
+    let changed = second.0.iter().filter(|(key, entry)| first.0.get(*key) != Some(*entry));
+    let changed = Kept(changed.map(|(key, entry)| (key.clone(), entry.clone())).collect());
     format!("{}{SECOND_READING}{}", first.text(), changed.text())
 }
 
@@ -241,7 +252,7 @@ impl Kept {
                     return Err(KeptError { line: at + 1, found: line.to_owned() });
                 }
                 for path in &paths {
-                    if let Some(Entry::Text(text)) = kept.0.get_mut(path) {
+                    if let Some(Entry::Text(text)) = kept.0.get_mut(&(path.clone(), false)) {
                         text.push_str(line);
                         text.push('\n');
                     }
@@ -260,15 +271,31 @@ impl Kept {
             let bad = || KeptError { line: at + 1, found: line.to_owned() };
             paths =
                 several(path).filter(|paths| !paths.is_empty() && path.starts_with('/')).ok_or_else(bad)?;
-            kept.0.extend(paths.iter().map(|path| (path.clone(), entry.clone())));
+            paths.iter().for_each(|path| kept.add(path, entry.clone()));
         }
         Ok(kept)
+    }
+
+    /// Whether anything was kept of this path.
+    pub fn has(&self, path: &str) -> bool {
+        self.get(path, false).is_some() || self.get(path, true).is_some()
+    }
+
+    fn get(&self, path: &str, link: bool) -> Option<&Entry> {
+        let refused =
+            || self.0.get(&(path.to_owned(), false)).filter(|entry| matches!(entry, Entry::Refused(_)));
+        self.0.get(&(path.to_owned(), link)).or_else(|| if link { refused() } else { None })
+    }
+
+    fn add(&mut self, path: &str, entry: Entry) {
+        let link = matches!(entry, Entry::Link(_));
+        self.0.insert((path.to_owned(), link), entry);
     }
 
     /// Writes everything as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for (path, entry) in &self.0 {
+        for ((path, _), entry) in &self.0 {
             // A string takes whatever is written to it.
             let _ = match entry {
                 Entry::Text(content) => write!(
@@ -284,7 +311,7 @@ impl Kept {
         text
     }
 
-    /// Writes everything below a folder, where [`Host::below`] reads it back: links are made first and led along inside
+    /// Writes everything below a folder, where [`Host::below`] reads it back: links are led along inside
     /// of the folder; a name in a listing that nothing else is kept of becomes an empty file. What could not be read is
     /// left out.
     ///
@@ -297,7 +324,7 @@ impl Kept {
             })?;
             Ok(root.join(real.trim_start_matches('/')))
         };
-        for (path, entry) in &self.0 {
+        for ((path, _), entry) in &self.0 {
             match entry {
                 Entry::Link(to) => {
                     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -314,7 +341,7 @@ impl Kept {
                 Entry::Refused(_) => {}
             }
         }
-        for (path, entry) in &self.0 {
+        for ((path, _), entry) in &self.0 {
             let Entry::Names(names) = entry else { continue };
             let real = below(path)?;
             for missing in
@@ -339,7 +366,8 @@ impl Kept {
                 _ => {
                     real.push(part);
                     // What is kept may name the place by the link, or by where that leads.
-                    let Some(Entry::Link(to)) = self.0.get(&format!("/{}", real.join("/"))) else { continue };
+                    let here = (format!("/{}", real.join("/")), true);
+                    let Some(Entry::Link(to)) = self.0.get(&here) else { continue };
                     links += 1;
                     if links > MOST_LINKS || to.starts_with('/') {
                         return None;
@@ -362,7 +390,7 @@ impl Kept {
     /// The names in a folder whose listing was not kept: those of the paths below it.
     fn below(&self, folder: &str) -> Option<Vec<String>> {
         let folder = format!("{}/", folder.trim_end_matches('/'));
-        let paths = self.0.range(folder.clone()..).map(|(path, _)| path);
+        let paths = self.0.range((folder.clone(), false)..).map(|((path, _), _)| path);
         let mut names: Vec<String> = paths
             .map_while(|path| path.strip_prefix(&folder))
             .map(|rest| rest.split('/').next().unwrap_or(rest).to_owned())
@@ -398,7 +426,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_kept_is_read_back(entries in prop::collection::btree_map("(/[a-z0-9.:]{1,6}){1,4}", entry(), 0..8)) {
-            let kept = Kept(entries);
+            let mut kept = Kept::default();
+            entries.into_iter().for_each(|(path, entry)| kept.add(&path, entry));
             prop_assert_eq!(Kept::parse(&kept.text()), Ok(kept));
         }
 
@@ -415,15 +444,25 @@ mod tests {
         fs::create_dir_all(folder.path().join("proc/irq/9")).unwrap();
         fs::write(folder.path().join("proc/uptime"), "1.5 2\n").unwrap();
         std::os::unix::fs::symlink("../nowhere/virtio_net", folder.path().join("driver")).unwrap();
+        std::os::unix::fs::symlink("proc/irq", folder.path().join("interrupts")).unwrap();
         let look = |host: &Host| {
             let absent = host.read("/proc/gone").unwrap_err();
-            (host.read("/proc/uptime"), host.list("/proc/irq"), host.link("/driver"), absent.to_string())
+            assert!(host.link("/proc/irq").unwrap_err().is_absent(), "that is a folder");
+            let both = (host.link("/interrupts"), host.list("/interrupts"));
+            (
+                host.read("/proc/uptime"),
+                host.list("/proc/irq"),
+                host.link("/driver"),
+                absent.to_string(),
+                both,
+            )
         };
         let real = Host::below(folder.path());
         let first = look(&real);
         assert_eq!(first.0.as_deref(), Ok("1.5 2\n"));
         assert_eq!(first.1.as_deref(), Ok(["9".to_owned(), "10".to_owned()].as_slice()));
         assert_eq!(first.3, "cannot read /proc/gone: there is no such file");
+        assert_eq!((first.4.0.as_deref(), first.4.1.as_ref().map(Vec::len)), (Ok("proc/irq"), Ok(2)));
         let text = real.seen().text();
         assert_eq!(look(&Host::kept(Kept::parse(&text).unwrap())), first, "{text}");
     }

@@ -5,6 +5,8 @@ mod item;
 mod layout;
 mod lists;
 mod map;
+pub mod page;
+pub mod picture;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -36,6 +38,8 @@ pub struct Circumstances {
     pub planned: Option<Result<Plan, Vec<Refusal>>>,
     /// The wait between the readings was cut short.
     pub interrupted: bool,
+    /// What is not known besides what [`Topology::unknown`] tells, and why.
+    pub unknown: Vec<String>,
 }
 
 /// The CPUs of a machine, with what is on them.
@@ -51,6 +55,8 @@ pub struct ShowReport {
     pub net_cpus: Option<Cpus>,
     /// What a plan would choose.
     pub planned: Option<PlannedReport>,
+    /// What is not known besides what [`Topology::unknown`] tells, and why.
+    pub unknown: Vec<String>,
     /// One for each online CPU.
     pub cpus: Vec<CpuReport>,
     /// The machine as it is now; of its interfaces those that were asked for.
@@ -151,6 +157,7 @@ impl ShowReport {
             interrupted: known.interrupted,
             net_cpus,
             planned: known.planned.as_ref().and_then(planned),
+            unknown: known.unknown.clone(),
             cpus: Vec::new(),
             topology,
         };

@@ -1,18 +1,21 @@
 //! `spangap isolate show`: the CPUs of a machine as a map.
 
+use super::folder::WhereArgs;
+use super::{print_json, print_text};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::commands::dissect::interrupt;
 use anyhow::Context;
 use clap::Args;
-use spangap_isolate::journal::Folder;
+use spangap_isolate::kernel::{Kernel, Live};
 use spangap_isolate::plan::{IrqbalancePolicy, NetCpus, Plan, Policy};
-use spangap_isolate::report::show::{Circumstances, Reading, ShowReport, text};
+use spangap_isolate::report::show::{Circumstances, Reading, ShowReport, page, picture, text};
 use spangap_isolate::topology::Topology;
-use spangap_machine::{Host, parse_readings, write_readings};
+use spangap_machine::{Host, Kept, parse_readings, write_readings};
 use spangap_model::Cpus;
+use std::fmt::Write;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -62,8 +65,6 @@ pub struct ShowArgs {
     json: bool,
 }
 
-/// Where the journal is below a root.
-const JOURNAL: &str = "var/lib/spangap/isolate";
 /// How long Ctrl-C may go unnoticed.
 const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
 /// Columns where the output is no terminal.
@@ -84,32 +85,49 @@ pub fn run(args: ShowArgs) -> anyhow::Result<Outcome> {
     for name in &args.interface {
         if now.topology.interface(name).is_none() {
             let names: Vec<&str> = now.topology.interfaces.iter().map(|one| one.name.as_str()).collect();
-            let names = names.join(", ");
-            return Err(
-                wrong_usage(format!("--interface {name}: there is no such interface, but {names}")).into()
-            );
+            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let said = format!("--interface {name}: there is no such interface here: {there}");
+            return Err(wrong_usage(said).into());
         }
     }
     if let Some(path) = &args.save {
-        let first = before.as_ref().unwrap_or(&now).files.seen();
-        write(path, &write_readings(&first, &now.files.seen()))?;
+        let first = before.as_ref().unwrap_or(&now).kept()?;
+        write(path, &write_readings(&first, &now.kept()?))?;
     }
-    let applied = applied(&args)?;
-    let planned = (applied.is_none() && !args.interface.is_empty())
-        .then(|| Plan::new(&now.topology, &policy(&args.interface)));
-    let known = Circumstances { interfaces: args.interface.clone(), applied, planned, interrupted };
+    let mut known =
+        Circumstances { interfaces: args.interface.clone(), interrupted, ..Circumstances::default() };
+    match applied(&args) {
+        Ok(applied) => known.applied = applied,
+        Err(error) => known.unknown.push(format!("what is applied: {error:#}")),
+    }
+    if known.applied.is_none() && !args.interface.is_empty() {
+        known.planned = Some(Plan::new(&now.topology, &policy(&args.interface)));
+    }
     let report = ShowReport::new(before.as_ref().map(Read::reading), now.reading(), &known);
-    let output = match args.json {
-        true => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        false => text::text(&report, width(), args.all),
-    };
-    io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
-    Ok(Outcome::Done)
+    if let Some(path) = &args.svg {
+        write(path, &picture::svg(&report))?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &page::html(&report))?;
+    }
+    match args.json {
+        true => print_json(&report),
+        false => print_text(&text::text(&report, width(), args.all)),
+    }
 }
 
 impl Read {
-    fn new(files: Host) -> Read {
-        let topology = Topology::read(&files);
+    fn live(live: &Live) -> Read {
+        let files = live.files();
+        Read::with(live.topology_of(&files), files)
+    }
+
+    fn kept_as_text(kept: Kept) -> Read {
+        let files = Host::kept(kept);
+        Read::with(Topology::read(&files), files)
+    }
+
+    fn with(topology: Topology, files: Host) -> Read {
         let uptime_ns = uptime_ns(&files);
         Read { files, topology, uptime_ns }
     }
@@ -117,7 +135,37 @@ impl Read {
     fn reading(&self) -> Reading<'_> {
         Reading { topology: &self.topology, uptime_ns: self.uptime_ns }
     }
+
+    /// Everything that was read, with the answers that are in no file of a machine as a copy has them.
+    fn kept(&self) -> anyhow::Result<Kept> {
+        let seen = self.files.seen();
+        let mut text = seen.text();
+        for interface in &self.topology.interfaces {
+            let path = format!("/ethtool/{}", interface.name);
+            if let Some(queues) = interface.queues
+                && !seen.has(&path)
+            {
+                // Writing to a string cannot fail.
+                let _ = write!(
+                    text,
+                    "=== {path}\nChannel parameters for {}:\nPre-set maximums:\nCombined:\t{}\n\
+                     Current hardware settings:\nCombined:\t{}\n",
+                    interface.name, queues.most, queues.now
+                );
+            }
+        }
+        let irqbalance = self.topology.irqbalance.as_ref().and_then(|running| running.banned.as_ref());
+        if let Some(banned) = irqbalance.filter(|_| !seen.has(SETUP)) {
+            let each = |irq: &u32| format!("IRQ {irq} LOAD 0 DIFF 0 CLASS 0 ");
+            let banned: String = banned.iter().map(each).collect();
+            let _ = write!(text, "=== {SETUP}\nSLEEP 10 {banned}BANNED 0\n");
+        }
+        Kept::parse(&text).context("what was read cannot be kept")
+    }
 }
+
+/// What irqbalance answers, in a copy.
+const SETUP: &str = "/irqbalance/setup";
 
 /// For how long the machine has been up, in steps of 10 ms.
 fn uptime_ns(files: &Host) -> Option<u64> {
@@ -129,21 +177,20 @@ fn uptime_ns(files: &Host) -> Option<u64> {
 /// The machine now, and before where there is such a reading; and whether the wait between them was cut short.
 fn readings(args: &ShowArgs, stop: &AtomicBool) -> anyhow::Result<(Option<Read>, Read, bool)> {
     let root = &args.root;
-    if root == Path::new("/") {
-        let before = Read::new(Host::below("/"));
-        let interrupted = wait(args.watch, stop);
-        return Ok((Some(before), Read::new(Host::below("/")), interrupted));
-    }
     if root.is_file() {
         let text = fs::read_to_string(root).with_context(|| format!("cannot read {}", root.display()))?;
         let (before, now) =
             parse_readings(&text).with_context(|| format!("cannot read {}", root.display()))?;
-        return Ok((before.map(|before| Read::new(Host::kept(before))), Read::new(Host::kept(now)), false));
+        return Ok((before.map(Read::kept_as_text), Read::kept_as_text(now), false));
     }
-    if !root.join("proc").is_dir() {
-        return Err(wrong_usage(format!("--root {}: there is no proc inside", root.display())).into());
+    let found = WhereArgs { journal: args.journal.clone(), root: Some(root.clone()) }.find()?;
+    if found.root.is_some() {
+        // A copy stands still.
+        return Ok((None, Read::live(&found.live), false));
     }
-    Ok((None, Read::new(Host::below(root)), false))
+    let before = Read::live(&found.live);
+    let interrupted = wait(args.watch, stop);
+    Ok((Some(before), Read::live(&found.live), interrupted))
 }
 
 /// Waits for the time to pass, or for Ctrl-C: whether that came.
@@ -160,13 +207,12 @@ fn wait(watch: Duration, stop: &AtomicBool) -> bool {
 
 /// CPUs for the network of the plan that is applied.
 fn applied(args: &ShowArgs) -> anyhow::Result<Option<Cpus>> {
-    let folder = match &args.journal {
-        Some(folder) => folder.clone(),
-        // One text has no journal.
-        None if args.root.is_file() => return Ok(None),
-        None => args.root.join(JOURNAL),
-    };
-    let open = Folder::new(folder).open().context("cannot tell what is applied")?;
+    // One text has no journal of its own.
+    let root = (!args.root.is_file()).then(|| args.root.clone());
+    if root.is_none() && args.journal.is_none() {
+        return Ok(None);
+    }
+    let open = WhereArgs { journal: args.journal.clone(), root }.find()?.folder.open()?;
     Ok(open.map(|(_, journal)| journal.head.plan.net_cpus))
 }
 

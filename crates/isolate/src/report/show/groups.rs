@@ -248,7 +248,7 @@ fn line(tree: &Tree<'_>, group: &[usize], depth: usize) -> Line {
         1 => "1 task".to_owned(),
         _ => format!("{tasks} tasks"),
     });
-    if sums.iter().all(|sum| sum.plain) && below > 0 {
+    if depth > 0 && sums.iter().all(|sum| sum.plain) && below > 0 {
         words.push(format!("{} below alike", counted(below, "group")));
     }
     Line {

@@ -1,8 +1,7 @@
 //! What stands beside a CPU, in words that can be put together for several CPUs.
 
-use super::words::{counted, short};
+use super::words::{counted, list, short};
 use super::{CpuReport, ShowReport};
-use spangap_model::Cpus;
 use std::collections::BTreeSet;
 
 /// Something that is on a CPU, or holds for it.
@@ -92,7 +91,7 @@ fn of_queues(queues: &BTreeSet<u32>) -> String {
     if queues.is_empty() {
         return String::new();
     }
-    format!(" q{}", queues.iter().copied().collect::<Cpus>())
+    format!(" q{}", list(queues.iter().copied()))
 }
 
 fn named(names: &BTreeSet<String>, what: &str) -> String {

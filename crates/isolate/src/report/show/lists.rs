@@ -277,15 +277,17 @@ pub(super) fn boot(topology: &Topology, width: usize) -> String {
 }
 
 /// What could not be read, and why.
-pub(super) fn unknown(topology: &Topology, width: usize) -> String {
-    if topology.unknown.is_empty() {
+pub(super) fn unknown(report: &ShowReport, width: usize) -> String {
+    let errors = report.topology.unknown.iter().map(ToString::to_string);
+    let all: Vec<String> = report.unknown.iter().cloned().chain(errors).collect();
+    if all.is_empty() {
         return String::new();
     }
     let mut text = "Not known\n".to_owned();
-    for error in topology.unknown.iter().take(ERRORS) {
-        wrap(&mut text, "  ", &error.to_string(), width);
+    for error in all.iter().take(ERRORS) {
+        wrap(&mut text, "  ", error, width);
     }
-    let more = topology.unknown.len().saturating_sub(ERRORS);
+    let more = all.len().saturating_sub(ERRORS);
     if more > 0 {
         text += &format!("  and {more} more; --json has them\n");
     }
@@ -301,7 +303,7 @@ pub(super) fn net(report: &ShowReport, width: usize) -> String {
     if let Some(planned) = &report.planned {
         match &planned.net_cpus {
             Some(net) => {
-                let words = format!("would take {} for the network. {}", net.words(), planned.why.join(" "));
+                let words = format!("would take {} for the network: {}", net.words(), planned.why.join("; "));
                 wrap(&mut text, "A plan ", &words, width);
             }
             None => wrap(&mut text, "A plan would be refused: ", &planned.why.join("; "), width),

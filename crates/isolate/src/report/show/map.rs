@@ -2,7 +2,7 @@
 
 use super::item::{self, Item};
 use super::layout::{self, Cache};
-use super::words::{lines, list_lines, percent, rate};
+use super::words::{lines, list, list_lines, percent, rate};
 use super::{CpuReport, ShowReport};
 use spangap_model::Cpus;
 use std::fmt::Write;
@@ -15,8 +15,6 @@ const LONG: usize = 40;
 const CPUS: usize = 16;
 /// Columns from which on all figures are shown.
 const WIDE: usize = 96;
-/// Shares of softirqs that are told apart when cores are put together.
-const CLASSES: [f64; 4] = [0.02, 0.10, 0.25, 0.50];
 
 /// What is shown in columns.
 const HEADS: [&str; 5] = ["SOFTIRQ%", "IRQ%", "TASKS%", "NET_RX/s", "IRQ/s"];
@@ -30,6 +28,20 @@ enum Fold {
     Alike,
     /// Cores that have things of the same kind on them, such as queues of one interface.
     Kinds,
+    /// The same, and only those that softirqs keep busy stand alone.
+    Busy,
+}
+
+impl Fold {
+    /// Shares of softirqs that are told apart.
+    fn classes(self) -> &'static [f64] {
+        match self {
+            Fold::Nothing => &[],
+            Fold::Alike => &[0.02, 0.10, 0.25, 0.50],
+            Fold::Kinds => &[0.10, 0.40],
+            Fold::Busy => &[0.25],
+        }
+    }
 }
 
 /// A figure of several CPUs.
@@ -63,12 +75,12 @@ struct Row {
     cpus: Cpus,
     figures: [Span; 5],
     items: Vec<Item>,
-    class: usize,
+    /// Share of softirqs of the first of them.
+    softirqs: f64,
 }
 
 impl Row {
     fn new(report: &ShowReport, cpu: &CpuReport) -> Row {
-        let softirqs = cpu.softirq_share.unwrap_or(0.0);
         Row {
             cpus: [cpu.cpu].into_iter().collect(),
             figures: [
@@ -80,7 +92,7 @@ impl Row {
             ]
             .map(Span::new),
             items: item::items(report, cpu),
-            class: CLASSES.iter().filter(|class| softirqs >= **class).count(),
+            softirqs: cpu.softirq_share.unwrap_or(0.0),
         }
     }
 
@@ -93,10 +105,11 @@ impl Row {
             self.items.len() == other.items.len()
                 && self.items.iter().zip(&other.items).all(|(one, two)| like(one, two))
         };
+        let class = |row: &Row| fold.classes().iter().filter(|class| row.softirqs >= **class).count();
         match fold {
             Fold::Nothing => self.items == other.items && self.figures() == other.figures(),
-            Fold::Alike => self.class == other.class && self.items == other.items,
-            Fold::Kinds => self.class == other.class && items(Item::is_like),
+            Fold::Alike => class(self) == class(other) && self.items == other.items,
+            Fold::Kinds | Fold::Busy => class(self) == class(other) && items(Item::is_like),
         }
     }
 
@@ -138,7 +151,8 @@ struct Lot {
 
 /// The map in lines of at most `width` columns; with `all`, one row for each core however many there are.
 pub(super) fn text(report: &ShowReport, width: usize, all: bool) -> String {
-    let folds = if all { &[Fold::Nothing][..] } else { &[Fold::Nothing, Fold::Alike, Fold::Kinds] };
+    let folds =
+        if all { &[Fold::Nothing][..] } else { &[Fold::Nothing, Fold::Alike, Fold::Kinds, Fold::Busy] };
     let rows =
         |lots: &[Lot]| lots.iter().flat_map(|lot| &lot.blocks).map(|block| block.rows.len()).sum::<usize>();
     let mut lots = Vec::new();
@@ -223,12 +237,13 @@ fn table(lots: &[Lot], width: usize) -> String {
     let widest =
         |at: usize| rows().map(|row| row.figures()[at].len()).max().unwrap_or(0).max(HEADS[at].len());
     let widths: Vec<usize> = (0..shown).map(widest).collect();
-    let cpus = rows().map(|row| row.cpus.to_string().len()).max().unwrap_or(0).clamp(3, CPUS);
+    let cpus = rows().map(|row| list(row.cpus.iter()).len()).max().unwrap_or(0).clamp(3, CPUS);
     let figures = |figures: &[String]| {
         let cells = figures.iter().zip(&widths).map(|(figure, width)| format!("{figure:>width$}"));
         cells.collect::<Vec<_>>().join(" ")
     };
     let heads = HEADS.map(str::to_owned);
+    let stepped = rows().map(|row| list(row.cpus.iter())).find(|list| list.contains('/'));
     let mut text = format!("    {:<cpus$}  {}\n", "CPU", figures(&heads[..shown]));
     let indent = 4 + cpus + 2 + widths.iter().sum::<usize>() + shown - 1 + 2;
     for lot in lots {
@@ -264,6 +279,11 @@ fn table(lots: &[Lot], width: usize) -> String {
                 }
             }
         }
+    }
+    if let Some(list) = stepped {
+        let part = list.split(',').find(|part| part.contains('/')).unwrap_or_default();
+        let (range, step) = part.split_once('/').unwrap_or_default();
+        let _ = writeln!(text, "  ({part}: {range} in steps of {step})");
     }
     text
 }

@@ -121,9 +121,17 @@ pub(super) fn rows(text: &str) -> Vec<u32> {
             continue;
         };
         let list: String =
-            rest.chars().skip(2).take_while(|c| c.is_ascii_digit() || *c == ',' || *c == '-').collect();
-        cpus.extend(Cpus::parse_list(&list).unwrap_or_else(|| panic!("{list:?} in {line}")).iter());
+            rest.chars().skip(2).take_while(|c| c.is_ascii_digit() || ",-/".contains(*c)).collect();
+        cpus.extend(super::words::parse_list(&list).unwrap_or_else(|| panic!("{list:?} in {line}")));
     }
+    cpus
+}
+
+/// The numbers of the CPUs in the picture, in order.
+fn drawn(svg: &str) -> Vec<u32> {
+    let numbers = svg.split("<g data-cpu=\"").skip(1);
+    let mut cpus: Vec<u32> = numbers.map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();
+    cpus.sort_unstable();
     cpus
 }
 
@@ -136,7 +144,10 @@ fn each_once(report: &ShowReport, width: usize, all: bool) -> Result<(), TestCas
     let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     prop_assert!(widest <= width.max(80), "{widest} columns of {width}:\n{text}");
     let json: Vec<u32> = report.cpus.iter().map(|cpu| cpu.cpu).collect();
-    prop_assert_eq!(json, online);
+    prop_assert_eq!(&json, &online);
+    let page = super::page::html(report);
+    prop_assert_eq!(drawn(&page), online);
+    prop_assert!(!page.contains("<1>"), "names are escaped");
     Ok(())
 }
 
@@ -234,4 +245,33 @@ fn pods_that_are_alike_are_counted_and_exclusive_ones_shown() {
     assert_eq!(report.cpus[5].groups, ["pod 000003e7 container decade00"]);
     assert!(report.cpus[9].groups.is_empty(), "more than half of the CPUs says nothing");
     assert!(text.lines().count() < 60, "{text}");
+}
+
+/// Writes pictures of made-up machines where somebody wants to look at them: `SHOW_PICTURES=DIR`.
+#[test]
+fn pictures() {
+    let Some(folder) = std::env::var_os("SHOW_PICTURES") else { return };
+    let write = |name: &str, report: &ShowReport| {
+        let path = std::path::Path::new(&folder).join(name);
+        std::fs::write(path.with_extension("html"), super::page::html(report)).unwrap();
+        std::fs::write(path.with_extension("svg"), super::picture::svg(report)).unwrap();
+        std::fs::write(path.with_extension("txt"), super::text::text(report, 80, false)).unwrap();
+    };
+    let net = Circumstances { applied: Cpus::parse_list("1,49,2,50"), ..Circumstances::default() };
+    let before = article();
+    write("article", &seen(&before, &later(&before, &[1, 49, 2, 50]), &net));
+    let mut big = machine(2, 9, 8, 2, false);
+    interface(&mut big, "enp129s0f0np0", 100, &(0..63).collect::<Vec<u32>>());
+    interface(&mut big, "enp130s0", 200, &(72..76).collect::<Vec<u32>>());
+    let mut busy = later(&big, &[3, 9, 17]);
+    for load in &mut busy.load {
+        load.tasks_ticks += u64::from(load.cpu * 7 % 90);
+        load.softirq_ticks += u64::from(load.cpu * 13 % 40) / 3;
+    }
+    write("big", &seen(&big, &busy, &Circumstances::default()));
+    let mut flat = machine(2, 1, 72, 2, true);
+    interface(&mut flat, "eth0", 100, &(0..63).collect::<Vec<u32>>());
+    write("flat", &seen(&flat, &later(&flat, &[5]), &Circumstances::default()));
+    let small = machine(1, 1, 2, 1, false);
+    write("small", &seen(&small, &later(&small, &[1]), &Circumstances::default()));
 }

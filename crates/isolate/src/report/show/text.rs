@@ -18,7 +18,7 @@ pub fn text(report: &ShowReport, width: usize, all: bool) -> String {
         groups::text(&report.topology, width),
         lists::movers(&report.topology, width),
         lists::boot(&report.topology, width),
-        lists::unknown(&report.topology, width),
+        lists::unknown(report, width),
     ];
     for part in parts.iter().filter(|part| !part.is_empty()) {
         text.push('\n');

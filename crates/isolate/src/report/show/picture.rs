@@ -1,0 +1,479 @@
+//! The map drawn: boxes in boxes, one SVG that needs no other file, for light and dark pages.
+
+use super::item::{self, Item};
+use super::layout::{self, Cache, Core, Node};
+use super::text;
+use super::words::{counted, escaped, list, percent, rate, short};
+use super::{CpuReport, ShowReport};
+use std::fmt::Write;
+
+/// Width of a machine of many cores; a small one is narrower, in the picture's own units.
+const WIDEST: f64 = 1240.0;
+/// As wide as the legend.
+const NARROWEST: f64 = 720.0;
+/// A CPU.
+const CPU: (f64, f64) = (76.0, 38.0);
+/// Between boxes, and around what is in one.
+const GAP: f64 = 6.0;
+/// Room for the name of a box.
+const NAME: f64 = 18.0;
+/// Characters of a label in a CPU.
+const LABEL: usize = 13;
+/// Lines of a tooltip about interrupts; the rest is counted.
+const TOLD: usize = 12;
+
+/// Least share of softirqs of each colour, its words, its colours on light and on dark, and whether the writing on it
+/// is that of the page; else the other.
+const COLOURS: [(f64, &str, &str, &str, bool, bool); 6] = [
+    (0.0, "below 1 %", "#f3f5f6", "#242b31", true, true),
+    (0.01, "1 to 5 %", "#fde6c8", "#46351f", true, true),
+    (0.05, "5 to 15 %", "#fbc98f", "#70491d", true, true),
+    (0.15, "15 to 35 %", "#f0954a", "#a8621a", true, true),
+    (0.35, "35 to 60 %", "#cf4d1c", "#e58a35", false, false),
+    (0.60, "60 % and more", "#8e1f0a", "#ffc57d", false, false),
+];
+
+/// What is said in each CPU, and how it is drawn, in the order of the styles below.
+const STYLE: &str = "\
+.map text{font-family:system-ui,'DejaVu Sans',sans-serif;font-size:11px}\
+.map .page{fill:#ffffff}.map .box{fill:none;stroke:#b9c2c9}.map .package{fill:#fafbfc}.map .core{fill:#e6eaed}\
+.map .ink,.map .name,.map .w1{fill:#1d2429}.map .name{fill:#56626b}.map .w0{fill:#ffffff}\
+.map .no{font-weight:600}.map .small{font-size:10px}.map .title{font-size:14px;font-weight:600}\
+.map .track{fill:#7a8894;fill-opacity:.28}.map .tasks{fill:#2f6fb3}.map .tasks.w0{fill:#a9d0ff}.map .track.w0{fill:#ffffff;fill-opacity:.3}.map .cpu{stroke:#c5ced4;stroke-width:.6}\
+.map .net{fill:none;stroke:#00796b;stroke-width:3}.map .hatch{fill:url(#map-hatch)}.map .line{stroke:#00796b}\
+.map .planned{fill:none;stroke:#00796b;stroke-width:2.4;stroke-dasharray:5 3}\
+.map .apart{fill:none;stroke:#6a3fb5;stroke-width:1.6;stroke-dasharray:1.5 2}\
+.map .none{fill:none;stroke:#8a97a1;stroke-dasharray:2 2}";
+const STYLE_DARK: &str = "\
+.map .page{fill:#14181b}.map .box{stroke:#46525b}.map .package{fill:#1a2025}.map .core{fill:#2e373e}\
+.map .ink,.map .w1{fill:#e7ecef}.map .name{fill:#a3b0b9}.map .w0{fill:#14181b}\
+.map .track{fill:#9aa8b3}.map .tasks{fill:#6cb2ff}.map .tasks.w0{fill:#12457a}.map .track.w0{fill:#14181b}.map .cpu{stroke:#46525b}\
+.map .net,.map .planned,.map .line{stroke:#3fd6c0}.map .apart{stroke:#b79bff}.map .none{stroke:#6d7a84}";
+
+/// The picture, as a file.
+pub fn svg(report: &ShowReport) -> String {
+    let drawing = Drawing::new(report);
+    let (width, body, height) = drawing.body();
+    let title = escaped(&text::title(report));
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"map\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+         width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\">\n<style>{STYLE}"
+    );
+    let mut dark = STYLE_DARK.to_owned();
+    // Writing to a string cannot fail.
+    for (at, (_, _, light, on_dark, ..)) in COLOURS.iter().enumerate() {
+        let _ = write!(svg, ".map .c{at}{{fill:{light}}}");
+        let _ = write!(dark, ".map .c{at}{{fill:{on_dark}}}");
+    }
+    let _ = write!(
+        svg,
+        "@media (prefers-color-scheme:dark){{{dark}}}</style>\n\
+         <defs><pattern id=\"map-hatch\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" \
+         patternTransform=\"rotate(45)\"><line class=\"line\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"7\" stroke-width=\"1.6\" \
+         stroke-opacity=\".45\"/></pattern></defs>\n\
+         <rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
+    );
+    svg + &body + "</svg>\n"
+}
+
+/// What is drawn.
+struct Drawing<'a> {
+    report: &'a ShowReport,
+    /// Interfaces that are seen in CPUs; by letters where there are several.
+    letters: Vec<String>,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(report: &'a ShowReport) -> Drawing<'a> {
+        let seen = |name: &String| {
+            report.cpus.iter().any(|cpu| {
+                cpu.interrupts.iter().any(|irq| irq.interface == *name)
+                    || cpu.steered.iter().any(|steered| steered.interface == *name)
+            })
+        };
+        let names = report.topology.interfaces.iter().map(|interface| interface.name.clone());
+        Drawing { report, letters: names.filter(seen).collect() }
+    }
+
+    /// Width, what is in it, height.
+    fn body(&self) -> (f64, String, f64) {
+        let packages = layout::packages(&self.report.topology);
+        let inside = WIDEST - 6.0 * GAP;
+        let nodes = packages.iter().flat_map(|package| &package.nodes);
+        let needed = nodes.map(|node| Grid::new(node, inside).width).fold(0.0, f64::max);
+        let width = (needed + 6.0 * GAP).clamp(NARROWEST, WIDEST);
+        let mut svg = String::new();
+        let mut y = self.legend(&mut svg, width);
+        let several_nodes = packages.iter().map(|package| package.nodes.len()).sum::<usize>() > 1;
+        for package in &packages {
+            let from = y;
+            let mut inner = String::new();
+            y += NAME + GAP;
+            for node in &package.nodes {
+                let grid = Grid::new(node, width - 6.0 * GAP);
+                let name = match several_nodes {
+                    true => NAME,
+                    false => 0.0,
+                };
+                let x = 2.0 * GAP;
+                let height = name + grid.height + 2.0 * GAP;
+                if several_nodes {
+                    let _ = writeln!(
+                        inner,
+                        "<rect class=\"box\" x=\"{x}\" y=\"{y}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"4\"/>",
+                        width - 4.0 * GAP
+                    );
+                    let called = layout::called("node", node.number);
+                    let _ = writeln!(
+                        inner,
+                        "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{called}</text>",
+                        x + GAP,
+                        y + 14.0
+                    );
+                }
+                self.node(&mut inner, node, &grid, x + GAP, y + name + GAP);
+                y += height + GAP;
+            }
+            let called = layout::called("package", package.number);
+            let _ = writeln!(
+                svg,
+                "<rect class=\"box package\" x=\"{GAP}\" y=\"{from}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"6\"/>\n\
+                 <text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{called}</text>",
+                width - 2.0 * GAP,
+                y - from,
+                2.0 * GAP + 2.0,
+                from + 15.0
+            );
+            svg += &inner;
+            y += GAP;
+        }
+        (width, svg, y + GAP)
+    }
+
+    fn node(&self, svg: &mut String, node: &Node, grid: &Grid, x: f64, y: f64) {
+        let (mut right, mut down) = (0.0, 0.0);
+        for cache in &node.caches {
+            let (width, height) = grid.size(cache);
+            if right > 0.0 && right + width > grid.within {
+                right = 0.0;
+                down += grid.cache_height + GAP;
+            }
+            let (left, top) = (x + right, y + down);
+            if grid.divided {
+                let _ = writeln!(
+                    svg,
+                    "<rect class=\"box\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+                     rx=\"4\"/>\n<text class=\"name small\" x=\"{:.1}\" y=\"{:.1}\">a cache of {}</text>",
+                    left + GAP,
+                    top + 13.0,
+                    counted(cache.cpus(), "CPU")
+                );
+            }
+            let (pad, name) = grid.around();
+            for (at, core) in cache.cores.iter().enumerate() {
+                let column = (at % grid.columns) as f64;
+                let row = (at / grid.columns) as f64;
+                let left = left + pad + column * (CPU.0 + 2.0 * GAP);
+                let top = top + name + pad + row * (grid.core_height + GAP);
+                self.core(svg, core, left, top);
+            }
+            right += width + GAP;
+        }
+    }
+
+    fn core(&self, svg: &mut String, core: &Core, x: f64, y: f64) {
+        let _ = writeln!(
+            svg,
+            "<rect class=\"core\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"4\"/>",
+            CPU.0 + GAP,
+            core_height(core.len())
+        );
+        for (at, cpu) in core.iter().enumerate() {
+            let y = y + GAP / 2.0 + at as f64 * (CPU.1 + GAP / 2.0);
+            self.cpu(svg, &self.report.cpus[*cpu], x + GAP / 2.0, y);
+        }
+    }
+
+    fn cpu(&self, svg: &mut String, cpu: &CpuReport, x: f64, y: f64) {
+        let softirqs = cpu.softirq_share.unwrap_or(0.0);
+        let colour = COLOURS.iter().rposition(|colour| softirqs >= colour.0).unwrap_or(0);
+        let writing = format!("w{}", u8::from(COLOURS[colour].4));
+        let (width, height) = CPU;
+        let frame = |class: &str, inset: f64| {
+            format!(
+                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"3\"/>",
+                x + inset,
+                y + inset,
+                width - 2.0 * inset,
+                height - 2.0 * inset
+            )
+        };
+        let _ =
+            write!(svg, "<g data-cpu=\"{}\"><title>{}</title>", cpu.cpu, escaped(&tooltip(self.report, cpu)));
+        *svg += &frame(&format!("cpu c{colour}"), 0.0);
+        if cpu.net {
+            *svg += &frame("hatch", 0.0);
+        }
+        if cpu.boot_isolated || cpu.balanced == Some(false) {
+            *svg += &frame("apart", 3.2);
+        }
+        match (cpu.net, cpu.planned) {
+            (true, _) => *svg += &frame("net", 1.0),
+            (_, true) => *svg += &frame("planned", 1.0),
+            _ => {}
+        }
+        let _ = write!(
+            svg,
+            "<text class=\"no {writing}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            x + 6.0,
+            y + 14.0,
+            cpu.cpu
+        );
+        if let Some(share) = cpu.softirq_share.filter(|share| *share >= 0.005) {
+            let _ = write!(
+                svg,
+                "<text class=\"{writing}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{} %</text>",
+                x + width - 6.0,
+                y + 14.0,
+                percent(share)
+            );
+        }
+        let label = short(&self.label(cpu), LABEL);
+        if !label.is_empty() {
+            let _ = write!(
+                svg,
+                "<text class=\"small {writing}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                x + 6.0,
+                y + 26.0,
+                escaped(&label)
+            );
+        }
+        let (bar_x, bar_y, bar) = (x + 6.0, y + height - 8.5, width - 12.0);
+        let _ = write!(
+            svg,
+            "<rect class=\"track {writing}\" x=\"{bar_x:.1}\" y=\"{bar_y:.1}\" width=\"{bar:.1}\" height=\"4\" rx=\"1\"/>"
+        );
+        let tasks = cpu.tasks_share.unwrap_or(0.0).clamp(0.0, 1.0);
+        if tasks > 0.0 {
+            let _ = write!(
+                svg,
+                "<rect class=\"tasks {writing}\" x=\"{bar_x:.1}\" y=\"{bar_y:.1}\" width=\"{:.1}\" height=\"4\" rx=\"1\"/>",
+                bar * tasks
+            );
+        }
+        *svg += "</g>\n";
+    }
+
+    /// What is on a CPU, as short as can be.
+    fn label(&self, cpu: &CpuReport) -> String {
+        let letter = |interface: &str| match self.letters.len() {
+            0 | 1 => String::new(),
+            _ => {
+                let at = self.letters.iter().position(|name| name == interface);
+                at.map_or("? ".to_owned(), |at| called(at) + " ")
+            }
+        };
+        let mut words = Vec::new();
+        for item in item::items(self.report, cpu) {
+            match item {
+                Item::Interrupts { interface, goes: true, queues, .. } if !queues.is_empty() => {
+                    words.push(format!("{}q{}", letter(&interface), list(queues)));
+                }
+                Item::Interrupts { interface, goes: true, .. } => {
+                    words.push(format!("{}ctl", letter(&interface)))
+                }
+                Item::Steered { interface, .. } => words.push(format!("{}rps", letter(&interface))),
+                Item::Exclusive(_) => words.insert(0, "pod".to_owned()),
+                _ => {}
+            }
+        }
+        if cpu.boot_isolated {
+            words.push("iso".to_owned());
+        }
+        words.join(" ")
+    }
+
+    /// What the colours and outlines mean; where it ends.
+    fn legend(&self, svg: &mut String, width: f64) -> f64 {
+        let _ = writeln!(
+            svg,
+            "<text class=\"title ink\" x=\"{:.1}\" y=\"24\">{}</text>",
+            2.0 * GAP,
+            escaped(&text::title(self.report))
+        );
+        let mut entries: Vec<(String, String)> = COLOURS
+            .iter()
+            .enumerate()
+            .map(|(at, (_, words, ..))| {
+                let words = if at == 0 { format!("softirqs {words}") } else { (*words).to_owned() };
+                (format!("cpu c{at}"), words)
+            })
+            .collect();
+        entries.push(("tasks".into(), "share of tasks".into()));
+        let cpus = &self.report.cpus;
+        for (shown, class, words) in [
+            (cpus.iter().any(|cpu| cpu.net), "hatch net", "for the network (NET)"),
+            (cpus.iter().any(|cpu| cpu.planned && !cpu.net), "planned", "a plan would take it"),
+            (
+                cpus.iter().any(|cpu| cpu.boot_isolated || cpu.balanced == Some(false)),
+                "apart",
+                "isolated at boot, or not balanced",
+            ),
+        ] {
+            if shown {
+                entries.push((class.into(), words.into()));
+            }
+        }
+        let (mut x, mut y) = (2.0 * GAP, 44.0);
+        let mut entry = |class: &str, words: &str| {
+            let wide = if class.is_empty() { 0.0 } else { 22.0 } + words.chars().count() as f64 * 6.4 + 16.0;
+            if x + wide > width - GAP && x > 2.0 * GAP {
+                (x, y) = (2.0 * GAP, y + 19.0);
+            }
+            for class in class.split_inclusive("hatch ").map(str::trim).filter(|class| !class.is_empty()) {
+                let (top, high) = if class == "tasks" { (y - 6.0, 4.0) } else { (y - 10.0, 12.0) };
+                let _ = write!(
+                    svg,
+                    "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"16\" height=\"{high}\" rx=\"2\"/>"
+                );
+            }
+            let text = if class.is_empty() { x } else { x + 22.0 };
+            let _ =
+                writeln!(svg, "<text class=\"ink\" x=\"{text:.1}\" y=\"{y:.1}\">{}</text>", escaped(words));
+            x += wide;
+        };
+        for (class, words) in &entries {
+            entry(class, words);
+        }
+        match self.letters.as_slice() {
+            [] => {}
+            [one] => entry(
+                "",
+                &format!("q0: interrupt of queue 0 of {}; ctl: its other interrupts", short(one, 40)),
+            ),
+            several => {
+                entry("", "A q0: interrupt of queue 0 of A; A ctl: its other interrupts");
+                for (at, name) in several.iter().enumerate() {
+                    entry("", &format!("{} = {}", called(at), short(name, 24)));
+                }
+            }
+        }
+        y + 12.0
+    }
+}
+
+/// A letter for each of many: A to Z, then A1 to Z1, and so on.
+fn called(at: usize) -> String {
+    let letter = char::from(b'A' + (at % 26) as u8);
+    if at < 26 { letter.to_string() } else { format!("{letter}{}", at / 26) }
+}
+
+/// Everything known of a CPU.
+pub(super) fn tooltip(report: &ShowReport, cpu: &CpuReport) -> String {
+    let share =
+        |share: Option<f64>| share.map_or("not told".to_owned(), |share| format!("{} %", percent(share)));
+    let per_s =
+        |per_s: Option<f64>| per_s.map_or("not told".to_owned(), |per_s| format!("{}/s", rate(per_s)));
+    let mut lines = vec![format!("CPU {}", cpu.cpu)];
+    if let Some(known) = report.topology.cpus.iter().find(|known| known.number == cpu.cpu) {
+        lines[0] = format!("CPU {}, core of {}", cpu.cpu, known.siblings.words());
+    }
+    lines.push(format!(
+        "softirqs {}, interrupts {}, tasks {}, steal {}, idle {}",
+        share(cpu.softirq_share),
+        share(cpu.irq_share),
+        share(cpu.tasks_share),
+        share(cpu.steal_share),
+        share(cpu.idle_share)
+    ));
+    lines.push(format!(
+        "NET_RX {}, NET_TX {}, interrupts of devices {}",
+        per_s(cpu.net_rx_per_s),
+        per_s(cpu.net_tx_per_s),
+        per_s(cpu.interrupts_per_s)
+    ));
+    for irq in cpu.interrupts.iter().take(TOLD) {
+        let queue = irq.queue.map_or("other".to_owned(), |queue| format!("queue {queue}"));
+        let came = if irq.goes_here { "" } else { ", came here though it goes elsewhere" };
+        lines.push(format!("{} {queue}: IRQ {}, {}{came}", irq.interface, irq.irq, per_s(irq.per_s)));
+    }
+    if cpu.interrupts.len() > TOLD {
+        lines.push(format!(
+            "and {}",
+            counted(cpu.interrupts.len() - TOLD, "interrupt more").replace("mores", "more")
+        ));
+    }
+    let others = item::items(report, cpu);
+    lines.extend(
+        others.iter().filter(|item| !matches!(item, Item::Interrupts { .. })).map(|item| item.words()),
+    );
+    lines.join("\n")
+}
+
+/// How the cores of a node are laid out.
+struct Grid {
+    /// Cores beside each other, in a cache.
+    columns: usize,
+    core_height: f64,
+    /// Whether caches have boxes of their own.
+    divided: bool,
+    cache_height: f64,
+    width: f64,
+    height: f64,
+    /// What it was to fit into.
+    within: f64,
+}
+
+impl Grid {
+    /// The one that is least high.
+    fn new(node: &Node, within: f64) -> Grid {
+        let most = node.caches.iter().map(|cache| cache.cores.len()).max().unwrap_or(1).max(1);
+        let fits = |grid: &Grid| grid.columns == 1 || grid.width <= within;
+        let grids = (1..=most).map(|columns| Grid::with(node, within, columns)).filter(fits);
+        let least = grids.min_by(|one, two| one.height.total_cmp(&two.height));
+        least.unwrap_or_else(|| Grid::with(node, within, 1))
+    }
+
+    fn with(node: &Node, within: f64, columns: usize) -> Grid {
+        let threads = node.caches.iter().flat_map(|cache| &cache.cores).map(Vec::len).max().unwrap_or(1);
+        let mut grid = Grid {
+            columns,
+            core_height: core_height(threads),
+            divided: node.caches.len() > 1,
+            cache_height: 0.0,
+            width: 0.0,
+            height: 0.0,
+            within,
+        };
+        grid.cache_height = node.caches.iter().map(|cache| grid.size(cache).1).fold(0.0, f64::max);
+        let (mut right, mut rows) = (0.0, 1.0);
+        for cache in &node.caches {
+            let (width, _) = grid.size(cache);
+            if right > 0.0 && right + width > within {
+                (right, rows) = (0.0, rows + 1.0);
+            }
+            right += width + GAP;
+            grid.width = f64::max(grid.width, right - GAP);
+        }
+        grid.height = rows * (grid.cache_height + GAP) - GAP;
+        grid
+    }
+
+    /// Around the cores of a cache, and above them.
+    fn around(&self) -> (f64, f64) {
+        if self.divided { (GAP, NAME - GAP / 2.0) } else { (0.0, 0.0) }
+    }
+
+    /// Of the box of a cache.
+    fn size(&self, cache: &Cache) -> (f64, f64) {
+        let (pad, name) = self.around();
+        let columns = cache.cores.len().clamp(1, self.columns);
+        let rows = cache.cores.len().div_ceil(self.columns);
+        let width = columns as f64 * (CPU.0 + 2.0 * GAP) - GAP;
+        (width + 2.0 * pad, name + 2.0 * pad + rows as f64 * (self.core_height + GAP) - GAP)
+    }
+}
+
+fn core_height(threads: usize) -> f64 {
+    threads as f64 * (CPU.1 + GAP / 2.0) + GAP / 2.0
+}
