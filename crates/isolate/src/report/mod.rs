@@ -2,3 +2,5 @@
 
 pub mod plan;
 pub mod show;
+pub mod status;
+pub mod verify;

@@ -131,4 +131,4 @@ fn first(list: impl ExactSizeIterator<Item = String>) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -276,4 +276,4 @@ impl From<Run> for Measured {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

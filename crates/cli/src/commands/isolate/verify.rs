@@ -1,13 +1,204 @@
 //! `spangap isolate verify`: whether an applied plan holds, and what it does.
 
+use super::folder::WhereArgs;
+use super::status::{look, not_here, wait, width};
+use super::{now_unix_ns, print_json, print_text};
 use crate::Outcome;
-use clap::Args;
+use crate::args::{Duration, wrong_usage};
+use crate::commands::dissect::interrupt;
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use spangap_isolate::kernel::Live;
+use spangap_isolate::report::verify::VerifyReport;
+use spangap_isolate::topology::Topology;
+use spangap_isolate::verify::cost::cost;
+use spangap_isolate::verify::effect::{self, Look, Verdict};
+use spangap_isolate::verify::gain::{Comparison, compare};
+use spangap_isolate::verify::proof::{self, Proof};
+use spangap_isolate::verify::since::Since;
+use spangap_isolate::verify::status::Applied;
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap isolate apply PLAN.json --confirm-within 60s && spangap isolate verify --fail-on any && spangap isolate confirm
+      stays only if it holds
+  spangap isolate verify --for 10s --json
+      as one JSON document, with counters watched for 10 s: under load, or there is nothing to be seen
+  spangap gaps after.otlp.json --json > after.json; spangap isolate verify --after after.json
+      the gain, too: with what `plan --before before.json` kept of the time before
+
+Reads everything back, watches interrupts, softirqs and load of every CPU for a while, and says what holds, what does not,
+and what cannot be told. What it costs: CPUs taken from applications, and how busy those of the network are. A gain is
+claimed only where the 95 % intervals of before and after do not overlap. Changes nothing.
+
+--fail-on: effect (something does not hold), headroom (too few CPUs for the network), drift (something is no longer as it was
+written, or a cgroup came), any (any of these, or another finding that matters).";
 
 /// Look whether an applied plan holds, what it does, and what it costs
 #[derive(Args, Debug)]
-pub struct VerifyArgs {}
+#[command(after_help = EXAMPLES)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    place: WhereArgs,
+    /// For how long counters are watched; Ctrl-C ends it before
+    #[arg(long = "for", value_name = "DURATION", default_value = "2s")]
+    watch: Duration,
+    /// What calls take now: a document of `gaps --json` or `tank --json`
+    #[arg(long, value_name = "FILE")]
+    after: Option<PathBuf>,
+    /// What calls took before, of the same kind [default: what the plan was given]
+    #[arg(long, value_name = "FILE", requires = "after")]
+    before: Option<PathBuf>,
+    /// Exit with 3 if this is found
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
 
-/// Does it.
-pub fn run(_args: VerifyArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!("isolate verify is not there yet")
+/// What makes the exit code 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    Effect,
+    Headroom,
+    Drift,
+    Any,
+}
+
+impl FailOn {
+    fn is_met(self, report: &VerifyReport) -> bool {
+        let effect = || report.effect.iter().any(|judgement| judgement.verdict == Verdict::DoesNotHold);
+        let drift = || report.status.drifted();
+        let findings = &report.cost.findings;
+        match self {
+            FailOn::Effect => effect(),
+            FailOn::Headroom => findings.iter().any(|found| found.finding == "too-few-net-cpus"),
+            FailOn::Drift => drift(),
+            FailOn::Any => effect() || drift() || findings.iter().any(|found| found.matters),
+        }
+    }
+}
+
+/// Reads twice, judges, and prints.
+pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
+    let after = args.after.as_deref().map(|path| measured("--after", path)).transpose()?;
+    let before = args.before.as_deref().map(|path| measured("--before", path)).transpose()?;
+    // From here on Ctrl-C only ends the wait.
+    let stop = interrupt::flag()?;
+    let first = look(&args.place)?;
+    let Some((journal, live, earlier)) = first.open else {
+        bail!("nothing is applied: there is nothing to verify")
+    };
+    match first.status.state {
+        Applied::AnotherBoot => bail!("it was applied in another run of this machine: nothing of it is left"),
+        Applied::Unfinished => bail!("apply did not get to its end: `spangap isolate rollback` first"),
+        Applied::RolledBack => bail!("it was undone: there is nothing to verify"),
+        Applied::Nothing | Applied::Waiting | Applied::Applied | Applied::Confirmed => {}
+    }
+    if let Some(elsewhere) = &first.elsewhere {
+        bail!("{}", not_here(elsewhere));
+    }
+    let plan = &journal.head.plan;
+    let interrupted = live.copied_to().is_none() && !watch(args.watch, &stop);
+    let (earlier, later) = match live.copied_to() {
+        Some(root) => copies(root),
+        None => (Some(earlier), None),
+    };
+    // The journal as it is after the wait: it may have been undone meanwhile.
+    let second = look(&args.place)?;
+    let Some((_, _, now)) = second.open.filter(|(again, ..)| again.head == journal.head) else {
+        bail!("it was undone while it was looked at");
+    };
+    let now = later.unwrap_or(now);
+    let since = Since::new(earlier.as_ref(), &now);
+    let effect = effect::judge(&Look { plan, now: &now, since: &since });
+    let mut report = VerifyReport::new(second.status, effect, cost(plan, &since));
+    report.interrupted = interrupted;
+    report.unknown = now.unknown.iter().map(ToString::to_string).collect();
+    let kept =
+        plan.before.as_ref().map(proof::read).transpose().context("what the plan was given as --before")?;
+    match gain(before.or(kept), after) {
+        Ok(gain) => report.gain = Some(gain),
+        Err(missing) => report.gain_missing = Some(missing.to_owned()),
+    }
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_text(&report.text(now_unix_ns(), width()))?;
+    }
+    let found = args.fail_on.iter().any(|what| what.is_met(&report));
+    Ok(if found { Outcome::Found } else { Outcome::Done })
+}
+
+/// Both measurements compared, or how to come by what is missing.
+fn gain(before: Option<Proof>, after: Option<Proof>) -> Result<Comparison, &'static str> {
+    match (before, after) {
+        (Some(before), Some(after)) => Ok(compare(&before, &after)),
+        (Some(_), None) => {
+            Err("not measured: measure again as before, and give the result (`verify --after FILE`)")
+        }
+        (None, Some(_)) => Err(
+            "nothing to compare with: the plan was made without a measurement (`plan --before FILE`); `verify --before FILE` \
+             names one",
+        ),
+        (None, None) => Err(
+            "not measured: `spangap gaps SPANS --json` or `spangap tank HOST:PORT --json`, once before (`plan --before FILE`) \
+             and once after (`verify --after FILE`)",
+        ),
+    }
+}
+
+fn measured(flag: &str, path: &Path) -> anyhow::Result<Proof> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| wrong_usage(format!("{flag} {}: {error}", path.display())))?;
+    proof::parse(&text).with_context(|| format!("{flag} {}", path.display()))
+}
+
+/// Two readings that were made of a copy, in `before` and `after` inside of it; with neither it stands still.
+fn copies(root: &Path) -> (Option<Topology>, Option<Topology>) {
+    let (before, after) = (root.join("before"), root.join("after"));
+    if !before.join("proc").is_dir() || !after.join("proc").is_dir() {
+        return (None, None);
+    }
+    (Some(Live::copy(before).topology()), Some(Live::copy(after).topology()))
+}
+
+/// Waits with a bar on a terminal: `false` when Ctrl-C came.
+fn watch(time: Duration, stop: &AtomicBool) -> bool {
+    const STEPS: u32 = 50;
+    if !io::stderr().is_terminal() {
+        return wait(time.std(), stop);
+    }
+    let style =
+        ProgressStyle::with_template("{msg} {wide_bar}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar =
+        ProgressBar::with_draw_target(Some(STEPS.into()), ProgressDrawTarget::stderr()).with_style(style);
+    bar.set_message("looking");
+    for _ in 0..STEPS {
+        wait(time.std() / STEPS, stop);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    !stop.load(Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let none = || Proof { proof: proof::Source::Tank, measured: Vec::new() };
+        assert!(gain(None, None).unwrap_err().contains("plan --before FILE"));
+        assert!(gain(Some(none()), None).unwrap_err().contains("verify --after FILE"));
+        assert!(gain(None, Some(none())).unwrap_err().contains("verify --before FILE"));
+        assert!(gain(Some(none()), Some(none())).is_ok());
+    }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 /// A machine of so many CPUs with an interface eth0 of two queues (IRQs 40 and 41) and one more interrupt (IRQ 42), a
 /// disk (IRQ 50), and a cgroup v2 tree with our group for the last two CPUs.
-pub(in crate::verify) fn made_topology(cpus: u32) -> Topology {
+pub(crate) fn made_topology(cpus: u32) -> Topology {
     let of =
         |number| Cpu { number, siblings: Cpus::from_iter([number]), package: None, node: None, cache: None };
     let irq = |number, name: &str| Irq {
@@ -65,7 +65,7 @@ pub(in crate::verify) fn made_topology(cpus: u32) -> Topology {
 }
 
 /// A plan for eth0 on these CPUs, with a partition.
-pub(in crate::verify) fn made_plan(cpus: u32, net: &str) -> Plan {
+pub(crate) fn made_plan(cpus: u32, net: &str) -> Plan {
     let net_cpus = Cpus::parse_list(net).unwrap();
     Plan {
         format: Plan::FORMAT.into(),

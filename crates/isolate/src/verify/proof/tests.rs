@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 /// A gap table of one pair, as `spangap gaps --json` prints it.
-pub(in crate::verify) fn table(calls: u64, p99_ns: u64, ci95: Option<[u64; 2]>) -> Value {
+pub(crate) fn table(calls: u64, p99_ns: u64, ci95: Option<[u64; 2]>) -> Value {
     let mut gap = json!({"p50_ns": p99_ns / 4, "p90_ns": p99_ns / 2, "p95_ns": p99_ns / 4 * 3, "p99_ns": p99_ns,
         "p999_ns": p99_ns * 2, "max_ns": p99_ns * 3, "mean_ns": p99_ns / 3});
     if let Some(ci95) = ci95 {

@@ -1,0 +1,272 @@
+//! What is applied, for a terminal. As JSON it is what it is itself.
+
+use super::show::words::{NARROWEST, counted, wrap};
+use crate::plan::Part;
+use crate::verify::status::{Applied, PartStanding, Status};
+use std::fmt::Write;
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// What is applied, how it stands, and who undid what; `now_unix_ns` is the time it is, `rollback` the command that undoes it.
+pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> String {
+    let width = width.max(NARROWEST);
+    let mut text = String::new();
+    wrap(&mut text, "", &heading(status, now_unix_ns, rollback), width);
+    let Some(plan) = &status.plan else { return text };
+    if status.state == Applied::AnotherBoot {
+        return text;
+    }
+    let interfaces = plan.interfaces.join(", ");
+    let _ = writeln!(text);
+    wrap(
+        &mut text,
+        "  plan       ",
+        &format!("{interfaces} on {}, the rest {}", plan.net_cpus.words(), plan.app_cpus),
+        width,
+    );
+    if let Some(guard) = status.guard {
+        let words = match guard.alive {
+            true => format!("process {}, undoes it unless confirmed", guard.pid),
+            false => {
+                format!("process {} has ended: nobody undoes it by itself, `{rollback}` does", guard.pid)
+            }
+        };
+        wrap(&mut text, "  guard      ", &words, width);
+    }
+    let (held, all) = status.held();
+    let parts: Vec<String> = status.parts.iter().map(part).collect();
+    wrap(&mut text, "  read back  ", &format!("{held} of {all} values as written"), width);
+    for part in parts {
+        wrap(&mut text, "             ", &part, width);
+    }
+    if let Some(journal) = &status.journal {
+        wrap(&mut text, "  journal    ", &journal.display().to_string(), width);
+    }
+    let mut section = |title: &str, lines: Vec<String>| {
+        if !lines.is_empty() {
+            let _ = writeln!(text, "\n{title}");
+        }
+        for line in lines {
+            wrap(&mut text, "  * ", &line, width);
+        }
+    };
+    section("No longer as written", status.drift.iter().map(|drift| drift.words()).collect());
+    section("Cgroups that came since, with CPUs of the network", status.came.clone());
+    let refused = status.refused.iter().map(|refused| format!("{}: {}", refused.place, refused.why));
+    section("Refused by the kernel, and not needed", refused.collect());
+    if let Some(undone) = &status.rolled_back {
+        section("Left when it was undone", undone.left.iter().map(ToString::to_string).collect());
+    }
+    text
+}
+
+/// What holds for all of it, in a sentence.
+fn heading(status: &Status, now: u64, rollback: &str) -> String {
+    let begun = status.begun_unix_ns.map_or_else(String::new, |then| ago(then, now));
+    let applied = status.applied_unix_ns.map_or(begun.clone(), |then| ago(then, now));
+    match status.state {
+        Applied::Nothing => match &status.rolled_back {
+            None => "Nothing is applied.".into(),
+            Some(undone) => {
+                let left = match undone.left.len() {
+                    0 => String::new(),
+                    left => format!(", but for {} that others had changed", counted(left, "value")),
+                };
+                let when = ago(undone.time_unix_ns, now);
+                format!("Nothing is applied. The last plan was undone {when} by {}{left}.", undone.by)
+            }
+        },
+        Applied::Unfinished => {
+            format!("Begun {begun} and not done to the end{}: `{rollback}` undoes it.", until(status, now))
+        }
+        Applied::Waiting => format!("Applied {applied}, not confirmed{}.", until(status, now)),
+        Applied::Applied => format!("Applied {applied}, until `{rollback}` or the next boot."),
+        Applied::Confirmed => {
+            let confirmed = status.confirmed_unix_ns.map_or(String::new(), |then| ago(then, now));
+            format!("Applied {applied}, confirmed {confirmed}: it stays until `{rollback}` or the next boot.")
+        }
+        Applied::RolledBack => {
+            let undone = status.rolled_back.as_ref();
+            let (when, by) = undone.map_or(("", ""), |undone| ("", undone.by.as_str()));
+            let when = undone.map_or(when.to_owned(), |undone| ago(undone.time_unix_ns, now));
+            let left = undone.map_or(0, |undone| undone.left.len());
+            format!(
+                "Undone {when} by {by}, but for {} that others had changed: `{rollback} --force` restores these too.",
+                counted(left, "value")
+            )
+        }
+        Applied::AnotherBoot => {
+            format!(
+                "Applied {applied}, in another run of the machine: nothing of it is left, and nothing to undo."
+            )
+        }
+    }
+}
+
+fn until(status: &Status, now: u64) -> String {
+    match status.until_unix_ns {
+        None => String::new(),
+        Some(then) if then <= now => ": its time is over".into(),
+        Some(then) => format!(": undone in about {}", span(then - now)),
+    }
+}
+
+/// `3 min ago`.
+pub(super) fn ago(then: u64, now: u64) -> String {
+    match now.checked_sub(then) {
+        // The clock was set since.
+        None => "in the future, by this clock,".into(),
+        Some(ns) => format!("{} ago", span(ns)),
+    }
+}
+
+/// `40 s`, `3 min`, `5 h`, `2 days`.
+fn span(ns: u64) -> String {
+    let seconds = ns / SECOND;
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn part(part: &PartStanding) -> String {
+    let name = match part.part {
+        Part::Irqbalance => "irqbalance",
+        Part::Queues => "queues",
+        Part::Irqs => "interrupts",
+        Part::Steering => "steering",
+        Part::Cpusets => "cpusets",
+        Part::Tasks => "pinned threads",
+    };
+    let counts = [
+        (part.held, "as written"),
+        (part.changed, "changed by somebody"),
+        (part.before, "as before"),
+        (part.gone, "gone"),
+        (part.unknown, "not readable"),
+        (part.refused, "refused"),
+    ];
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    format!("{name}: {}", counts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Place;
+    use crate::verify::drift::{Drift, Who};
+    use crate::verify::status::{Guard, Refused, RolledBack, Summary};
+    use spangap_model::Cpus;
+
+    const NOW: u64 = 1_000_000 * SECOND;
+    const UNDO: &str = "spangap isolate rollback";
+
+    fn waiting() -> Status {
+        let place = Place::file("/proc/irq/40/smp_affinity_list");
+        Status {
+            state: Applied::Waiting,
+            journal: Some("/var/lib/spangap/isolate/open.journal".into()),
+            plan: Some(Summary {
+                interfaces: vec!["eth0".into()],
+                net_cpus: Cpus::parse_list("1,49").unwrap(),
+                app_cpus: Cpus::parse_list("0,2-48").unwrap(),
+            }),
+            begun_unix_ns: Some(NOW - 21 * SECOND),
+            applied_unix_ns: Some(NOW - 20 * SECOND),
+            until_unix_ns: Some(NOW + 39 * SECOND),
+            guard: Some(Guard { pid: 7, alive: true }),
+            parts: vec![PartStanding {
+                part: Part::Irqs,
+                held: 3,
+                before: 0,
+                changed: 1,
+                gone: 0,
+                unknown: 0,
+                refused: 1,
+            }],
+            refused: vec![Refused { place: place.clone(), why: "Input/output error".into() }],
+            drift: vec![Drift {
+                place,
+                wanted: "1".into(),
+                found: Some("0-95".into()),
+                who: Who::Irqbalance,
+                certain: false,
+                why: "which runs (process 812) and does not leave IRQ 40 alone".into(),
+            }],
+            came: vec!["/sys/fs/cgroup/cpuset/docker/abc".into()],
+            ..Status::nothing(None)
+        }
+    }
+
+    #[test]
+    fn what_is_applied_and_who_undid_what() {
+        let expected = "\
+Applied 20 s ago, not confirmed: undone in about 39 s.
+
+  plan       eth0 on CPUs 1,49, the rest 0,2-48
+  guard      process 7, undoes it unless confirmed
+  read back  3 of 4 values as written
+             interrupts: 3 as written, 1 changed by somebody, 1 refused
+  journal    /var/lib/spangap/isolate/open.journal
+
+No longer as written
+  * /proc/irq/40/smp_affinity_list is \"0-95\", was set to \"1\": probably irqbalance, which runs
+    (process 812) and does not leave IRQ 40 alone
+
+Cgroups that came since, with CPUs of the network
+  * /sys/fs/cgroup/cpuset/docker/abc
+
+Refused by the kernel, and not needed
+  * /proc/irq/40/smp_affinity_list: Input/output error
+";
+        assert_eq!(text(&waiting(), NOW, UNDO, 100), expected);
+        let mut dead = waiting();
+        dead.guard = Some(Guard { pid: 7, alive: false });
+        assert!(text(&dead, NOW, UNDO, 100).contains("process 7 has ended: nobody undoes it by itself"));
+    }
+
+    #[test]
+    fn each_state_in_a_sentence() {
+        let of = |state, change: fn(&mut Status)| {
+            let mut status = Status { state, ..waiting() };
+            change(&mut status);
+            heading(&status, NOW, UNDO)
+        };
+        assert_eq!(heading(&Status::nothing(None), NOW, UNDO), "Nothing is applied.");
+        let undone = RolledBack {
+            time_unix_ns: NOW - 300 * SECOND,
+            by: "guard: not confirmed in time".into(),
+            left: vec![],
+        };
+        let nothing = Status { rolled_back: Some(undone), ..Status::nothing(None) };
+        let words = "Nothing is applied. The last plan was undone 5 min ago by guard: not confirmed in time.";
+        assert_eq!(heading(&nothing, NOW, UNDO), words);
+        assert!(
+            of(Applied::Unfinished, |_| {})
+                .starts_with("Begun 21 s ago and not done to the end: undone in about 39 s: ")
+        );
+        assert!(
+            of(Applied::Waiting, |status| status.until_unix_ns = Some(NOW)).ends_with("its time is over.")
+        );
+        assert!(
+            of(Applied::Confirmed, |status| status.confirmed_unix_ns = Some(NOW))
+                .contains("confirmed 0 s ago")
+        );
+        assert!(of(Applied::AnotherBoot, |_| {}).contains("in another run of the machine"));
+        assert!(of(Applied::Applied, |_| {}).contains("until `spangap isolate rollback` or the next boot"));
+        let left = of(Applied::RolledBack, |status| {
+            let left = vec![Place::BannedIrqs];
+            status.rolled_back = Some(RolledBack { time_unix_ns: NOW, by: "rollback".into(), left });
+        });
+        assert!(left.contains("but for 1 value that others had changed"), "{left}");
+        assert_eq!([119, 120, 7_200, 172_800].map(|s| span(s * SECOND)), ["119 s", "2 min", "2 h", "2 days"]);
+        assert_eq!(ago(NOW + 1, NOW), "in the future, by this clock,");
+    }
+}

@@ -1,0 +1,237 @@
+//! Whether a plan holds, what it won and what it cost: as JSON and for a terminal.
+
+use super::show::words::{NARROWEST, counted, wrap};
+use super::status::ago;
+use crate::verify::cost::{Cost, percent};
+use crate::verify::effect::{Judgement, Verdict};
+use crate::verify::gain::Comparison;
+use crate::verify::status::Status;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Everything that was looked at.
+#[derive(Debug, Serialize)]
+pub struct VerifyReport {
+    /// Whether it holds, all in all.
+    pub verdict: Verdict,
+    /// The same in a sentence.
+    pub summary: String,
+    /// Time between the two readings; `None`: there was one only.
+    pub looked_s: Option<f64>,
+    /// Ctrl-C came before the time was over.
+    pub interrupted: bool,
+    /// What is applied, by reading it back.
+    pub status: Status,
+    /// What it does.
+    pub effect: Vec<Judgement>,
+    /// What it costs.
+    pub cost: Cost,
+    /// What it won; `None`: not measured.
+    pub gain: Option<Comparison>,
+    /// How to have it measured.
+    pub gain_missing: Option<String>,
+    /// What could not be read.
+    pub unknown: Vec<String>,
+}
+
+/// What came of looking at the effect, and of reading back.
+pub fn verdict(status: &Status, effect: &[Judgement]) -> Verdict {
+    let any = |verdict| effect.iter().any(|judgement| judgement.verdict == verdict);
+    if any(Verdict::DoesNotHold) || status.drifted() {
+        Verdict::DoesNotHold
+    } else if any(Verdict::Holds) {
+        Verdict::Holds
+    } else {
+        Verdict::CannotTell
+    }
+}
+
+/// The verdict in a sentence.
+fn sentence(verdict: Verdict, status: &Status, effect: &[Judgement]) -> String {
+    let of = |verdict| effect.iter().filter(move |judgement| judgement.verdict == verdict);
+    let name = |judgement: &Judgement| match &judgement.of {
+        Some(interface) => format!("{} of {interface}", judgement.what),
+        None => judgement.what.to_owned(),
+    };
+    let (held, all) = status.held();
+    let mut unsure: Vec<String> = of(Verdict::CannotTell).map(name).collect();
+    unsure.dedup();
+    let unsure = match unsure.is_empty() {
+        true => String::new(),
+        false => format!("; cannot be told: {}", unsure.join(", ")),
+    };
+    match verdict {
+        Verdict::DoesNotHold => {
+            let mut why: Vec<String> = of(Verdict::DoesNotHold)
+                .map(|judgement| format!("{}: {}", name(judgement), judgement.summary))
+                .collect();
+            if !status.drift.is_empty() {
+                let drifted = counted(status.drift.len(), "value");
+                let mut who: Vec<String> = status.drift.iter().map(|drift| drift.who_words()).collect();
+                who.sort_unstable();
+                who.dedup();
+                why.push(format!("{drifted} no longer as written ({})", who.join(", ")));
+            }
+            if !status.came.is_empty() {
+                why.push(format!(
+                    "{} came since with CPUs of the network",
+                    counted(status.came.len(), "cgroup")
+                ));
+            }
+            format!("Does not hold: {}{unsure}.", why.join("; "))
+        }
+        Verdict::Holds if unsure.is_empty() => {
+            format!("Holds: {held} of {all} values as written, and what they are for is so.")
+        }
+        Verdict::Holds => {
+            format!("Holds as far as it can be told: {held} of {all} values as written{unsure}.")
+        }
+        Verdict::CannotTell | Verdict::Remark => {
+            format!("Cannot tell what it does: {held} of {all} values as written{unsure}.")
+        }
+    }
+}
+
+impl VerifyReport {
+    /// Puts it together.
+    pub fn new(status: Status, effect: Vec<Judgement>, cost: Cost) -> VerifyReport {
+        let verdict = verdict(&status, &effect);
+        VerifyReport {
+            verdict,
+            summary: sentence(verdict, &status, &effect),
+            looked_s: cost.seconds,
+            interrupted: false,
+            status,
+            effect,
+            cost,
+            gain: None,
+            gain_missing: None,
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Everything, for a terminal of `width` columns.
+    pub fn text(&self, now_unix_ns: u64, width: usize) -> String {
+        let width = width.max(NARROWEST);
+        let mut text = String::new();
+        wrap(&mut text, "", &self.summary, width);
+        if let Some(then) = self.status.applied_unix_ns {
+            let _ = writeln!(text, "Applied {}.", ago(then, now_unix_ns));
+        }
+        self.effect(&mut text, width);
+        self.drift(&mut text, width);
+        self.cost(&mut text, width);
+        self.gain(&mut text, width);
+        for finding in &self.cost.findings {
+            let _ =
+                writeln!(text, "\n{}{}", finding.finding, if finding.matters { "" } else { " (a remark)" });
+            wrap(&mut text, "  ", &finding.summary, width);
+            wrap(&mut text, "  ", &finding.help, width);
+        }
+        if !self.unknown.is_empty() {
+            let _ = writeln!(text, "\nNot read");
+        }
+        for unknown in &self.unknown {
+            wrap(&mut text, "  * ", unknown, width);
+        }
+        text
+    }
+
+    fn effect(&self, text: &mut String, width: usize) {
+        let looked = match self.looked_s {
+            Some(seconds) if self.interrupted => format!("in {seconds:.1} s, cut short"),
+            Some(seconds) => format!("in {seconds:.1} s"),
+            None => "from one reading".to_owned(),
+        };
+        let _ = writeln!(text, "\nEffect, {looked}");
+        for judgement in &self.effect {
+            let mark = match judgement.verdict {
+                Verdict::Holds => "holds",
+                Verdict::DoesNotHold => "DOES NOT",
+                Verdict::CannotTell => "can't tell",
+                Verdict::Remark => "",
+            };
+            let of = judgement.of.as_ref().map_or(String::new(), |of| format!(" {of}"));
+            let head = format!("  {mark:<12}{:<18}", format!("{}{of}", judgement.what));
+            wrap(text, &format!("{head} "), &judgement.summary, width);
+            for line in &judgement.evidence {
+                wrap(text, &format!("{:33}", ""), line, width);
+            }
+        }
+    }
+
+    fn drift(&self, text: &mut String, width: usize) {
+        if self.status.drifted() {
+            let _ = writeln!(text, "\nNo longer as written");
+        }
+        for drift in &self.status.drift {
+            wrap(text, "  * ", &drift.words(), width);
+        }
+        for group in &self.status.came {
+            wrap(text, "  * ", &format!("{group} came since, with CPUs of the network"), width);
+        }
+    }
+
+    fn cost(&self, text: &mut String, width: usize) {
+        let cost = &self.cost;
+        let _ = writeln!(text, "\nCost");
+        let taken = format!(
+            "{} of {} CPUs are taken from applications ({}): {}",
+            cost.net_cpus.len(),
+            cost.cpus,
+            percent(cost.taken_ratio),
+            cost.net_cpus
+        );
+        wrap(text, "  ", &taken, width);
+        if let (Some(busiest), Some(headroom)) = (&cost.busiest, cost.headroom_ratio) {
+            let words = format!(
+                "interrupts and softirqs keep the busiest, CPU {}, busy {}: {} is left",
+                busiest.cpu,
+                busiest.words(),
+                percent(headroom)
+            );
+            wrap(text, "  ", &words, width);
+        }
+        let loads = cost.load.iter().map(|cpu| format!("CPU {} {}", cpu.cpu, percent(cpu.busy_ratio)));
+        if cost.load.len() > 1 {
+            wrap(text, "  each: ", &loads.collect::<Vec<_>>().join(", "), width);
+        }
+        if let Some(apps) = cost.apps_busy_ratio {
+            wrap(text, "  ", &format!("the CPUs of applications are busy {}", percent(apps)), width);
+        }
+        for unknown in &cost.unknown {
+            wrap(text, "  not known: ", unknown, width);
+        }
+    }
+
+    fn gain(&self, text: &mut String, width: usize) {
+        let _ = writeln!(text, "\nGain");
+        if let Some(missing) = &self.gain_missing {
+            wrap(text, "  ", missing, width);
+        }
+        let Some(comparison) = &self.gain else { return };
+        for gain in &comparison.gains {
+            let runs = |runs: usize, calls: u64| match runs {
+                1 => counted(calls as usize, "call"),
+                _ => format!("{} in {runs} runs", counted(calls as usize, "call")),
+            };
+            let (before, after) =
+                (runs(gain.runs_before, gain.calls_before), runs(gain.runs_after, gain.calls_after));
+            wrap(text, "  ", &format!("{} ({before} before, {after} after)", gain.of), width);
+            for difference in &gain.figures {
+                wrap(text, "    ", &difference.words, width);
+            }
+        }
+        for (when, list) in [("before", &comparison.only_before), ("after", &comparison.only_after)] {
+            for of in list {
+                wrap(text, "  ", &format!("{of}: measured {when} only"), width);
+            }
+        }
+        for caveat in &comparison.caveats {
+            wrap(text, "  * ", caveat, width);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
