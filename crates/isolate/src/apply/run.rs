@@ -8,6 +8,7 @@ use crate::place::Place;
 use crate::plan::{Change, Part, Plan};
 use crate::topology::Topology;
 use std::collections::HashMap;
+use std::io;
 
 /// Tasks are born while others are moved, and groups while others are narrowed: how often is looked again.
 pub const ROUNDS: u32 = 64;
@@ -45,6 +46,14 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// A copy has neither tasks nor services: everything else of the plan can be made true there.
+    fn for_want_of_tasks(&self) -> bool {
+        let Failure::Refused(error) = self else { return false };
+        let of_tasks =
+            matches!(error.place, Place::Tasks { .. } | Place::Affinity { .. } | Place::Service { .. });
+        of_tasks && error.source.kind() == io::ErrorKind::Unsupported
+    }
+
     fn why(&self) -> String {
         match self {
             Failure::Refused(error) => error.to_string(),
@@ -199,7 +208,7 @@ impl<'a> Run<'a> {
         }
         match failure {
             None => Ok(()),
-            Some(failure) if change.needed => Err(failure.into()),
+            Some(failure) if change.needed && !failure.for_want_of_tasks() => Err(failure.into()),
             Some(failure) => {
                 self.refused(change, &failure);
                 Ok(())

@@ -301,9 +301,17 @@ impl State {
                 self.make_group(&at)?;
                 if !self.flavour.v2 {
                     // As the runtimes do: a group of version 1 is empty until the set of its parent is copied.
+                    // At the top they fail while a group beside it has CPUs to itself, and clean up.
                     let above = self.groups[below].clone();
-                    self.write_group_file(&format!("{at}/cpuset.cpus"), &above.cpus.to_string())?;
-                    self.write_group_file(&format!("{at}/cpuset.mems"), &above.mems.to_string())?;
+                    let copied = self
+                        .write_group_file(&format!("{at}/cpuset.cpus"), &above.cpus.to_string())
+                        .and_then(|()| {
+                            self.write_group_file(&format!("{at}/cpuset.mems"), &above.mems.to_string())
+                        });
+                    if let Err(error) = copied {
+                        self.remove_group(&at)?;
+                        return Err(error);
+                    }
                 }
                 let tid = self.tasks.keys().max().map_or(1000, |last| last + 1);
                 let comm = format!("in-{name}");

@@ -109,8 +109,7 @@ fn hidden(reading: &mut Reading, mounts: &[Mount]) {
     if listed.lines().any(enabled) {
         let why = if mounts.is_empty() {
             "no cgroup is mounted here, although the kernel has cpusets: `ip netns exec` hides them behind a fresh \
-             /sys, until they are mounted there again (`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or `mount -t \
-             cgroup -o cpuset cgroup /sys/fs/cgroup`)"
+             /sys, `nsenter --net=/run/netns/NAME` does not"
         } else {
             "no hierarchy with the cpuset controller is mounted here, although the kernel has one"
         };
@@ -311,11 +310,7 @@ mod tests {
              === /proc/cgroups\n#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t9\t1\n",
         );
         assert_eq!(machine.cpusets, None);
-        assert!(
-            told(&machine, "/sys/fs/cgroup")[0].contains("`ip netns exec` hides them"),
-            "{:?}",
-            machine.unknown
-        );
+        assert!(told(&machine, "/sys/fs/cgroup")[0].contains("nsenter --net"), "{:?}", machine.unknown);
     }
 
     #[test]

@@ -131,6 +131,12 @@ impl State {
         if !inside(to, &self.groups[parent(group)]) {
             return Err(Errno::ACCESS);
         }
+        let own = &self.groups[group];
+        let emptied =
+            (!own.cpus.is_empty() && to.cpus.is_empty()) || (!own.mems.is_empty() && to.mems.is_empty());
+        if emptied && self.tasks_in(group) {
+            return Err(Errno::NOSPC);
+        }
         let mut siblings = self.children(parent(group));
         siblings.retain(|sibling| sibling != group);
         let overlap = siblings
@@ -139,12 +145,6 @@ impl State {
             .any(|sibling| (sibling.exclusive || to.exclusive) && !sibling.cpus.both(&to.cpus).is_empty());
         if overlap {
             return Err(Errno::INVAL);
-        }
-        let own = &self.groups[group];
-        let emptied =
-            (!own.cpus.is_empty() && to.cpus.is_empty()) || (!own.mems.is_empty() && to.mems.is_empty());
-        if emptied && self.tasks_in(group) {
-            return Err(Errno::NOSPC);
         }
         Ok(())
     }

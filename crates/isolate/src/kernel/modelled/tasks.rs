@@ -24,13 +24,14 @@ impl State {
 
     /// The CPUs of its group have changed.
     pub fn spread(&mut self, tid: u32) {
-        let keeps = self.flavour.keeps_pinned;
         let Some(group) = self.tasks.get(&tid).map(|task| task.group.clone()) else { return };
         let effective = self.effective(&group);
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         if task.bound {
             return;
         }
+        // What the kernel bound its own threads to it never remembers.
+        let keeps = self.flavour.keeps_pinned && !task.kernel;
         let asked = task.asked.as_ref().filter(|_| keeps).map(|asked| asked.both(&effective));
         task.allowed = asked.filter(|cpus| !cpus.is_empty()).unwrap_or(effective);
     }
