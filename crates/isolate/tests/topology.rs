@@ -162,6 +162,16 @@ fn interfaces_of_other_kinds() {
     assert_eq!((one.rps_sock_flow_entries, enp3s0.rx[0].rps_flow_cnt), (Some(32768), Some(32768)));
     assert_eq!(enp3s0.tx, []);
 
+    let real = machine("two-cpus-veth");
+    let noise = interface(&real, "noise");
+    assert_eq!(
+        (real.online().to_string(), noise.driver.as_deref(), noise.up),
+        ("0-1".to_owned(), None, true)
+    );
+    assert_eq!((noise.irqs.len(), noise.rx.len(), real.irqs.len()), (0, 1, 19));
+    assert_eq!(pinned_users(&real), ["sleep 1"]);
+    assert_eq!(real.cpusets.unwrap().mount, "/sys/fs/cgroup/cpuset");
+
     let bonded = machine("bonded");
     assert_eq!(interface(&bonded, "bond0").lower, ["eth0", "eth1"]);
     assert_eq!(interface(&bonded, "bond0.100").lower, ["bond0"]);

@@ -67,9 +67,14 @@ impl Program {
         next(&self.err)
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
         assert!(sent.expect("kill is there").success());
     }
 

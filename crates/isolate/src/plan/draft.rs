@@ -107,7 +107,8 @@ fn queues_to_be(policy: &Policy, interface: &Interface, cpus: usize) -> usize {
             let mut queues: Vec<u32> = interface.irqs.iter().filter_map(|irq| irq.queue).collect();
             queues.sort_unstable();
             queues.dedup();
-            queues.len()
+            // One interrupt without a number is that of the only queue.
+            queues.len().max(usize::from(!interface.irqs.is_empty()))
         }
     }
 }

@@ -39,8 +39,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
                 continue;
             }
             let why = match irq.queue {
-                Some(queue) => format!("queue {queue} of {name} interrupts the network's CPU {cpu} alone"),
-                None => format!("events of {name}, rare, leave applications alone as well"),
+                Some(queue) => format!("queue {queue} of {name}: one CPU of the network's"),
+                None => format!("events of {name}: off the applications as well"),
             };
             changes.push(Change {
                 part: Part::Irqs,

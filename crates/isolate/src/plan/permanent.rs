@@ -99,11 +99,15 @@ fn kernel(draft: &mut Draft<'_>) {
         draft.net.words()
     );
     draft.note(Weight::Impossible, text);
+    // Packets are not handed to CPUs isolated at boot (RPS).
+    let hands_on = draft.lanes.iter().any(|lane| lane.queues < lane.cpus.len());
+    let isolated =
+        if hands_on { String::new() } else { format!(" isolcpus=managed_irq,domain,{}", draft.net) };
     draft.permanent.push(Permanent {
         whose: "kernel command line".into(),
         place: "the boot loader, such as GRUB_CMDLINE_LINUX in /etc/default/grub; then plan again with --net-cpus as a list"
             .into(),
-        text: format!("irqaffinity={} isolcpus=managed_irq,domain,{}", draft.home(), draft.net),
+        text: format!("irqaffinity={}{isolated}", draft.home()),
     });
 }
 

@@ -14,7 +14,7 @@ pub(super) fn interfaces<'a>(topology: &'a Topology, policy: &Policy) -> (Vec<&'
     for name in &policy.interfaces {
         match topology.interface(name) {
             None => refusals.push(unknown(topology, name)),
-            Some(interface) if !interface.lower.is_empty() => refusals.push(layered(interface)),
+            Some(interface) if !interface.lower.is_empty() => refusals.push(layered(topology, interface)),
             Some(interface) if found.iter().any(|other| other.name == interface.name) => {}
             Some(interface) => found.push(interface),
         }
@@ -33,7 +33,9 @@ fn unknown(topology: &Topology, name: &str) -> Refusal {
 }
 
 /// A bond, bridge or VLAN has no interrupts: they come from what is below, and only that can be moved.
-fn layered(interface: &Interface) -> Refusal {
+fn layered(topology: &Topology, interface: &Interface) -> Refusal {
+    let mut below = Vec::new();
+    lowest(topology, interface, &mut below, &mut vec![&interface.name]);
     Refusal {
         rule: "layered-interface",
         why: format!(
@@ -41,6 +43,25 @@ fn layered(interface: &Interface) -> Refusal {
             interface.name,
             interface.lower.join(", ")
         ),
-        help: Some(format!("--interface {}", interface.lower.join(","))),
+        help: (!below.is_empty()).then(|| format!("--interface {}", below.join(","))),
+    }
+}
+
+/// The interfaces at the bottom.
+fn lowest<'a>(
+    topology: &'a Topology,
+    interface: &'a Interface,
+    below: &mut Vec<&'a str>,
+    seen: &mut Vec<&'a str>,
+) {
+    for lower in interface.lower.iter().filter_map(|name| topology.interface(name)) {
+        if seen.contains(&lower.name.as_str()) {
+            continue;
+        }
+        seen.push(&lower.name);
+        match lower.lower.is_empty() {
+            true => below.push(&lower.name),
+            false => lowest(topology, lower, below, seen),
+        }
     }
 }

@@ -40,9 +40,12 @@ fn receive(
     let cpus = lane.set().without(&draft.topology.boot.isolated);
     let spread = lane.queues < lane.cpus.len() && !cpus.is_empty();
     if lane.queues < lane.cpus.len() && cpus.len() < lane.cpus.len() && !lane.interface.rx.is_empty() {
+        let go = match cpus.is_empty() {
+            true => "stay on the CPUs of their queues".to_owned(),
+            false => format!("go to {}", cpus.words()),
+        };
         let text = format!(
-            "The kernel does not hand packets in software (RPS) to CPUs isolated at boot: those of {name} go to {}.",
-            cpus.words()
+            "The kernel does not hand packets in software (RPS) to CPUs isolated at boot: those of {name} {go}."
         );
         notes.push((Weight::Warning, text));
     }

@@ -31,6 +31,9 @@ pub fn text(plan: &Plan, next: &str, width: usize) -> String {
             lines(&mut text, &rows(&changes), width);
         }
     }
+    if plan.changes.iter().any(|change| !change.needed) {
+        text.push_str("\n? the kernel may refuse it: that is counted, and the next change is made\n");
+    }
     let headed = [
         (Weight::Warning, "Warnings"),
         (Weight::Impossible, "Not possible without a reboot, or not from here"),
@@ -91,14 +94,13 @@ fn lines(text: &mut String, rows: &[Row], width: usize) {
         |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or_default();
     let (old, new) = (widest(|row| &row.old), widest(|row| &row.new));
     for row in rows {
-        let line = format!("  - {:old$}  + {:new$}  {}", row.old, row.new, row.place);
-        let optional = if row.needed { "" } else { " (if the kernel takes it)" };
-        let why = format!("{}{optional}", row.why);
-        if line.chars().count() + 2 + why.chars().count() <= width {
-            let _ = writeln!(text, "{line}  {why}");
+        let optional = if row.needed { ' ' } else { '?' };
+        let line = format!("{optional} - {:old$}  + {:new$}  {}", row.old, row.new, row.place);
+        if line.chars().count() + 2 + row.why.chars().count() <= width {
+            let _ = writeln!(text, "{line}  {}", row.why);
         } else {
             let _ = writeln!(text, "{line}");
-            wrap(text, "        ", &why, width);
+            wrap(text, "        ", &row.why, width);
         }
     }
 }

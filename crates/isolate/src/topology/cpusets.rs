@@ -109,7 +109,8 @@ fn hidden(reading: &mut Reading, mounts: &[Mount]) {
     if listed.lines().any(enabled) {
         let why = if mounts.is_empty() {
             "no cgroup is mounted here, although the kernel has cpusets: `ip netns exec` hides them behind a fresh \
-             /sys, `nsenter --net=/run/netns/NAME` does not"
+             /sys, until they are mounted there again (`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or `mount -t \
+             cgroup -o cpuset cgroup /sys/fs/cgroup`)"
         } else {
             "no hierarchy with the cpuset controller is mounted here, although the kernel has one"
         };
@@ -310,7 +311,11 @@ mod tests {
              === /proc/cgroups\n#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t9\t1\n",
         );
         assert_eq!(machine.cpusets, None);
-        assert!(told(&machine, "/sys/fs/cgroup")[0].contains("nsenter --net"), "{:?}", machine.unknown);
+        assert!(
+            told(&machine, "/sys/fs/cgroup")[0].contains("`ip netns exec` hides them"),
+            "{:?}",
+            machine.unknown
+        );
     }
 
     #[test]

@@ -1,0 +1,222 @@
+//! Applied to copies and undone: every file of the copy as it was, or what was left is named.
+
+use crate::{ARTICLE, Copy, assert_same, error, json, spangap, text};
+use std::fs;
+
+/// Machines of different shape, and an interface of each.
+const MACHINES: &[(&str, &str)] = &[
+    ARTICLE,
+    ("amd-ccx", "enp193s0f0np0"),
+    ("nic-on-node-1", "eno2"),
+    ("nic-without-node", "ens1f0np0"),
+    ("no-smt", "enp1s0f0"),
+    ("two-nics", "eth0"),
+];
+
+#[test]
+fn an_applied_plan_is_undone_to_the_last_byte() {
+    for machine in MACHINES {
+        let copy = Copy::of(*machine);
+        let before = copy.tree();
+        let applied = copy.applied(&["--no-confirm", "--json"]);
+        let report = json(&applied);
+        assert_eq!((&report["applied"], report["error"].as_str()), (&true.into(), None), "{machine:?}");
+        assert_eq!(report["not_as_written"].as_array().map(Vec::len), Some(0), "{machine:?}: {report:#}");
+        assert_ne!(copy.tree(), before, "{machine:?}");
+        let back = json(&copy.verb("rollback", &["--json"]));
+        assert_eq!(back["outcome"], "restored", "{machine:?}: {back:#}");
+        assert_same(&before, &copy.tree(), machine.0);
+        assert!(!copy.journal().exists());
+        let again = copy.verb("rollback", &[]);
+        assert_eq!((again.code, again.out), (Some(0), vec!["Nothing is applied.".to_owned()]));
+    }
+}
+
+#[test]
+fn also_with_another_number_of_queues() {
+    let copy = Copy::of(ARTICLE);
+    copy.plan(ARTICLE.1, &["--queues", "--net-cpus", "2"]);
+    let before = copy.tree();
+    let report = json(&copy.applied(&["--no-confirm", "--json"]));
+    assert_eq!(report["planned_again"], true, "{report:#}");
+    assert!(copy.read("/ethtool/eth0").contains("Combined:\t2"), "{}", copy.read("/ethtool/eth0"));
+    assert_eq!(copy.verb("rollback", &[]).code, Some(0));
+    assert_same(&before, &copy.tree(), "queues");
+}
+
+#[test]
+fn what_is_to_be_done_next_can_be_pasted() {
+    let copy = Copy::of(ARTICLE);
+    let applied = copy.applied(&["--confirm-within", "2h"]);
+    let root = copy.root();
+    for verb in ["verify", "confirm", "rollback"] {
+        let command = format!("  spangap isolate {verb} --root {}", text(&root));
+        assert!(applied.out.iter().any(|line| line.starts_with(&command)), "{command}: {applied:?}");
+    }
+    assert_eq!(copy.verb("rollback", &[]).code, Some(0));
+}
+
+#[test]
+fn what_somebody_else_has_changed_is_left_unless_forced() {
+    let copy = Copy::of(ARTICLE);
+    let before = copy.tree();
+    let files = copy.files_of_plan();
+    let (path, old) = &files[0];
+    copy.applied(&["--no-confirm"]);
+    let applied = copy.tree();
+    copy.write(path, "7\n");
+    let left = copy.verb("rollback", &[]);
+    let said = error(&left);
+    assert!(said.contains("rollback --force"), "{said}");
+    let line = left.out.iter().find(|line| line.contains(path.as_str())).expect("it is named");
+    assert!(line.contains("is \"7\"") && line.contains(old.as_str()), "{line}");
+    assert_eq!(copy.read(path), "7\n");
+    let mut all_but_one = before.clone();
+    all_but_one.insert(copy.real(path), "= 7\n".to_owned());
+    assert_same(&all_but_one, &copy.tree(), "left");
+    assert!(copy.journal().exists());
+    assert_ne!(applied, before);
+    // What is left is still the applied plan: another one has to wait.
+    let second = copy.apply(&["--no-confirm"]);
+    assert!(error(&second).contains("applied already"), "{second:?}");
+    let forced = copy.verb("rollback", &["--force"]);
+    assert_eq!(forced.code, Some(0), "{forced:?}");
+    assert_same(&before, &copy.tree(), "forced");
+    assert!(!copy.journal().exists());
+}
+
+#[test]
+fn of_two_plans_the_second_is_refused() {
+    let copy = Copy::of(ARTICLE);
+    let before = copy.tree();
+    let both = [copy.start(&["--no-confirm"]), copy.start(&["--no-confirm"])].map(crate::Program::wait);
+    let done = both.iter().filter(|ended| ended.code == Some(0)).count();
+    assert_eq!(done, 1, "{both:?}");
+    let refused = both.iter().find(|ended| ended.code != Some(0)).map(error).expect("one is refused");
+    assert!(refused.contains("applied already") && refused.contains("rollback"), "{refused}");
+    assert_eq!(copy.verb("rollback", &[]).code, Some(0));
+    assert_same(&before, &copy.tree(), "two");
+}
+
+#[test]
+fn forgotten_it_stays_and_is_nobodys() {
+    let copy = Copy::of(ARTICLE);
+    copy.applied(&["--confirm-within", "2h"]);
+    let applied = copy.tree();
+    let forgotten = copy.verb("rollback", &["--forget"]);
+    assert_eq!(forgotten.code, Some(0), "{forgotten:?}");
+    let (path, _) = &copy.files_of_plan()[0];
+    assert!(forgotten.out.iter().any(|line| line.contains(path.as_str())), "{forgotten:?}");
+    assert_same(&applied, &copy.tree(), "forgotten");
+    crate::no_guard(copy.journal().parent().expect("a folder"));
+    assert_same(&applied, &copy.tree(), "the guard has nothing to undo");
+    assert_eq!(copy.verb("rollback", &[]).out, ["Nothing is applied."]);
+}
+
+#[test]
+fn after_another_boot_there_is_nothing_to_undo() {
+    let copy = Copy::of(ARTICLE);
+    copy.applied(&["--no-confirm"]);
+    copy.write("/proc/sys/kernel/random/boot_id", "00000000-0000-0000-0000-000000000001\n");
+    let applied = copy.tree();
+    assert!(error(&copy.verb("confirm", &[])).contains("another run"));
+    let second = copy.apply(&["--no-confirm"]);
+    assert!(error(&second).contains("plan again"), "{second:?}");
+    let back = copy.verb("rollback", &[]);
+    assert_eq!(back.code, Some(0), "{back:?}");
+    assert!(back.out[0].contains("another run of this machine: nothing to undo"), "{back:?}");
+    assert_same(&applied, &copy.tree(), "nothing was touched");
+    assert!(!copy.journal().exists());
+}
+
+#[test]
+fn a_damaged_journal_is_named_and_nothing_is_touched() {
+    let copy = Copy::of(ARTICLE);
+    let before = copy.tree();
+    copy.applied(&["--no-confirm"]);
+    let applied = copy.tree();
+    let whole = fs::read_to_string(copy.journal()).expect("it is there");
+    let odd = whole.replacen("\"record\":\"change\"", "\"record\":\"chance\"", 1);
+    let odd_line = 1 + odd.lines().position(|line| line.contains("chance")).expect("it is there");
+    for (damaged, line) in [(odd.as_str(), odd_line), ("{}\n", 1), ("", 1)] {
+        fs::write(copy.journal(), damaged).expect("it is ours");
+        for verb in ["rollback", "confirm"] {
+            let said = error(&copy.verb(verb, &[]));
+            let place = format!("{} is damaged at line {line}", copy.journal().display());
+            assert!(said.contains(&place), "{verb}: {said}, expected {place}");
+        }
+        let said = error(&copy.apply(&["--no-confirm"]));
+        assert!(said.contains("is damaged at line"), "{said}");
+        assert_same(&applied, &copy.tree(), "damaged");
+        assert_eq!(fs::read_to_string(copy.journal()).expect("it is there"), damaged);
+    }
+    fs::write(copy.journal(), &whole).expect("it is ours");
+    assert_eq!(copy.verb("rollback", &[]).code, Some(0));
+    assert_same(&before, &copy.tree(), "whole again");
+}
+
+#[test]
+fn a_plan_that_does_not_fit_changes_nothing() {
+    let copy = Copy::of(ARTICLE);
+    let before = copy.tree();
+    let whole = fs::read_to_string(copy.plan_path()).expect("it is there");
+    let said = |plan: &str| {
+        fs::write(copy.plan_path(), plan).expect("it is ours");
+        let said = error(&copy.apply(&["--no-confirm"]));
+        assert_same(&before, &copy.tree(), &said);
+        assert!(!copy.journal().exists(), "{said}");
+        said
+    };
+    let bad = [
+        (whole.replacen("isolate plan 1", "isolate plan 99", 1), "isolate plan 99"),
+        (whole.replacen("\"boot_id\": \"", "\"boot_id\": \"0", 1), "another run of this machine"),
+        (whole.replacen("\"net_cpus\"", "\"net_spus\"", 1), "line"),
+        (whole[..whole.len() / 2].to_owned(), "line"),
+        ("{}".to_owned(), "no \"format\""),
+        (whole.replacen("\"eth0\"", "\"eth7\"", 1), "no interface eth7"),
+    ];
+    for (plan, expected) in &bad {
+        let said = said(plan);
+        assert!(said.contains(expected), "{said}, expected {expected}");
+    }
+    let path = text(&copy.plan_path()).to_owned();
+    assert!(said("nonsense").contains(&path), "the file is named");
+    fs::remove_file(copy.plan_path()).expect("it is ours");
+    assert!(error(&copy.apply(&[])).contains(&path));
+    let wrong = spangap(&["isolate", "apply", &path, "--root", "/nowhere"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+}
+
+#[test]
+fn a_machine_that_has_changed_since_is_planned_for_again() {
+    let copy = Copy::of(ARTICLE);
+    let (path, _) = copy.files_of_plan().remove(0);
+    copy.write(&path, "9\n");
+    let before = copy.tree();
+    let said = error(&copy.apply(&["--confirm-within", "2h"]));
+    assert!(said.contains(&path) && said.contains("plan again"), "{said}");
+    assert_same(&before, &copy.tree(), "nothing was changed");
+    assert!(!copy.journal().exists());
+    crate::no_guard(copy.journal().parent().expect("a folder"));
+}
+
+#[test]
+fn what_cannot_be_done_is_undone_and_both_are_said() {
+    let copy = Copy::of(ARTICLE);
+    // No cgroup can be made where there is a file.
+    copy.write("/sys/fs/cgroup/cpuset/spangap-net", "");
+    let before = copy.tree();
+    let failed = copy.apply(&["--confirm-within", "2h", "--json"]);
+    let said = error(&failed);
+    assert!(said.contains("spangap-net: File exists"), "{said}");
+    assert!(said.contains("everything is as before"), "{said}");
+    let report = json(&failed);
+    assert_eq!(report["applied"], false);
+    assert!(
+        report["rolled_back"]["restored"].as_array().is_some_and(|restored| !restored.is_empty()),
+        "{report:#}"
+    );
+    assert_same(&before, &copy.tree(), "undone");
+    assert!(!copy.journal().exists());
+    crate::no_guard(copy.journal().parent().expect("a folder"));
+}

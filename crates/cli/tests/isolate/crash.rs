@@ -1,0 +1,95 @@
+//! Killed or interrupted exactly at a write: what was done until then is undone, from the journal alone.
+
+use crate::fifo::Fifo;
+use crate::{ARTICLE, Copy, assert_same, error, guards, no_guard, signal};
+
+/// Stands still before this file is written.
+fn stopped_at(copy: &Copy, path: &str, more: &[&str]) -> (crate::Program, Fifo) {
+    let fifo = Fifo::in_place_of(copy.real(path));
+    let tool = copy.start(more);
+    fifo.until_written_by(tool.id());
+    (tool, fifo)
+}
+
+#[test]
+fn killed_at_a_write_the_rollback_restores_everything() {
+    let files = Copy::of(ARTICLE).files_of_plan();
+    assert!(files.len() > 8, "{files:?}");
+    let mut halves = 0;
+    for (path, _) in &files {
+        let copy = Copy::of(ARTICLE);
+        let before = copy.tree();
+        let (tool, fifo) = stopped_at(&copy, path, &["--no-confirm"]);
+        tool.signal("KILL");
+        tool.wait();
+        fifo.remove();
+        halves += u32::from(copy.tree() != before);
+        let confirmed = error(&copy.verb("confirm", &[]));
+        assert!(confirmed.contains("apply did not get to its end"), "{path}: {confirmed}");
+        let back = copy.verb("rollback", &[]);
+        assert_eq!(back.code, Some(0), "{path}: {back:?}");
+        assert_same(&before, &copy.tree(), path);
+    }
+    assert!(halves as usize >= files.len() - 1, "it was killed in the middle");
+}
+
+#[test]
+fn killed_at_a_write_the_guard_restores_everything() {
+    let copy = Copy::of(ARTICLE);
+    let before = copy.tree();
+    let path = copy.files_of_plan().pop().expect("a file").0;
+    let (tool, fifo) = stopped_at(&copy, &path, &["--confirm-within", "2h"]);
+    let journals = copy.journal().parent().expect("a folder").to_owned();
+    let guards = guards(&journals);
+    let [guard] = guards.as_slice() else { panic!("one guard, not {guards:?}") };
+    tool.signal("KILL");
+    tool.wait();
+    fifo.remove();
+    assert_ne!(copy.tree(), before);
+    // As at the end of its time: it looks into the journal now.
+    signal(*guard, "TERM");
+    no_guard(&journals);
+    assert_same(&before, &copy.tree(), "guard");
+    assert!(!copy.journal().exists());
+    assert!(copy.last_journal().contains("guard: told to end before it was confirmed"));
+}
+
+#[test]
+fn killed_during_the_rollback_the_next_one_finishes_it() {
+    let copy = Copy::of(ARTICLE);
+    let before = copy.tree();
+    let files = copy.files_of_plan();
+    copy.applied(&["--no-confirm"]);
+    for (path, _) in [&files[files.len() - 1], &files[files.len() / 2], &files[0]] {
+        let fifo = Fifo::in_place_of(copy.real(path));
+        let root = copy.root();
+        let tool = crate::Program::start(&["isolate", "rollback", "--root", crate::text(&root)]);
+        fifo.until_written_by(tool.id());
+        tool.signal("KILL");
+        tool.wait();
+        fifo.remove();
+    }
+    assert_ne!(copy.tree(), before);
+    let back = copy.verb("rollback", &[]);
+    assert_eq!(back.code, Some(0), "{back:?}");
+    assert_same(&before, &copy.tree(), "in pieces");
+}
+
+#[test]
+fn interrupted_it_undoes_what_it_did_and_says_so() {
+    for (name, at) in [("INT", 0), ("TERM", 5), ("HUP", 9)] {
+        let copy = Copy::of(ARTICLE);
+        let before = copy.tree();
+        let path = copy.files_of_plan().remove(at).0;
+        let (tool, mut fifo) = stopped_at(&copy, &path, &["--confirm-within", "2h"]);
+        tool.signal(name);
+        fifo.until_ended(tool.id());
+        let ended = tool.wait();
+        fifo.remove();
+        let said = error(&ended);
+        assert!(said.contains("interrupted") && said.contains("everything is as before"), "{name}: {said}");
+        assert_same(&before, &copy.tree(), name);
+        assert!(!copy.journal().exists());
+        no_guard(copy.journal().parent().expect("a folder"));
+    }
+}
