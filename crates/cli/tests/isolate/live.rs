@@ -147,6 +147,102 @@ fn from_outside_the_way_in_is_said() {
     assert!(guards(&journals).is_empty());
 }
 
+#[test]
+fn with_the_interfaces_of_another_namespace_in_sight_nothing_is_done() {
+    let Some(namespace) = Namespace::new("sight") else { return };
+    namespace.applied(&["--no-confirm"]);
+    let journals = namespace.journals();
+    let net = format!("--net=/run/netns/{}", namespace.name);
+    // Without `ip netns exec` it is the machine's /sys.
+    let inside = Command::new("nsenter")
+        .args([&net, env!("CARGO_BIN_EXE_spangap"), "isolate", "rollback", "--journal"])
+        .arg(&journals)
+        .output()
+        .expect("nsenter is there");
+    let said = String::from_utf8_lossy(&inside.stderr).into_owned();
+    assert_eq!(inside.status.code(), Some(1), "{said}");
+    assert!(said.contains("of another network namespace than this process"), "{said}");
+    assert!(journals.join("open.journal").exists());
+    // The way that is said leads there.
+    let by_hand = format!(
+        "nsenter {net} unshare --mount sh -c 'mount -t sysfs sysfs /sys && exec \"$@\"' sh {} isolate rollback --journal {}",
+        env!("CARGO_BIN_EXE_spangap"),
+        journals.display()
+    );
+    let back = Command::new("sh").args(["-c", &by_hand]).output().expect("sh is there");
+    assert!(back.status.success(), "{by_hand}: {back:?}");
+    assert_eq!(namespace.rps_cpus(), 0);
+}
+
+/// An irqbalance to which this machine's interrupts are files of its own.
+struct Irqbalance(Child);
+
+impl Irqbalance {
+    const ITS_OWN: &str = "
+        set -e
+        mount --make-rprivate /
+        mount -t tmpfs tmpfs /mnt
+        for irq in /proc/irq/[0-9]*; do
+            mkdir /mnt/${irq##*/}
+            cat $irq/smp_affinity > /mnt/${irq##*/}/smp_affinity
+        done
+        mount --bind /mnt /proc/irq
+        mount -t tmpfs tmpfs /run
+        mkdir /run/irqbalance
+        test \"$(stat -f -c %T /proc/irq)\" = tmpfs
+        exec irqbalance --foreground --banirq=30";
+
+    fn start() -> Option<Irqbalance> {
+        if !is_root() {
+            return None;
+        }
+        let processes = fs::read_dir("/proc").expect("/proc is there").flatten();
+        let is_one =
+            |path: PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm == "irqbalance\n");
+        if processes.map(|entry| entry.path()).any(is_one) {
+            println!("not run: an irqbalance runs here, and is let be");
+            return None;
+        }
+        let there = Command::new("sh").args(["-c", "command -v irqbalance"]).stdout(Stdio::null()).status();
+        if !there.is_ok_and(|status| status.success()) {
+            println!("not run: irqbalance is not installed");
+            return None;
+        }
+        let started = Command::new("unshare").args(["--mount", "sh", "-c", Irqbalance::ITS_OWN]).spawn();
+        Some(Irqbalance(started.expect("unshare is there")))
+    }
+}
+
+impl Drop for Irqbalance {
+    fn drop(&mut self) {
+        // Ours, and not waited for yet.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn irqbalance_is_told_what_to_leave_alone() {
+    let Some(mut irqbalance) = Irqbalance::start() else { return };
+    let ready = || {
+        assert!(irqbalance.0.try_wait().is_ok_and(|ended| ended.is_none()), "it runs");
+        Live::new().get(&Place::BannedIrqs).ok().flatten()
+    };
+    assert_eq!(until("irqbalance answers", ready), "30");
+    set(&Place::BannedIrqs, "31 24");
+    assert_eq!(get(&Place::BannedIrqs).as_deref(), Some("24 31"));
+    set(&Place::BannedIrqs, "");
+    assert_eq!(get(&Place::BannedIrqs).as_deref(), Some(""));
+    set(&Place::BannedIrqs, "30");
+    let many: Vec<String> = (100..400).map(|irq| irq.to_string()).collect();
+    let said = Live::new()
+        .set(&Place::BannedIrqs, &many.join(" "))
+        .expect_err("too many for one request")
+        .to_string();
+    assert!(said.contains("--irqbalance stop"), "{said}");
+    assert_eq!(get(&Place::BannedIrqs).as_deref(), Some("30"), "nothing was cut off");
+}
+
 /// A cgroup for a test, and processes in it that only sleep; both are removed at the end.
 struct Groups {
     top: String,

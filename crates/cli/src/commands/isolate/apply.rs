@@ -156,6 +156,9 @@ fn is_of_this_machine(place: &Where, plan: &Plan) -> anyhow::Result<()> {
             plan.boot_id
         );
     }
+    if place.root.is_none() {
+        namespace::sys_is_ours()?;
+    }
     for interface in &plan.policy.interfaces {
         if files.list(&format!("/sys/class/net/{interface}")).is_err() {
             bail!(

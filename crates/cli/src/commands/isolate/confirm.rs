@@ -1,7 +1,7 @@
 //! `spangap isolate confirm`: lets an applied plan stay.
 
 use super::folder::WhereArgs;
-use super::{guard, now_unix_ns, print_json, print_text};
+use super::{guard, namespace, now_unix_ns, print_json, print_text};
 use crate::Outcome;
 use anyhow::bail;
 use clap::Args;
@@ -58,11 +58,13 @@ pub fn run(args: ConfirmArgs) -> anyhow::Result<Outcome> {
     }
     drop(lock);
     guard::end(&journal);
-    let standing = standing(&place.live, &journal);
+    // From another network namespace its interfaces would pass for gone.
+    let seen = place.root.is_some() || journal.head.net_namespace == namespace::own();
+    let standing = if seen { standing(&place.live, &journal) } else { Vec::new() };
     let changed = standing.iter().filter(|one| one.state != State::Ours).count();
     if args.json {
         return print_json(&json!({
-            "confirmed": true, "already": already, "journal": path, "values": standing.len(), "not_as_written": changed,
+            "confirmed": true, "already": already, "journal": path, "values": seen.then_some(standing.len()), "not_as_written": seen.then_some(changed),
         }));
     }
     let what = if already { "Confirmed already" } else { "Confirmed" };

@@ -137,37 +137,32 @@ fn stay(count: usize) -> String {
 
 /// Interfaces are changed from inside of their network namespace only. When that is gone, they are gone with it.
 fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<Journal> {
-    let Some(theirs) = journal.head.net_namespace.filter(|_| place.root.is_none()) else {
-        return Ok(journal);
-    };
-    if namespace::own() == Some(theirs) {
+    if place.root.is_some() {
         return Ok(journal);
     }
-    match namespace::entered(theirs) {
-        Entered::By(before) => bail!(
-            "it was applied in another network namespace ({theirs}): `{before} {}`",
-            place.command("rollback")
-        ),
+    namespace::cgroups_are_mounted(&journal)?;
+    let of_interface =
+        |record: &Record| matches!(record, Record::Change(entry) if namespace::is_of_interface(&entry.place));
+    let count = journal.records.iter().filter(|record| of_interface(record)).count();
+    let theirs = journal.head.net_namespace;
+    if count == 0 || theirs.is_none() || theirs == namespace::own() {
+        if count > 0 {
+            namespace::sys_is_ours()?;
+        }
+        return Ok(journal);
+    }
+    match namespace::entered(theirs.unwrap_or_default()) {
+        Entered::By(before) => {
+            bail!("it was applied in another network namespace: `{before} {}`", place.command("rollback"))
+        }
         Entered::Gone => {
-            let stays =
-                |record: &Record| !matches!(record, Record::Change(entry) if is_of_interface(&entry.place));
-            let before = journal.records.len();
-            journal.records.retain(stays);
-            let gone = (before - journal.records.len()) as u64;
+            journal.records.retain(|record| !of_interface(record));
             eprintln!(
-                "The network namespace that it was applied in ({theirs}) is gone, and {} of its interfaces with it.",
-                counted(gone, "value")
+                "The network namespace that it was applied in is gone, and with it {} of its interfaces.",
+                counted(count as u64, "value")
             );
             Ok(journal)
         }
-    }
-}
-
-fn is_of_interface(place: &Place) -> bool {
-    match place {
-        Place::Queues { .. } => true,
-        Place::File { path } => path.starts_with("/sys/class/net/") || path.starts_with("/proc/sys/net/"),
-        _ => false,
     }
 }
 
