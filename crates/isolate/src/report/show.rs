@@ -335,8 +335,10 @@ impl<'a> Over<'a> {
     }
 }
 
-/// Where an interrupt goes: what the controller was told, else where it may go.
+/// Where an interrupt goes: what the controller was told, else where it may go. What it was told is old until the next
+/// one comes: where that is none of the CPUs it may go to, it does not count.
 fn goes(irq: &Irq) -> Cpus {
-    let effective = irq.effective.clone().filter(|cpus| !cpus.is_empty());
-    effective.or_else(|| irq.affinity.clone()).unwrap_or_default()
+    let may = irq.affinity.as_ref();
+    let told = irq.effective.as_ref().map(|told| may.map_or(told.clone(), |may| told.both(may)));
+    told.filter(|cpus| !cpus.is_empty()).or_else(|| may.cloned()).unwrap_or_default()
 }
