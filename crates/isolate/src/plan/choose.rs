@@ -191,6 +191,9 @@ fn by_rules(
         });
         net = net.either(&more);
     }
+    if let Some(refusal) = nothing_left(topology, &net) {
+        return Err(vec![refusal]);
+    }
     because.insert(0, how_many);
     because.push(whole_cores(topology, &net));
     if !first_core.is_empty() {
@@ -307,6 +310,20 @@ fn nothing_to_take(online: &Cpus, first_core: &Cpus, from_boot: &Cpus) -> Refusa
     Refusal { rule: "nothing-to-take", why, help: Some(help) }
 }
 
+/// Applications need a CPU where the scheduler puts them.
+fn nothing_left(topology: &Topology, net: &Cpus) -> Option<Refusal> {
+    let left = topology.online().without(net);
+    left.without(&topology.boot.isolated).is_empty().then(|| Refusal {
+        rule: "nothing-left",
+        why: if left.is_empty() {
+            "no CPU is left for applications".into()
+        } else {
+            "only CPUs that were isolated at boot are left for applications".into()
+        },
+        help: Some("fewer CPUs for --net-cpus".into()),
+    })
+}
+
 /// A list as it is; where the rules say otherwise is noted.
 fn listed(topology: &Topology, list: &Cpus, interfaces: &[&Interface]) -> Result<Choice, Vec<Refusal>> {
     let online = topology.online();
@@ -329,16 +346,8 @@ fn listed(topology: &Topology, list: &Cpus, interfaces: &[&Interface]) -> Result
             help: Some(format!("--net-cpus with some of {online}")),
         });
     }
-    if !list.is_empty() && online.without(list).without(&topology.boot.isolated).is_empty() {
-        refusals.push(Refusal {
-            rule: "nothing-left",
-            why: if online.without(list).is_empty() {
-                "no CPU is left for applications".into()
-            } else {
-                "only CPUs that were isolated at boot are left for applications".into()
-            },
-            help: Some("fewer CPUs for --net-cpus".into()),
-        });
+    if !list.is_empty() {
+        refusals.extend(nothing_left(topology, list));
     }
     if !refusals.is_empty() {
         return Err(refusals);

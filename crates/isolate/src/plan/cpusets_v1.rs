@@ -71,7 +71,8 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
         ));
     }
     // Kernel threads that are bound to a CPU stay in the root for good, so that its being empty cannot be waited for.
-    if apps.is_none_or(|apps| apps.tasks == 0) && root.tasks > 0 {
+    let bound = draft.topology.pinned.iter().filter(|task| task.bound && task.group == "/").count();
+    if apps.is_none_or(|apps| apps.tasks == 0) && root.tasks as usize > bound {
         changes.push(Change {
             part: Part::Cpusets,
             place: Place::Tasks { from: mount.to_owned(), to: format!("{mount}{APPS}") },

@@ -108,7 +108,10 @@ fn queues_to_be(policy: &Policy, interface: &Interface, cpus: usize) -> usize {
             queues.sort_unstable();
             queues.dedup();
             // One interrupt without a number is that of the only queue.
-            queues.len().max(usize::from(!interface.irqs.is_empty()))
+            let interrupts = queues.len().max(usize::from(!interface.irqs.is_empty()));
+            // Some drivers keep interrupts of queues that are not used.
+            let used = interface.queues.map(|queues| queues.now as usize).filter(|now| *now > 0);
+            used.map_or(interrupts, |used| used.min(interrupts))
         }
     }
 }

@@ -287,3 +287,6 @@ pub fn changes_for_new_groups(plan: &Plan, topology: &Topology) -> Vec<Change> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;
