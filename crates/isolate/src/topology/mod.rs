@@ -12,9 +12,13 @@ mod interfaces;
 mod irqs;
 mod kubelet;
 mod load;
+#[cfg(test)]
+pub(crate) mod made_up;
 mod owner;
 mod reading;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 use reading::Reading;
 use serde::Serialize;
@@ -369,21 +373,5 @@ impl Topology {
     /// An interface by its name.
     pub fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use spangap_machine::Kept;
-
-    /// A machine out of its files.
-    pub(super) fn read(files: &str) -> Topology {
-        Topology::read(&Host::kept(Kept::parse(files).unwrap()))
-    }
-
-    /// What is not known of the files whose path has this in it.
-    pub(super) fn told(machine: &Topology, path: &str) -> Vec<String> {
-        machine.unknown.iter().map(ToString::to_string).filter(|told| told.contains(path)).collect()
     }
 }
