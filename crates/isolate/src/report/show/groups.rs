@@ -157,7 +157,7 @@ struct Line {
 pub(super) fn text(topology: &Topology, width: usize) -> String {
     let mut text = String::new();
     let Some(cpusets) = &topology.cpusets else {
-        return "Cgroups\n  no cpuset controller is mounted\n".to_owned();
+        return "Cgroups\n  no cpuset controller was found\n".to_owned();
     };
     let version = match (cpusets.version, cpusets.hybrid) {
         (Version::V1, false) => "version 1",

@@ -98,7 +98,13 @@ fn named(names: &BTreeSet<String>, what: &str) -> String {
     if names.len() > NAMED {
         return counted(names.len(), what);
     }
-    names.iter().map(|name| short(name, NAME)).collect::<Vec<_>>().join(", ")
+    // Of a pod's uid eight characters tell it from others.
+    let brief = |name: &String| match name.split_once('/').filter(|(pod, _)| pod.len() > 12 && pod.is_ascii())
+    {
+        Some((pod, container)) => short(&format!("{}/{container}", &pod[..8]), NAME),
+        None => short(name, NAME),
+    };
+    names.iter().map(brief).collect::<Vec<_>>().join(", ")
 }
 
 /// All that is to be said of a CPU.
@@ -127,8 +133,11 @@ pub(super) fn items(report: &ShowReport, cpu: &CpuReport) -> Vec<Item> {
     for steered in &cpu.steered {
         push(Item::Steered { interface: steered.interface.clone(), queues: [steered.queue].into() });
     }
-    if !cpu.groups.is_empty() {
-        push(Item::Groups(cpu.groups.iter().cloned().collect()));
+    // The container that has it to itself is told already.
+    let told = |name: &&String| !cpu.exclusive_to.is_empty() && name.contains(" container ");
+    let groups: BTreeSet<String> = cpu.groups.iter().filter(|name| !told(name)).cloned().collect();
+    if !groups.is_empty() {
+        push(Item::Groups(groups));
     }
     // Since boot much happens once.
     if !report.since_boot {
