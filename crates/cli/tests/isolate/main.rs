@@ -8,6 +8,7 @@ mod live;
 #[path = "../meter/process.rs"]
 #[allow(dead_code)] // the meter's tests need more of it
 mod process;
+mod verify;
 
 use process::{Ended, Program, until};
 use serde_json::Value;

@@ -87,6 +87,8 @@ fn sentence(verdict: Verdict, status: &Status, effect: &[Judgement]) -> String {
             format!("Holds as far as it can be told: {held} of {all} values as written{unsure}.")
         }
         Verdict::CannotTell | Verdict::Remark => {
+            let one = effect.iter().all(|judgement| judgement.what == "effect");
+            let unsure = if one { "" } else { &unsure };
             format!("Cannot tell what it does: {held} of {all} values as written{unsure}.")
         }
     }
@@ -139,11 +141,11 @@ impl VerifyReport {
 
     fn effect(&self, text: &mut String, width: usize) {
         let looked = match self.looked_s {
-            Some(seconds) if self.interrupted => format!("in {seconds:.1} s, cut short"),
-            Some(seconds) => format!("in {seconds:.1} s"),
-            None => "from one reading".to_owned(),
+            Some(seconds) if self.interrupted => format!(", in {seconds:.1} s, cut short"),
+            Some(seconds) => format!(", in {seconds:.1} s"),
+            None => String::new(),
         };
-        let _ = writeln!(text, "\nEffect, {looked}");
+        let _ = writeln!(text, "\nEffect{looked}");
         for judgement in &self.effect {
             let mark = match judgement.verdict {
                 Verdict::Holds => "holds",
@@ -155,7 +157,7 @@ impl VerifyReport {
             let head = format!("  {mark:<12}{:<18}", format!("{}{of}", judgement.what));
             wrap(text, &format!("{head} "), &judgement.summary, width);
             for line in &judgement.evidence {
-                wrap(text, &format!("{:33}", ""), line, width);
+                wrap(text, &format!("{:16}", ""), line, width);
             }
         }
     }

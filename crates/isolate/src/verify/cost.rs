@@ -101,6 +101,9 @@ pub fn cost(plan: &Plan, since: &Since) -> Cost {
     };
     let load: Vec<CpuBusy> = plan.net_cpus.iter().filter_map(&mut known).collect();
     let all_known = load.len() == plan.net_cpus.len();
+    if since.stands_still {
+        unknown = vec!["how busy they are: a copy stands still".into()];
+    }
     let busiest = load.iter().copied().max_by(|one, other| one.busy_ratio.total_cmp(&other.busy_ratio));
     let apps: Vec<CpuBusy> =
         plan.app_cpus.iter().filter_map(|cpu| CpuBusy::new(&since.cpu(cpu).ok()?)).collect();

@@ -81,6 +81,10 @@ impl Look<'_> {
 
 /// Judges everything.
 pub fn judge(look: &Look<'_>) -> Vec<Judgement> {
+    if look.since.stands_still {
+        let why = "a copy stands still: nothing runs there, and no kernel makes anything of its values";
+        return vec![Judgement::cannot_tell("effect", why)];
+    }
     let mut all: Vec<Judgement> =
         look.plan.policy.interfaces.iter().flat_map(|name| interrupts::of_interface(look, name)).collect();
     all.push(interrupts::softirqs(look));

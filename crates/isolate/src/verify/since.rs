@@ -32,6 +32,8 @@ pub enum Unknown {
 /// What happened between two readings.
 #[derive(Clone, Debug)]
 pub struct Since {
+    /// There is one reading only, of a copy: nothing runs there, and no kernel makes anything of its values.
+    pub stands_still: bool,
     /// What each CPU did that is in either; as differences.
     pub cpus: BTreeMap<u32, Result<CpuLoad, Unknown>>,
     /// How often each interrupt came, by CPU; those of the later reading.
@@ -43,6 +45,7 @@ impl Since {
     pub fn new(before: Option<&Topology>, after: &Topology) -> Since {
         let Some(before) = before else {
             return Since {
+                stands_still: true,
                 cpus: after.load.iter().map(|load| (load.cpu, Err(Unknown::StandsStill))).collect(),
                 irqs: after.irqs.iter().map(|irq| (irq.number, Err(Unknown::StandsStill))).collect(),
             };
@@ -57,7 +60,7 @@ impl Since {
             (*cpu, both.and_then(|(earlier, later)| difference(earlier, later).ok_or(Unknown::Backwards)))
         });
         let irqs = after.irqs.iter().map(|irq| (irq.number, counts(before, after, irq.number)));
-        Since { cpus: cpus.collect(), irqs: irqs.collect() }
+        Since { stands_still: false, cpus: cpus.collect(), irqs: irqs.collect() }
     }
 
     /// What a CPU did; one that was never seen came or went.

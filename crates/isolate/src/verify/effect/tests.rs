@@ -165,9 +165,8 @@ fn what_cannot_be_told_says_why() {
     let (plan, before) = machine();
     let after = later(&before, &[(40, 2, 300)], &[]);
     let stands = judged(&plan, None, &after);
-    assert!(one(&stands, "interrupts").summary.ends_with("a copy stands still"));
-    assert_eq!(one(&stands, "softirqs").verdict, Verdict::CannotTell);
-    assert_eq!(one(&stands, "effective-sets").verdict, Verdict::Holds, "that is read, not counted");
+    assert_eq!(stands.len(), 1);
+    assert!(one(&stands, "effect").summary.starts_with("a copy stands still"));
     // Numbered anew: 41 is another one now.
     let mut renamed = after.clone();
     renamed.irqs[1].name = "eth1-0".into();
