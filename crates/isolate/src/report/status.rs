@@ -53,6 +53,8 @@ pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> 
     };
     section("No longer as written", status.drift.iter().map(|drift| drift.words()).collect());
     section("Cgroups that came since, with CPUs of the network", status.came.clone());
+    let unreadable = status.unreadable.iter().map(|one| format!("{}: {}", one.place, one.why));
+    section("Not readable", unreadable.collect());
     let refused = status.refused.iter().map(|refused| format!("{}: {}", refused.place, refused.why));
     section("Refused by the kernel, and not needed", refused.collect());
     if let Some(undone) = &status.rolled_back {

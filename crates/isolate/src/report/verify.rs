@@ -177,13 +177,17 @@ impl VerifyReport {
     fn cost(&self, text: &mut String, width: usize) {
         let cost = &self.cost;
         let _ = writeln!(text, "\nCost");
-        let taken = format!(
-            "{} of {} CPUs are taken from applications ({}): {}",
-            cost.net_cpus.len(),
-            cost.cpus,
-            percent(cost.taken_ratio),
-            cost.net_cpus
-        );
+        let (net, all) = (cost.net_cpus.len(), cost.cpus);
+        let taken = match cost.taken {
+            true => {
+                let share = percent(cost.taken_ratio);
+                format!("{net} of {all} CPUs are taken from applications ({share}): {}", cost.net_cpus)
+            }
+            false => format!(
+                "no CPU is taken from applications: the plan has no cpusets, and they may still run on {}",
+                cost.net_cpus.words()
+            ),
+        };
         wrap(text, "  ", &taken, width);
         if let (Some(busiest), Some(headroom)) = (&cost.busiest, cost.headroom_ratio) {
             let words = format!(

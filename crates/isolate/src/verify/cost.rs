@@ -1,7 +1,7 @@
 //! What the plan costs: CPUs taken from applications, how busy those of the network are, and whether there are too few or
 //! too many of them.
 
-use super::effect::{count, thousands};
+use super::effect::{count, keeps_applications_off, thousands};
 use super::since::{Since, total_ticks};
 use crate::plan::Plan;
 use crate::topology::CpuLoad;
@@ -28,11 +28,13 @@ const DEVIATE: f64 = 1.96;
 /// What it costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// CPUs taken from applications.
+    /// CPUs of the network.
     pub net_cpus: Cpus,
+    /// Whether they are taken from applications; without cpusets these may still run there.
+    pub taken: bool,
     /// CPUs of the machine.
     pub cpus: usize,
-    /// Taken ones as a share of all.
+    /// CPUs taken from applications as a share of all.
     pub taken_ratio: f64,
     /// Each of them.
     pub load: Vec<CpuBusy>,
@@ -114,10 +116,12 @@ pub fn cost(plan: &Plan, since: &Since) -> Cost {
     let headroom_ratio = busiest
         .filter(|_| all_known)
         .map(|busiest| (1.0 - busiest.busy_ratio - busiest.steal_ratio).max(0.0));
+    let taken = keeps_applications_off(plan);
     let mut cost = Cost {
         net_cpus: plan.net_cpus.clone(),
+        taken,
         cpus,
-        taken_ratio: plan.net_cpus.len() as f64 / cpus.max(1) as f64,
+        taken_ratio: if taken { plan.net_cpus.len() as f64 / cpus.max(1) as f64 } else { 0.0 },
         load,
         busiest,
         headroom_ratio,
@@ -228,8 +232,9 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
             help: "if it stays so under the highest load, fewer would do (`--net-cpus N`)".into(),
         });
     }
-    if let Some(apps) =
-        cost.apps_busy_ratio.filter(|apps| *apps >= SQUEEZED_APPS && busiest.busy_ratio < UNUSED)
+    if let Some(apps) = cost
+        .apps_busy_ratio
+        .filter(|apps| cost.taken && *apps >= SQUEEZED_APPS && busiest.busy_ratio < UNUSED)
     {
         findings.push(Finding {
             finding: "apps-squeezed",

@@ -71,12 +71,17 @@ impl Judgement {
 impl Look<'_> {
     /// Whether the plan keeps applications off by cpusets.
     fn cpusets(&self) -> bool {
-        self.plan.changes.iter().any(|change| change.part == Part::Cpusets)
+        keeps_applications_off(self.plan)
     }
 
     fn net(&self) -> &Cpus {
         &self.plan.net_cpus
     }
+}
+
+/// Whether a plan keeps applications off the network's CPUs by cpusets.
+pub(crate) fn keeps_applications_off(plan: &Plan) -> bool {
+    plan.changes.iter().any(|change| change.part == Part::Cpusets)
 }
 
 /// Judges everything.

@@ -33,6 +33,8 @@ pub struct Status {
     pub parts: Vec<PartStanding>,
     /// What the kernel refused and was not needed.
     pub refused: Vec<Refused>,
+    /// What cannot be read, and why.
+    pub unreadable: Vec<Refused>,
     /// What is no longer as it was written, and who did that.
     pub drift: Vec<Drift>,
     /// Cgroups that came since with CPUs of the network.
@@ -100,7 +102,7 @@ pub struct PartStanding {
     pub refused: usize,
 }
 
-/// What the kernel refused.
+/// What the kernel refused to write, or to tell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// Where.
@@ -151,6 +153,7 @@ impl Status {
             guard: None,
             parts: Vec::new(),
             refused: Vec::new(),
+            unreadable: Vec::new(),
             drift: Vec::new(),
             came: Vec::new(),
             rolled_back: last.and_then(RolledBack::of),
@@ -195,6 +198,7 @@ impl Status {
             guard: journal.guard().filter(|_| waits).map(|(pid, _)| Guard { pid, alive: open.guard_alive }),
             parts: parts(plan, journal, standings),
             refused: refused(journal),
+            unreadable: unreadable(standings),
             drift: if judged { drift(standings, open.now) } else { Vec::new() },
             came: if judged { came(plan, open.now) } else { Vec::new() },
             rolled_back,
@@ -228,6 +232,14 @@ fn refused(journal: &Journal) -> Vec<Refused> {
         _ => None,
     });
     refused.collect()
+}
+
+fn unreadable(standings: &[Standing]) -> Vec<Refused> {
+    let unreadable = standings.iter().filter_map(|standing| match &standing.state {
+        State::Unknown { why } => Some(Refused { place: standing.entry.place.clone(), why: why.clone() }),
+        _ => None,
+    });
+    unreadable.collect()
 }
 
 /// Cgroups that the plan would have to narrow, and does not know.

@@ -73,7 +73,7 @@ fn a_driver_that_was_reset() {
     let gone = drift(&[irq(40, State::Gone)], &now);
     assert_eq!((gone[0].who, gone[0].found.as_deref()), (Who::Driver, None));
     let queues = standing(Place::Queues { interface: "eth0".into() }, changed("1"));
-    assert_eq!(who(&[queues.clone()], &now).0, Who::Somebody);
+    assert_eq!(who(std::slice::from_ref(&queues), &now).0, Who::Somebody);
     assert_eq!(who(&[queues, irq(40, State::Gone), irq(41, State::Gone)], &now).0, Who::Driver);
     let rps = |interface: &str, state| {
         standing(Place::file(format!("/sys/class/net/{interface}/queues/rx-1/rps_cpus")), state)
@@ -94,7 +94,7 @@ fn sets_that_were_written_again() {
         exclusive: Vec::new(),
         reserved: None,
     });
-    let (by, words) = who(&[container.clone()], &now);
+    let (by, words) = who(std::slice::from_ref(&container), &now);
     assert_eq!(by, Who::Kubelet);
     assert!(words.contains("(policy static, shared pool 0-3)"), "{words}");
     assert_eq!(drift(&[Standing { state: State::Gone, ..container }], &now), [], "a container that ended");
@@ -115,7 +115,7 @@ fn sets_that_were_written_again() {
 fn irqbalance_started_anew() {
     let mut now = made_topology(4);
     let banned = standing(Place::BannedIrqs, changed(""));
-    assert_eq!(who(&[banned.clone()], &now).0, Who::Somebody);
+    assert_eq!(who(std::slice::from_ref(&banned), &now).0, Who::Somebody);
     now.irqbalance = irqbalance(Some(Vec::new()));
     assert_eq!(who(&[banned], &now).0, Who::Irqbalance);
     let service = standing(Place::Service { name: "irqbalance.service".into() }, changed("running"));

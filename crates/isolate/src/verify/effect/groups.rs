@@ -28,8 +28,15 @@ pub fn user_tasks(look: &Look<'_>) -> Judgement {
         evidence.push("threads of the kernel, such as ksoftirqd, count as tasks there".into());
     }
     let Some(cpusets) = &look.now.cpusets else {
-        let why = "no cpuset controller is mounted: nothing keeps applications off these CPUs";
-        return Judgement::cannot_tell("user-tasks", why).with(evidence);
+        return match look.cpusets() {
+            true => Judgement::cannot_tell("user-tasks", "no cpuset controller is mounted here"),
+            false => Judgement::new(
+                "user-tasks",
+                Verdict::Remark,
+                "any thread may run there: the plan has no cpusets",
+            ),
+        }
+        .with(evidence);
     };
     let (mut all, mut named) = (0_u64, Vec::new());
     for group in &cpusets.groups {

@@ -111,6 +111,10 @@ fn parts_are_counted_by_the_plan_or_by_what_they_are() {
     let sets =
         PartStanding { part: Part::Cpusets, held: 0, before: 0, changed: 0, gone: 1, unknown: 0, refused: 0 };
     assert_eq!(status.parts, [irqs, sets]);
+    let unknown = State::Unknown { why: "permission denied".into() };
+    let status = super::tests::status(&journal(vec![DONE], None), &[(irq(40), unknown)]);
+    assert_eq!(status.unreadable, [Refused { place: irq(40), why: "permission denied".into() }]);
+    assert_eq!((status.drifted(), status.held()), (false, (0, 1)));
 }
 
 #[test]
