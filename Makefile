@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test test-kernels test-isolate lint bench bench-tank bench-dissect bench-host story-a story-b story-c setup clean help
+.PHONY: run build clients test test-kernels test-isolate lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,11 @@ bench-host: build ## Measure what the host probes cost those who are looked at, 
 	@scripts/setup.sh bench
 	cargo build --release --locked --package spangap-host-bench
 	target/release/spangap-host-bench $(BENCH_ARGS)
+
+bench-isolate: build ## Measure what isolate wins under a flood, and how long it takes on a large machine; as root
+	@scripts/setup.sh bench
+	cargo build --release --locked --package spangap-isolate-bench
+	target/release/spangap-isolate-bench $(BENCH_ARGS)
 
 story-b: build ## Replay: less load, more delay
 	@scripts/story.sh b

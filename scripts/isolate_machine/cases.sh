@@ -1,15 +1,17 @@
 # shellcheck shell=dash disable=SC2013,SC2034,SC2154
-# What is done on a machine of scripts/isolate_machine.sh, and looked at between. report.mjs judges each case by its name.
-ALL_CASES=healthy,by_hand
+# What is done on a machine of scripts/isolate_machine.sh, and looked at between. checks.mjs says what must hold of each case.
+ALL_CASES=healthy,by_hand,applied,killed,guard,orphaned,pinned,queues,irqbalance
 
 # The NIC's node has the CPUs 4-7, siblings 4,5 and 6,7.
 NET=4-5
 APPS=0-3,6-7
+JOURNAL=/var/lib/spangap/isolate/open.journal
 NIC_IRQS=$(awk -F: '/virtio0-/ { print $1 + 0 }' /proc/interrupts)
 
 case_healthy() {
   look before
   effect traffic 2
+  run show spangap isolate show --interface eth0 --for 200ms
 }
 
 # What an expert does with echo: the bench itself must see it, and see it undone.
@@ -47,4 +49,174 @@ case_by_hand() {
   rmdir "$cpusets/by-hand"
   for irq in $NIC_IRQS; do cat "/tmp/irq.$irq" >"/proc/irq/$irq/smp_affinity_list"; done
   look after
+}
+
+# planned LABEL [ARGUMENT...]: a plan for two CPUs, in /tmp/plan.json.
+planned() {
+  label=$1
+  shift
+  rm -f /tmp/plan.json
+  run "$label" spangap isolate plan --interface eth0 --net-cpus 2 --write /tmp/plan.json "$@"
+}
+
+# All of it, with containers that come before, while and after it is applied.
+case_applied() {
+  look before
+  planned plan
+  container between
+  # Pods come as fast as this machine can make them, until it is applied.
+  (
+    for number in 1 2 3 4 5 6 7 8 9 10 11 12; do
+      [ ! -e /tmp/applied ] || break
+      container "while$number"
+      usleep 100000
+    done
+  ) >/tmp/containers &
+  run apply spangap isolate apply /tmp/plan.json --confirm-within 60s
+  touch /tmp/applied
+  wait $!
+  cat /tmp/containers
+  container after
+  look applied
+  effect applied 2
+  run verify spangap isolate verify --for 1s
+  run status spangap isolate status
+  run confirm spangap isolate confirm
+  run again spangap isolate apply /tmp/plan.json
+  run rollback spangap isolate rollback
+  look after
+  run rollback-again spangap isolate rollback
+  look after-again
+  gone
+}
+
+# records: so many lines the journal has.
+records() { if [ -e $JOURNAL ]; then wc -l <$JOURNAL; else echo 0; fi; }
+
+# Killed when so many changes are in the journal.
+case_killed() {
+  # Slowly, so that there is time to be killed in.
+  mkdir "$unified/slow"
+  grep -q cpu "$unified/cgroup.subtree_control" || echo +cpu >"$unified/cgroup.subtree_control"
+  look before
+  for records in 2 5 9 14 20 27; do
+    planned "plan-$records"
+    echo "3000 100000" >"$unified/slow/cpu.max"
+    sh -c "echo \$\$ >$unified/slow/cgroup.procs; exec spangap isolate apply /tmp/plan.json --no-confirm" >/tmp/out 2>/tmp/err &
+    apply=$!
+    while [ "$(records)" -lt "$records" ] && [ -e /proc/$apply/exe ]; do usleep 1000; done
+    kill -9 $apply
+    wait $apply
+    code=$?
+    echo "max 100000" >"$unified/slow/cpu.max"
+    fact killed "$records" "$code" "$(records)" "$(grep -c '"applied"' $JOURNAL)"
+    look "killed-$records"
+    run "rollback-$records" spangap isolate rollback
+    look "after-$records"
+    [ "$code" != 0 ] || break
+  done
+  rmdir "$unified/slow"
+}
+
+# settled SECONDS: waits until no journal is open.
+settled() {
+  tries=$(($1 * 10))
+  while [ -e $JOURNAL ] && [ $tries -gt 0 ]; do
+    usleep 100000
+    tries=$((tries - 1))
+  done
+}
+
+# Nobody confirms.
+case_guard() {
+  look before
+  planned plan
+  run apply spangap isolate apply /tmp/plan.json --confirm-within 3s
+  look applied
+  settled 20
+  look after
+  run status spangap isolate status
+}
+
+# Applied and killed in the middle; the guard alone is left.
+case_orphaned() {
+  look before
+  planned plan
+  spangap isolate apply /tmp/plan.json --confirm-within 4s >/tmp/out 2>/tmp/err &
+  apply=$!
+  while [ "$(records)" -lt 6 ] && [ -e /proc/$apply/exe ]; do usleep 1000; done
+  kill -9 $apply
+  wait $apply
+  fact killed "$(records)"
+  look killed
+  settled 20
+  look after
+}
+
+# Threads with CPUs of their own: some left to them, or none.
+case_pinned() {
+  works . 0x18
+  some=$worker
+  fact pinned "$some"
+  look before
+  planned plan
+  run apply spangap isolate apply /tmp/plan.json --no-confirm
+  look applied
+  run rollback spangap isolate rollback
+  look after
+  works . 0x30
+  planned refused
+  kill "$worker" "$some"
+  wait "$worker" "$some"
+}
+
+# One queue for each CPU of the network.
+case_queues() {
+  look before
+  planned plan --queues
+  run apply spangap isolate apply /tmp/plan.json --no-confirm
+  look applied
+  effect applied 2
+  run rollback spangap isolate rollback
+  look after
+  effect after 2
+}
+
+# Beside the distribution's irqbalance, which looks every second, and is told to begin anew all the time.
+case_irqbalance() {
+  if [ ! -x /bin/irqbalance ]; then
+    fact lacking irqbalance
+    return
+  fi
+  mkdir -p /run/irqbalance
+  look before
+  irqbalance --foreground --interval=1 >/tmp/irqbalance 2>&1 &
+  balancer=$!
+  sleep 3
+  # Left alone it moves what we moved.
+  planned plan-leave --irqbalance leave --no-cpusets
+  run apply-leave spangap isolate apply /tmp/plan.json --no-confirm
+  look leave-applied
+  kill -HUP $balancer
+  sleep 4
+  look leave-later
+  run rollback-leave spangap isolate rollback --force
+  # Asked to leave our interrupts alone, it does.
+  planned plan-ban --no-cpusets
+  run apply-ban spangap isolate apply /tmp/plan.json --no-confirm
+  look ban-applied
+  kill -HUP $balancer
+  effect ban 6
+  kill -HUP $balancer
+  sleep 4
+  look ban-later
+  run rollback-ban spangap isolate rollback
+  look ban-after
+  # And its list is as before: what we move, it moves back.
+  for irq in $NIC_IRQS; do echo 4 >"/proc/irq/$irq/smp_affinity_list"; done
+  kill -HUP $balancer
+  sleep 4
+  look free-again
+  kill $balancer
+  wait $balancer
 }

@@ -65,12 +65,6 @@ export function notBalanced(at, name, net = NET) {
   return [there.length === 0 && balanced.length > 0, `CPUs with scheduling domains: ${balanced.join(",") || "none"}`];
 }
 
-/** A file of the cpusets has a value. */
-export function reads(at, name, path, wanted) {
-  const found = at.look(name).values("cpusets").get(path);
-  return [found === wanted, `${path.replace(/.*cgroup\//, "")}: ${found ?? "not there"}`];
-}
-
 /** Everything is as before; `but` are groups that came meanwhile. */
 export function identity(at, from, to, but = []) {
   const [before, after] = [at.look(from), at.look(to)];
@@ -119,4 +113,19 @@ export function kernelThreads(at, from, to) {
     else wrong.push(`${task.Name} ${task.Cpus_allowed_list} ${task.group} -> ${now.Cpus_allowed_list} ${now.group}`);
   }
   return [wrong.length === 0 && same > 20, wrong.length > 0 ? `${wrong.length} of ${same + wrong.length} differ: ${wrong.slice(0, 6).join("; ")}` : `${same} of them`];
+}
+
+/** The kernel has made the CPUs a partition of their own, and says so everywhere. */
+export function partition(at, name) {
+  const read = at.look(name).values("cpusets");
+  const found = (path) => read.get(`/sys/fs/cgroup/${path}`);
+  const [kind, has, rest, isolated] = [
+    found("spangap-net/cpuset.cpus.partition"),
+    found("spangap-net/cpuset.cpus.effective"),
+    found("cpuset.cpus.effective"),
+    found("cpuset.cpus.isolated"),
+  ];
+  // Kernels before 6.7 do not tell the last.
+  const holds = kind === "isolated" && has === "4-5" && rest === "0-3,6-7" && (isolated === undefined || isolated === "4-5");
+  return [holds, `partition ${kind}, its CPUs ${has}, those of the root ${rest}, isolated ${isolated ?? "not told"}`];
 }

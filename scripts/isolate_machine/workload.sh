@@ -1,4 +1,4 @@
-# shellcheck shell=dash disable=SC2154
+# shellcheck shell=dash disable=SC2046,SC2154
 # Cgroups as kubelet, docker and systemd make them, with tasks in them, on a machine of scripts/isolate_machine.sh.
 
 # group PATH: a cgroup below the mount, and those above it. A v1 group begins with what its parent has, as runc does it.
@@ -53,4 +53,14 @@ container() {
   if ! group "$made" 2>/tmp/refused; then fact "container $1 refused $(cat /tmp/refused)"; fi
   works "$made"
   fact "container $1 $worker $made"
+}
+
+# gone: the containers that `container` made, and what is in them.
+gone() {
+  for number in between after while1 while2 while3 while4 while5 while6 while7 while8 while9 while10 while11 while12; do
+    if [ "$kind" = v1 ]; then made=$cpusets/$POD_A/$number; else made=$cpusets/$POD_A/cri-containerd-$number.scope; fi
+    [ -d "$made" ] || continue
+    kill $(cat "$made/cgroup.procs")
+    while ! rmdir "$made" 2>/dev/null; do usleep 10000; done
+  done
 }

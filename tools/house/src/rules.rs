@@ -29,6 +29,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-tank-bench", &[]),
     ("spangap-wire-bench", &["spangap-model", "spangap-wire"]),
     ("spangap-host-bench", &[]),
+    ("spangap-isolate-bench", &[]),
 ];
 
 /// Dependencies that only some packages may have.
