@@ -18,6 +18,9 @@ pub const MOVED: &str = "moved";
 /// Tasks that are where they came from.
 pub const BACK: &str = "back";
 
+/// What a group of version 2 is to the scheduler: `member`, `root` or `isolated`.
+pub const PARTITION: &str = "/cpuset.cpus.partition";
+
 /// Tasks are born while others are moved: so often a group is looked through before it counts as never empty.
 const ROUNDS: u32 = 100;
 
@@ -45,6 +48,25 @@ pub fn make(root: &Root, path: &str) -> io::Result<()> {
     if root.is_copy() { in_copy::fill(root, path, parent) } else { Ok(()) }
 }
 
+/// Before a member is isolated: a partition first. Kernels before 6.2 look for what is balanced with what while the sets of
+/// the groups beside it are still wide, and so leave all scheduling domains as they are when this is done in one step.
+/// Whether it becomes one does not matter: what is read back after the second step does.
+pub fn part(root: &Root, file: &str) -> io::Result<()> {
+    if !root.is_copy() && root.read(file)?.is_some_and(|now| now.trim() == "member") {
+        let _ = root.write(file, "root");
+    }
+    Ok(())
+}
+
+/// Before a partition is removed: a member. These kernels do not give its CPUs scheduling domains again otherwise.
+fn whole(root: &Root, path: &str) -> io::Result<()> {
+    let file = format!("{path}{PARTITION}");
+    match root.read(&file)? {
+        Some(now) if now.trim() != "member" => root.write(&file, "member"),
+        _ => Ok(()),
+    }
+}
+
 /// Removes a group, its tasks moved to its parent before. One that is not there is no error.
 pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
     if !exists(root, path)? {
@@ -56,6 +78,7 @@ pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
         fs::remove_dir(real)?;
         return Ok(Written::default());
     }
+    whole(root, path)?;
     let mut written = Written::default();
     for round in 1.. {
         match fs::remove_dir(&real) {

@@ -82,6 +82,9 @@ impl Live {
                     let old = root.read(path)?.unwrap_or_default();
                     return nothing(root.write(path, &controllers::set(&old, text)));
                 }
+                if path.ends_with(groups::PARTITION) && text.trim() == "isolated" {
+                    groups::part(root, path)?;
+                }
                 nothing(root.write(path, text))
             }
             Place::Group { path } => match text {
