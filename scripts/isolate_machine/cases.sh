@@ -97,11 +97,11 @@ records() { if [ -e $JOURNAL ]; then wc -l <$JOURNAL; else echo 0; fi; }
 case_killed() {
   # Slowly, so that there is time to be killed in.
   mkdir "$unified/slow"
-  grep -q cpu "$unified/cgroup.subtree_control" || echo +cpu >"$unified/cgroup.subtree_control"
+  grep -qw cpu "$unified/cgroup.subtree_control" || echo +cpu >"$unified/cgroup.subtree_control"
   look before
-  for records in 2 5 9 14 20 27; do
+  for records in 3 9 16 24; do
     planned "plan-$records"
-    echo "3000 100000" >"$unified/slow/cpu.max"
+    echo "15000 100000" >"$unified/slow/cpu.max"
     sh -c "echo \$\$ >$unified/slow/cgroup.procs; exec spangap isolate apply /tmp/plan.json --no-confirm" >/tmp/out 2>/tmp/err &
     apply=$!
     while [ "$(records)" -lt "$records" ] && [ -e /proc/$apply/exe ]; do usleep 1000; done

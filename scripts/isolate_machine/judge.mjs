@@ -107,8 +107,8 @@ export function kernelThreads(at, from, to) {
   let same = 0;
   for (const [pid, task] of before) {
     const now = after.get(pid);
-    // Its pools of workers come and go under the same ids.
-    if (!now || now.Name !== task.Name || !task.kernel || task.Name.startsWith("kworker")) continue;
+    // Its pools of workers come and go, and move, by themselves.
+    if (!now || now.Name !== task.Name || !task.kernel || task.worker || now.worker) continue;
     if (task.Cpus_allowed_list === now.Cpus_allowed_list && task.group === now.group) same += 1;
     else wrong.push(`${task.Name} ${task.Cpus_allowed_list} ${task.group} -> ${now.Cpus_allowed_list} ${now.group}`);
   }

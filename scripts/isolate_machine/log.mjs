@@ -78,8 +78,8 @@ class Look {
     }
     for (const line of this.parts.stat) {
       const [, pid, rest] = /^(\d+) \(.*\) (.*)$/.exec(line) ?? [];
-      // The 39th field, the third being the first after the name.
-      if (found.has(pid)) found.get(pid).on = Number(rest.split(" ")[36]);
+      // Its flags are the 9th field, the third being the first after the name. PF_WQ_WORKER: works for whoever has work.
+      if (found.has(pid)) found.get(pid).worker = (Number(rest.split(" ")[6]) & 0x20) !== 0;
     }
     for (const task of found.values()) task.kernel = task.pid === "2" || task.PPid === "2";
     return found;

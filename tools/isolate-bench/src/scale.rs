@@ -74,7 +74,7 @@ pub fn measure(
         let began = Instant::now();
         all.iter().try_for_each(|file| fs::read(file).map(drop).map_err(failed(file)))?;
         let floor = began.elapsed().as_secs_f64();
-        let (_, took) = run(verb(&["plan", "--interface", "eth0", "--write"]).arg(&plan))?;
+        let (_, took) = run(verb(&["plan", "--interface", "eth0"]).arg("--write").arg(&plan))?;
         taken[0].push((took, floor));
         let document = json(Command::new("cat").arg(&plan))?;
         changes = document["changes"].as_array().map_or(0, Vec::len);
