@@ -104,7 +104,9 @@ impl Copy<'_> {
         self.put("/ethtool/eth0", text.trim_end())?;
         let class = self.root.join("sys/class/net");
         std::fs::create_dir_all(&class)
-            .and_then(|()| std::os::unix::fs::symlink(format!("../..{}", &at["/sys".len()..]), class.join("eth0")))
+            .and_then(|()| {
+                std::os::unix::fs::symlink(format!("../..{}", &at["/sys".len()..]), class.join("eth0"))
+            })
             .map_err(|error| BenchError::File { path: class, error })
     }
 
@@ -114,7 +116,10 @@ impl Copy<'_> {
             1 => "34 29 0:30 / /sys/fs/cgroup/cpuset rw,nosuid shared:15 - cgroup cgroup rw,cpuset",
             _ => "29 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate",
         };
-        self.put("/proc/self/mountinfo", &format!("24 1 0:22 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n{line}"))?;
+        self.put(
+            "/proc/self/mountinfo",
+            &format!("24 1 0:22 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n{line}"),
+        )?;
         if version == 2 {
             self.put(&format!("{mount}/cgroup.controllers"), "cpuset cpu io memory pids")?;
         }

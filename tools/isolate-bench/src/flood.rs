@@ -80,7 +80,8 @@ pub fn measure(spangap: &Path, rounds: usize, seconds: u64) -> Result<Flood, Ben
     if !line.starts_with("listening on ") {
         return Err(BenchError::Output { program: "target".into(), expected: "to listen", found: line });
     }
-    let folder = tempfile::tempdir().map_err(|error| BenchError::File { path: std::env::temp_dir(), error })?;
+    let folder =
+        tempfile::tempdir().map_err(|error| BenchError::File { path: std::env::temp_dir(), error })?;
     let bench = Bench { spangap, hosts, target, folder, seconds };
     let mut taken: [Vec<[f64; 3]>; 4] = Default::default();
     for round in 0..rounds {
@@ -182,7 +183,8 @@ impl Bench<'_> {
             "--json",
         ]))?;
         let takers = report["takers"].as_array().into_iter().flatten();
-        let of_device = takers.filter(|taker| taker["name"].as_str().is_some_and(|name| name.contains("noise")));
+        let of_device =
+            takers.filter(|taker| taker["name"].as_str().is_some_and(|name| name.contains("noise")));
         let taken: f64 = of_device.filter_map(|taker| taker["total_ns"].as_f64()).sum();
         Ok(taken / number(&report, "/wanted_ns")?)
     }
@@ -191,12 +193,15 @@ impl Bench<'_> {
 impl Hosts {
     fn new() -> Result<Hosts, BenchError> {
         let me = std::process::id();
-        let hosts = Hosts { client: format!("isolate-bench-c-{me}"), server: format!("isolate-bench-s-{me}") };
+        let hosts =
+            Hosts { client: format!("isolate-bench-c-{me}"), server: format!("isolate-bench-s-{me}") };
         let Hosts { client, server } = &hosts;
         ip(&["netns", "add", client])?;
         ip(&["netns", "add", server])?;
         for (near, far, net) in [("tank", "target", "10.211.79"), ("flood", "noise", "10.211.80")] {
-            ip(&["link", "add", near, "netns", client, "type", "veth", "peer", "name", far, "netns", server])?;
+            ip(&[
+                "link", "add", near, "netns", client, "type", "veth", "peer", "name", far, "netns", server,
+            ])?;
             ip(&["-n", client, "addr", "add", &format!("{net}.1/24"), "dev", near])?;
             ip(&["-n", server, "addr", "add", &format!("{net}.2/24"), "dev", far])?;
             ip(&["-n", client, "link", "set", near, "up"])?;

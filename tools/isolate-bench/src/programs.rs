@@ -72,8 +72,7 @@ impl Running {
     /// Starts it.
     pub fn start(command: &mut Command) -> Result<Running, BenchError> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child =
-            command.spawn().map_err(|error| BenchError::Start { program: name(command), error })?;
+        let child = command.spawn().map_err(|error| BenchError::Start { program: name(command), error })?;
         Ok(Running(child))
     }
 

@@ -46,7 +46,11 @@ pub struct Scale {
 
 const GOALS_S: [(&str, Option<f64>, &str); 3] = [
     ("plan", Some(1.0), "every file of the copy read once"),
-    ("apply", Some(3.0), "as many files read, written and read again, a line each appended to one file, one fsync"),
+    (
+        "apply",
+        Some(3.0),
+        "as many files read, written and read again, a line each appended to one file, one fsync",
+    ),
     ("rollback", None, "as many files read, written and read again, a line appended, one fsync"),
 ];
 
@@ -58,7 +62,8 @@ pub fn measure(
     containers: usize,
     rounds: usize,
 ) -> Result<Scale, BenchError> {
-    let folder = tempfile::tempdir().map_err(|error| BenchError::File { path: std::env::temp_dir(), error })?;
+    let folder =
+        tempfile::tempdir().map_err(|error| BenchError::File { path: std::env::temp_dir(), error })?;
     let root = folder.path().join("copy");
     copy::write(&root, version, cpus, containers)?;
     let plan = folder.path().join("plan.json");
@@ -123,7 +128,11 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
 
 /// The files of a copy that a plan writes and that are there before.
 fn written(root: &Path, plan: &serde_json::Value) -> Vec<PathBuf> {
-    let places = plan["changes"].as_array().into_iter().flatten().filter_map(|change| change["place"]["path"].as_str());
+    let places = plan["changes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|change| change["place"]["path"].as_str());
     places.map(|path| root.join(path.trim_start_matches('/'))).filter(|file| file.is_file()).collect()
 }
 
