@@ -27,6 +27,8 @@ server=story-server-$$
 address=10.211.77.2
 target=
 flood=
+applied=
+journal=$PWD/target/stories/journal-$$
 taps=()
 
 clean() {
@@ -35,6 +37,11 @@ clean() {
     wait "${taps[@]}" 2>/dev/null || true
     taps=()
   fi
+  if [ -n "$applied" ]; then
+    ip netns exec "$server" "$spangap" isolate rollback --journal "$journal" || true
+    applied=
+  fi
+  rm -rf "$journal"
   if [ -n "$flood" ]; then
     kill "$flood" 2>/dev/null || true
     wait "$flood" 2>/dev/null || true
@@ -133,6 +140,11 @@ while True:
 }
 # steer CPUS: which CPUs take the packets of that device, as a mask.
 steer() { ip netns exec "$server" sh -c "echo $1 >/sys/class/net/noise/queues/rx-0/rps_cpus"; }
+# isolate VERB FLAGS...: on the server's host, where the device is.
+isolate() {
+  echo "== spangap isolate $*"
+  ip netns exec "$server" "$spangap" isolate "$@"
+}
 # watched NAME: a call every millisecond, while somebody looks at who takes the time of the target.
 watched() {
   local name=$1 looks
@@ -167,9 +179,16 @@ if [ "$story" = a ]; then
   watched story-a-flooded
   echo "== spangap host stacks --cpus 1 --not-pid (the target)"
   "$spangap" host stacks --cpus 1 --not-pid "$target" --duration 2s --svg "$out/story-a-stacks.svg"
-  # Apart again, at run time.
-  steer 1
+  # Apart again, at run time: planned, applied, proven, undone.
+  isolate show --interface noise | tee "$out/story-a-show.txt"
+  isolate plan --interface noise --net-cpus cpu:0 --no-cpusets --before "$out/story-a-flooded.json" --write "$out/story-a-plan.json" |
+    tee "$out/story-a-plan.txt"
+  applied=yes
+  isolate apply "$out/story-a-plan.json" --confirm-within 10m --journal "$journal"
   watched story-a-apart
+  isolate verify --after "$out/story-a-apart.json" --journal "$journal" | tee "$out/story-a-verify.txt"
+  isolate rollback --journal "$journal"
+  applied=
   stop_serving
 elif [ "$story" = b ]; then
   # tonic writes the headers and the message of a request in two parts. Without TCP_NODELAY the second waits until

@@ -5,6 +5,7 @@
 
 mod faults;
 mod healthy;
+mod isolated;
 mod programs;
 mod softirqs;
 

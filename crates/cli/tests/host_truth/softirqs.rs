@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::process::Command;
 
 /// Two network namespaces with a link between them; gone when it is dropped.
-struct Link {
-    from: String,
-    to: String,
-    device: String,
+pub struct Link {
+    pub from: String,
+    pub to: String,
+    pub device: String,
 }
 
 const TO: &str = "10.213.0.2";
@@ -21,8 +21,10 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
 }
 
 impl Link {
-    fn new() -> Result<Link, String> {
-        let pid = std::process::id();
+    pub fn new() -> Result<Link, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let pid =
+            format!("{}{}", std::process::id(), (b'a' + NEXT.fetch_add(1, Ordering::Relaxed) as u8) as char);
         let link = Link {
             from: format!("thieves-a-{pid}"),
             to: format!("thieves-b-{pid}"),
@@ -43,7 +45,7 @@ impl Link {
     }
 
     /// Has the softirqs for what arrives run on a CPU.
-    fn steer(&self, cpu: usize) {
+    pub fn steer(&self, cpu: usize) {
         let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", self.device);
         let write = format!("echo {:x} > {file}", 1 << cpu);
         ip(&["netns", "exec", &self.to, "sh", "-c", &write]).expect("steering");
@@ -55,7 +57,7 @@ impl Link {
         String::from_utf8_lossy(&read.expect("ip starts").stdout).trim().parse().expect("a count")
     }
 
-    fn flood(&self) -> Program {
+    pub fn flood(&self) -> Program {
         let cpu = OTHER_CPU.to_string();
         let before = ["ip", "netns", "exec", &self.from, "taskset", "-c", &cpu];
         let program = Program::play(&format!("flood {TO}:9999"), &before);
@@ -72,7 +74,7 @@ impl Drop for Link {
 }
 
 /// What the softirqs for this device took from the target.
-fn taken(report: &Value, device: &str) -> u64 {
+pub fn taken(report: &Value, device: &str) -> u64 {
     let takers = report["takers"].as_array().expect("takers");
     let of_device = |taker: &&Value| taker["name"].as_str().is_some_and(|name| name.contains(device));
     takers.iter().filter(of_device).map(|taker| number(&taker["total_ns"])).sum()

@@ -1,0 +1,67 @@
+//! `spangap isolate` against a flood that is steered onto the target's CPU: judged by what `host thieves` then sees.
+
+use crate::programs::Program;
+use crate::softirqs::{Link, taken};
+use crate::{CPU, OTHER_CPU, number, report, turn_or_return};
+use std::path::Path;
+use std::process::Command;
+
+impl Link {
+    /// The verb, where the flood arrives. Its journal is in a folder of the test.
+    fn isolate(&self, folder: &Path, verb: &[&str]) {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.to, env!("CARGO_BIN_EXE_spangap"), "isolate"]).args(verb);
+        if verb[0] != "plan" {
+            command.arg("--journal").arg(folder.join("journal"));
+        }
+        let done = command.output().expect("ip starts");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{verb:?}: {} {said}", done.status);
+    }
+
+    /// CPUs that the flood is steered to, as a mask.
+    fn steered(&self) -> u64 {
+        let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", self.device);
+        let read = Command::new("ip").args(["netns", "exec", &self.to, "cat", &file]).output();
+        let text = String::from_utf8_lossy(&read.expect("ip starts").stdout).trim().replace(',', "");
+        u64::from_str_radix(&text, 16).expect("a mask")
+    }
+}
+
+#[test]
+fn what_a_plan_steers_away_is_blamed_no_longer_and_comes_back_with_the_rollback() {
+    let _turn = turn_or_return!();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return eprintln!("not run: no network namespaces can be made: {why}"),
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = folder.path().join("plan.json");
+    let plan = plan.to_str().expect("a path in UTF-8");
+    // Tasks cannot take its CPU, and so it is between the target and the interrupts.
+    let target = Program::target(&["chrt", "-f", "50"]);
+    let blamed = || {
+        let report = report(target.pid(), &["--duration", "2s"]);
+        taken(&report, &link.device) as f64 / number(&report["wanted_ns"]) as f64
+    };
+
+    link.steer(CPU);
+    let _flood = link.flood();
+    let before = blamed();
+    assert!(before > 0.1, "steered onto the target's CPU, and yet {before:.3} of what it wanted was taken");
+
+    let net = format!("cpu:{OTHER_CPU}");
+    link.isolate(
+        folder.path(),
+        &["plan", "--interface", &link.device, "--net-cpus", &net, "--no-cpusets", "--write", plan],
+    );
+    link.isolate(folder.path(), &["apply", plan, "--no-confirm"]);
+    assert_eq!(link.steered(), 1 << OTHER_CPU);
+    let applied = blamed();
+    link.isolate(folder.path(), &["rollback"]);
+    assert!(
+        applied * 20.0 < before,
+        "of what the target wanted {before:.3} was taken, and applied {applied:.3}"
+    );
+    assert_eq!(link.steered(), 1 << CPU);
+}
