@@ -41,7 +41,7 @@ class Look {
     for (const line of this.parts.interrupts.slice(1)) {
       const [number, ...rest] = line.trim().split(/\s+/);
       const counts = rest.slice(0, 8).map(Number);
-      if (counts.every((count) => count >= 0)) found.set(`${number} ${rest.at(-1)}`, counts);
+      if (counts.every((count) => count >= 0)) found.set(`${number.replace(":", "")} ${rest.at(-1)}`, counts);
     }
     return found;
   }

@@ -185,8 +185,8 @@ impl Bench<'_> {
         let takers = report["takers"].as_array().into_iter().flatten();
         let of_device =
             takers.filter(|taker| taker["name"].as_str().is_some_and(|name| name.contains("noise")));
-        let taken: f64 = of_device.filter_map(|taker| taker["total_ns"].as_f64()).sum();
-        Ok(taken / number(&report, "/wanted_ns")?)
+        let taken: u64 = of_device.filter_map(|taker| taker["total_ns"].as_u64()).sum();
+        Ok(taken as f64 / number(&report, "/wanted_ns")?)
     }
 }
 

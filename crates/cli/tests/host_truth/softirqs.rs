@@ -22,9 +22,7 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
 
 impl Link {
     pub fn new() -> Result<Link, String> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let pid =
-            format!("{}{}", std::process::id(), (b'a' + NEXT.fetch_add(1, Ordering::Relaxed) as u8) as char);
+        let pid = std::process::id();
         let link = Link {
             from: format!("thieves-a-{pid}"),
             to: format!("thieves-b-{pid}"),
