@@ -206,6 +206,10 @@ impl Back<'_> {
                     self.done.spread_by_driver.push(interface.clone());
                 }
             }
+            // It may have gone just now.
+            Err(_) if place.comes_and_goes() && matches!(self.kernel.get(place), Ok(None)) => {
+                self.done.gone.push(place.clone());
+            }
             Err(why) => self.done.failed.push((place.clone(), why)),
         }
     }
