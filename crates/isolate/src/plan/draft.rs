@@ -30,6 +30,8 @@ pub(super) struct Lane<'a> {
     pub first: usize,
     /// How many queues it will have interrupts for; 0: none of its own.
     pub queues: usize,
+    /// How many queues are dealt out before those of the next interface.
+    pub dealt: usize,
 }
 
 impl Lane<'_> {
@@ -60,8 +62,12 @@ impl<'a> Draft<'a> {
             let own = own.filter(|own| !own.is_empty());
             let cpus = choose::core_by_core(topology, own.as_ref().unwrap_or(&net));
             let queues = queues_to_be(policy, interface, cpus.len());
-            let before = lanes.iter().filter(|lane| lane.cpus == cpus).map(|lane| lane.queues).sum();
-            lanes.push(Lane { interface, cpus, first: before, queues });
+            let before = lanes.iter().filter(|lane| lane.cpus == cpus).map(|lane| lane.dealt).sum();
+            // As it says itself, so that it is the same before and after the number is changed.
+            let told =
+                interface.queues.map(|told| told.now as usize).filter(|now| *now > 0 && !policy.queues);
+            let dealt = told.unwrap_or(queues);
+            lanes.push(Lane { interface, cpus, first: before, queues, dealt });
         }
         Draft {
             topology,

@@ -1,6 +1,8 @@
 //! A plan for a terminal: a diff with the reason of each line. As JSON a plan is what it is itself.
 
 mod rows;
+#[cfg(test)]
+mod tests;
 
 use super::show::words::{NARROWEST, counted, wrap};
 use crate::plan::{NetCpus, Part, Permanent, Plan, Refusal, Weight};
