@@ -1,8 +1,9 @@
 //! Version 1: every group gives up the network's CPUs, leaf to root, and tasks of the root move to a group that lacks them.
 //!
 //! The root cannot be narrowed, so that its tasks need a group of their own (`spangap-apps`). Nothing is ever put into
-//! the network's group: it only holds the CPUs, so that nobody else can be given them (`cpu_exclusive`) and the
-//! scheduler does not balance there. Neither is needed: the tasks are gone without it.
+//! the network's group: it only holds the CPUs, so that the scheduler does not balance there, which is not needed: the tasks
+//! are gone without it. It is not made exclusive (`cpu_exclusive`): container runtimes give a new group at the top level the
+//! root's CPUs, which would be refused then, and no container would start.
 
 use super::draft::{Draft, count, file};
 use super::{Change, Part, Weight};
@@ -96,11 +97,6 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
         changes.push(write(NET, "cpuset.mems", &mems, "as in the root"));
     }
     let mut optional = |change: Change| changes.push(Change { needed: false, ..change });
-    if !net.is_some_and(|net| net.exclusive) {
-        let change =
-            write(NET, "cpuset.cpu_exclusive", "1", "no other group beside it can be given these CPUs");
-        optional(Change { from: net.map(|_| "0".into()), ..change });
-    }
     if net.is_none_or(|net| net.balanced) {
         let change =
             write(NET, "cpuset.sched_load_balance", "0", "the scheduler pulls no task to these CPUs");
@@ -112,6 +108,10 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
         optional(Change { from: Some("1".into()), ..change });
     }
     draft.changes.extend(changes);
+    draft.note(
+        Weight::Remark,
+        "A group that is made later at the top level gets the root's CPUs, the network's among them: `status` and `verify` tell.",
+    );
     draft.note(Weight::Impossible, "The root cgroup of version 1 keeps all CPUs: what is started in it later is found by `verify`, and has to be moved.");
     if cpusets.hybrid {
         draft.note(

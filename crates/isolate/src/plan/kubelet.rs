@@ -13,7 +13,13 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         let pods = topology.cpusets.as_ref().is_some_and(|cpusets| {
             cpusets.groups.iter().any(|group| matches!(group.owner, Owner::Kubelet { .. }))
         });
-        if pods {
+        let version = topology.cpusets.as_ref().map(|cpusets| cpusets.version);
+        if pods && draft.policy.cpusets && version == Some(Version::V1) {
+            let why = "there are pods, and the state of the kubelet's CPU manager cannot be read: under its static policy no \
+                       container could be started any more if kubepods lacked CPUs of its pool";
+            let help = "run as root, with /var/lib/kubelet/cpu_manager_state in sight; or --no-cpusets";
+            draft.refuse("kubelet-unknown", why.to_owned(), Some(help.to_owned()));
+        } else if pods {
             draft.note(
                 Weight::Warning,
                 "There are pods, and the state of the kubelet's CPU manager cannot be read: whether containers have CPUs of \
