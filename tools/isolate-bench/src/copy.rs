@@ -124,13 +124,15 @@ impl Copy<'_> {
             self.put(&format!("{mount}/cgroup.controllers"), "cpuset cpu io memory pids")?;
         }
         self.group(version, mount, true)?;
-        let (pods, pod, container): (_, fn(usize) -> String, fn(usize) -> String) = match version {
-            1 => ("kubepods", |n| format!("besteffort/pod{n:08x}"), |n| format!("{n:064x}")),
-            _ => (
-                "kubepods.slice",
-                |n| format!("kubepods-besteffort.slice/kubepods-besteffort-pod{n:08x}.slice"),
-                |n| format!("cri-containerd-{n:064x}.scope"),
-            ),
+        let v1 = version == 1;
+        let pods = if v1 { "kubepods" } else { "kubepods.slice" };
+        let pod = |n: usize| match v1 {
+            true => format!("besteffort/pod{n:08x}"),
+            false => format!("kubepods-besteffort.slice/kubepods-besteffort-pod{n:08x}.slice"),
+        };
+        let container = |n: usize| match v1 {
+            true => format!("{n:064x}"),
+            false => format!("cri-containerd-{n:064x}.scope"),
         };
         self.group(version, &format!("{mount}/{pods}"), false)?;
         let classes = pod(0);
