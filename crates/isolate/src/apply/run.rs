@@ -93,13 +93,16 @@ impl<'a> Run<'a> {
     }
 
     /// Whether the machine is still as it was when the plan was made. What has gone is no reason to plan again.
+    /// Neither is an interrupt that irqbalance has moved, if it is to be stopped from that.
     pub fn compare(&self, changes: &[Change]) -> Result<(), ApplyError> {
+        let wandering = self.applied.plan.changes.iter().any(|change| change.part == Part::Irqbalance);
         for change in changes {
             if matches!(change.place, Place::Tasks { .. }) {
                 continue;
             }
             let found = self.kernel.get(&change.place)?;
             let same = match (&change.from, &found) {
+                (Some(_), Some(_)) if wandering && change.place.irq().is_some() => true,
                 (Some(from), Some(found)) => change.place.same(from, found),
                 (Some(_), None) => change.place.comes_and_goes(),
                 (from, found) => from == found,

@@ -136,10 +136,45 @@ proptest! {
     }
 
     #[test]
+    fn what_irqbalance_moved_before_it_was_told_is_no_reason_to_plan_again(
+        (state, policy) in made_up(),
+        cpu in any::<prop::sample::Index>(),
+    ) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let told = plan.changes.iter().any(|change| change.part == Part::Irqbalance);
+        if !told || plan.planned_again_after_queues {
+            return Ok(());
+        }
+        let kernel = Modelled::new(state);
+        let cpus: Vec<u32> = plan.app_cpus.iter().collect();
+        let to = cpu.get(&cpus).to_string();
+        for change in plan.changes.iter().filter(|change| change.part == Part::Irqs) {
+            let Place::File { path } = &change.place else { continue };
+            kernel.act(&Act::Write { path: path.clone(), text: to.clone() });
+        }
+        let (before, disk) = (kernel.snapshot(), Disk::new());
+        match run(&kernel, &plan, &mut disk.begin(&plan)) {
+            Ok(_) => {}
+            Err(ApplyError::NoInterrupt { .. }) => return Ok(()),
+            Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        }
+        for irq in kernel.snapshot().irqs.values().filter(|irq| !irq.managed) {
+            let ours = irq.queue.as_ref().is_some_and(|(of, _)| policy.interfaces.contains(of));
+            prop_assert!(!ours || irq.affinity.without(&plan.net_cpus).is_empty(), "{:?}", irq);
+        }
+        disk.undo(&kernel);
+        same(&plan, &before, &kernel.snapshot())?;
+    }
+
+    #[test]
     fn a_plan_of_another_time_writes_nothing((state, policy) in made_up(), which: prop::sample::Index) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let wandering = plan.changes.iter().any(|change| change.part == Part::Irqbalance);
         let files = plan.changes.iter().filter(|change| {
-            matches!(&change.place, Place::File { .. }) && change.from.is_some() && change.place.in_group().is_none()
+            matches!(&change.place, Place::File { .. })
+                && change.from.is_some()
+                && change.place.in_group().is_none()
+                && !(wandering && change.place.irq().is_some())
         });
         let files: Vec<_> = files.collect();
         if files.is_empty() {

@@ -14,9 +14,11 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     let mut done: BTreeSet<u32> = BTreeSet::new();
     let mut changes = Vec::new();
     let mut notes = Vec::new();
+    // Until it is told to leave them alone, irqbalance may move those too that are right now.
+    let wandering = draft.changes.iter().any(|change| change.part == Part::Irqbalance);
     for lane in &draft.lanes {
         let name = &lane.interface.name;
-        let (mut right, mut all) = (0, 0);
+        let (mut right, mut all) = (0_usize, 0);
         let mut unknown: Vec<String> = Vec::new();
         let renumbers = draft.renumbers(lane);
         for irq in &lane.interface.irqs {
@@ -34,11 +36,13 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             };
             all += 1;
             let cpu = irq.queue.map_or(lane.cpus[0], |queue| lane.cpu_of(queue));
-            if affinity.len() == 1 && affinity.contains(cpu) {
-                right += 1;
+            let is_right = affinity.len() == 1 && affinity.contains(cpu);
+            right += usize::from(is_right);
+            if is_right && !wandering {
                 continue;
             }
             let why = match irq.queue {
+                _ if is_right => "stays, should irqbalance move it before it is told".to_owned(),
                 Some(queue) => format!("queue {queue} of {name}: one CPU of the network's"),
                 None => format!("events of {name}: off the applications as well"),
             };

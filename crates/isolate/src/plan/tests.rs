@@ -45,7 +45,9 @@ fn holds(topology: &Topology, plan: &Plan) -> Result<(), TestCaseError> {
         prop_assert!(places.insert(place), "twice: {place}");
         prop_assert!(!change.why.is_empty());
         if let Some(from) = &change.from {
-            prop_assert!(!place.same(from, &change.to), "is so already: {place}");
+            // irqbalance may move an interrupt that is right before it is told to leave it.
+            let wandering = change.part == Part::Irqs && plan.changes[0].part == Part::Irqbalance;
+            prop_assert!(wandering || !place.same(from, &change.to), "is so already: {place}");
         }
         match change.part {
             Part::Irqbalance => prop_assert!(policy.irqbalance != IrqbalancePolicy::Leave),
