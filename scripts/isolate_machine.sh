@@ -11,7 +11,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 runs=("$@")
 [ ${#runs[@]} -gt 0 ] || runs=(6.1:v1 6.1:v2 6.12:v2)
-BOOT_TIMEOUT=${BOOT_TIMEOUT:-240}
+BOOT_TIMEOUT=${BOOT_TIMEOUT:-420}
 # One thread for each emulated CPU, or one for all of them (`single`).
 THREADS=${THREADS:-multi}
 MODULES=(virtio_pci virtio_net)

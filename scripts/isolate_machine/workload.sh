@@ -24,6 +24,9 @@ works() {
   [ "$1" = . ] || echo "$worker" >"$cpusets/$1/cgroup.procs"
 }
 
+# The kubelet's CPU manager, without sets of its own.
+mkdir -p /var/lib/kubelet
+echo '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}' >/var/lib/kubelet/cpu_manager_state
 if [ "$kind" = v1 ]; then
   PODS=kubepods
   POD_A=kubepods/besteffort/podA

@@ -6,6 +6,7 @@ mod spans;
 
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
+use crate::output;
 use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -267,7 +268,7 @@ fn print_json(report: &DissectReport) -> io::Result<()> {
 }
 
 fn print_text(report: &DissectReport) -> io::Result<()> {
-    let width = width();
+    let width = output::width(120, 200);
     let mut text = table::write(report, width);
     for (place, _) in report.calls.iter().enumerate().filter(|(_, call)| call.ladder.is_some()) {
         text += "\n";
@@ -281,16 +282,6 @@ fn print_text(report: &DissectReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
-}
-
-/// Columns of the terminal; what most have when the output goes elsewhere.
-fn width() -> usize {
-    const ELSEWHERE: usize = 120;
-    if !io::stdout().is_terminal() {
-        return ELSEWHERE;
-    }
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(ELSEWHERE, |size| usize::from(size.ws_col)).clamp(80, 200)
 }
 
 /// The command as it would be typed again.

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::commands::dissect::interrupt;
+use crate::output::width;
 use anyhow::Context;
 use clap::Args;
 use spangap_host::check::{
@@ -12,7 +13,7 @@ use spangap_host::report::check::CheckReport;
 use spangap_machine::{Host, parse_readings, write_readings};
 use spangap_sockets::{Asked, State, list};
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -138,7 +139,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
     let output = if args.json {
         format!("{}\n", serde_json::to_string_pretty(&report)?)
     } else {
-        report.text(width())
+        report.text(width(100, 160))
     };
     io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
     let found = args.fail_on.iter().any(|what| findings.iter().any(|finding| what.is_met(finding)));
@@ -215,16 +216,6 @@ fn sockets(pids: &[u32]) -> check::Sockets {
         }
     }
     Ok(all)
-}
-
-/// Columns of the terminal; 100 when the output goes elsewhere.
-fn width() -> usize {
-    const ELSEWHERE: usize = 100;
-    if !io::stdout().is_terminal() {
-        return ELSEWHERE;
-    }
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(ELSEWHERE, |size| usize::from(size.ws_col)).clamp(80, 160)
 }
 
 #[cfg(test)]

@@ -13,11 +13,10 @@ mod stop;
 mod verify;
 
 use crate::Outcome;
-use anyhow::Context;
+use crate::output::{print_json, print_text, seen_enough};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::SystemTime;
 
 /// Keep the network's interrupts and the applications on CPUs of their own, at run time
@@ -51,29 +50,6 @@ pub fn run(args: IsolateArgs) -> anyhow::Result<Outcome> {
         IsolateVerb::Status(args) => status::run(args),
         IsolateVerb::Rollback(args) => rollback::run(args),
         IsolateVerb::Guard(args) => guard::run(args),
-    }
-}
-
-/// Prints one document.
-fn print_json(document: &impl Serialize) -> anyhow::Result<Outcome> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from);
-    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).or_else(seen_enough)?;
-    Ok(Outcome::Done)
-}
-
-/// Prints lines.
-fn print_text(text: &str) -> anyhow::Result<Outcome> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).or_else(seen_enough)?;
-    Ok(Outcome::Done)
-}
-
-/// Whoever reads may stop when they have seen enough.
-fn seen_enough(error: io::Error) -> anyhow::Result<()> {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(error).context("cannot print"),
     }
 }
 

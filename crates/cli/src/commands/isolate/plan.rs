@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::args::wrong_usage;
+use crate::output::width;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use spangap_isolate::kernel::Live;
@@ -12,7 +13,7 @@ use spangap_isolate::verify::proof;
 use spangap_machine::{Host, parse_readings};
 use spangap_model::Cpus;
 use std::fs::{self, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -126,7 +127,7 @@ pub fn run(args: PlanArgs) -> anyhow::Result<Outcome> {
     }
     let output = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&plan)?),
-        false => text(&plan, &next(&args), width()),
+        false => text(&plan, &next(&args), width(110, 160)),
     };
     print(&output)?;
     Ok(Outcome::Done)
@@ -165,7 +166,7 @@ fn refused(args: &PlanArgs, refusals: &[Refusal]) -> anyhow::Result<anyhow::Erro
         print(&format!("{}\n", serde_json::to_string_pretty(&Refused { refused: refusals })?))?;
         return Ok(anyhow!(head));
     }
-    Ok(anyhow!("{head}:\n{}", refused_text(refusals, width()).trim_end()))
+    Ok(anyhow!("{head}:\n{}", refused_text(refusals, width(110, 160)).trim_end()))
 }
 
 /// The command that comes next.
@@ -234,16 +235,6 @@ fn keep(path: &Path, text: &str) -> io::Result<()> {
 
 fn print(output: &str) -> anyhow::Result<()> {
     io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")
-}
-
-/// Columns of the terminal; 110 when the output goes elsewhere.
-fn width() -> usize {
-    const ELSEWHERE: usize = 110;
-    if !io::stdout().is_terminal() {
-        return ELSEWHERE;
-    }
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(ELSEWHERE, |size| usize::from(size.ws_col)).clamp(80, 160)
 }
 
 #[cfg(test)]

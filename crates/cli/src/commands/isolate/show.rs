@@ -5,6 +5,7 @@ use super::{print_json, print_text};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::commands::dissect::interrupt;
+use crate::output::width;
 use anyhow::Context;
 use clap::Args;
 use spangap_isolate::kernel::{Kernel, Live};
@@ -15,7 +16,6 @@ use spangap_machine::{Host, Kept, parse_readings, write_readings};
 use spangap_model::Cpus;
 use std::fmt::Write;
 use std::fs;
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -112,7 +112,7 @@ pub fn run(args: ShowArgs) -> anyhow::Result<Outcome> {
     }
     match args.json {
         true => print_json(&report),
-        false => print_text(&text::text(&report, width(), args.all)),
+        false => print_text(&text::text(&report, width(ELSEWHERE, 160), args.all)),
     }
 }
 
@@ -229,13 +229,4 @@ fn policy(interfaces: &[String]) -> Policy {
 
 fn write(path: &Path, content: &str) -> anyhow::Result<()> {
     fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Columns of the terminal.
-fn width() -> usize {
-    if !io::stdout().is_terminal() {
-        return ELSEWHERE;
-    }
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(ELSEWHERE, |size| usize::from(size.ws_col)).clamp(80, 160)
 }

@@ -6,6 +6,7 @@ use super::{now_unix_ns, print_json, print_text, seen_enough};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::commands::dissect::interrupt;
+use crate::output::width;
 use anyhow::Context;
 use clap::Args;
 use spangap_isolate::journal::{Journal, JournalError};
@@ -15,7 +16,7 @@ use spangap_isolate::report::status::text;
 use spangap_isolate::rollback::{State, standing};
 use spangap_isolate::topology::Topology;
 use spangap_isolate::verify::status::{Event, Open, Status, events};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -75,7 +76,7 @@ pub fn run(args: StatusArgs) -> anyhow::Result<Outcome> {
 
 fn words(args: &StatusArgs, status: &Status) -> anyhow::Result<String> {
     let rollback = args.place.find()?.command("rollback");
-    Ok(text(status, now_unix_ns(), &rollback, width()))
+    Ok(text(status, now_unix_ns(), &rollback, width(100, 160)))
 }
 
 /// What is applied; without an open journal the machine is not looked at.
@@ -193,14 +194,4 @@ pub fn wait(time: std::time::Duration, stop: &AtomicBool) -> bool {
         std::thread::park_timeout(left.min(NOTICED_WITHIN));
     }
     false
-}
-
-/// Columns of the terminal; 100 when the output goes elsewhere.
-pub fn width() -> usize {
-    const ELSEWHERE: usize = 100;
-    if !io::stdout().is_terminal() {
-        return ELSEWHERE;
-    }
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(ELSEWHERE, |size| usize::from(size.ws_col)).clamp(80, 160)
 }

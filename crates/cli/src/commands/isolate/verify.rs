@@ -1,11 +1,12 @@
 //! `spangap isolate verify`: whether an applied plan holds, and what it does.
 
 use super::folder::WhereArgs;
-use super::status::{look, not_here, wait, width};
+use super::status::{look, not_here, wait};
 use super::{now_unix_ns, print_json, print_text};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::commands::dissect::interrupt;
+use crate::output::width;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -131,7 +132,7 @@ pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
     if args.json {
         print_json(&report)?;
     } else {
-        print_text(&report.text(now_unix_ns(), width()))?;
+        print_text(&report.text(now_unix_ns(), width(100, 160)))?;
     }
     let found = args.fail_on.iter().any(|what| what.is_met(&report));
     Ok(if found { Outcome::Found } else { Outcome::Done })

@@ -7,10 +7,8 @@ mod set;
 mod undo;
 
 use crate::Outcome;
-use anyhow::Context;
+use crate::output::{print_json, seen_enough};
 use clap::{Args, Subcommand};
-use serde::Serialize;
-use std::io::{self, BufWriter, Write};
 
 /// See and set TCP sockets of running processes
 #[derive(Args, Debug)]
@@ -35,22 +33,6 @@ pub fn run(args: SocketsArgs) -> anyhow::Result<Outcome> {
         SocketsVerb::Set(args) => set::run(args),
         SocketsVerb::Undo(args) => undo::run(args),
         SocketsVerb::Keep(args) => keeper::run(args),
-    }
-}
-
-/// Prints one document.
-fn print_json(document: &impl Serialize) -> anyhow::Result<Outcome> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from);
-    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).or_else(seen_enough)?;
-    Ok(Outcome::Done)
-}
-
-/// Whoever reads may stop when they have seen enough.
-fn seen_enough(error: io::Error) -> anyhow::Result<()> {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(error).context("cannot print"),
     }
 }
 
