@@ -1,11 +1,13 @@
 //! Over made-up machines: no CPU is lost, everything fits, nothing panics.
 
 use super::{Circumstances, Reading, ShowReport};
+use crate::topology::made_up;
 use crate::topology::{
     Boot, Cpu, CpuLoad, Cpusets, ExclusiveCpus, Group, Interface, InterfaceIrq, Irq, Kubelet, Owner, Queues,
     RxQueue, Topology, TxQueue, Version,
 };
 use proptest::prelude::*;
+use spangap_machine::Host;
 use spangap_model::Cpus;
 
 /// A machine: packages, caches in each, cores in each, threads of each. Threads are numbered as Linux does on most
@@ -173,6 +175,28 @@ proptest! {
         each_once(&report, width, all)?;
         let boot = ShowReport::new(None, Reading { topology: &now, uptime_ns: None }, &Circumstances::default());
         each_once(&boot, width, all)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn machines_of_any_shape_are_shown(shape in made_up::shape(), width in 20_usize..200, all: bool) {
+        let now = Topology::read(&Host::kept(shape.kept()));
+        let report = ShowReport::new(None, Reading { topology: &now, uptime_ns: Some(1) }, &Circumstances::default());
+        each_once(&report, width, all)?;
+    }
+}
+
+#[test]
+fn a_machine_with_2000_containers_fits_onto_a_few_screens() {
+    for mounted in [made_up::Mounted::V1, made_up::Mounted::V2] {
+        let now = Topology::read(&Host::kept(made_up::large(2_000, mounted)));
+        let report =
+            ShowReport::new(None, Reading { topology: &now, uptime_ns: None }, &Circumstances::default());
+        each_once(&report, 80, false).unwrap();
+        let text = super::text::text(&report, 80, false);
+        assert!(text.lines().count() < 200, "{text}");
     }
 }
 
