@@ -45,6 +45,7 @@ fn one(reading: &mut Reading, irqs: &[Irq], name: &str, all: &[String]) -> Inter
         irqs: of_interface(irqs, name, device.name.as_deref(), &device.irqs, all),
         rx,
         tx,
+        rx_packets: reading.number(&format!("{at}/statistics/rx_packets")),
         threaded: reading.number::<u32>(&format!("{at}/threaded")).is_some_and(|threaded| threaded != 0),
         lower: lower.collect(),
     }

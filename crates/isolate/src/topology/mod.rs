@@ -97,6 +97,8 @@ pub struct Interface {
     pub rx: Vec<RxQueue>,
     /// Transmit queues.
     pub tx: Vec<TxQueue>,
+    /// Packets received since it was made.
+    pub rx_packets: Option<u64>,
     /// Whether packets are handled by kernel threads `napi/IF-N` instead of softirqs.
     pub threaded: bool,
     /// Interfaces below it, of a bond, bridge or VLAN.

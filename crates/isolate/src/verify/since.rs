@@ -38,6 +38,8 @@ pub struct Since {
     pub cpus: BTreeMap<u32, Result<CpuLoad, Unknown>>,
     /// How often each interrupt came, by CPU; those of the later reading.
     pub irqs: BTreeMap<u32, Result<BTreeMap<u32, u64>, Unknown>>,
+    /// Packets that each interface received, where both readings tell.
+    pub packets: BTreeMap<String, u64>,
 }
 
 impl Since {
@@ -48,6 +50,7 @@ impl Since {
                 stands_still: true,
                 cpus: after.load.iter().map(|load| (load.cpu, Err(Unknown::StandsStill))).collect(),
                 irqs: after.irqs.iter().map(|irq| (irq.number, Err(Unknown::StandsStill))).collect(),
+                packets: BTreeMap::new(),
             };
         };
         let by_cpu = |topology: &Topology| -> BTreeMap<u32, CpuLoad> {
@@ -60,7 +63,11 @@ impl Since {
             (*cpu, both.and_then(|(earlier, later)| difference(earlier, later).ok_or(Unknown::Backwards)))
         });
         let irqs = after.irqs.iter().map(|irq| (irq.number, counts(before, after, irq.number)));
-        Since { stands_still: false, cpus: cpus.collect(), irqs: irqs.collect() }
+        let packets = after.interfaces.iter().filter_map(|interface| {
+            let earlier = before.interface(&interface.name)?.rx_packets?;
+            Some((interface.name.clone(), interface.rx_packets?.checked_sub(earlier)?))
+        });
+        Since { stands_still: false, cpus: cpus.collect(), irqs: irqs.collect(), packets: packets.collect() }
     }
 
     /// What a CPU did; one that was never seen came or went.

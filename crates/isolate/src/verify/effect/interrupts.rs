@@ -106,7 +106,7 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
 }
 
 /// Where packets are handed to other CPUs in software. Whether they are is seen in NET_RX only, which other things raise
-/// too: so a small share says nothing.
+/// too: so a small share says nothing, and neither does a large one without packets of this interface.
 fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
     let net = look.net();
     let mut evidence = Vec::new();
@@ -133,9 +133,20 @@ fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
         Ok(sums) => sums,
         Err(why) => return Judgement::cannot_tell("steering", why).with(evidence),
     };
+    let packets = match look.since.packets.get(&interface.name) {
+        None => {
+            return Judgement::cannot_tell("steering", "how many packets came is not known").with(evidence);
+        }
+        Some(0) => return Judgement::cannot_tell("steering", "no packet came in this time").with(evidence),
+        Some(packets) => count(*packets, "packet"),
+    };
     let share = inside as f64 / all.max(1) as f64;
-    let summary =
-        format!("{} of {} NET_RX softirqs ran on {}", percent(inside, all), thousands(all), net.words());
+    let summary = format!(
+        "{packets} came, and {} of {} NET_RX softirqs ran on {}",
+        percent(inside, all),
+        thousands(all),
+        net.words()
+    );
     if all == 0 {
         Judgement::cannot_tell("steering", "no NET_RX softirq ran in this time").with(evidence)
     } else if share >= STEERED_SHARE {

@@ -197,9 +197,13 @@ fn what_cannot_be_told_says_why() {
 fn steering_in_software() {
     let (plan, mut before) = machine();
     before.interfaces[0].irqs.clear();
-    let steering = |before: &Topology, net_rx: &[(usize, u64)]| {
-        one(&judged(&plan, Some(before), &later(before, &[], net_rx)), "steering").clone()
+    before.interfaces[0].rx_packets = Some(7);
+    let after_packets = |before: &Topology, net_rx: &[(usize, u64)], packets: Option<u64>| {
+        let mut after = later(before, &[], net_rx);
+        after.interfaces[0].rx_packets = packets;
+        one(&judged(&plan, Some(before), &after), "steering").clone()
     };
+    let steering = |before: &Topology, net_rx: &[(usize, u64)]| after_packets(before, net_rx, Some(107));
     assert!(steering(&before, &[(2, 9)]).summary.contains("hands packets to no CPU"));
     let net = Cpus::parse_list("2-3");
     before.interfaces[0].rx.iter_mut().for_each(|queue| queue.rps_cpus = net.clone());
@@ -210,6 +214,14 @@ fn steering_in_software() {
         Verdict::CannotTell,
         "a small share says nothing"
     );
+    let others = after_packets(&before, &[(2, 50)], Some(7));
+    assert_eq!(
+        (others.verdict, others.summary.as_str()),
+        (Verdict::CannotTell, "no packet came in this time")
+    );
+    for unknown in [None, Some(6)] {
+        assert_eq!(after_packets(&before, &[(2, 50)], unknown).verdict, Verdict::CannotTell);
+    }
     before.interfaces[0].rx[1].rps_cpus = Cpus::parse_list("1,3");
     let wrong = steering(&before, &[(2, 50)]);
     assert_eq!(
