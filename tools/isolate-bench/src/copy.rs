@@ -124,6 +124,8 @@ impl Copy<'_> {
             self.put(&format!("{mount}/cgroup.controllers"), "cpuset cpu io memory pids")?;
         }
         self.group(version, mount, true)?;
+        let state = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
+        self.put("/var/lib/kubelet/cpu_manager_state", state)?;
         let v1 = version == 1;
         let pods = if v1 { "kubepods" } else { "kubepods.slice" };
         let pod = |n: usize| match v1 {
