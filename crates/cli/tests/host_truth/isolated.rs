@@ -48,8 +48,7 @@ fn what_a_plan_steers_away_is_blamed_no_longer_and_comes_back_with_the_rollback(
     link.steer(CPU);
     let _flood = link.flood();
     let before = blamed();
-    // Beside other work on this CPU the share of the flood is smaller; what counts is that it goes.
-    assert!(before > 0.03, "steered onto the target's CPU, and yet {before:.3} of what it wanted was taken");
+    assert!(before > 0.1, "steered onto the target's CPU, and yet {before:.3} of what it wanted was taken");
 
     let net = format!("cpu:{OTHER_CPU}");
     link.isolate(
