@@ -55,8 +55,9 @@ impl Sight {
         self.pid = pid;
     }
 
-    /// Looks at the sockets, and sets `TCP_NODELAY` where the client did not. What was seen counts when the client
-    /// cannot have ended by then, that is before `until`: one that ends closes its connections.
+    /// Looks at the sockets, and sets `TCP_NODELAY` of new connections where the client did not. Who changes it on one
+    /// that was seen before wants to see what that does: it stays, and the report says so. What was seen counts when the
+    /// client cannot have ended by then, that is before `until`: one that ends closes its connections.
     pub fn look(&mut self, until: Option<Instant>) {
         if self.peers.is_empty() {
             return;
@@ -81,6 +82,13 @@ impl Sight {
     fn set_nodelay(&mut self, socket: &mut Socket) {
         let (Some(wanted), Some(found)) = (self.nodelay, socket.nodelay) else { return };
         if wanted == found {
+            return;
+        }
+        if let Some(before) = self.seen.get(&socket.local) {
+            if before.nodelay == Some(wanted) {
+                let (value, local) = (if found { "on" } else { "off" }, socket.local);
+                self.warn(format!("somebody else turned TCP_NODELAY {value} on {local} during the run"));
+            }
             return;
         }
         match sockets::set_nodelay(self.pid, socket, wanted) {

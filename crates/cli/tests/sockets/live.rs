@@ -60,15 +60,22 @@ fn a_running_tank_is_flipped_and_flipped_back() {
     assert_eq!(done["changes"][0]["became"], "changed", "{done:#}");
     let flipped = now(&busy["inode"]);
     assert_eq!(flipped["nodelay"], true);
-    until("more calls", || {
-        let sent = |socket: &Value| socket["sent_bytes"].as_u64().expect("a count");
-        (sent(&now(&busy["inode"])) > sent(&flipped)).then_some(())
+    // Once a second the tank looks at its connections: what somebody else set stays.
+    until("more than a second of calls", || {
+        let sent = |socket: &Value| socket["sent_data_segments"].as_u64().expect("a count");
+        (sent(&now(&busy["inode"])) > sent(&flipped) + 200).then_some(())
     });
+    assert_eq!(now(&busy["inode"])["nodelay"], true);
     let undone = spangap(&["sockets", "undo", "--all", "--journal", folder]);
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert_eq!(now(&busy["inode"])["nodelay"], false);
     tank.signal("INT");
-    tank.wait();
+    let report = json(&tank.wait());
+    let warnings = report["runs"][0]["warnings"].as_array().expect("a list");
+    let told = |warning: &Value| {
+        warning.as_str().is_some_and(|words| words.starts_with("somebody else turned TCP_NODELAY on"))
+    };
+    assert!(warnings.iter().any(told), "{warnings:#?}");
 }
 
 #[test]
