@@ -24,6 +24,7 @@ pub enum Verb {
     Capture(Box<commands::capture::CaptureArgs>),
     Host(Box<commands::host::HostArgs>),
     Isolate(Box<commands::isolate::IsolateArgs>),
+    Lab(Box<commands::lab::LabArgs>),
     Sockets(Box<commands::sockets::SocketsArgs>),
     /// Make ping-pong calls with any client stack, and measure them
     Tank(Box<commands::tank::TankArgs>),

@@ -10,6 +10,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-host", &["spangap-model", "spangap-machine"]),
     ("spangap-isolate", &["spangap-model", "spangap-machine"]),
     ("spangap-wire", &["spangap-model"]),
+    ("spangap-lab", &["spangap-model", "spangap-machine"]),
     (
         "spangap",
         &[
@@ -20,6 +21,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
             "spangap-host",
             "spangap-machine",
             "spangap-isolate",
+            "spangap-lab",
             "spangap-sockets",
             "spangap-meter-bench",
         ],

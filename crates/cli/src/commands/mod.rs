@@ -10,6 +10,7 @@ pub mod gaps;
 pub mod generate;
 pub mod host;
 pub mod isolate;
+pub mod lab;
 pub mod meter;
 pub mod sockets;
 pub mod tank;
@@ -30,6 +31,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Gaps(args) => gaps::run(args),
         Verb::Host(args) => host::run(*args),
         Verb::Isolate(args) => isolate::run(*args),
+        Verb::Lab(args) => lab::run(*args),
         Verb::Sockets(args) => sockets::run(*args),
         Verb::Tank(args) => tank::run(*args),
         Verb::Target(args) => target::run(args),

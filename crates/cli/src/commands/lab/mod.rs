@@ -1,0 +1,44 @@
+//! `spangap lab`: faults with known truth. One file per verb.
+
+mod actor;
+mod clean;
+mod list;
+mod run;
+
+use crate::Outcome;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Make faults whose cause is known, with everything recorded, and grade what is said of them
+#[derive(Args, Debug)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    verb: LabVerb,
+}
+
+#[derive(Subcommand, Debug)]
+enum LabVerb {
+    List(list::ListArgs),
+    Run(run::RunArgs),
+    Clean(clean::CleanArgs),
+    #[command(hide = true)]
+    Actor(actor::ActorArgs),
+}
+
+/// Runs one verb to its end.
+pub fn run(args: LabArgs) -> anyhow::Result<Outcome> {
+    match args.verb {
+        LabVerb::List(args) => list::run(args),
+        LabVerb::Run(args) => run::run(args),
+        LabVerb::Clean(args) => clean::run(args),
+        LabVerb::Actor(args) => actor::run(args),
+    }
+}
+
+/// Where runs keep their journals.
+#[derive(Args, Debug)]
+struct StateArgs {
+    /// Where runs keep their journals
+    #[arg(long, value_name = "DIR", default_value = "/run/spangap/lab")]
+    state: PathBuf,
+}

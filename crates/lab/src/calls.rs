@@ -1,0 +1,127 @@
+//! The calls of a run, as the spans of both sides tell them.
+
+use crate::LabError;
+use crate::truth::{Active, Affected};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// One call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// 32 hexadecimal digits.
+    pub trace_id: String,
+    /// Start of its CLIENT span, nanoseconds since 1970 by this machine's clock.
+    pub start_unix_ns: u64,
+    /// Its end.
+    pub end_unix_ns: u64,
+    /// Whether it ended well.
+    pub ok: bool,
+    /// Start and end of its SERVER spans: one for each attempt that the server saw.
+    pub server: Vec<(u64, u64)>,
+}
+
+impl Call {
+    /// How long the client waited.
+    pub fn duration_ns(&self) -> u64 {
+        self.end_unix_ns.saturating_sub(self.start_unix_ns)
+    }
+
+    /// How long the server says that it took, of all attempts.
+    pub fn server_ns(&self) -> u64 {
+        self.server.iter().map(|(start, end)| end.saturating_sub(*start)).sum()
+    }
+}
+
+/// All of a run, in the order of their start.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    /// Those whose client's half was recorded, of the measured phase.
+    pub all: Vec<Call>,
+    /// SERVER spans without a client's half.
+    pub server_only: usize,
+}
+
+impl Calls {
+    /// Reads the spans of both sides; calls before `from_unix_ns` were to warm up.
+    ///
+    /// # Errors
+    /// When a file is not there or is no OTLP JSON.
+    pub fn read(client: &Path, server: &Path, from_unix_ns: u64) -> Result<Calls, LabError> {
+        let mut served: HashMap<(Vec<u8>, Vec<u8>), Vec<(u64, u64)>> = HashMap::new();
+        for span in spans(server)?.into_iter().filter(|span| span.kind() == SpanKind::Server) {
+            let times = (span.start_time_unix_nano, span.end_time_unix_nano);
+            served.entry((span.trace_id, span.parent_span_id)).or_default().push(times);
+        }
+        let mut all = Vec::new();
+        for span in spans(client)?.into_iter().filter(|span| span.kind() == SpanKind::Client) {
+            let failed = span.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error);
+            let trace_id = span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut attempts = served.remove(&(span.trace_id, span.span_id)).unwrap_or_default();
+            attempts.sort_unstable();
+            if span.start_time_unix_nano >= from_unix_ns {
+                all.push(Call {
+                    trace_id,
+                    start_unix_ns: span.start_time_unix_nano,
+                    end_unix_ns: span.end_time_unix_nano,
+                    ok: !failed,
+                    server: attempts,
+                });
+            }
+        }
+        all.sort_unstable_by_key(|call| call.start_unix_ns);
+        Ok(Calls { all, server_only: served.len() })
+    }
+
+    /// Calls that took longer than this.
+    pub fn over_ns(&self, ns: u64) -> impl Iterator<Item = &Call> {
+        self.all.iter().filter(move |call| call.duration_ns() > ns)
+    }
+
+    /// The duration that a share `q` of the calls does not exceed; 0 without calls.
+    pub fn quantile_ns(&self, q: f64) -> u64 {
+        quantile(self.all.iter().map(Call::duration_ns).collect(), q)
+    }
+
+    /// The same of what the client waited beyond the server's own time.
+    pub fn gap_quantile_ns(&self, q: f64) -> u64 {
+        quantile(self.all.iter().map(|call| call.duration_ns().saturating_sub(call.server_ns())).collect(), q)
+    }
+
+    /// Calls during which the fault was there for at least `least_ns`; what it cost them is how long that was.
+    pub fn during(&self, active: &[Active], least_ns: u64) -> Vec<Affected> {
+        let overlap = |call: &Call| -> u64 {
+            active.iter().map(|one| one.overlap_ns(call.start_unix_ns, call.end_unix_ns)).sum()
+        };
+        self.all
+            .iter()
+            .map(|call| (call, overlap(call)))
+            .filter(|(_, ns)| *ns >= least_ns.max(1))
+            .map(|(call, ns)| Affected { trace_id: call.trace_id.clone(), cost_ns: Some(ns) })
+            .collect()
+    }
+
+    /// From the start of the first call to the end of the last.
+    pub fn whole(&self) -> Vec<Active> {
+        let Some(first) = self.all.first() else { return Vec::new() };
+        let end = self.all.iter().map(|call| call.end_unix_ns).max().unwrap_or(first.end_unix_ns);
+        vec![Active { from_unix_ns: first.start_unix_ns, to_unix_ns: end }]
+    }
+}
+
+fn quantile(mut durations: Vec<u64>, q: f64) -> u64 {
+    durations.sort_unstable();
+    // The smallest that has a share of at least q at or below it.
+    let rank = (durations.len() as f64 * q).ceil().max(1.0) as usize;
+    durations.get(rank.min(durations.len()).wrapping_sub(1)).copied().unwrap_or(0)
+}
+
+fn spans(path: &Path) -> Result<Vec<Span>, LabError> {
+    let text = std::fs::read(path).map_err(LabError::file("read", path))?;
+    let request: ExportTraceServiceRequest = serde_json::from_slice(&text).map_err(|error| {
+        LabError::File { what: "understand", path: path.to_owned(), source: std::io::Error::other(error) }
+    })?;
+    let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+    Ok(scopes.flat_map(|scope| scope.spans).collect())
+}

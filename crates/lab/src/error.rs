@@ -1,0 +1,54 @@
+//! What can go wrong in the lab.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a run cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// Something this machine or build lacks; the scenario cannot run here at all.
+    #[error("{what} is not available here: {why}")]
+    Unavailable {
+        /// Which scenario, or what it needs.
+        what: String,
+        /// What is missing, and what brings it.
+        why: String,
+    },
+    /// A file or folder.
+    #[error("cannot {what} {path}: {source}", path = path.display())]
+    File {
+        /// What was tried: `write`, `make`.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A program that did not do its part.
+    #[error("{program}: {why}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// What it said, or what was waited for in vain.
+        why: String,
+    },
+    /// A parameter that is not there, or has no such value.
+    #[error("{0}")]
+    Parameter(String),
+    /// Ctrl-C.
+    #[error("interrupted; everything is undone")]
+    Interrupted,
+}
+
+impl LabError {
+    /// A file operation that failed.
+    pub fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LabError + use<> {
+        let path = path.to_owned();
+        move |source| LabError::File { what, path, source }
+    }
+
+    /// A program that failed.
+    pub fn program(program: impl Into<String>, why: impl Into<String>) -> LabError {
+        LabError::Program { program: program.into(), why: why.into() }
+    }
+}

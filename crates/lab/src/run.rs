@@ -1,0 +1,82 @@
+//! One run from its beginning to its folder.
+
+use crate::LabError;
+use crate::folder;
+use crate::scenario::Case;
+use crate::stage::Stage;
+use crate::truth::{Acted, Truth};
+use crate::undo::{Made, Undo};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How runs are made.
+pub struct Settings<'a> {
+    /// The program `spangap`.
+    pub spangap: PathBuf,
+    /// Folder of the run; it must not be there yet.
+    pub out: PathBuf,
+    /// Where journals are.
+    pub state: PathBuf,
+    /// Seed of whatever is left to chance.
+    pub seed: u64,
+    /// Set by Ctrl-C.
+    pub interrupted: Arc<AtomicBool>,
+    /// Told what happens.
+    pub say: &'a dyn Fn(&str),
+}
+
+/// Makes a run. Nothing of it stays on the machine but its folder, which is there whole or not at all.
+///
+/// # Errors
+/// When it cannot be made, or is interrupted. A fault that did not act is no error: the truth says so.
+pub fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Truth, LabError> {
+    let mut undo = Undo::begin(&settings.state)?;
+    let work = beside(&settings.out, undo.id());
+    undo.about_to_make(Made::Folder { path: work.clone() })?;
+    fs::create_dir_all(&work).map_err(LabError::file("make", &work))?;
+    let mut stage = Stage::new(settings, undo, work.clone());
+    let acted = (case.scenario.make)(&mut stage, case)?;
+    let truth = truth(case, settings, acted);
+    let path = work.join(folder::TRUTH);
+    let text = serde_json::to_string_pretty(&truth).expect("it is plain data") + "\n";
+    fs::write(&path, text).map_err(LabError::file("write", &path))?;
+    let kept = settings.out.clone();
+    fs::rename(&work, &kept).map_err(LabError::file("make", &kept))?;
+    Ok(truth)
+}
+
+fn beside(out: &Path, id: &str) -> PathBuf {
+    let mut name = out.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{id}"));
+    out.with_file_name(name)
+}
+
+fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted) -> Truth {
+    let scenario = case.scenario;
+    let culprit = if case.near_miss { scenario.near_miss.culprit } else { scenario.culprit };
+    let leg = if case.near_miss { scenario.near_miss.leg } else { scenario.leg };
+    let also_right: &[_] = if case.near_miss { &[] } else { scenario.also_right };
+    let parameters = case.parameters();
+    let set = parameters.iter().map(|(name, value)| format!(" --set {name}={value}"));
+    let command =
+        format!("spangap lab run {}{} --seed {}", case.name(), set.collect::<String>(), settings.seed);
+    Truth {
+        scenario: scenario.name.into(),
+        near_miss: case.near_miss,
+        culprit: culprit.cause.name().into(),
+        side: culprit.side.map(|side| side.name().into()),
+        also_right: also_right.iter().map(|culprit| culprit.to_string()).collect(),
+        looks_like: case.near_miss.then(|| scenario.culprit.to_string()),
+        leg: leg.map(|leg| leg.to_string()),
+        acted: acted.holds(),
+        active: acted.active,
+        affected: acted.affected,
+        affected_rule: acted.affected_rule,
+        proof: acted.claims,
+        parameters,
+        seed: settings.seed,
+        command,
+    }
+}

@@ -1,0 +1,344 @@
+//! Where a scenario happens: two hosts, a target, a tank, and everything that is recorded of them.
+//!
+//! A scenario goes through it in this order: [`Stage::cable`] (or another link), [`Stage::serve`], [`Stage::call`], its
+//! own harm, [`Stage::end`].
+
+pub mod program;
+pub mod traffic;
+
+pub use program::Program;
+pub use traffic::{Around, Serve, Tank};
+
+use crate::LabError;
+use crate::calls::Calls;
+use crate::counters::Tcp;
+use crate::folder;
+use crate::hosts::{self, Hosts};
+use crate::run::Settings;
+use crate::undo::Undo;
+use crate::undo::journal::MARK;
+use rustix::process::Signal;
+use spangap_model::Side;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+/// Where the target listens, on the server's host.
+pub const PORT: u16 = 50051;
+/// How long a program may take to do what it does at once on a machine that is not overloaded.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Where spans are sent to, on either host.
+const COLLECTOR: &str = "127.0.0.1:4317";
+
+/// One run. What is not ended by [`Stage::end`] is killed when this is dropped.
+pub struct Stage<'a> {
+    settings: &'a Settings<'a>,
+    /// What is made of the machine.
+    pub undo: Undo,
+    /// Files of this run, as they come.
+    folder: PathBuf,
+    hosts: Option<Hosts>,
+    target: Option<Program>,
+    tank: Option<(Program, Duration)>,
+    client: Option<u32>,
+    captures: Vec<Program>,
+    recordings: Vec<Program>,
+    collectors: Vec<Program>,
+    actors: Vec<(String, Program)>,
+    not_recorded: Vec<String>,
+}
+
+impl<'a> Stage<'a> {
+    /// An empty one, over a folder that is there.
+    pub(crate) fn new(settings: &'a Settings<'a>, undo: Undo, folder: PathBuf) -> Stage<'a> {
+        Stage {
+            settings,
+            undo,
+            folder,
+            hosts: None,
+            target: None,
+            tank: None,
+            client: None,
+            captures: Vec::new(),
+            recordings: Vec::new(),
+            collectors: Vec::new(),
+            actors: Vec::new(),
+            not_recorded: Vec::new(),
+        }
+    }
+
+    /// Two hosts with a cable between them.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn cable(&mut self) -> Result<(), LabError> {
+        let hosts = Hosts::make(&mut self.undo)?;
+        hosts.cable()?;
+        self.hosts = Some(hosts);
+        Ok(())
+    }
+
+    /// The hosts.
+    ///
+    /// # Panics
+    /// When the scenario has made none: a mistake in its own file.
+    pub fn hosts(&self) -> &Hosts {
+        self.hosts.as_ref().expect("a scenario makes its hosts first")
+    }
+
+    /// A file of this run.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Seed of whatever is left to chance.
+    pub fn seed(&self) -> u64 {
+        self.settings.seed
+    }
+
+    /// A command on a host.
+    pub fn on(&self, side: Side, around: &Around, program: &Path) -> Command {
+        let mut command = around.command(self.hosts().name(side), program);
+        command.env(MARK, self.undo.id());
+        command
+    }
+
+    /// The same, for `spangap` itself.
+    fn spangap_on(&self, side: Side, around: &Around, arguments: &[&str]) -> Command {
+        let mut command = self.on(side, around, &self.settings.spangap);
+        command.args(arguments);
+        command
+    }
+
+    /// Serves on the server's host: spans, packets and the host are recorded from here on.
+    ///
+    /// # Errors
+    /// When the target does not listen.
+    pub fn serve(&mut self, serve: &Serve) -> Result<(), LabError> {
+        self.collect(Side::Server)?;
+        self.capture(Side::Server)?;
+        let listen = format!("{}:{PORT}", hosts::SERVER);
+        let otlp = format!("http://{COLLECTOR}");
+        let mut command =
+            self.spangap_on(Side::Server, &serve.around, &["target", "--listen", &listen, "--otlp", &otlp]);
+        command.args(&serve.arguments);
+        let mut target = Program::start("target", command, &self.folder)?;
+        target.says("listening on ", PATIENCE, &self.settings.interrupted)?;
+        let pid = served_by(&target, &serve.arguments)?;
+        self.target = Some(target);
+        self.record(Side::Server, pid)
+    }
+
+    /// Calls from the client's host. Returns when the client runs and is recorded; it still warms up then.
+    ///
+    /// # Errors
+    /// When the tank does not get as far.
+    pub fn call(&mut self, tank: &Tank) -> Result<(), LabError> {
+        self.collect(Side::Client)?;
+        self.capture(Side::Client)?;
+        let address = format!("{}:{PORT}", hosts::SERVER);
+        let (warmup, duration) = (traffic::text(tank.warmup), traffic::text(tank.duration));
+        let otlp = format!("http://{COLLECTOR}");
+        let arguments = ["tank", &address, "--stack", &tank.stack, "--otlp", &otlp, "--json"];
+        let mut command = self.spangap_on(Side::Client, &tank.around, &arguments);
+        command.args(["--warmup", &warmup, "--duration", &duration]).args(&tank.arguments);
+        let program = Program::start("tank", command, &self.folder)?;
+        let pid = program.pid();
+        self.tank = Some((program, tank.warmup + tank.duration));
+        let told = format!("--target={address}");
+        let client = program::until("the client of the tank", PATIENCE, &self.settings.interrupted, || {
+            // It has ended before it called, which its end will explain.
+            if !Path::new(&format!("/proc/{pid}/stat")).exists() {
+                return Some(None);
+            }
+            children(pid).into_iter().find(|child| arguments_of(*child).contains(&told)).map(Some)
+        })?;
+        let Some(client) = client else { return self.wait_for_tank() };
+        self.client = Some(client);
+        self.record(Side::Client, client)
+    }
+
+    /// Process of the program that serves.
+    ///
+    /// # Panics
+    /// When nothing serves yet: a mistake of the scenario.
+    pub fn server_pid(&self) -> u32 {
+        let target = self.target.as_ref().expect("a scenario serves first");
+        children(target.pid()).into_iter().next().unwrap_or(target.pid())
+    }
+
+    /// Process of the program that calls.
+    ///
+    /// # Panics
+    /// When nothing calls yet: a mistake of the scenario.
+    pub fn client_pid(&self) -> u32 {
+        self.client.expect("a scenario calls first")
+    }
+
+    /// TCP's counters on a host.
+    ///
+    /// # Errors
+    /// When nothing runs there.
+    pub fn tcp(&self, side: Side) -> Result<Tcp, LabError> {
+        Tcp::of_process(
+            self.collectors[if side == Side::Server { 0 } else { self.collectors.len() - 1 }].pid(),
+        )
+    }
+
+    /// Starts one of the lab's own small programs (`actors/`) on a host, and waits until it says `ready`. It runs until
+    /// [`Stage::end_actor`], or the end.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub fn actor(
+        &mut self,
+        side: Side,
+        around: &Around,
+        name: &str,
+        arguments: &[&str],
+    ) -> Result<u32, LabError> {
+        let mut command = self.spangap_on(side, around, &["lab", "actor", name]);
+        command.args(arguments);
+        let number = self.actors.len();
+        let mut program = Program::start(&format!("{name}-{number}"), command, &self.folder)?;
+        program.says("ready", PATIENCE, &self.settings.interrupted)?;
+        let pid = program.pid();
+        self.actors.push((name.to_owned(), program));
+        Ok(pid)
+    }
+
+    /// Ends an actor, and returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn end_actor(&mut self, name: &str) -> Result<String, LabError> {
+        let at = self.actors.iter().position(|(other, _)| other == name);
+        let (_, mut program) = self.actors.remove(at.expect("a scenario ends what it has started"));
+        program.let_go(PATIENCE)?;
+        Ok(program.out())
+    }
+
+    /// Waits until the tank is done, ends everything in order, and reads the spans. Actors go on.
+    ///
+    /// # Errors
+    /// When a program fails.
+    pub fn end(&mut self) -> Result<Calls, LabError> {
+        self.wait_for_tank()?;
+        for recording in &mut self.recordings {
+            recording.end(Signal::INT, PATIENCE)?;
+        }
+        for capture in &mut self.captures {
+            capture.end(Signal::INT, PATIENCE)?;
+        }
+        if let Some(target) = &mut self.target {
+            target.end(Signal::INT, PATIENCE)?;
+        }
+        for collector in &mut self.collectors {
+            collector.let_go(PATIENCE)?;
+        }
+        let tank = self.tank_report()?;
+        let from = tank["runs"][0]["start_unix_ns"].as_u64().unwrap_or(0);
+        Calls::read(&self.file(folder::CLIENT_SPANS), &self.file(folder::SERVER_SPANS), from)
+    }
+
+    /// What the tank reported.
+    ///
+    /// # Errors
+    /// When that is no JSON.
+    pub fn tank_report(&self) -> Result<serde_json::Value, LabError> {
+        let path = self.file(folder::TANK);
+        let text = fs::read(&path).map_err(LabError::file("read", &path))?;
+        serde_json::from_slice(&text)
+            .map_err(|error| LabError::program("tank", format!("no report: {error}")))
+    }
+
+    fn wait_for_tank(&mut self) -> Result<(), LabError> {
+        let (tank, duration) = self.tank.as_mut().expect("a scenario calls before it ends");
+        tank.wait(*duration + PATIENCE, &self.settings.interrupted)?;
+        let path = self.folder.join(folder::TANK);
+        fs::write(&path, tank.out()).map_err(LabError::file("write", &path))
+    }
+
+    fn collect(&mut self, side: Side) -> Result<(), LabError> {
+        let file = self.file(folder::spans(side)).display().to_string();
+        let arguments = ["lab", "actor", "collect", "--listen", COLLECTOR, "--write", &file];
+        let command = self.spangap_on(side, &Around::default(), &arguments);
+        let mut program = Program::start(&format!("collect-{}", side.name()), command, &self.folder)?;
+        program.says("ready", PATIENCE, &self.settings.interrupted)?;
+        self.collectors.push(program);
+        Ok(())
+    }
+
+    fn capture(&mut self, side: Side) -> Result<(), LabError> {
+        let file = self.file(folder::capture(side)).display().to_string();
+        let filter = format!("tcp port {PORT}");
+        let arguments = [
+            "capture",
+            "--interface",
+            hosts::DEVICE,
+            "--filter",
+            &filter,
+            "--snap",
+            "256KiB",
+            "--write",
+            &file,
+        ];
+        let command = self.spangap_on(side, &Around::default(), &arguments);
+        let mut program = Program::start(&format!("capture-{}", side.name()), command, &self.folder)?;
+        program.says("capturing ", PATIENCE, &self.settings.interrupted)?;
+        self.captures.push(program);
+        Ok(())
+    }
+
+    /// A kernel that does not let itself be recorded is no reason to fail: it is written down.
+    fn record(&mut self, side: Side, pid: u32) -> Result<(), LabError> {
+        let file = self.file(folder::recording(side)).display().to_string();
+        // Into the network namespace alone: `ip netns exec` would hide the names of control groups.
+        let space = format!("--net=/run/netns/{}", self.hosts().name(side));
+        let mut command = Command::new("nsenter");
+        command.arg(space).arg(&self.settings.spangap).env(MARK, self.undo.id());
+        command.args(["host", "record", "--pid", &pid.to_string(), "--write", &file]);
+        let mut program = Program::start(&format!("record-{}", side.name()), command, &self.folder)?;
+        match program.says("recording into ", PATIENCE, &self.settings.interrupted) {
+            Ok(_) => self.recordings.push(program),
+            Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+            Err(error) => self.not_recorded.push(format!("{}: {error}", folder::recording(side))),
+        }
+        Ok(())
+    }
+
+    /// What could not be recorded, and why.
+    pub fn not_recorded(&self) -> &[String] {
+        &self.not_recorded
+    }
+}
+
+/// Now, nanoseconds since 1970.
+pub fn now_unix_ns() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64)
+}
+
+/// `spangap target` itself, or the program that it has started for the other stacks.
+fn served_by(target: &Program, arguments: &[String]) -> Result<u32, LabError> {
+    let own = ["rust", "raw"].iter().any(|stack| arguments.iter().any(|word| word == stack));
+    if own {
+        return Ok(target.pid());
+    }
+    let child = children(target.pid()).into_iter().next();
+    child.ok_or_else(|| LabError::program("target", "has started no program that serves"))
+}
+
+/// Children of all threads of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+fn arguments_of(pid: u32) -> Vec<String> {
+    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    text.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
