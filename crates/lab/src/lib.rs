@@ -15,6 +15,7 @@ pub mod hosts;
 pub mod run;
 pub mod scenario;
 pub mod scenarios;
+pub mod shim;
 pub mod stage;
 pub mod truth;
 pub mod undo;
