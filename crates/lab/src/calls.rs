@@ -7,6 +7,9 @@ use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::Status
 use std::collections::HashMap;
 use std::path::Path;
 
+/// Trace id, and id of the client's span.
+type Ids = (Vec<u8>, Vec<u8>);
+
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -49,7 +52,7 @@ impl Calls {
     /// # Errors
     /// When a file is not there or is no OTLP JSON.
     pub fn read(client: &Path, server: &Path, from_unix_ns: u64) -> Result<Calls, LabError> {
-        let mut served: HashMap<(Vec<u8>, Vec<u8>), Vec<(u64, u64)>> = HashMap::new();
+        let mut served: HashMap<Ids, Vec<(u64, u64)>> = HashMap::new();
         for span in spans(server)?.into_iter().filter(|span| span.kind() == SpanKind::Server) {
             let times = (span.start_time_unix_nano, span.end_time_unix_nano);
             served.entry((span.trace_id, span.parent_span_id)).or_default().push(times);

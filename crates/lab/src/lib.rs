@@ -12,6 +12,7 @@ pub mod counters;
 pub mod error;
 pub mod folder;
 pub mod hosts;
+pub mod page;
 pub mod run;
 pub mod scenario;
 pub mod scenarios;

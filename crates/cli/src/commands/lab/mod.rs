@@ -3,6 +3,7 @@
 mod actor;
 mod clean;
 mod list;
+mod page;
 mod run;
 
 use crate::Outcome;
@@ -20,6 +21,7 @@ pub struct LabArgs {
 enum LabVerb {
     List(list::ListArgs),
     Run(run::RunArgs),
+    Page(page::PageArgs),
     Clean(clean::CleanArgs),
     #[command(hide = true)]
     Actor(actor::ActorArgs),
@@ -30,6 +32,7 @@ pub fn run(args: LabArgs) -> anyhow::Result<Outcome> {
     match args.verb {
         LabVerb::List(args) => list::run(args),
         LabVerb::Run(args) => run::run(args),
+        LabVerb::Page(args) => page::run(args),
         LabVerb::Clean(args) => clean::run(args),
         LabVerb::Actor(args) => actor::run(args),
     }

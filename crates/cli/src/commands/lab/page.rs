@@ -1,0 +1,182 @@
+//! `spangap lab page`: what a scenario is, and what a real run of it looks like to every instrument.
+
+use crate::Outcome;
+use crate::args::wrong_usage;
+use crate::output::print_text;
+use anyhow::{Context, bail};
+use clap::Args;
+use serde_json::Value;
+use spangap_lab::calls::Calls;
+use spangap_lab::folder;
+use spangap_lab::page::{LegTotal, Seen, Shown, markdown, picture};
+use spangap_lab::scenario::NEAR_MISS;
+use spangap_lab::scenarios;
+use spangap_lab::truth::Truth;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap lab run nagle-client --out bad && spangap lab run nagle-client-near-miss --out good
+  spangap lab page bad good --write docs
+      leaves docs/nagle-client.md and docs/nagle-client.svg";
+
+/// Write the page of a scenario from a run of it and one of its near miss
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct PageArgs {
+    /// Folder of a run with the fault
+    fault: PathBuf,
+    /// Folder of a run of its near miss
+    near_miss: PathBuf,
+    /// Folder for SCENARIO.md and SCENARIO.svg
+    #[arg(long, short, value_name = "DIR")]
+    write: PathBuf,
+}
+
+/// Most lines of an instrument that a page has room for.
+const MOST_LINES: usize = 40;
+
+/// Writes it.
+pub fn run(args: PageArgs) -> anyhow::Result<Outcome> {
+    let folders = [&args.fault, &args.near_miss];
+    let truths = [truth(&args.fault)?, truth(&args.near_miss)?];
+    let [fault, near_miss] = &truths;
+    if fault.near_miss || !near_miss.near_miss || fault.scenario != near_miss.scenario {
+        return Err(wrong_usage("expected a run of a scenario, then one of its near miss").into());
+    }
+    let name = &fault.scenario;
+    let Some((scenario, _)) = scenarios::find(name) else { bail!("there is no scenario {name} any more") };
+    let calls = [calls(folders[0])?, calls(folders[1])?];
+    let documents = [dissected(folders[0])?, dissected(folders[1])?];
+    let seen = |at: usize, name: &str| Seen {
+        name: name.to_owned(),
+        truth: &truths[at],
+        calls: &calls[at].all,
+        legs: legs(&documents[at]),
+        dissected_calls: documents[at]["totals"]["calls"].as_u64().unwrap_or(0),
+    };
+    let drawn = picture(&seen(0, name), &seen(1, &format!("{name}{NEAR_MISS}")));
+    let shown = instruments(folders)?;
+    fs::create_dir_all(&args.write).with_context(|| format!("cannot make {}", args.write.display()))?;
+    let file = format!("{name}.svg");
+    for (path, text) in [
+        (args.write.join(&file), drawn),
+        (args.write.join(format!("{name}.md")), markdown(scenario, &file, [fault, near_miss], &shown)),
+    ] {
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        print_text(&format!("{}\n", path.display()))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn truth(folder: &Path) -> anyhow::Result<Truth> {
+    let path = folder.join(folder::TRUTH);
+    let text = fs::read(&path)
+        .with_context(|| format!("cannot read {}: is this the folder of a run?", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is no truth of this version", path.display()))
+}
+
+fn calls(folder: &Path) -> anyhow::Result<Calls> {
+    let report = folder.join(folder::TANK);
+    let text = fs::read(&report).with_context(|| format!("cannot read {}", report.display()))?;
+    let tank: Value =
+        serde_json::from_slice(&text).with_context(|| format!("{} is no report", report.display()))?;
+    let from = tank["runs"][0]["start_unix_ns"].as_u64().unwrap_or(0);
+    Ok(Calls::read(&folder.join(folder::CLIENT_SPANS), &folder.join(folder::SERVER_SPANS), from)?)
+}
+
+/// Arguments of `dissect` for all that is in a folder; recordings are there only where the kernel let them be made.
+fn dissect(folder: &Path) -> Vec<&'static str> {
+    let mut words = vec!["dissect", "client.pcapng", "server.pcapng"];
+    words.extend(["--spans", folder::CLIENT_SPANS, "--spans", folder::SERVER_SPANS]);
+    for recording in ["client.host", "server.host"] {
+        if folder.join(recording).exists() {
+            words.extend(["--host", recording]);
+        }
+    }
+    words
+}
+
+fn dissected(folder: &Path) -> anyhow::Result<Value> {
+    let mut words = dissect(folder);
+    words.extend(["--json", "--slowest", "1"]);
+    serde_json::from_str(&ask(folder, &words)?).context("dissect printed no JSON")
+}
+
+fn legs(document: &Value) -> Vec<LegTotal> {
+    let legs = document["totals"]["legs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let total = |leg: &Value| {
+        Some(LegTotal { leg: leg["leg"].as_str()?.to_owned(), total_ns: leg["total_ns"].as_i64()? })
+    };
+    legs.iter().filter_map(total).collect()
+}
+
+/// What spangap prints in a folder.
+fn ask(folder: &Path, words: &[&str]) -> anyhow::Result<String> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let output = Command::new(program).args(words).current_dir(folder).output();
+    let output = output.with_context(|| format!("cannot start spangap {}", words[0]))?;
+    if !output.status.success() {
+        bail!(
+            "spangap {} in {}: {}",
+            words[0],
+            folder.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Each instrument in both folders, cut to what tells most.
+fn instruments(folders: [&PathBuf; 2]) -> anyhow::Result<Vec<Shown>> {
+    let gaps = ["gaps", folder::CLIENT_SPANS, folder::SERVER_SPANS];
+    let tank = ["bench", "show", folder::TANK];
+    let mut shown = vec![
+        both(folders, |_| gaps.to_vec(), |text| paragraph(text, "CLIENT"))?,
+        both(folders, |_| tank.to_vec(), |text| from(text, "calls ", &["latency: from when", "client "]))?,
+        both(folders, dissect, |text| from(text, "Where the time of all calls went", &["    connection "]))?,
+    ];
+    shown.retain(|one| !one.fault.trim().is_empty() || !one.near_miss.trim().is_empty());
+    Ok(shown)
+}
+
+fn both(
+    folders: [&PathBuf; 2],
+    words: impl Fn(&Path) -> Vec<&'static str>,
+    cut: impl Fn(&str) -> String,
+) -> anyhow::Result<Shown> {
+    let [fault, near_miss] = folders.map(|folder| ask(folder, &words(folder)).map(|text| cut(&text)));
+    Ok(Shown {
+        command: format!("spangap {}", words(folders[0]).join(" ")),
+        fault: fault?,
+        near_miss: near_miss?,
+    })
+}
+
+/// The paragraph that begins so.
+fn paragraph(text: &str, beginning: &str) -> String {
+    let lines = text.lines().skip_while(|line| !line.starts_with(beginning));
+    lines.take_while(|line| !line.is_empty()).take(MOST_LINES).map(|line| format!("{line}\n")).collect()
+}
+
+/// From the line that begins so to the first that begins with one of `ends`.
+fn from(text: &str, beginning: &str, ends: &[&str]) -> String {
+    let lines = text.lines().skip_while(|line| !line.starts_with(beginning));
+    let until = lines.take_while(|line| !ends.iter().any(|end| line.starts_with(end)));
+    until.take(MOST_LINES).map(|line| format!("{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excerpts() {
+        let text = "head\nA 1\nb\n\nA 2\nend\n";
+        assert_eq!(paragraph(text, "A"), "A 1\nb\n");
+        assert_eq!(from(text, "A", &["end"]), "A 1\nb\n\nA 2\n");
+        assert_eq!(from(text, "Z", &[]), "");
+    }
+}

@@ -1,0 +1,174 @@
+//! The page of a scenario: its words, a picture of a real run beside one of its near miss, and what each instrument
+//! shows of it. Pure: who makes the runs and asks the instruments is elsewhere.
+
+mod picture;
+
+pub use picture::picture;
+
+use crate::calls::Call;
+use crate::scenario::{NEAR_MISS, Scenario};
+use crate::truth::Truth;
+use spangap_model::duration::format_ns;
+use std::fmt::Write;
+
+/// What of a run is drawn.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// What it is called in the picture.
+    pub name: String,
+    /// What was the matter.
+    pub truth: &'a Truth,
+    /// Its calls.
+    pub calls: &'a [Call],
+    /// Where their time went, all calls together.
+    pub legs: Vec<LegTotal>,
+    /// Calls that these sums are of.
+    pub dissected_calls: u64,
+}
+
+/// Time of all calls on one leg.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LegTotal {
+    /// Its name, or names joined by `+`.
+    pub leg: String,
+    /// Nanoseconds; a sum can be below 0 where the clocks are not known well.
+    pub total_ns: i64,
+}
+
+/// What an instrument showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The command, as one would type it in the run's folder.
+    pub command: String,
+    /// What it printed, of the run with the fault.
+    pub fault: String,
+    /// And of the near miss.
+    pub near_miss: String,
+}
+
+/// The page, in Markdown. `picture` is the picture's file, relative to the page.
+pub fn markdown(scenario: &Scenario, picture: &str, truths: [&Truth; 2], shown: &[Shown]) -> String {
+    let [fault, near_miss] = truths;
+    let words = &scenario.page;
+    let mut page = format!("# {}\n\n{}.\n\n", scenario.name, capital(scenario.title));
+    let mut put = |words: std::fmt::Arguments<'_>| page.write_fmt(words).expect("a string takes everything");
+    put(format_args!("| | |\n|---|---|\n"));
+    put(format_args!("| to blame | `{}` |\n", scenario.culprit));
+    if let Some(leg) = scenario.leg {
+        put(format_args!("| leg | `{leg}` |\n"));
+    }
+    put(format_args!(
+        "| near miss | `{}{NEAR_MISS}`: {}; to blame: `{}` |\n",
+        scenario.name, scenario.near_miss.title, scenario.near_miss.culprit
+    ));
+    put(format_args!("| see it | `spangap lab run {}` |\n\n", scenario.name));
+    put(format_args!("## What happens\n\n{}\n\n", words.what));
+    put(format_args!("## In real life\n\n{}\n\n", words.real_life));
+    for (title, address) in words.sources {
+        put(format_args!("- [{title}]({address})\n"));
+    }
+    put(format_args!("\n## How the lab makes it\n\n{}\n\n", words.made));
+    if !scenario.parameters.is_empty() {
+        put(format_args!("| `--set` | default | |\n|---|---|---|\n"));
+        for parameter in scenario.parameters {
+            put(format_args!("| `{}` | {} | {} |\n", parameter.name, parameter.default, parameter.what));
+        }
+        put(format_args!("\n"));
+    }
+    put(format_args!("## What cures it\n\n{}\n\n", words.cure));
+    put(format_args!(
+        "## A run\n\n![Calls over time, with the fault and of its near miss; legs of the mean call]({picture})\n\n"
+    ));
+    put(format_args!(
+        "Each dot is a call; those that the fault made longer are red ({}). ",
+        fault.affected_rule
+    ));
+    put(format_args!("Shaded: when it was there, where that was not all the time.{}\n\n", cost(fault)));
+    put(format_args!(
+        "That it acted, and that it did not in the near miss, was proved by:\n\n| run | measured | | expected |\n|---|---|---|---|\n"
+    ));
+    for (name, truth) in [("fault", fault), ("near miss", near_miss)] {
+        for claim in &truth.proof {
+            let what = claim.what.replace('|', "\\|");
+            put(format_args!("| {name} | {what} | {} | {} |\n", number(claim.measured), claim.expected));
+        }
+    }
+    put(format_args!("\n## What each instrument shows\n\n"));
+    for one in shown {
+        put(format_args!(
+            "### `{}`\n\nWith the fault:\n\n```\n{}\n```\n\n",
+            one.command,
+            one.fault.trim_end()
+        ));
+        put(format_args!("Near miss:\n\n```\n{}\n```\n\n", one.near_miss.trim_end()));
+    }
+    put(format_args!(
+        "*Made by `spangap lab page`, from runs on a machine with two CPUs: {} and {}.*\n",
+        code(&fault.command),
+        code(&near_miss.command)
+    ));
+    page
+}
+
+fn cost(truth: &Truth) -> String {
+    let known: Vec<u64> = truth.affected.iter().filter_map(|call| call.cost_ns).collect();
+    if known.is_empty() {
+        return String::new();
+    }
+    let sum: u64 = known.iter().sum();
+    format!(" By construction it cost {} calls {} together.", known.len(), format_ns(sum))
+}
+
+fn code(command: &str) -> String {
+    format!("`{command}`")
+}
+
+/// Three digits are enough to read.
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value:.0}") } else { format!("{value:.3}") }
+}
+
+fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::scenarios::ALL;
+
+    pub fn truth(scenario: &str, near_miss: bool) -> Truth {
+        let text = serde_json::json!({
+            "scenario": scenario, "near_miss": near_miss, "culprit": "none", "active": [], "affected": [],
+            "affected_rule": "none is", "acted": true,
+            "proof": [{"what": "calls | all", "measured": 3.0, "expected": "at least 2", "holds": true}],
+            "parameters": {}, "seed": 1, "command": "spangap lab run x"
+        });
+        serde_json::from_value(text).expect("a truth")
+    }
+
+    #[test]
+    fn a_page_has_all_of_its_parts() {
+        for scenario in ALL {
+            let truths = [truth(scenario.name, false), truth(scenario.name, true)];
+            let shown =
+                [Shown { command: "spangap gaps".into(), fault: "one\n".into(), near_miss: "two\n".into() }];
+            let page = markdown(scenario, "x.svg", [&truths[0], &truths[1]], &shown);
+            let parts = [
+                "## What happens",
+                "## In real life",
+                "## How the lab makes it",
+                "## What cures it",
+                "(x.svg)",
+                "| calls \\| all | 3 |",
+                "one\n```",
+                "two\n```",
+            ];
+            for part in parts {
+                assert!(page.contains(part), "{}: {part} is missing:\n{page}", scenario.name);
+            }
+            assert!(scenario.parameters.iter().all(|parameter| page.contains(parameter.what)));
+        }
+    }
+}

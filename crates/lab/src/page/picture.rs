@@ -1,0 +1,313 @@
+//! The picture of a scenario: every call of the fault's run and of its near miss over time, and where their time went.
+
+use super::Seen;
+use spangap_model::Leg;
+use spangap_model::duration::format_ns;
+use std::collections::HashSet;
+use std::fmt::Write;
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 430.0;
+/// A panel: its size, and where the two begin.
+const PANEL: (f64, f64) = (400.0, 230.0);
+const LEFTS: [f64; 2] = [64.0, 536.0];
+const TOP: f64 = 58.0;
+/// The bars below them.
+const BARS_TOP: f64 = 352.0;
+const BAR_HEIGHT: f64 = 22.0;
+const BARS_WIDTH: f64 = 740.0;
+const BARS_LEFT: f64 = 150.0;
+/// Stretches longer than this share of the run are all of it: shading them says nothing.
+const ALL_OF_IT: f64 = 0.9;
+/// A part of a bar that has room for its name.
+const NAMED_WIDTH: f64 = 92.0;
+
+const STYLE: &str = "\
+text{font:12px system-ui,sans-serif;fill:#24292f}.small{font-size:11px;fill:#57606a}.title{font-weight:600;font-size:13px}\
+.back{fill:#fff}.grid{stroke:#d0d7de}.call{fill:#0969da;fill-opacity:.75}.hit{fill:#cf222e;fill-opacity:.85}.on{fill:#cf222e;fill-opacity:.10}\
+.client{fill:#b6d4fe}.wire{fill:#ffd8a8}.server{fill:#b2e2bd}.mixed{fill:#d8d8e8}.edge{stroke:#fff}.in{font-size:11px;fill:#1f2328}\
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.back{fill:#0d1117}.grid{stroke:#30363d}\
+.call{fill:#58a6ff}.hit{fill:#ff7b72}.on{fill:#ff7b72;fill-opacity:.16}.edge{stroke:#0d1117}\
+.client{fill:#79b0f5}.wire{fill:#e0a458}.server{fill:#79c08a}.mixed{fill:#a0a0bc}.in{fill:#0d1117}}";
+
+/// SVG that needs nothing else, for light and dark pages.
+pub fn picture(fault: &Seen<'_>, near_miss: &Seen<'_>) -> String {
+    let both = [fault, near_miss];
+    let scale = Scale::of(&both);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+         role=\"img\" aria-label=\"{label}\">\n<style>{STYLE}</style>\n<rect class=\"back\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n",
+        label = text(&format!("calls of {} and of its near miss", fault.truth.scenario)),
+    );
+    for (seen, left) in both.iter().zip(LEFTS) {
+        panel(&mut svg, seen, left, &scale);
+    }
+    bars(&mut svg, &both);
+    svg + "</svg>\n"
+}
+
+/// Logarithmic, the same for both panels.
+struct Scale {
+    lowest: f64,
+    decades: f64,
+}
+
+impl Scale {
+    fn of(both: &[&Seen<'_>]) -> Scale {
+        let durations =
+            || both.iter().flat_map(|seen| seen.calls.iter().map(|call| call.duration_ns().max(1) as f64));
+        let lowest = durations().fold(f64::INFINITY, f64::min).log10().floor();
+        let highest = durations().fold(1.0, f64::max).log10().ceil();
+        // Without calls there is still a scale.
+        let lowest = if lowest.is_finite() { lowest } else { 5.0 };
+        Scale { lowest, decades: (highest - lowest).max(1.0) }
+    }
+
+    /// Where a duration is, from the top of the panel.
+    fn y(&self, ns: u64) -> f64 {
+        let share = ((ns.max(1) as f64).log10() - self.lowest) / self.decades;
+        PANEL.1 * (1.0 - share.clamp(0.0, 1.0))
+    }
+}
+
+fn panel(svg: &mut String, seen: &Seen<'_>, left: f64, scale: &Scale) {
+    let (width, height) = PANEL;
+    let from = seen.calls.iter().map(|call| call.start_unix_ns).min().unwrap_or(0);
+    let to = seen.calls.iter().map(|call| call.end_unix_ns).max().unwrap_or(from).max(from + 1);
+    let length = (to - from) as f64;
+    let x = |unix_ns: u64| (unix_ns.saturating_sub(from) as f64 / length).min(1.0) * width;
+    put(svg, format_args!("<text class=\"title\" x=\"{left}\" y=\"22\">{}</text>\n", text(&seen.name)));
+    let affected: HashSet<&str> = seen.truth.affected.iter().map(|call| call.trace_id.as_str()).collect();
+    let hits = seen.calls.iter().filter(|call| affected.contains(call.trace_id.as_str())).count();
+    let counted = format!("culprit: {}; {} calls, {hits} affected", seen.truth.culprit, seen.calls.len());
+    put(
+        svg,
+        format_args!(
+            "<text class=\"small\" x=\"{left}\" y=\"40\">{}</text>\n<g transform=\"translate({left} {TOP})\">\n",
+            text(&counted)
+        ),
+    );
+    for active in &seen.truth.active {
+        let (begin, end) = (x(active.from_unix_ns), x(active.to_unix_ns));
+        if end > begin && end - begin < width * ALL_OF_IT {
+            // What is shorter than a pixel is seen all the same.
+            put(
+                svg,
+                format_args!(
+                    "<rect class=\"on\" x=\"{begin:.1}\" y=\"0\" width=\"{:.1}\" height=\"{height}\"/>\n",
+                    (end - begin).max(1.0)
+                ),
+            );
+        }
+    }
+    for decade in 0..=scale.decades as u32 {
+        let ns = 10_f64.powf(scale.lowest + f64::from(decade));
+        let y = scale.y(ns as u64);
+        put(
+            svg,
+            format_args!(
+                "<line class=\"grid\" x1=\"0\" x2=\"{width}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"small\" x=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
+                y + 4.0,
+                decade_name(ns)
+            ),
+        );
+    }
+    for share in [0.0, 0.5, 1.0] {
+        let label = format!("{:.1} s", length * share / 1e9);
+        put(
+            svg,
+            format_args!(
+                "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>\n",
+                width * share,
+                height + 17.0
+            ),
+        );
+    }
+    for call in seen.calls {
+        let class = if affected.contains(call.trace_id.as_str()) { "hit" } else { "call" };
+        let (x, y) = (x(call.start_unix_ns), scale.y(call.duration_ns()));
+        put(svg, format_args!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\"/>\n"));
+    }
+    svg.push_str("</g>\n");
+}
+
+/// Where the time of a call went on the average, both on one scale.
+fn bars(svg: &mut String, both: &[&Seen<'_>]) {
+    let means: Vec<Vec<(String, f64)>> = both.iter().map(|seen| mean_legs(seen)).collect();
+    let longest = means.iter().map(|legs| legs.iter().map(|leg| leg.1).sum::<f64>()).fold(1.0, f64::max);
+    put(
+        svg,
+        format_args!(
+            "<text class=\"small\" x=\"{}\" y=\"{:.1}\">mean call, leg by leg, as `spangap dissect` tells it:</text>\n",
+            LEFTS[0],
+            BARS_TOP - 14.0
+        ),
+    );
+    for (number, (class, name)) in
+        [("client", "client"), ("wire", "network"), ("server", "server")].iter().enumerate()
+    {
+        let (x, y) = (400.0 + number as f64 * 84.0, BARS_TOP - 14.0);
+        put(
+            svg,
+            format_args!(
+                "<rect class=\"{class}\" x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\"/><text class=\"small\" x=\"{}\" y=\"{y}\">{name}</text>\n",
+                y - 9.0,
+                x + 15.0
+            ),
+        );
+    }
+    for (row, (legs, name)) in means.iter().zip(["this fault", "near miss"]).enumerate() {
+        let y = BARS_TOP + row as f64 * (BAR_HEIGHT + 10.0);
+        put(svg, format_args!("<text x=\"{}\" y=\"{:.1}\">{name}</text>\n", LEFTS[0], y + 15.0));
+        let mut left = BARS_LEFT;
+        for (leg, ns) in legs {
+            let width = ns / longest * BARS_WIDTH;
+            put(
+                svg,
+                format_args!(
+                    "<rect class=\"{} edge\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR_HEIGHT}\"><title>{}: {}</title></rect>",
+                    class_of(leg),
+                    text(leg),
+                    format_ns(*ns as u64)
+                ),
+            );
+            if width >= NAMED_WIDTH {
+                put(
+                    svg,
+                    format_args!(
+                        "<text class=\"in\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                        left + 5.0,
+                        y + 15.0,
+                        text(&short(leg, width))
+                    ),
+                );
+            }
+            left += width;
+        }
+        let total = legs.iter().map(|leg| leg.1).sum::<f64>() as u64;
+        put(
+            svg,
+            format_args!(
+                "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
+                left + 6.0,
+                y + 15.0,
+                format_ns(total)
+            ),
+        );
+    }
+}
+
+fn mean_legs(seen: &Seen<'_>) -> Vec<(String, f64)> {
+    let calls = seen.dissected_calls.max(1) as f64;
+    seen.legs.iter().map(|leg| (leg.leg.clone(), leg.total_ns.max(0) as f64 / calls)).collect()
+}
+
+fn class_of(leg: &str) -> &'static str {
+    let one = |name: &str| match Leg::ALL.into_iter().find(|leg| leg.name() == name) {
+        Some(Leg::RequestWire | Leg::ResponseWire) => "wire",
+        Some(Leg::ClientAppOut | Leg::ClientSend | Leg::ClientAppIn) => "client",
+        Some(_) => "server",
+        None => "mixed",
+    };
+    let mut classes = leg.split('+').map(one);
+    let first = classes.next().unwrap_or("mixed");
+    if classes.all(|class| class == first) { first } else { "mixed" }
+}
+
+/// What of a name fits.
+fn short(name: &str, width: f64) -> String {
+    let most = (width / 6.4) as usize;
+    match name.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &name[..at.saturating_sub(1)]),
+        None => name.to_owned(),
+    }
+}
+
+fn decade_name(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "us"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    format!("{value:.0} {unit}")
+}
+
+fn put(svg: &mut String, words: std::fmt::Arguments<'_>) {
+    svg.write_fmt(words).expect("a string takes everything");
+}
+
+/// Escaped for XML.
+fn text(words: &str) -> String {
+    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::Call;
+    use crate::page::LegTotal;
+    use crate::page::tests::truth;
+    use crate::truth::{Active, Affected};
+
+    fn call(number: u64, duration_ns: u64) -> Call {
+        let start_unix_ns = 1_000_000_000 + number * 10_000_000;
+        Call {
+            trace_id: format!("{number:032x}"),
+            start_unix_ns,
+            end_unix_ns: start_unix_ns + duration_ns,
+            ok: true,
+            server: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_call_is_a_dot_and_the_affected_ones_are_marked() {
+        let calls: Vec<Call> = (0..20).map(|number| call(number, 1_000_000 + number * 1_000_000)).collect();
+        let mut bad = truth("a<b&c", false);
+        bad.affected = vec![Affected { trace_id: calls[3].trace_id.clone(), cost_ns: None }];
+        bad.active =
+            vec![Active { from_unix_ns: calls[3].start_unix_ns, to_unix_ns: calls[4].start_unix_ns }];
+        let legs = vec![
+            LegTotal { leg: "client_app_out".into(), total_ns: 3_000_000 },
+            LegTotal { leg: "server_host_in+server_app".into(), total_ns: 900_000_000 },
+        ];
+        let near = truth("a<b&c", true);
+        let seen = |truth| Seen {
+            name: "a<b&c".into(),
+            truth,
+            calls: &calls,
+            legs: legs.clone(),
+            dissected_calls: 20,
+        };
+        let svg = picture(&seen(&bad), &seen(&near));
+        assert_eq!((svg.matches("class=\"call\"").count(), svg.matches("class=\"hit\"").count()), (39, 1));
+        assert_eq!(svg.matches("class=\"on\"").count(), 1);
+        assert!(svg.contains("a&lt;b&amp;c") && !svg.contains("a<b&c") && !svg.contains("NaN"));
+        assert!(svg.contains("server_host_in+server_app"));
+    }
+
+    #[test]
+    fn a_run_without_calls_has_a_picture() {
+        let truth = truth("empty", false);
+        let seen =
+            || Seen { name: "empty".into(), truth: &truth, calls: &[], legs: Vec::new(), dissected_calls: 0 };
+        let svg = picture(&seen(), &seen());
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    #[test]
+    fn legs_have_the_colour_of_their_host() {
+        assert_eq!(
+            [
+                "client_send",
+                "response_wire",
+                "server_app",
+                "server_host_in+server_app",
+                "client_send+request_wire"
+            ]
+            .map(class_of),
+            ["client", "wire", "server", "server", "mixed"]
+        );
+    }
+}
