@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test test-kernels test-isolate lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
+.PHONY: run build clients test test-kernels test-isolate test-lab lab-pages lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ test-kernels: ## Run every verb of `host` and `sockets` on other kernels, in vir
 test-isolate: build ## Run `isolate` on virtual machines with many CPUs and a NIC with queues; as root (about 10 minutes)
 	@scripts/setup.sh kernels
 	@SPANGAP=target/release/spangap scripts/isolate_machine.sh
+
+test-lab: build ## Make every fault of the lab and its near miss REPEATS times (20; over three hours): do they act? As root
+	@scripts/lab.mjs repeat $(or $(REPEATS),20) $(SCENARIOS)
+
+lab-pages: build ## Make docs/lab anew from real runs; as root
+	@scripts/lab.mjs pages $(SCENARIOS)
 
 lint: ## Check format, clippy, the house rules, the page's types, the shell scripts
 	@scripts/setup.sh lint
