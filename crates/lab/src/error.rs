@@ -35,9 +35,20 @@ pub enum LabError {
     /// A parameter that is not there, or has no such value.
     #[error("{0}")]
     Parameter(String),
-    /// Ctrl-C.
+    /// Ctrl-C, or a signal that asks for the end.
     #[error("interrupted; everything is undone")]
     Interrupted,
+    /// Something of a run could not be removed.
+    #[error("not everything of the run could be removed ({0}); `spangap lab clean` tries again")]
+    Left(String),
+    /// A run that failed, and then could not be undone either.
+    #[error("{failed}; and {left}")]
+    FailedAndLeft {
+        /// Why it failed.
+        failed: Box<LabError>,
+        /// What could not be removed.
+        left: Box<LabError>,
+    },
 }
 
 impl LabError {

@@ -2,6 +2,7 @@
 
 use crate::LabError;
 use crate::folder;
+use crate::hosts;
 use crate::scenario::Case;
 use crate::stage::Stage;
 use crate::truth::{Acted, Truth};
@@ -32,7 +33,24 @@ pub struct Settings<'a> {
 /// # Errors
 /// When it cannot be made, or is interrupted. A fault that did not act is no error: the truth says so.
 pub fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Truth, LabError> {
-    let mut undo = Undo::begin(&settings.state)?;
+    hosts::needs()?;
+    let mut undo = Undo::kept(&settings.state, &settings.spangap)?;
+    let made = make(case, settings, &mut undo);
+    match (made, undo.everything()) {
+        (made, Ok(())) => made,
+        (Ok(_), Err(left)) => Err(left),
+        (Err(LabError::Interrupted), Err(left)) => Err(LabError::FailedAndLeft {
+            failed: Box::new(LabError::program("lab run", "interrupted")),
+            left: Box::new(left),
+        }),
+        (Err(failed), Err(left)) => {
+            Err(LabError::FailedAndLeft { failed: Box::new(failed), left: Box::new(left) })
+        }
+    }
+}
+
+/// Up to the folder. Every program of the run has ended when this returns.
+fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Truth, LabError> {
     let work = beside(&settings.out, undo.id());
     undo.about_to_make(Made::Folder { path: work.clone() })?;
     fs::create_dir_all(&work).map_err(LabError::file("make", &work))?;

@@ -34,8 +34,8 @@ const COLLECTOR: &str = "127.0.0.1:4317";
 /// One run. What is not ended by [`Stage::end`] is killed when this is dropped.
 pub struct Stage<'a> {
     settings: &'a Settings<'a>,
-    /// What is made of the machine.
-    pub undo: Undo,
+    /// What is made of the machine. The run's, which undoes it after the programs of this stage have ended.
+    pub undo: &'a mut Undo,
     /// Files of this run, as they come.
     folder: PathBuf,
     hosts: Option<Hosts>,
@@ -51,7 +51,7 @@ pub struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// An empty one, over a folder that is there.
-    pub(crate) fn new(settings: &'a Settings<'a>, undo: Undo, folder: PathBuf) -> Stage<'a> {
+    pub(crate) fn new(settings: &'a Settings<'a>, undo: &'a mut Undo, folder: PathBuf) -> Stage<'a> {
         Stage {
             settings,
             undo,
@@ -73,7 +73,7 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When they cannot be made.
     pub fn cable(&mut self) -> Result<(), LabError> {
-        let hosts = Hosts::make(&mut self.undo)?;
+        let hosts = Hosts::make(self.undo)?;
         hosts.cable()?;
         self.hosts = Some(hosts);
         Ok(())

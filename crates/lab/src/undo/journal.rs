@@ -1,17 +1,28 @@
 //! The journal of one run. Whoever runs it holds a lock on it; one without a lock belongs to a run that was killed.
+//!
+//! The lock is one of the open file, which a child has too from its birth until it has become another program. So by the
+//! time somebody else gets it, every program of a killed run has the run's mark in its environment and can be found.
 
-use super::clean::undo;
+use super::keeper::Keeper;
+use super::removal::{PATIENCE, undo};
 use crate::LabError;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, fstat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
 
 /// Variable in the environment of every program that a run starts: the run's id. By it they are found again.
 pub const MARK: &str = "SPANGAP_LAB";
+/// Ending of a journal's name; the rest is the run's id.
+pub const ENDING: &str = "journal";
+/// Where `ip netns exec` looks for the files of a host.
+pub const NAMES: &str = "/etc/netns";
 
-/// Something that would stay when the run is killed.
+/// Something that would stay when the run is killed. Its name has the run's id in it, so that nothing else is ever taken for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "made", deny_unknown_fields)]
 pub enum Made {
@@ -19,6 +30,11 @@ pub enum Made {
     Namespace {
         /// Its name.
         name: String,
+    },
+    /// `hosts` and `resolv.conf` of a host, in its folder below `/etc/netns`.
+    Names {
+        /// Name of the namespace.
+        namespace: String,
     },
     /// A control group; its processes are ours.
     Cgroup {
@@ -32,32 +48,146 @@ pub enum Made {
     },
 }
 
+impl Made {
+    /// Whether it is also there after another boot.
+    pub fn outlives_a_boot(&self) -> bool {
+        matches!(self, Made::Names { .. } | Made::Folder { .. })
+    }
+
+    /// Why this cannot be a thing of the run with this id.
+    fn foreign(&self, id: &str) -> Option<String> {
+        let name = match self {
+            Made::Namespace { name } | Made::Names { namespace: name } => {
+                if name.contains('/') {
+                    return Some(format!("{name:?} is no name of a namespace"));
+                }
+                name.clone()
+            }
+            Made::Cgroup { path } | Made::Folder { path } => {
+                let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+                if !path.is_absolute() || !path.components().all(plain) {
+                    return Some(format!("{} is no absolute path without dots", path.display()));
+                }
+                path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+            }
+        };
+        (!name.contains(id)).then(|| format!("{name:?} has not the id of the run in it, {id}"))
+    }
+}
+
+/// `namespace lab-0a-client`
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Made::Namespace { name } => write!(f, "namespace {name}"),
+            Made::Names { namespace } => write!(f, "folder {NAMES}/{namespace}"),
+            Made::Cgroup { path } => write!(f, "control group {}", path.display()),
+            Made::Folder { path } => write!(f, "folder {}", path.display()),
+        }
+    }
+}
+
+/// First line of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// The kernel's name for the time since it was started.
+    pub boot_id: String,
+}
+
+/// A journal that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Journal {
+    /// `None` of a run that was killed before it made anything.
+    pub head: Option<Head>,
+    /// In the order in which it was made.
+    pub made: Vec<Made>,
+}
+
+impl Journal {
+    /// What a journal says. A line that was cut short is something that was not made.
+    ///
+    /// # Errors
+    /// When a line is no line of a journal, or names a thing that cannot be the run's; with the file and the line.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Journal, LabError> {
+        let refused = |line: usize, source: io::Error| LabError::File {
+            what: "understand",
+            path: format!("{}, line {line}", path.display()).into(),
+            source,
+        };
+        let id = id_of(path).ok_or_else(|| {
+            refused(1, io::Error::other("the name of the file is no id of a run: ten hexadecimal digits"))
+        })?;
+        let mut journal = Journal::default();
+        let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+        for (number, line) in (1..).zip(lines) {
+            let failed = |error: serde_json::Error| refused(number, io::Error::other(error));
+            if number == 1 {
+                journal.head = Some(serde_json::from_slice(line).map_err(failed)?);
+                continue;
+            }
+            let made: Made = serde_json::from_slice(line).map_err(failed)?;
+            if let Some(why) = made.foreign(id) {
+                return Err(refused(number, io::Error::other(why)));
+            }
+            journal.made.push(made);
+        }
+        Ok(journal)
+    }
+
+    /// The same as text.
+    pub fn text(&self) -> String {
+        let head = self.head.iter().map(|head| serde_json::to_string(head).expect("it is plain data"));
+        let made = self.made.iter().map(|made| serde_json::to_string(made).expect("it is plain data"));
+        head.chain(made).map(|line| line + "\n").collect()
+    }
+
+    pub(super) fn read(path: &Path) -> Result<Journal, LabError> {
+        Journal::parse(path, &fs::read(path).map_err(LabError::file("read", path))?)
+    }
+}
+
+/// The run that a journal is of, if it is called like one.
+pub(super) fn id_of(path: &Path) -> Option<&str> {
+    let id = path.file_stem()?.to_str()?;
+    (id.len() == 10 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))).then_some(id)
+}
+
+/// The kernel's name for the time since it was started.
+pub(super) fn boot_id() -> Result<String, LabError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    Ok(fs::read_to_string(path).map_err(LabError::file("read", path))?.trim().to_owned())
+}
+
 /// Undoes what a run made, when it is dropped at the latest.
 pub struct Undo {
     id: String,
     path: PathBuf,
-    journal: File,
-    undone: bool,
+    /// Open, and locked. `None` once it is undone.
+    journal: Option<File>,
+    keeper: Option<Keeper>,
 }
 
 impl Undo {
-    /// A new journal in the folder `state`.
+    /// A new journal in the folder `state`, which is undone by this process alone.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn begin(state: &Path) -> Result<Undo, LabError> {
-        fs::create_dir_all(state).map_err(LabError::file("make", state))?;
-        // Short: names of namespaces are made of it.
-        let id = format!("{:06x}{:04x}", std::process::id() & 0xff_ffff, fastrand::u16(..));
-        let path = state.join(format!("{id}.journal"));
-        let journal = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .open(&path)
-            .map_err(LabError::file("make", &path))?;
-        flock(&journal, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|error| LabError::file("lock", &path)(error.into()))?;
-        Ok(Undo { id, path, journal, undone: false })
+        let (id, path) = place(state)?;
+        Ok(Undo { journal: Some(open_new(&path)?), id, path, keeper: None })
+    }
+
+    /// A new journal in the folder `state`, with a keeper: it is undone even if this process is killed. `spangap` is the
+    /// program whose `lab keeper` that is.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the keeper does not start.
+    pub fn kept(state: &Path, spangap: &Path) -> Result<Undo, LabError> {
+        let (id, path) = place(state)?;
+        // Before the journal: one whose run is killed now has nobody else.
+        let keeper = Keeper::start(spangap, &path)?;
+        Ok(Undo { journal: Some(open_new(&path)?), id, path, keeper: Some(keeper) })
     }
 
     /// What the run is called on this machine.
@@ -68,47 +198,94 @@ impl Undo {
     /// To be called before something is made.
     ///
     /// # Errors
-    /// When it cannot be written down: then it must not be made.
+    /// When it cannot be written down: then it must not be made. Also when its name has not the run's id in it.
     pub fn about_to_make(&mut self, made: Made) -> Result<(), LabError> {
+        if let Some(why) = made.foreign(&self.id) {
+            return Err(LabError::program("the journal of the run", why));
+        }
         let mut line = serde_json::to_vec(&made).expect("it is plain data");
         line.push(b'\n');
-        self.journal
+        let journal = self.journal.as_mut().expect("it is open until everything is undone");
+        journal
             .write_all(&line)
-            .and_then(|()| self.journal.sync_data())
+            .and_then(|()| journal.sync_data())
             .map_err(LabError::file("write", &self.path))
     }
 
     /// Undoes everything, and removes the journal.
     ///
     /// # Errors
-    /// When something stays; then the journal does, too.
+    /// When something stays; then the journal does, too, and the keeper goes on trying for a while.
     pub fn everything(mut self) -> Result<(), LabError> {
-        self.undone = true;
-        undo(&self.path).map(drop)
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), LabError> {
+        let Some(locked) = self.journal.take() else { return Ok(()) };
+        let undone = undo(&self.path, PATIENCE);
+        drop(locked);
+        let keeper = self.keeper.take();
+        if undone.left.is_empty() {
+            // It finds nothing to do.
+            if let Some(keeper) = keeper {
+                keeper.end();
+            }
+            return Ok(());
+        }
+        let left = undone.left.iter().map(|left| format!("{}: {}", left.what, left.why));
+        Err(LabError::Left(left.collect::<Vec<_>>().join("; ")))
     }
 }
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        if !self.undone {
-            // Another try is `spangap lab clean`; the journal is still there.
-            let _ = undo(&self.path);
+        // Another try is `spangap lab clean`; the journal is still there.
+        let _ = self.end();
+    }
+}
+
+fn place(state: &Path) -> Result<(String, PathBuf), LabError> {
+    fs::create_dir_all(state).map_err(LabError::file("make", state))?;
+    // Who undoes it may be elsewhere.
+    let state = fs::canonicalize(state).map_err(LabError::file("find", state))?;
+    // Short: names of namespaces are made of it.
+    let id = format!("{:06x}{:04x}", std::process::id() & 0xff_ffff, fastrand::u16(..));
+    let path = state.join(&id).with_extension(ENDING);
+    Ok((id, path))
+}
+
+/// Makes it and locks it. Somebody who cleans may see it in between and remove it: then once more.
+fn open_new(path: &Path) -> Result<File, LabError> {
+    loop {
+        let new = OpenOptions::new().create_new(true).append(true).mode(0o600).open(path);
+        let mut journal = new.map_err(LabError::file("make", path))?;
+        if !lock(&journal).map_err(LabError::file("lock", path))? {
+            continue;
+        }
+        let head = Journal { head: Some(Head { boot_id: boot_id()? }), made: Vec::new() };
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        journal
+            .write_all(head.text().as_bytes())
+            .and_then(|()| journal.sync_all())
+            // Its name, too, is to be there after the power was lost.
+            .and_then(|()| File::open(folder)?.sync_all())
+            .map_err(LabError::file("write", path))?;
+        return Ok(journal);
+    }
+}
+
+/// Waits for the lock; `false` when the file was removed meanwhile.
+pub(super) fn lock(journal: &File) -> io::Result<bool> {
+    loop {
+        match flock(journal, FlockOperation::LockExclusive) {
+            Ok(()) => return is_there(journal),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// What a journal says. A line that was cut short is something that was not made.
-pub(super) fn read(path: &Path) -> Result<Vec<Made>, LabError> {
-    let text = fs::read(path).map_err(LabError::file("read", path))?;
-    let lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-    lines
-        .enumerate()
-        .map(|(number, line)| {
-            serde_json::from_slice(line).map_err(|error| LabError::File {
-                what: "understand",
-                path: format!("{}, line {}", path.display(), number + 1).into(),
-                source: std::io::Error::other(error),
-            })
-        })
-        .collect()
+/// Whether an open file still has a name.
+pub(super) fn is_there(file: &File) -> io::Result<bool> {
+    Ok(fstat(file)?.st_nlink > 0)
 }

@@ -3,13 +3,17 @@
 use super::StateArgs;
 use crate::Outcome;
 use crate::output::{print_json, print_text};
+use anyhow::bail;
 use clap::Args;
-use spangap_lab::undo;
+use spangap_lab::undo::{self, Cleaned};
 
 const EXAMPLES: &str = "\
 Examples:
   spangap lab clean
-      after a run was killed: its namespaces, processes, control groups and half a folder go; runs that still go on stay";
+      after a run and its keeper were killed: its namespaces, processes, control groups and half a folder go; runs that
+      still go on stay
+  spangap lab clean --json | jq '.runs[].left'
+      what could not be removed, and why";
 
 /// Remove what a killed run left
 #[derive(Args, Debug)]
@@ -17,7 +21,7 @@ Examples:
 pub struct CleanArgs {
     #[command(flatten)]
     state: StateArgs,
-    /// Print what was removed as one JSON document
+    /// Print what was removed, what goes on and what could not be removed as one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -26,17 +30,30 @@ pub struct CleanArgs {
 pub fn run(args: CleanArgs) -> anyhow::Result<Outcome> {
     let cleaned = undo::clean(&args.state.state)?;
     if args.json {
-        return print_json(&cleaned);
-    }
-    let undo::Cleaned { runs, going_on, processes, namespaces, cgroups, folders } = cleaned;
-    let mut text = match runs {
-        0 => "nothing was left\n".to_owned(),
-        runs => format!(
-            "runs that were killed: {runs}; removed: processes {processes}, namespaces {namespaces}, control groups {cgroups}, folders {folders}\n"
-        ),
+        print_json(&cleaned)?
+    } else {
+        print_text(&text(&cleaned))?
     };
-    if going_on > 0 {
-        text += &format!("runs that go on, left alone: {going_on}\n");
+    let left: Vec<_> = cleaned.left().map(|left| left.what.as_str()).collect();
+    if !left.is_empty() {
+        bail!("could not remove: {}", left.join(", "));
     }
-    print_text(&text)
+    Ok(Outcome::Done)
+}
+
+fn text(cleaned: &Cleaned) -> String {
+    let mut text = String::new();
+    for run in &cleaned.runs {
+        text += &format!("{}: processes ended: {}\n", run.journal.display(), run.processes);
+        for made in &run.removed {
+            text += &format!("  removed: {made}\n");
+        }
+        for left in &run.left {
+            text += &format!("  could not be removed: {}: {}\n", left.what, left.why);
+        }
+    }
+    for journal in &cleaned.going_on {
+        text += &format!("{}: goes on, or is just being undone; left alone\n", journal.display());
+    }
+    if text.is_empty() { "nothing was left\n".to_owned() } else { text }
 }

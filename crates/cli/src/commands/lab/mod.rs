@@ -2,9 +2,11 @@
 
 mod actor;
 mod clean;
+mod keeper;
 mod list;
 mod page;
 mod run;
+mod signals;
 
 use crate::Outcome;
 use clap::{Args, Subcommand};
@@ -25,6 +27,8 @@ enum LabVerb {
     Clean(clean::CleanArgs),
     #[command(hide = true)]
     Actor(actor::ActorArgs),
+    #[command(hide = true)]
+    Keeper(keeper::KeeperArgs),
 }
 
 /// Runs one verb to its end.
@@ -35,6 +39,7 @@ pub fn run(args: LabArgs) -> anyhow::Result<Outcome> {
         LabVerb::Page(args) => page::run(args),
         LabVerb::Clean(args) => clean::run(args),
         LabVerb::Actor(args) => actor::run(args),
+        LabVerb::Keeper(args) => keeper::run(args),
     }
 }
 

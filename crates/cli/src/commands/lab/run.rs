@@ -1,9 +1,8 @@
 //! `spangap lab run`: one scenario, its folder.
 
-use super::StateArgs;
+use super::{StateArgs, signals};
 use crate::Outcome;
 use crate::args::wrong_usage;
-use crate::commands::dissect::interrupt;
 use crate::output::{print_json, print_text};
 use anyhow::{Context, bail};
 use clap::Args;
@@ -65,7 +64,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         out: out.clone(),
         state: args.state.state,
         seed: args.seed,
-        interrupted: interrupt::flag()?,
+        interrupted: signals::flag()?,
         say: &|text| eprintln!("{text}"),
     };
     let truth = spangap_lab::run::run(&case, &settings)?;

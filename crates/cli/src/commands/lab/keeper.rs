@@ -1,0 +1,28 @@
+//! `spangap lab keeper`: undoes a run that is killed. Started by `lab run`, which holds its standard input.
+
+use super::signals;
+use crate::Outcome;
+use crate::output::print_text;
+use anyhow::Context;
+use clap::Args;
+use spangap_lab::undo::keeper;
+use std::path::PathBuf;
+
+/// Undo a run when standard input ends; started by `lab run`
+#[derive(Args, Debug)]
+pub struct KeeperArgs {
+    /// Journal of the run, which need not be there yet
+    #[arg(long, value_name = "FILE")]
+    journal: PathBuf,
+}
+
+/// Keeps.
+pub fn run(args: KeeperArgs) -> anyhow::Result<Outcome> {
+    // Neither a Ctrl-C nor the end of the terminal is meant for it; a service that is stopped ends the run first.
+    signals::ignore()?;
+    rustix::process::setsid().context("cannot leave the session")?;
+    std::env::set_current_dir("/").context("cannot leave the folder")?;
+    print_text(&format!("{}\n", keeper::READY))?;
+    keeper::keep(&args.journal, std::io::stdin().lock())?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,97 @@
+//! Processes found and ended, whatever state they are in.
+
+use super::journal::MARK;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// How that went.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// All that were told to end.
+    pub(super) told: BTreeSet<u32>,
+    /// Those of them that were still there at the end.
+    pub(super) left: Vec<u32>,
+}
+
+/// Kills what `find` finds, until it finds nothing any more, or until `deadline`. `is_meant` is asked again once the
+/// process cannot become another.
+pub(super) fn end_all(
+    deadline: Instant,
+    find: impl Fn() -> Vec<u32>,
+    is_meant: impl Fn(u32) -> bool,
+) -> Ended {
+    let mut ended = Ended::default();
+    let mut found_none = 0;
+    loop {
+        let found = find();
+        // Once is not enough: one that is just becoming another program shows nothing of itself.
+        found_none = if found.is_empty() { found_none + 1 } else { 0 };
+        if found_none == 2 {
+            return ended;
+        }
+        for pid in &found {
+            kill(*pid, &is_meant);
+            ended.told.insert(*pid);
+        }
+        if !found.is_empty() && Instant::now() > deadline {
+            ended.left = found;
+            return ended;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn kill(pid: u32, is_meant: impl Fn(u32) -> bool) {
+    let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    // One that has ended meanwhile is what is wanted.
+    let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return };
+    if is_meant(pid) {
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+    }
+}
+
+/// All processes but this one.
+pub(super) fn others() -> Vec<u32> {
+    let own = std::process::id();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != own).collect()
+}
+
+/// Whether a process has the run's mark in its environment. One that is dead has none.
+pub(super) fn is_marked(pid: u32, id: &str) -> bool {
+    let wanted = format!("{MARK}={id}");
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+}
+
+/// A network namespace, as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Space {
+    device: u64,
+    inode: u64,
+}
+
+impl Space {
+    /// The one that a file stands for.
+    pub(super) fn of(path: &Path) -> Option<Space> {
+        let found = fs::metadata(path).ok()?;
+        Some(Space { device: found.dev(), inode: found.ino() })
+    }
+
+    /// The one that a process is in.
+    pub(super) fn around(pid: u32) -> Option<Space> {
+        Space::of(Path::new(&format!("/proc/{pid}/ns/net")))
+    }
+}
+
+/// Processes of a control group.
+pub(super) fn members(group: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
