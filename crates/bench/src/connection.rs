@@ -61,7 +61,7 @@ pub struct Dial {
     pub timeout: Duration,
 }
 
-/// One connection and its client.
+/// One connection and its client. It is closed when this and all copies of the client are gone.
 pub struct Connection {
     /// Makes calls over this connection only.
     pub client: PingClient<Channel>,
@@ -79,6 +79,25 @@ pub struct Link {
     state: Mutex<State>,
     /// Changes with the state, so that a caller can keep a connection without asking for it each time.
     generation: AtomicU64,
+}
+
+/// A connection for a single call, and what ends when it is closed.
+pub struct ForOneCall {
+    /// The connection.
+    pub connection: Connection,
+    /// Ends when its socket is closed.
+    pub closed: oneshot::Receiver<()>,
+}
+
+impl ForOneCall {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When nobody answers, or not in HTTP/2.
+    pub async fn open(dial: &Dial, opened: &Opened) -> Result<Self, ConnectError> {
+        let (connection, closed) = connect(dial, opened).await?;
+        Ok(ForOneCall { connection, closed })
+    }
 }
 
 enum State {

@@ -72,7 +72,7 @@ const opened = (run: Run): number | null => (run.sockets === null ? run.connecti
 /** Channels made against connections that the kernel showed, where they differ. */
 function connections(configuration: Configuration): string | null {
   const all = configuration.points.flatMap((point) => point.runs);
-  const differing = all.filter((run) => opened(run) !== null && opened(run) !== run.channels_made);
+  const differing = all.filter((run) => opened(run) !== null && opened(run) !== run.channels_made && run.channels !== "per-call");
   const most = differing.reduce<Run | null>((found, run) => (found === null || run.channels_made > found.channels_made ? run : found), null);
   if (!most) return null;
   const n = opened(most);

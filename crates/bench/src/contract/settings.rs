@@ -117,6 +117,8 @@ pub enum Channels {
     LocalPool,
     /// This many, dealt out in turn.
     Pool(u32),
+    /// None before a call: each call makes its own, opens its connection, and closes it afterwards.
+    PerCall,
 }
 
 impl fmt::Display for Channels {
@@ -127,6 +129,7 @@ impl fmt::Display for Channels {
             Channels::Distinct => f.pad("distinct"),
             Channels::LocalPool => f.pad("local-pool"),
             Channels::Pool(n) => f.pad(&format!("pool:{n}")),
+            Channels::PerCall => f.pad("per-call"),
         }
     }
 }
@@ -136,7 +139,8 @@ impl FromStr for Channels {
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
-                "{text:?} is no way to share channels: expected shared, per-worker, distinct, local-pool, pool:N"
+                "{text:?} is no way to share channels: expected shared, per-worker, distinct, local-pool, pool:N, \
+                 per-call"
             )
         };
         match text {
@@ -144,6 +148,7 @@ impl FromStr for Channels {
             "per-worker" => Ok(Channels::PerWorker),
             "distinct" => Ok(Channels::Distinct),
             "local-pool" => Ok(Channels::LocalPool),
+            "per-call" => Ok(Channels::PerCall),
             _ => match text.strip_prefix("pool:").map(str::parse) {
                 Some(Ok(n @ 1..=1024)) => Ok(Channels::Pool(n)),
                 Some(_) => Err(format!("{text:?}: expected pool:N with N from 1 to 1024")),
@@ -166,12 +171,13 @@ impl<'de> Deserialize<'de> for Channels {
 }
 
 impl Channels {
-    /// How many are made for this many workers.
+    /// How many are made for this many workers, before the first call.
     pub fn count(self, workers: u32) -> u32 {
         match self {
             Channels::Shared => 1,
             Channels::PerWorker | Channels::Distinct | Channels::LocalPool => workers,
             Channels::Pool(n) => n,
+            Channels::PerCall => 0,
         }
     }
 }
@@ -350,12 +356,12 @@ mod tests {
     prop_compose! {
         fn any_settings()(
             stack in one_of(Stack::ALL), call in one_of(Call::ALL), nodelay in one_of(Nodelay::ALL),
-            records in one_of(Records::ALL), pool in 1u32..=1024, way in 0usize..5,
+            records in one_of(Records::ALL), pool in 1u32..=1024, way in 0usize..6,
             schedule in prop::option::of((1u64..1 << 32, 1u64..1 << 40)),
             in_flight in 1u32.., threads in 1u32.., sizes in any::<[Option<u64>; 2]>(), numbers in any::<[u64; 6]>(),
             switches in any::<[bool; 2]>(), target in "[a-z0-9.:=-]{1,20}", file in "[a-z/=. -]{0,20}",
         ) -> ClientSettings {
-            let ways = [Channels::Shared, Channels::PerWorker, Channels::Distinct, Channels::LocalPool, Channels::Pool(pool)];
+            let ways = [Channels::Shared, Channels::PerWorker, Channels::Distinct, Channels::LocalPool, Channels::Pool(pool), Channels::PerCall];
             ClientSettings {
                 stack, target, call, channels: ways[way],
                 pace: schedule.map_or(Pace::Closed, |(calls, ns)| Pace::Open(Schedule::new(calls, ns).unwrap())),

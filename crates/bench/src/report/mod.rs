@@ -124,7 +124,7 @@ pub struct Run {
     pub spectrum: Vec<(f64, u64)>,
     /// The run second by second, warm-up included.
     pub seconds: Vec<Second>,
-    /// Channels that the client made.
+    /// Channels that the client made before its first call; 0 where every call makes its own.
     pub channels_made: u32,
     /// TCP connections to the target that the kernel showed at the last look at a client that was there: shortly
     /// before the end of the measured phase, or when it was asked to stop; null when the kernel could not be asked.
@@ -182,7 +182,8 @@ pub struct Second {
 pub struct Sockets {
     /// Most that were established at once.
     pub most_at_once: u64,
-    /// Different ones seen during the run; reconnections between two looks are not seen.
+    /// Different ones seen during the run; reconnections between two looks are not seen. Where every call has its own,
+    /// those that the client told of, 65,535 at most.
     pub seen: u64,
     /// With `TCP_NODELAY` set, at the end; null when the sockets could not be read.
     pub nodelay_on: Option<u64>,

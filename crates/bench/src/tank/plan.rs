@@ -226,6 +226,11 @@ impl Planned {
                  --channels distinct"
             ));
         }
+        if *channels == Channels::PerCall && *stack != Stack::Rust {
+            return Some(format!(
+                "stack {stack} keeps its connections: --channels per-call is for --stack rust"
+            ));
+        }
         if *split_writes && *stack != Stack::Raw {
             return Some(format!("stack {stack} cannot split its writes: --split-writes is for --stack raw"));
         }
@@ -337,6 +342,9 @@ pub(super) mod tests {
         settings.channels = vec![Channels::Shared];
         settings.split_writes = true;
         assert_eq!(able(&settings), [Stack::Raw]);
+        settings.split_writes = false;
+        settings.channels = vec![Channels::PerCall];
+        assert_eq!(able(&settings), [Stack::Rust]);
     }
 
     proptest! {

@@ -279,7 +279,7 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
     let read = reader.map(Reader::finish).unwrap_or_default();
     let told = client.connections.count();
     let cut_short = job.settings.duration_ns.filter(|&ns| client.stopped && tally.measured.duration_ns < ns);
-    let mut run = report(&job, library, channels_made, &tally);
+    let mut run = report(&job, library, channels_made, told, &tally);
     run.client_error = client.trouble.take();
     run.warnings = warnings::of(
         &run,
@@ -289,7 +289,7 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
     Ok(Outcome::Ran(Box::new(run), read))
 }
 
-fn report(job: &Job, library: String, channels_made: u32, tally: &Tally) -> Run {
+fn report(job: &Job, library: String, channels_made: u32, told: u64, tally: &Tally) -> Run {
     let measured = &tally.measured;
     let seconds = |ns: u64| ns as f64 / 1e9;
     let open = matches!(job.planned.pace, Pace::Open(_));
@@ -321,7 +321,7 @@ fn report(job: &Job, library: String, channels_made: u32, tally: &Tally) -> Run 
         seconds: tally.seconds.clone(),
         channels_made,
         connections,
-        sockets: job.sight.sockets(),
+        sockets: job.sight.sockets(told),
         streams: job.sight.streams(job.planned.asked.inflight),
         slow_over_ns: job.settings.slow_ns,
         slow: measured.slow,

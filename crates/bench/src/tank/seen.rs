@@ -1,6 +1,6 @@
 //! What is seen of a run from outside its client: its sockets in the kernel, the target's own account.
 
-use crate::contract::{Nodelay, Stack};
+use crate::contract::{Channels, Nodelay, Stack};
 use crate::ping::UsageResponse;
 use crate::report::{Asked, Sockets, Streams};
 use crate::stream_limit;
@@ -20,6 +20,7 @@ pub struct Sight {
     /// Where the target may be; empty: nothing is looked at.
     peers: Vec<SocketAddr>,
     raw: bool,
+    per_call: bool,
     nodelay: Option<bool>,
     limit: Option<Option<u32>>,
     /// The last look that counts.
@@ -47,7 +48,8 @@ impl Sight {
             Nodelay::Off => Some(false),
             Nodelay::Stack => None,
         };
-        Sight { peers, raw: asked.stack == Stack::Raw, nodelay, limit, ..Sight::default() }
+        let (raw, per_call) = (asked.stack == Stack::Raw, asked.channels == Channels::PerCall);
+        Sight { peers, raw, per_call, nodelay, limit, ..Sight::default() }
     }
 
     /// Tells which process to look at.
@@ -145,16 +147,18 @@ impl Sight {
         self.last.as_ref().map(|sockets| sockets.len() as u64)
     }
 
-    /// The kernel's view of them.
-    pub fn sockets(&self) -> Option<Sockets> {
+    /// The kernel's view of them. Where every call has a connection of its own, most come and go between two looks:
+    /// the client has told of `told`.
+    pub fn sockets(&self, told: u64) -> Option<Sockets> {
         let last = self.last.as_ref()?;
+        let looked = self.seen.len() as u64;
         let readable = last.iter().all(|socket| socket.nodelay.is_some());
         let with = |on| last.iter().filter(|socket| socket.nodelay == Some(on)).count() as u64;
         let all = || self.seen.values();
         let sent_again: Option<Vec<u64>> = all().map(|socket| socket.retransmitted_segments).collect();
         Some(Sockets {
             most_at_once: self.most_at_once,
-            seen: self.seen.len() as u64,
+            seen: if self.per_call { looked.max(told) } else { looked },
             nodelay_on: readable.then(|| with(true)),
             nodelay_off: readable.then(|| with(false)),
             nodelay_forced: self.forced,
@@ -169,6 +173,8 @@ impl Sight {
         let limit_per_connection = self.limit?;
         let queued_by_limit = match (inflight, limit_per_connection, self.connections()) {
             (Some(_), None, _) => Some(0),
+            // Each has a connection to itself.
+            (Some(_), Some(1..), _) if self.per_call => Some(0),
             (Some(inflight), Some(limit), Some(connections)) => {
                 Some(u64::from(inflight).saturating_sub(u64::from(limit).saturating_mul(connections)))
             }

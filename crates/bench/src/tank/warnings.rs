@@ -140,8 +140,9 @@ fn connections(run: &Run, beside: &Beside, warnings: &mut Vec<String>) {
         };
         warnings.push(format!("{made} channels share {connections} connection{}{why}", plural(connections)));
     }
+    let per_call = run.asked.channels == Channels::PerCall;
     let most = run.sockets.as_ref().map_or(0, |sockets| sockets.most_at_once);
-    if run.connections == Some(0) && most > 0 {
+    if run.connections == Some(0) && most > 0 && !per_call {
         warnings.push(format!(
             "no connection was left when it was looked for the last time, of {most} at once before: the target \
              closed them, or is gone"
@@ -149,7 +150,7 @@ fn connections(run: &Run, beside: &Beside, warnings: &mut Vec<String>) {
     }
     let again = run.sockets.as_ref().map_or(0, |sockets| sockets.seen.saturating_sub(sockets.most_at_once));
     let opened = (made + again).max(beside.told);
-    if again > 0 || beside.told > made {
+    if (again > 0 || beside.told > made) && !per_call {
         warnings.push(format!("a connection was lost and opened again, {opened} in all"));
     }
     if let Some(queued @ 1..) = run.streams.as_ref().and_then(|streams| streams.queued_by_limit) {

@@ -105,7 +105,7 @@ pub struct TankArgs {
     timeout: Duration,
 
     /// How calls share channels: shared, per-worker (equal arguments), distinct (different arguments), local-pool
-    /// (a subchannel pool each), pool:N
+    /// (a subchannel pool each), pool:N, per-call (each call opens a connection and closes it; stack rust)
     #[arg(long, value_name = "WAY", help_heading = CONNECTIONS, default_value = "shared", value_delimiter = ',')]
     channels: Vec<Channels>,
     /// TCP_NODELAY of the client's sockets: on, off, stack (what the library does)

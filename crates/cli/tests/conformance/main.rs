@@ -45,6 +45,10 @@ macro_rules! stacks {
             super::channels::connections(STACK);
         }
         #[test]
+        fn a_connection_for_each_call_is_opened_and_closed() {
+            super::channels::per_call(STACK);
+        }
+        #[test]
         fn the_limit_of_streams_is_respected() {
             super::channels::stream_limit(STACK);
         }

@@ -60,6 +60,13 @@ pub fn impossible(stack: Stack) {
     if matches!(stack, Stack::Raw | Stack::Rust | Stack::Go) {
         refused(stack, &local_pool.to_flags(), "channels");
     }
+    if stack != Stack::Rust {
+        refused(
+            stack,
+            &ClientSettings { channels: Channels::PerCall, ..good.clone() }.to_flags(),
+            "channels",
+        );
+    }
     if stack != Stack::Raw {
         refused(stack, &ClientSettings { split_writes: true, ..good.clone() }.to_flags(), "split-writes");
     }

@@ -3,17 +3,22 @@
 use super::super::session::{Sent, Session};
 use super::super::tally::{Ended, Tally};
 use crate::clock;
-use crate::connection::{Connection, Link};
+use crate::connection::{Connection, Dial, ForOneCall, Link, Opened, in_words};
 use crate::contract::{Call, Phase};
 use crate::ping::ping_client::PingClient;
 use crate::ping::{PingRequest, PingResponse};
 use crate::trace::{TRACEPARENT, TraceContext};
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
+
+/// The end of a stream or a connection in good order is worth no longer wait.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A call under way. Dropped before its [`end`](Self::end), it ends as `CANCELLED`.
 pub struct OpenCall<'a> {
@@ -79,13 +84,28 @@ impl Outgoing {
     }
 }
 
-/// A worker's way to the target: its channel's connection, and a stream over it if it calls in streams.
+/// A worker's way to the target: a connection, and a stream over it if it calls in streams.
 pub struct Lane {
-    link: Arc<Link>,
-    /// Of the link, when it was last asked.
-    generation: u64,
+    connections: Connections,
     connection: Result<(PingClient<Channel>, Arc<Connection>), String>,
     stream: Option<PingStream>,
+}
+
+/// Where a lane has its connection from.
+enum Connections {
+    /// From its channel, that others may use, too.
+    Kept {
+        link: Arc<Link>,
+        /// Of the link, when it was last asked.
+        generation: u64,
+    },
+    /// Each call opens its own.
+    PerCall {
+        dial: Dial,
+        opened: Box<Opened>,
+        /// Ends with the one that is open.
+        closed: Option<oneshot::Receiver<()>>,
+    },
 }
 
 /// A bidirectional stream with no ping under way.
@@ -96,20 +116,61 @@ struct PingStream {
 }
 
 impl Lane {
-    pub fn new(link: Arc<Link>) -> Self {
-        Lane { link, generation: 0, connection: Err(String::new()), stream: None }
+    /// Over the connection of a channel.
+    pub fn kept(link: Arc<Link>) -> Self {
+        let connections = Connections::Kept { link, generation: 0 };
+        Lane { connections, connection: Err(String::new()), stream: None }
     }
 
-    /// Takes notice of a connection that was lost or opened. Returns the id of the one that the next call uses.
+    /// Over a connection for each call.
+    pub fn per_call(dial: Dial, opened: Box<Opened>) -> Self {
+        let connections = Connections::PerCall { dial, opened, closed: None };
+        Lane { connections, connection: Err(String::new()), stream: None }
+    }
+
+    /// Takes notice of a connection that was lost or opened. Returns the id of the one that the next call uses, where
+    /// there is one already.
     pub fn refresh(&mut self) -> Option<u16> {
-        if self.generation != self.link.generation() {
-            let (generation, connection) = self.link.current();
-            self.generation = generation;
+        if let Connections::Kept { link, generation } = &mut self.connections
+            && *generation != link.generation()
+        {
+            let (now, connection) = link.current();
+            *generation = now;
             self.connection = connection.map(|connection| (connection.client.clone(), connection));
         }
         match &self.stream {
             Some(stream) => Some(stream.connection),
             None => self.connection.as_ref().ok().map(|(_, connection)| connection.id),
+        }
+    }
+
+    /// Opens the connection of this call, where each has its own; its id.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when nobody answers.
+    pub async fn open(&mut self) -> Result<Option<u16>, Status> {
+        let Connections::PerCall { dial, opened, closed } = &mut self.connections else { return Ok(None) };
+        let opening = ForOneCall::open(dial, opened).await;
+        let ForOneCall { connection, closed: ends } =
+            opening.map_err(|error| Status::unavailable(in_words(&error)))?;
+        let id = connection.id;
+        self.connection = Ok((connection.client.clone(), Arc::new(connection)));
+        *closed = Some(ends);
+        Ok(Some(id))
+    }
+
+    /// Closes the connection of the call that has ended, where each has its own. Returns when its socket is closed.
+    pub async fn after_call(&mut self) {
+        if !matches!(self.connections, Connections::PerCall { .. }) {
+            return;
+        }
+        self.end_stream().await;
+        self.connection = Err(String::new());
+        if let Connections::PerCall { closed, .. } = &mut self.connections
+            && let Some(closed) = closed.take()
+        {
+            // Whatever is left after that is closed when it can.
+            let _ = timeout(CLOSE_PATIENCE, closed).await;
         }
     }
 
@@ -156,12 +217,16 @@ impl Lane {
         self.stream = None;
     }
 
-    /// Ends the stream in good order.
+    /// Ends the stream in good order, when no call is under way.
     pub async fn close(mut self) {
+        self.end_stream().await;
+    }
+
+    async fn end_stream(&mut self) {
         if let Some(PingStream { pings, mut pongs, .. }) = self.stream.take() {
             drop(pings);
-            // Nobody calls any more: an error has no call to belong to.
-            let _ = pongs.message().await;
+            // An error has no call to belong to. Whatever is left after the patience is cut off.
+            let _ = timeout(CLOSE_PATIENCE, pongs.message()).await;
         }
     }
 }

@@ -9,12 +9,15 @@ mod worker;
 use super::Refused;
 use super::session::Session;
 use super::tally::Tally;
-use crate::connection::{ConnectError, Dial, Link};
+use crate::connection::{ConnectError, Dial, ForOneCall, Link};
+use crate::contract::record::NO_CONNECTION;
 use crate::contract::{Channels, ClientSettings, Nodelay, Pace};
 use crate::ping::{MAX_PAYLOAD_BYTES, PingRequest};
+use call::Lane;
 use open_loop::OpenLoop;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime;
 use tokio::task::{JoinSet, spawn_blocking};
 use worker::Worker;
@@ -77,6 +80,7 @@ pub enum DriveError {
 struct Shared {
     session: Arc<Session>,
     settings: ClientSettings,
+    /// Of each channel; none where every call has its own.
     links: Vec<Arc<Link>>,
     /// One for each thread.
     tallies: Vec<Arc<Tally>>,
@@ -86,9 +90,17 @@ struct Shared {
 
 impl Shared {
     fn worker(self: &Arc<Self>, index: usize) -> Worker {
-        let link = self.links[index % self.links.len()].clone();
+        let lane = match self.links.len() {
+            0 => {
+                let (session, channel) = (self.session.clone(), index as u32);
+                let opened = Box::new(move |local, peer| session.connection(channel, local, peer));
+                // The call has a timeout of its own, that counts from its beginning.
+                Lane::per_call(Dial { timeout: Duration::MAX, ..dial(&self.settings) }, opened)
+            }
+            links => Lane::kept(self.links[index % links].clone()),
+        };
         let tally = self.tallies[index % self.tallies.len()].clone();
-        Worker::new(self.clone(), link, tally)
+        Worker::new(self.clone(), lane, tally)
     }
 }
 
@@ -132,15 +144,24 @@ async fn drive(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), 
     Ok(())
 }
 
-/// One after the other, so that connection i belongs to channel i.
-async fn connect(settings: &ClientSettings, session: &Arc<Session>) -> Result<Vec<Arc<Link>>, ConnectError> {
-    let dial = Dial {
+fn dial(settings: &ClientSettings) -> Dial {
+    Dial {
         target: settings.target.clone(),
         // What tonic's own connector does.
         nodelay: settings.nodelay != Nodelay::Off,
         timeout: settings.timeout,
-    };
+    }
+}
+
+/// One after the other, so that connection i belongs to channel i.
+async fn connect(settings: &ClientSettings, session: &Arc<Session>) -> Result<Vec<Arc<Link>>, ConnectError> {
+    let dial = dial(settings);
     let mut links = Vec::new();
+    if settings.channels == Channels::PerCall {
+        // Closed at once: it only shows that somebody is there.
+        ForOneCall::open(&dial, &|_, _| NO_CONNECTION).await?;
+        return Ok(links);
+    }
     for channel in 0..settings.channels.count(settings.in_flight) {
         let session = session.clone();
         let opened = Box::new(move |local, peer| session.connection(channel, local, peer));

@@ -6,7 +6,6 @@ use super::open_loop::Due;
 use crate::client::session::Sent;
 use crate::client::tally::Tally;
 use crate::clock;
-use crate::connection::Link;
 use crate::contract::Phase;
 use crate::contract::record::NO_CONNECTION;
 use crate::status::reason;
@@ -21,8 +20,6 @@ use tonic::Status;
 
 /// A call that fails sooner than this is followed by a pause as long: a dead target is not hammered.
 const FAST_FAILURE: Duration = Duration::from_millis(1);
-/// The end of a stream in good order is worth no longer wait.
-const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Makes one call after the other.
 pub struct Worker {
@@ -34,9 +31,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn new(shared: Arc<Shared>, link: Arc<Link>, tally: Arc<Tally>) -> Self {
+    pub fn new(shared: Arc<Shared>, lane: Lane, tally: Arc<Tally>) -> Self {
         let alarm = Alarm::new(shared.settings.timeout);
-        Worker { shared, lane: Lane::new(link), tally, ids: Ids::new(), alarm }
+        Worker { shared, lane, tally, ids: Ids::new(), alarm }
     }
 
     /// The closed loop.
@@ -56,8 +53,7 @@ impl Worker {
 
     /// When there are no more calls to make.
     pub async fn close(self) {
-        // Whatever is left after that is cut off.
-        let _ = tokio::time::timeout(CLOSE_PATIENCE, self.lane.close()).await;
+        self.lane.close().await;
     }
 
     /// Makes the call that is due, or one right now; `None` when it is too late for that.
@@ -82,8 +78,14 @@ impl Worker {
         };
         let connection = connection.unwrap_or(NO_CONNECTION);
         let sent = Sent { trace_id, span_id, sent_unix_ns, connection };
-        let call = OpenCall { session, tally, phase, due_ns, sent_ns, sent, over: false };
-        let outcome = alarm.unless_late(sent_ns, lane.call(outgoing)).await;
+        let mut call = OpenCall { session, tally, phase, due_ns, sent_ns, sent, over: false };
+        let calling = async {
+            if let Some(connection) = lane.open().await? {
+                call.sent.connection = connection;
+            }
+            lane.call(outgoing).await
+        };
+        let outcome = alarm.unless_late(sent_ns, calling).await;
         let outcome = outcome.unwrap_or_else(|| {
             lane.give_up();
             Err(Status::deadline_exceeded(format!("no response within {:?}", settings.timeout)))
@@ -93,6 +95,7 @@ impl Worker {
             Ok(()) => call.end(None),
             Err(status) => call.end(Some((status.code(), &reason(&status)))),
         };
+        lane.after_call().await;
         Some(Made { failed, from_send_ns })
     }
 }

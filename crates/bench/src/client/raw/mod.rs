@@ -33,6 +33,10 @@ pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
             "there is no subchannel pool: every channel has a connection of its own; expected per-worker";
         return Err(Refused::new("channels", channels, why));
     }
+    if channels == Channels::PerCall {
+        let why = "raw keeps its connections: expected shared, per-worker, distinct, pool:N (only rust can)";
+        return Err(Refused::new("channels", channels, why));
+    }
     let dealt = matches!(channels, Channels::Pool(_));
     if settings.pace != Pace::Closed && !dealt && channels.count(in_flight) > MOST_OPEN_LOOP_CHANNELS {
         let why =
