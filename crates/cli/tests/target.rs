@@ -292,7 +292,14 @@ fn a_program_that_breaks_the_contract_is_told() {
 
 #[test]
 fn what_a_stack_cannot_do_is_wrong_usage() {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 14] = [
+        (&["--stack", "go", "--workers", "2"], "only the stack rust has a queue before its handler"),
+        (&["--stack", "raw", "--large-response", "1MiB/2"], "only the stack rust answers with two sizes"),
+        (&["--workers", "0"], "0 is not in 1.."),
+        (&["--large-response", "1MiB"], "expected SIZE/N, such as 3MiB/50"),
+        (&["--large-response", "1MiB/0"], "expected a whole number of at least 1 behind the slash"),
+        (&["--large-response", "1GiB/2"], "expected at most 67108864 bytes"),
+        (&["--large-response", "few/2"], "is no size"),
         (&["--stack", "raw", "--max-streams", "5"], "the raw protocol has no streams"),
         (&["--stack", "raw", "--threads", "2"], "a thread of its own"),
         (&["--stack", "cpp", "--nodelay", "off"], "sets it on every connection"),

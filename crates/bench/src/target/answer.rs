@@ -1,8 +1,10 @@
 //! What answers pings in the stack `rust`: one by one, in streams, and how it is to be known what that took.
 
+use super::LargeResponse;
 use super::calls::{Calls, Ends, OpenCall};
 use super::counted::ends;
 use super::think::{Alarm, Waiting};
+use super::workers::{Place, Turn, Workers};
 use crate::ping::ping_server::Ping;
 use crate::ping::{self, PingRequest, PingResponse, UsageRequest, UsageResponse};
 use crate::process::Used;
@@ -10,6 +12,7 @@ use bytes::Bytes;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -26,10 +29,14 @@ pub struct Answer(Arc<Shared>);
 struct Shared {
     zeros: Bytes,
     response_bytes: u64,
+    large: Option<LargeResponse>,
+    /// Responses so far whose size the request left to the target.
+    answered: AtomicU64,
     think_ns: u64,
     max_streams: u32,
     alarm: Alarm,
     calls: Arc<Calls>,
+    workers: Workers,
 }
 
 impl Answer {
@@ -37,14 +44,19 @@ impl Answer {
     ///
     /// # Errors
     /// When the kernel gives none.
-    pub fn start(settings: &super::TargetSettings, calls: Arc<Calls>) -> io::Result<Self> {
+    pub fn start(settings: &super::TargetSettings, calls: Arc<Calls>, workers: Workers) -> io::Result<Self> {
+        let large_bytes = settings.large_response.map_or(0, |large| large.bytes);
+        let zeros_bytes = settings.response_bytes.max(large_bytes).max(ZEROS_BYTES);
         Ok(Answer(Arc::new(Shared {
-            zeros: vec![0; settings.response_bytes.max(ZEROS_BYTES) as usize].into(),
+            zeros: vec![0; zeros_bytes as usize].into(),
             response_bytes: settings.response_bytes,
+            large: settings.large_response,
+            answered: AtomicU64::new(0),
             think_ns: settings.think_ns,
             max_streams: settings.max_streams.unwrap_or(0),
             alarm: Alarm::start()?,
             calls,
+            workers,
         })))
     }
 }
@@ -54,13 +66,23 @@ impl Shared {
     fn answer(&self, request: &PingRequest) -> Result<(PingResponse, Option<Waiting>), Status> {
         let think_ns = request.think_ns.unwrap_or(self.think_ns);
         within("think_ns", think_ns, ping::MAX_THINK_NS)?;
-        let bytes = request.response_bytes.unwrap_or(self.response_bytes);
+        let bytes = request.response_bytes.unwrap_or_else(|| self.next_bytes());
         within("response_bytes", bytes, ping::MAX_PAYLOAD_BYTES)?;
         let payload = match bytes as usize {
             bytes if bytes <= self.zeros.len() => self.zeros.slice(..bytes),
             bytes => vec![0; bytes].into(),
         };
         Ok((PingResponse { payload }, self.alarm.wait(think_ns)))
+    }
+
+    /// Size of a response that the request leaves to the target.
+    fn next_bytes(&self) -> u64 {
+        match self.large {
+            Some(large) if (self.answered.fetch_add(1, Relaxed) + 1).is_multiple_of(large.every) => {
+                large.bytes
+            }
+            _ => self.response_bytes,
+        }
     }
 }
 
@@ -85,7 +107,7 @@ impl Ping for Answer {
 
     async fn ping_stream(&self, request: Request<Streaming<PingRequest>>) -> Result<Response<Pongs>, Status> {
         let ends = ends(request.extensions());
-        Ok(Response::new(Pongs { pings: request.into_inner(), answer: self.clone(), ends, thinking: None }))
+        Ok(Response::new(Pongs { pings: request.into_inner(), answer: self.clone(), ends, call: Call::None }))
     }
 
     async fn usage(&self, _: Request<UsageRequest>) -> Result<Response<UsageResponse>, Status> {
@@ -108,38 +130,87 @@ pub struct Pongs {
     pings: Streaming<PingRequest>,
     answer: Answer,
     ends: Ends,
-    thinking: Option<(OpenCall, PingResponse, Waiting)>,
+    call: Call,
+}
+
+/// What becomes of a stream's last message.
+enum Call {
+    /// It is answered.
+    None,
+    /// It waits for a place at the handler.
+    Waits(OpenCall, PingRequest, Turn),
+    /// It has its answer, which is to be sent later.
+    Thinks(OpenCall, PingResponse, Waiting),
+}
+
+impl Pongs {
+    /// The call is handled: its answer, unless there is one only later.
+    fn handle(
+        &mut self,
+        mut call: OpenCall,
+        request: &PingRequest,
+        place: Place,
+    ) -> Option<Result<PingResponse, Status>> {
+        let shared = &self.answer.0;
+        let ids = (&request.trace_id[..], &request.span_id[..]);
+        call.handle_with_ids(place, shared.calls.arrival(), ids, self.ends);
+        match shared.answer(request) {
+            Ok((response, Some(waiting))) => {
+                self.call = Call::Thinks(call, response, waiting);
+                None
+            }
+            Ok((response, None)) => {
+                call.end(Code::Ok);
+                Some(Ok(response))
+            }
+            Err(status) => {
+                call.end(status.code());
+                Some(Err(status))
+            }
+        }
+    }
 }
 
 impl Stream for Pongs {
     type Item = Result<PingResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.thinking.is_none() {
-            let Some(request) = ready!(Pin::new(&mut self.pings).poll_next(cx)?) else {
-                return Poll::Ready(None);
-            };
-            let shared = &self.answer.0;
-            let ids = (&request.trace_id[..], &request.span_id[..]);
-            let call = shared.calls.begin_with_ids(shared.calls.arrival(), ids, self.ends);
-            match shared.answer(&request) {
-                Ok((response, Some(waiting))) => self.thinking = Some((call, response, waiting)),
-                Ok((response, None)) => {
+        loop {
+            let (call, request, place) = match &mut self.call {
+                Call::None => {
+                    let Some(request) = ready!(Pin::new(&mut self.pings).poll_next(cx)?) else {
+                        return Poll::Ready(None);
+                    };
+                    let shared = &self.answer.0;
+                    let call = shared.calls.come();
+                    match shared.workers.place() {
+                        Ok(place) => (call, request, place),
+                        Err(turn) => {
+                            self.call = Call::Waits(call, request, turn);
+                            continue;
+                        }
+                    }
+                }
+                Call::Waits(_, _, turn) => {
+                    let place = ready!(Pin::new(turn).poll(cx));
+                    let Call::Waits(call, request, _) = std::mem::replace(&mut self.call, Call::None) else {
+                        unreachable!("it waited just now");
+                    };
+                    (call, request, place)
+                }
+                Call::Thinks(_, _, waiting) => {
+                    ready!(Pin::new(waiting).poll(cx));
+                    let Call::Thinks(call, response, _) = std::mem::replace(&mut self.call, Call::None)
+                    else {
+                        unreachable!("it thought just now");
+                    };
                     call.end(Code::Ok);
                     return Poll::Ready(Some(Ok(response)));
                 }
-                Err(status) => {
-                    call.end(status.code());
-                    return Poll::Ready(Some(Err(status)));
-                }
+            };
+            if let Some(answer) = self.handle(call, &request, place) {
+                return Poll::Ready(Some(answer));
             }
         }
-        if let Some((_, _, waiting)) = &mut self.thinking {
-            ready!(Pin::new(waiting).poll(cx));
-        }
-        Poll::Ready(self.thinking.take().map(|(call, response, _)| {
-            call.end(Code::Ok);
-            Ok(response)
-        }))
     }
 }

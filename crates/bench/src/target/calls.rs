@@ -1,5 +1,6 @@
 //! The pings of a target: counted, and with a SERVER span each where spans are sent.
 
+use super::workers::Place;
 use crate::clock;
 use crate::otlp::{CallSpan, Method, Side, SpanSink};
 use crate::trace::{Ids, TRACEPARENT, TraceContext};
@@ -90,61 +91,26 @@ impl Calls {
         })
     }
 
-    /// A single ping begins: its trace context is a header.
-    pub fn begin(self: &Arc<Self>, arrival: Option<Arrival>, headers: &HeaderMap, ends: Ends) -> OpenCall {
-        let parent = headers.get(TRACEPARENT).and_then(|header| {
-            let parent = TraceContext::parse(header.as_bytes());
-            parent.inspect_err(|_| self.malformed()).ok()
-        });
-        self.open(arrival, Method::Ping, parent, ends)
-    }
-
-    /// A ping inside a stream begins: its trace context are two ids, empty ones none.
-    pub fn begin_with_ids(
-        self: &Arc<Self>,
-        arrival: Option<Arrival>,
-        (trace_id, span_id): (&[u8], &[u8]),
-        ends: Ends,
-    ) -> OpenCall {
-        let parent = match (trace_id.try_into(), span_id.try_into()) {
-            (Ok(trace_id), Ok(span_id)) if trace_id != [0; 16] && span_id != [0; 8] => {
-                Some(TraceContext { trace_id, span_id, sampled: true })
-            }
-            _ if trace_id.is_empty() && span_id.is_empty() => None,
-            _ => {
-                self.malformed();
-                None
-            }
-        };
-        self.open(arrival, Method::PingInStream, parent, ends)
+    /// A call comes that is not handled yet: it is under way, and the time until it is handled is in no span.
+    pub fn come(self: &Arc<Self>) -> OpenCall {
+        let in_progress = self.in_progress.fetch_add(1, Relaxed) + 1;
+        if in_progress > self.peak_in_progress.load(Relaxed) {
+            self.peak_in_progress.fetch_max(in_progress, Relaxed);
+        }
+        OpenCall { calls: self.clone(), code: Code::Cancelled, place: None, span: None }
     }
 
     fn malformed(&self) {
         self.malformed_traceparent.fetch_add(1, Relaxed);
     }
-
-    fn open(
-        self: &Arc<Self>,
-        arrival: Option<Arrival>,
-        method: Method,
-        parent: Option<TraceContext>,
-        ends: Ends,
-    ) -> OpenCall {
-        let in_progress = self.in_progress.fetch_add(1, Relaxed) + 1;
-        if in_progress > self.peak_in_progress.load(Relaxed) {
-            self.peak_in_progress.fetch_max(in_progress, Relaxed);
-        }
-        // A caller that does not record its trace has no use for this half of it.
-        let wanted = arrival.filter(|_| parent.is_none_or(|parent| parent.sampled));
-        let span = wanted.map(|arrival| Box::new(OpenSpan::new(arrival, method, parent, ends)));
-        OpenCall { calls: self.clone(), code: Code::Cancelled, span }
-    }
 }
 
 /// A call under way. It ends when dropped, so that an abandoned one ends too, as `CANCELLED`.
+/// Its place is free for the next one only after that.
 pub struct OpenCall {
     calls: Arc<Calls>,
     code: Code,
+    place: Option<Place>,
     span: Option<Box<OpenSpan>>,
 }
 
@@ -168,6 +134,44 @@ impl OpenSpan {
 }
 
 impl OpenCall {
+    /// A single ping is handled from now on: its trace context is a header.
+    pub fn handle(&mut self, place: Place, arrival: Option<Arrival>, headers: &HeaderMap, ends: Ends) {
+        self.place = Some(place);
+        let parent = headers.get(TRACEPARENT).and_then(|header| {
+            let parent = TraceContext::parse(header.as_bytes());
+            parent.inspect_err(|_| self.calls.malformed()).ok()
+        });
+        self.open(arrival, Method::Ping, parent, ends);
+    }
+
+    /// A ping inside a stream is handled from now on: its trace context are two ids, empty ones none.
+    pub fn handle_with_ids(
+        &mut self,
+        place: Place,
+        arrival: Option<Arrival>,
+        (trace_id, span_id): (&[u8], &[u8]),
+        ends: Ends,
+    ) {
+        self.place = Some(place);
+        let parent = match (trace_id.try_into(), span_id.try_into()) {
+            (Ok(trace_id), Ok(span_id)) if trace_id != [0; 16] && span_id != [0; 8] => {
+                Some(TraceContext { trace_id, span_id, sampled: true })
+            }
+            _ if trace_id.is_empty() && span_id.is_empty() => None,
+            _ => {
+                self.calls.malformed();
+                None
+            }
+        };
+        self.open(arrival, Method::PingInStream, parent, ends);
+    }
+
+    fn open(&mut self, arrival: Option<Arrival>, method: Method, parent: Option<TraceContext>, ends: Ends) {
+        // A caller that does not record its trace has no use for this half of it.
+        let wanted = arrival.filter(|_| parent.is_none_or(|parent| parent.sampled));
+        self.span = wanted.map(|arrival| Box::new(OpenSpan::new(arrival, method, parent, ends)));
+    }
+
     /// The call is over.
     pub fn end(mut self, code: Code) {
         self.code = code;
@@ -198,11 +202,12 @@ impl Drop for OpenCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::workers::Workers;
 
     #[test]
     fn every_call_ends_once_under_its_status() {
         let calls = Calls::new(None);
-        let begin = || calls.begin(calls.arrival(), &HeaderMap::new(), Ends::default());
+        let begin = || calls.come();
         let (first, second, third) = (begin(), begin(), begin());
         first.end(Code::Ok);
         drop(second);
@@ -228,7 +233,8 @@ mod tests {
         ];
         for (trace_id, span_id, malformed) in cases {
             let before = calls.malformed_traceparent();
-            drop(calls.begin_with_ids(None, (trace_id, span_id), Ends::default()));
+            let place = Workers::new(None).place().ok().expect("there is no limit");
+            calls.come().handle_with_ids(place, None, (trace_id, span_id), Ends::default());
             assert_eq!(
                 calls.malformed_traceparent() - before,
                 u64::from(malformed),

@@ -1,7 +1,8 @@
 //! Single pings from the moment their headers are read to the moment their response is handed to the transport.
 //! Nothing is allocated for a call whose span nobody wants.
 
-use super::calls::{Calls, Ends, OpenCall};
+use super::calls::{Arrival, Calls, Ends, OpenCall};
+use super::workers::{Place, Turn, Workers};
 use crate::ping::METHOD;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tower::Service;
 pub struct Counted<S> {
     pub service: S,
     pub calls: Arc<Calls>,
+    pub workers: Workers,
 }
 
 impl<S: NamedService> NamedService for Counted<S> {
@@ -25,12 +27,12 @@ impl<S: NamedService> NamedService for Counted<S> {
 
 impl<S> Service<http::Request<Body>> for Counted<S>
 where
-    S: Service<http::Request<Body>, Response = http::Response<Body>>,
+    S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Unpin,
     S::Future: Unpin,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = UnderWay<S::Future>;
+    type Future = UnderWay<S>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(cx)
@@ -38,13 +40,27 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let arrival = self.calls.arrival();
-        let is_ping = request.uri().path().strip_prefix('/') == Some(METHOD);
-        let call = is_ping.then(|| {
-            let ends = if arrival.is_some() { ends(request.extensions()) } else { Ends::default() };
-            self.calls.begin(arrival, request.headers(), ends)
-        });
-        UnderWay { response: self.service.call(request), call }
+        if request.uri().path().strip_prefix('/') != Some(METHOD) {
+            return UnderWay::Handled { response: self.service.call(request), call: None };
+        }
+        let mut call = self.calls.come();
+        match self.workers.place() {
+            Ok(place) => {
+                handle(&mut call, place, arrival, &request);
+                UnderWay::Handled { response: self.service.call(request), call: Some(call) }
+            }
+            Err(turn) => {
+                let (service, calls) = (self.service.clone(), self.calls.clone());
+                UnderWay::Waits(Box::new(Waits { turn, service, calls, request: Some((request, call)) }))
+            }
+        }
     }
+}
+
+/// The call's span begins here.
+fn handle(call: &mut OpenCall, place: Place, arrival: Option<Arrival>, request: &http::Request<Body>) {
+    let ends = if arrival.is_some() { ends(request.extensions()) } else { Ends::default() };
+    call.handle(place, arrival, request.headers(), ends);
 }
 
 /// The ends of the connection that a request came on.
@@ -57,23 +73,49 @@ pub fn ends(extensions: &http::Extensions) -> Ends {
 }
 
 /// A response to come, and the call it ends.
-pub struct UnderWay<F> {
-    response: F,
-    call: Option<OpenCall>,
+pub enum UnderWay<S: Service<http::Request<Body>>> {
+    /// Nobody has looked at the request yet.
+    Waits(Box<Waits<S>>),
+    /// The response is in the making.
+    Handled { response: S::Future, call: Option<OpenCall> },
 }
 
-impl<F, E> Future for UnderWay<F>
-where
-    F: Future<Output = Result<http::Response<Body>, E>> + Unpin,
-{
-    type Output = F::Output;
+/// A request in the queue.
+pub struct Waits<S> {
+    turn: Turn,
+    service: S,
+    calls: Arc<Calls>,
+    /// There until its turn comes.
+    request: Option<(http::Request<Body>, OpenCall)>,
+}
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let response = ready!(Pin::new(&mut self.response).poll(cx));
-        if let (Some(call), Ok(response)) = (self.call.take(), &response) {
-            call.end(status_of(response));
+impl<S> Future for UnderWay<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>> + Unpin,
+    S::Future: Unpin,
+{
+    type Output = Result<S::Response, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match &mut *self {
+                UnderWay::Waits(waits) => {
+                    ready!(waits.service.poll_ready(cx))?;
+                    let place = ready!(Pin::new(&mut waits.turn).poll(cx));
+                    let (request, mut call) = waits.request.take().expect("its turn comes once");
+                    handle(&mut call, place, waits.calls.arrival(), &request);
+                    let response = waits.service.call(request);
+                    *self = UnderWay::Handled { response, call: Some(call) };
+                }
+                UnderWay::Handled { response, call } => {
+                    let response = ready!(Pin::new(response).poll(cx));
+                    if let (Some(call), Ok(response)) = (call.take(), &response) {
+                        call.end(status_of(response));
+                    }
+                    return Poll::Ready(response);
+                }
+            }
         }
-        Poll::Ready(response)
     }
 }
 

@@ -9,6 +9,7 @@ mod program;
 mod raw;
 mod rust;
 mod think;
+mod workers;
 
 pub use answer::LIBRARY;
 pub use error::TargetError;
@@ -45,10 +46,23 @@ pub struct TargetSettings {
     /// Threads that serve; `rust` uses those of the runtime it is called in. `None` leaves the stack's own: one in
     /// `rust` and the programs, one a connection in `raw`.
     pub threads: Option<u32>,
+    /// Calls handled at a time; more wait in a queue before their SERVER span begins. `None` sets no limit.
+    pub workers: Option<u32>,
+    /// Some responses are larger than the others, unless the request asks for a size.
+    pub large_response: Option<LargeResponse>,
     /// `TCP_NODELAY` of accepted connections.
     pub nodelay: Nodelay,
     /// Where spans go.
     pub export: Option<ExportSettings>,
+}
+
+/// One response of so many has another size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargeResponse {
+    /// Its payload.
+    pub bytes: u64,
+    /// The last one of so many; at least 1.
+    pub every: u64,
 }
 
 impl TargetSettings {
@@ -59,6 +73,7 @@ impl TargetSettings {
     pub fn check(&self) -> Result<(), TargetError> {
         let stack = self.stack;
         let unavailable = |setting, why| Err(TargetError::Unavailable { stack, setting, why });
+        let largest = self.response_bytes.max(self.large_response.map_or(0, |large| large.bytes));
         match stack {
             TargetStack::Raw if self.max_streams.is_some() => {
                 unavailable("concurrent streams", "the raw protocol has no streams")
@@ -69,9 +84,13 @@ impl TargetSettings {
             TargetStack::Cpp if self.nodelay == Nodelay::Off => {
                 unavailable("TCP_NODELAY off", "gRPC C++ sets it on every connection")
             }
-            _ if self.response_bytes > ping::MAX_PAYLOAD_BYTES => {
-                Err(TargetError::Payload(self.response_bytes))
+            TargetStack::Raw | TargetStack::Cpp | TargetStack::Go if self.workers.is_some() => {
+                unavailable("workers", "only the stack rust has a queue before its handler")
             }
+            TargetStack::Raw | TargetStack::Cpp | TargetStack::Go if self.large_response.is_some() => {
+                unavailable("large responses", "only the stack rust answers with two sizes")
+            }
+            _ if largest > ping::MAX_PAYLOAD_BYTES => Err(TargetError::Payload(largest)),
             _ if self.think_ns > ping::MAX_THINK_NS => Err(TargetError::Think(self.think_ns)),
             _ => Ok(()),
         }
@@ -203,9 +222,12 @@ mod tests {
             think_ns: 0,
             max_streams: None,
             threads: None,
+            workers: None,
+            large_response: None,
             nodelay: Nodelay::On,
             export: None,
         };
+        let large = |bytes| Some(LargeResponse { bytes, every: 50 });
         for stack in TargetStack::ALL {
             assert!(TargetSettings { stack: *stack, ..good.clone() }.check().is_ok());
         }
@@ -215,6 +237,19 @@ mod tests {
             (
                 TargetSettings { stack: TargetStack::Cpp, nodelay: Nodelay::Off, ..good.clone() },
                 "every connection",
+            ),
+            (TargetSettings { workers: Some(2), ..good.clone() }, "raw has no setting for workers"),
+            (
+                TargetSettings { stack: TargetStack::Go, large_response: large(1), ..good.clone() },
+                "go has no setting for large responses",
+            ),
+            (
+                TargetSettings {
+                    stack: TargetStack::Rust,
+                    large_response: large((64 << 20) + 2),
+                    ..good.clone()
+                },
+                "67108866",
             ),
             (TargetSettings { response_bytes: (64 << 20) + 1, ..good.clone() }, "67108864"),
             (TargetSettings { think_ns: 60_000_000_001, ..good }, "60000000000"),

@@ -3,6 +3,7 @@
 use super::answer::Answer;
 use super::calls::Calls;
 use super::counted::Counted;
+use super::workers::Workers;
 use super::{STOP_GRACE, TargetError, TargetReport, TargetSettings};
 use crate::contract::Nodelay;
 use crate::otlp::SpanSink;
@@ -22,6 +23,7 @@ pub struct RustTarget {
     address: SocketAddr,
     answer: Answer,
     calls: Arc<Calls>,
+    workers: Workers,
     max_streams: Option<u32>,
     nodelay: bool,
 }
@@ -32,10 +34,12 @@ impl RustTarget {
         let listener = TcpListener::bind(&settings.listen).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
         let calls = Calls::new(spans);
-        let answer = Answer::start(settings, calls.clone()).map_err(TargetError::Thread)?;
+        let workers = Workers::new(settings.workers);
+        let answer = Answer::start(settings, calls.clone(), workers.clone()).map_err(TargetError::Thread)?;
         // tonic's own server sets it.
         let nodelay = settings.nodelay != Nodelay::Off;
-        Ok(RustTarget { listener, address, answer, calls, max_streams: settings.max_streams, nodelay })
+        let max_streams = settings.max_streams;
+        Ok(RustTarget { listener, address, answer, calls, workers, max_streams, nodelay })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -43,7 +47,7 @@ impl RustTarget {
     }
 
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<TargetReport, TargetError> {
-        let RustTarget { listener, address, answer, calls, max_streams, nodelay } = self;
+        let RustTarget { listener, address, answer, calls, workers, max_streams, nodelay } = self;
         let service = PingServer::new(answer)
             .max_decoding_message_size(ping::MAX_MESSAGE_BYTES)
             .max_encoding_message_size(ping::MAX_MESSAGE_BYTES);
@@ -53,7 +57,7 @@ impl RustTarget {
         let (stopping, stopped) = tokio::sync::oneshot::channel();
         let server = Server::builder()
             .max_concurrent_streams(max_streams)
-            .add_service(Counted { service, calls: calls.clone() })
+            .add_service(Counted { service, calls: calls.clone(), workers })
             .add_service(health)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)

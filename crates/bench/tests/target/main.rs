@@ -5,6 +5,7 @@ mod outside;
 mod services;
 mod spans;
 mod streams;
+mod workers;
 
 use spangap_bench::contract::{Nodelay, TargetStack};
 use spangap_bench::otlp::{CollectorUrl, ExportSettings};
@@ -64,6 +65,8 @@ fn settings() -> TargetSettings {
         think_ns: 0,
         max_streams: None,
         threads: None,
+        workers: None,
+        large_response: None,
         nodelay: Nodelay::On,
         export: None,
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use spangap_bench::contract::{Nodelay, TargetStack};
 use spangap_bench::otlp::{CollectorUrl, ExportSettings};
 use spangap_bench::programs::Programs;
-use spangap_bench::target::{Target, TargetReport, TargetSettings};
+use spangap_bench::target::{LargeResponse, Target, TargetReport, TargetSettings};
 use std::io::Write;
 use std::sync::Arc;
 use tokio::runtime;
@@ -26,6 +26,8 @@ Examples:
     spangap target --listen 0.0.0.0:50051 --think 2ms --otlp http://127.0.0.1:4317
   Another stack; calls beyond 100 on a connection wait in the client:
     spangap target --stack go --threads 2 --max-streams 100
+  Two calls at a time, the others in a queue; every 50th response of 3 MiB:
+    spangap target --think 10ms --workers 2 --large-response 3MiB/50
   For a tank of the stack raw, with Nagle's algorithm at work:
     spangap target --stack raw --nodelay off
   Any gRPC client will do:
@@ -49,6 +51,12 @@ pub struct TargetArgs {
     /// Threads that serve; 1 unless given, in the stack raw one for each connection
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
+    /// Calls handled at a time; more wait in a queue before their SERVER span begins. Stack rust only
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    workers: Option<u32>,
+    /// Of every N responses the last has this payload, unless the request asks for a size. Stack rust only
+    #[arg(long, value_name = "SIZE/N", value_parser = large_response)]
+    large_response: Option<LargeResponse>,
     /// TCP_NODELAY of accepted connections: on, off, stack (what the library does)
     #[arg(long, value_name = "SETTING", default_value = "on")]
     nodelay: Nodelay,
@@ -104,6 +112,8 @@ impl TargetArgs {
             think_ns: self.think.ns(),
             max_streams: self.max_streams,
             threads: self.threads,
+            workers: self.workers,
+            large_response: self.large_response,
             nodelay: self.nodelay,
             export: export_settings(self.otlp, self.service_name),
         }
@@ -197,6 +207,14 @@ pub fn payload_size(text: &str) -> Result<Size, String> {
         0..=spangap_bench::ping::MAX_PAYLOAD_BYTES => Ok(size),
         _ => Err(format!("expected at most {} bytes", spangap_bench::ping::MAX_PAYLOAD_BYTES)),
     }
+}
+
+/// `SIZE/N`: one payload of that size in so many.
+fn large_response(text: &str) -> Result<LargeResponse, String> {
+    let (size, every) = text.split_once('/').ok_or("expected SIZE/N, such as 3MiB/50")?;
+    let every = every.parse().ok().filter(|every| *every > 0);
+    let every = every.ok_or("expected a whole number of at least 1 behind the slash, as in 3MiB/50")?;
+    Ok(LargeResponse { bytes: payload_size(size)?.bytes(), every })
 }
 
 /// A time that a target may think.
