@@ -109,6 +109,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/host/src/probes/intervals/ring.rs",
     "crates/host/src/probes/stacks/perf_event.rs",
     "crates/isolate/src/kernel/ethtool.rs",
+    "crates/lab/src/actors/line/tun.rs",
     "crates/meter/src/prefetch.rs",
     "crates/sockets/src/tcp_info.rs",
     "crates/wire/src/source/ring.rs",

@@ -2,6 +2,7 @@
 //! does what it is for, and ends when its standard input does.
 
 pub mod collect;
+pub mod line;
 
 use crate::LabError;
 
@@ -12,6 +13,7 @@ use crate::LabError;
 pub fn act(name: &str, arguments: &[String]) -> Result<(), LabError> {
     match name {
         "collect" => collect::act(arguments),
+        "line" => line::act(arguments),
         _ => Err(LabError::Parameter(format!("there is no actor {name}"))),
     }
 }

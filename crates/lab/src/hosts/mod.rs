@@ -1,5 +1,6 @@
 //! Two hosts on one machine: network namespaces with something between them.
 
+pub mod line;
 mod names;
 
 use crate::LabError;

@@ -38,7 +38,7 @@ pub struct Stage<'a> {
     pub undo: &'a mut Undo,
     /// Files of this run, as they come.
     folder: PathBuf,
-    hosts: Option<Hosts>,
+    pub(crate) hosts: Option<Hosts>,
     target: Option<Program>,
     tank: Option<(Program, Duration)>,
     client: Option<u32>,
