@@ -11,6 +11,7 @@ pub mod calls;
 pub mod counters;
 pub mod error;
 pub mod folder;
+pub mod grade;
 pub mod hosts;
 pub mod page;
 pub mod run;

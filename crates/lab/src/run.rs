@@ -65,10 +65,9 @@ fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Tru
     Ok(truth)
 }
 
+/// Named by the id alone: recordings keep the command line that made them, and must not tell what was made.
 fn beside(out: &Path, id: &str) -> PathBuf {
-    let mut name = out.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{id}"));
-    out.with_file_name(name)
+    out.with_file_name(format!(".lab-{id}"))
 }
 
 fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted) -> Truth {

@@ -2,6 +2,8 @@
 
 mod actor;
 mod clean;
+mod grade;
+mod judge;
 mod keeper;
 mod list;
 mod page;
@@ -23,6 +25,8 @@ pub struct LabArgs {
 enum LabVerb {
     List(list::ListArgs),
     Run(run::RunArgs),
+    Grade(Box<grade::GradeArgs>),
+    Judge(judge::JudgeArgs),
     Page(page::PageArgs),
     Clean(clean::CleanArgs),
     #[command(hide = true)]
@@ -36,6 +40,8 @@ pub fn run(args: LabArgs) -> anyhow::Result<Outcome> {
     match args.verb {
         LabVerb::List(args) => list::run(args),
         LabVerb::Run(args) => run::run(args),
+        LabVerb::Grade(args) => grade::run(*args),
+        LabVerb::Judge(args) => judge::run(args),
         LabVerb::Page(args) => page::run(args),
         LabVerb::Clean(args) => clean::run(args),
         LabVerb::Actor(args) => actor::run(args),

@@ -1,0 +1,204 @@
+//! `spangap lab grade`: what a judge says of runs, against what was the matter.
+
+use super::{StateArgs, signals};
+use crate::Outcome;
+use crate::args::{Duration, wrong_usage};
+use crate::output::{print_json, print_text};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use spangap_lab::grade::ask::Judge;
+use spangap_lab::grade::conduct::{Settings, Task, Told};
+use spangap_lab::grade::report::{GradeReport, Row, Setting, html, table};
+use spangap_lab::grade::{conduct, folders, plan};
+use spangap_lab::scenario::Scenario;
+use spangap_lab::{LabError, scenarios};
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap lab grade --blind
+      every scenario and its near miss once: what spangap itself makes of them
+  spangap lab grade nagle-client rto --repeats 20 --keep runs --html grade.html
+      two of them, 20 times each; the folders stay, and the page links them
+  spangap lab grade --runs runs --judge ./mine.sh
+      another judge on the same folders, without making a run: `./mine.sh FOLDER` prints
+      {\"culprit\": CAUSE, \"none\" or \"unknown\", \"side\": \"client\" or \"server\", \"leg\": LEG, \"why\": TEXT}
+      (all but the culprit may be left out; `spangap lab list --json` has the names)";
+
+/// Make faults, ask a judge what is to blame, and tell how often that is right
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct GradeArgs {
+    /// Scenarios, each with its near miss, or near misses by their names [default: all]
+    #[arg(value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    repeats: u64,
+    /// Command that gets a run's folder as its last word and prints a verdict [default: spangap lab judge]
+    #[arg(long, value_name = "CMD")]
+    judge: Option<String>,
+    /// How long the judge may take for a run
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    judge_limit: Duration,
+    /// Show the judge the evidence alone, under names that say nothing
+    #[arg(long)]
+    blind: bool,
+    /// Grade the folders in DIR, as `lab run` or `--keep` left them, instead of making runs
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["repeats", "keep", "set"])]
+    runs: Option<PathBuf>,
+    /// Leave the folders of the runs in DIR
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// A parameter of all these scenarios
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Seed of the order, and of whatever is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Whether the near misses of the scenarios are graded, too
+    #[arg(long, value_enum, default_value_t = YesNo::Yes)]
+    near_misses: YesNo,
+    #[command(flatten)]
+    state: StateArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Also write a page that needs no other file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum YesNo {
+    Yes,
+    No,
+}
+
+/// Grades.
+pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
+    let chosen = chosen(&args)?;
+    let tasks = tasks(&args, &chosen)?;
+    let spangap = std::env::current_exe().context("cannot tell where this program is")?;
+    let keep = args.keep.as_deref().map(std::path::absolute).transpose().context("no such folder")?;
+    let limit = args.judge_limit.std();
+    let judge = Judge { command: args.judge, spangap: spangap.clone(), limit };
+    let interrupted = signals::flag()?;
+    let shown = Shown::new(tasks.len());
+    let mut setting = Setting {
+        judge: judge.name(),
+        blind: args.blind,
+        seed: args.seed,
+        repeats: args.runs.is_none().then_some(args.repeats),
+        interrupted: false,
+    };
+    let settings = Settings {
+        spangap,
+        state: args.state.state,
+        judge,
+        blind: args.blind,
+        keep,
+        interrupted,
+        tell: &|told| shown.tell(&told),
+    };
+    let rows = conduct(&tasks, &settings)?;
+    shown.bar.finish_and_clear();
+    setting.interrupted = rows.len() < tasks.len();
+    let report = GradeReport::new(setting, tasks.len(), rows);
+    if let Some(file) = &args.html {
+        let file = std::path::absolute(file).context("no such folder")?;
+        let page = html::write(&report, file.parent().unwrap_or(Path::new("/")));
+        std::fs::write(&file, page)
+            .with_context(|| format!("cannot write the report's page ({})", file.display()))?;
+    }
+    if args.json { print_json(&report) } else { print_text(&table::text(&report)) }
+}
+
+/// Scenarios and near misses, by name.
+fn chosen(args: &GradeArgs) -> anyhow::Result<Vec<(&'static Scenario, bool)>> {
+    let near_misses = args.near_misses == YesNo::Yes;
+    let both = |scenario| [(scenario, false), (scenario, true)];
+    let mut chosen: Vec<(&'static Scenario, bool)> = Vec::new();
+    for name in &args.scenarios {
+        match scenarios::find(name) {
+            Some((scenario, false)) => chosen.extend(both(scenario)),
+            Some((scenario, true)) if near_misses => chosen.push((scenario, true)),
+            Some((_, true)) => {
+                return Err(wrong_usage(format!("{name} is a near miss, and --near-misses is no")).into());
+            }
+            None => {
+                let why = format!("there is no scenario {name}; `spangap lab list` has them");
+                return Err(wrong_usage(why).into());
+            }
+        }
+    }
+    if args.scenarios.is_empty() {
+        chosen = scenarios::ALL.iter().copied().flat_map(both).collect();
+    }
+    chosen.retain(|(_, near_miss)| near_misses || !near_miss);
+    // Named twice is graded once.
+    let mut seen = std::collections::BTreeSet::new();
+    chosen.retain(|(scenario, near_miss)| seen.insert((scenario.name, *near_miss)));
+    Ok(chosen)
+}
+
+fn tasks(args: &GradeArgs, chosen: &[(&'static Scenario, bool)]) -> anyhow::Result<Vec<Task>> {
+    let usage = |error| match error {
+        LabError::Parameter(why) => wrong_usage(why).into(),
+        error => anyhow::Error::from(error),
+    };
+    let Some(dir) = &args.runs else {
+        let planned = plan::plan(chosen, args.repeats, args.seed, &args.set).map_err(usage)?;
+        return Ok(planned.into_iter().map(Task::Make).collect());
+    };
+    let dir = std::path::absolute(dir).context("no such folder")?;
+    let mut found = folders::find(&dir)?;
+    // Folders may be of scenarios that this version does not know.
+    found.retain(|kept| {
+        let named = chosen.iter().any(|(scenario, near_miss)| {
+            scenario.name == kept.truth.scenario && *near_miss == kept.truth.near_miss
+        });
+        named || args.scenarios.is_empty() && (args.near_misses == YesNo::Yes || !kept.truth.near_miss)
+    });
+    plan::shuffle(&mut found, args.seed);
+    Ok(found.into_iter().map(|kept| Task::There(Box::new(kept))).collect())
+}
+
+/// How far it is, on the terminal; else a line for each run.
+struct Shown {
+    bar: ProgressBar,
+}
+
+impl Shown {
+    fn new(runs: usize) -> Shown {
+        let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::hidden());
+        if io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template("{pos}/{len} {msg} {wide_bar} {elapsed}, {eta} to go");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(time::Duration::from_millis(250));
+        }
+        Shown { bar }
+    }
+
+    fn tell(&self, told: &Told<'_>) {
+        match told {
+            Told::Begins(name) => self.bar.set_message((*name).to_owned()),
+            Told::Over(row) => {
+                self.bar.inc(1);
+                self.over(row);
+            }
+        }
+    }
+
+    fn over(&self, row: &Row) {
+        let line = table::line(row);
+        match self.bar.is_hidden() {
+            true => eprintln!("{}/{} {line}", self.bar.position(), self.bar.length().unwrap_or(0)),
+            false => self.bar.println(line),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The judge: a command that gets a folder and prints a verdict.
+
+use super::verdict::{Verdict, VerdictError};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// How long a judge may take, unless told otherwise.
+pub const LIMIT: Duration = Duration::from_secs(60);
+/// What is read of a judge's output; a verdict is far shorter.
+const MOST_BYTES: u64 = 1 << 20;
+/// Of what a judge complains, so much of the end is shown, bytes.
+const COMPLAINT_BYTES: usize = 400;
+/// How often a judge is looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long the output of a judge that has ended may take to end.
+const PIPE_ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Who is asked.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    /// Its command, by the rules of the shell; the folder is its last word. `None`: this project's own.
+    pub command: Option<String>,
+    /// The program `spangap`, for the project's own.
+    pub spangap: PathBuf,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+/// The verb that judges unless another command is given.
+const OWN: [&str; 2] = ["lab", "judge"];
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum JudgeError {
+    /// It could not be started or waited for.
+    #[error("cannot run the judge: {0}")]
+    Start(io::Error),
+    /// It did not end well.
+    #[error("the judge ended with {status}; expected 0 and a verdict on standard output{said}")]
+    Failed {
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of its standard error, or nothing.
+        said: String,
+    },
+    /// It did not end.
+    #[error("the judge was still at it after {0:?}, and was killed")]
+    TimedOut(Duration),
+    /// It ended, and something that it has started holds its output.
+    #[error("the judge has ended, and something that it started still holds its standard output")]
+    HeldOpen,
+    /// What it printed is no verdict.
+    #[error("the judge's verdict: {0}")]
+    NoVerdict(#[from] VerdictError),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Judge {
+    /// What to call it in a report.
+    pub fn name(&self) -> String {
+        self.command.clone().unwrap_or_else(|| format!("spangap {}", OWN.join(" ")))
+    }
+
+    fn command(&self, folder: &Path) -> Command {
+        let mut command = match &self.command {
+            Some(words) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("{words} \"$1\""), "judge"]);
+                shell
+            }
+            None => {
+                let mut own = Command::new(&self.spangap);
+                own.args(OWN);
+                own
+            }
+        };
+        command.arg(folder);
+        // A group of its own: what it starts is killed with it, and a Ctrl-C at the terminal is for the one that asks.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command
+    }
+
+    /// Asks about a folder.
+    ///
+    /// # Errors
+    /// When it gives no verdict in time.
+    pub fn ask(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
+        let mut judge = Running(self.command(folder).spawn().map_err(JudgeError::Start)?);
+        let out = output(judge.0.stdout.take().expect("it is piped"));
+        let err = output(judge.0.stderr.take().expect("it is piped"));
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = judge.0.try_wait().map_err(JudgeError::Start)? {
+                break status;
+            }
+            if interrupted.load(Relaxed) {
+                return Err(JudgeError::Interrupted);
+            }
+            if begun.elapsed() > self.limit {
+                return Err(JudgeError::TimedOut(self.limit));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        if !status.success() {
+            let said = err.recv_timeout(PIPE_ENDS_WITHIN).unwrap_or_default();
+            return Err(JudgeError::Failed { status, said: complaint(&said) });
+        }
+        let printed = out.recv_timeout(PIPE_ENDS_WITHIN).map_err(|_| JudgeError::HeldOpen)?;
+        Ok(Verdict::parse(&printed)?)
+    }
+}
+
+/// Reads in a thread: neither of the two pipes may fill up while the other is read.
+fn output(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (send, receive) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is all there is.
+        let _ = pipe.take(MOST_BYTES).read_to_end(&mut bytes);
+        // Nobody listens after the limit.
+        let _ = send.send(bytes);
+    });
+    receive
+}
+
+fn complaint(said: &[u8]) -> String {
+    // A letter that is cut becomes a replacement character.
+    let end = String::from_utf8_lossy(&said[said.len().saturating_sub(COMPLAINT_BYTES)..]);
+    let end = end.trim();
+    if end.is_empty() { String::new() } else { format!("; it said: {end}") }
+}
+
+/// A judge at work; killed with all that it has started when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            // A group without processes needs no signal.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grade::verdict::Answer;
+
+    fn judge(command: &str, limit: Duration) -> Result<Verdict, JudgeError> {
+        let command = Some(command.to_owned());
+        let judge = Judge { command, spangap: PathBuf::from("spangap"), limit };
+        judge.ask(Path::new("/some where/it's"), &AtomicBool::new(false))
+    }
+
+    #[test]
+    fn the_folder_is_one_word_behind_the_command() {
+        let command = r#"printf '{"culprit":"none","why":"%s|%s"}' 'a b'"#;
+        let verdict = judge(command, LIMIT).expect("a verdict");
+        assert_eq!(verdict.answer, Answer::NOTHING);
+        assert_eq!(verdict.why.as_deref(), Some("a b|/some where/it's"));
+    }
+
+    #[test]
+    fn what_goes_wrong_is_told() {
+        let failed = judge("echo no idea >&2; exit 3; :", LIMIT).expect_err("it fails").to_string();
+        assert!(failed.contains("3") && failed.contains("no idea"), "{failed}");
+        let garbage = judge("echo", LIMIT).expect_err("no verdict").to_string();
+        assert!(garbage.contains("expected one JSON object"), "{garbage}");
+    }
+
+    #[test]
+    fn one_that_hangs_is_killed_with_all_that_it_started() {
+        // The pipe ends when nobody holds it: neither the shell nor what it started.
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & sleep 1000"]).stdout(writer).process_group(0);
+        let running = Running(command.spawn().expect("a shell"));
+        drop(command);
+        drop(running);
+        assert_eq!(reader.read_to_end(&mut Vec::new()).expect("its end"), 0);
+        let error = judge("sleep 1000 & sleep 1000;:", Duration::from_millis(20)).expect_err("it hangs");
+        assert!(matches!(error, JudgeError::TimedOut(_)), "{error}");
+    }
+
+    #[test]
+    fn an_interrupt_ends_it() {
+        let command = Some("sleep 1000;:".to_owned());
+        let judge = Judge { command, spangap: PathBuf::from("spangap"), limit: LIMIT };
+        let error = judge.ask(Path::new("/"), &AtomicBool::new(true)).expect_err("interrupted");
+        assert!(matches!(error, JudgeError::Interrupted), "{error}");
+    }
+
+    #[test]
+    fn of_a_long_complaint_the_end_is_told() {
+        let told = complaint(format!("x{}why", "é".repeat(1000)).as_bytes());
+        assert!(told.len() < COMPLAINT_BYTES + 20 && told.ends_with("ééwhy"), "{told}");
+        assert_eq!(complaint(b" \n"), "");
+    }
+}

@@ -1,0 +1,16 @@
+//! Grading: what somebody says of runs, against what was the matter.
+//!
+//! [`plan`] says which runs and in which order, [`conduct()`] makes each (or takes folders that are there), asks the
+//! [`ask::Judge`] about its folder, and [`score`] adds up. [`judge`] is the project's own answer.
+
+pub mod ask;
+pub mod blind;
+pub mod conduct;
+pub mod folders;
+pub mod judge;
+pub mod plan;
+pub mod report;
+pub mod score;
+pub mod verdict;
+
+pub use conduct::conduct;
