@@ -1,7 +1,7 @@
 //! The calls of a run, as the spans of both sides tell them.
 
-use crate::LabError;
 use crate::truth::{Active, Affected};
+use crate::{LabError, folder};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use std::collections::HashMap;
@@ -121,10 +121,7 @@ fn quantile(mut durations: Vec<u64>, q: f64) -> u64 {
 }
 
 fn spans(path: &Path) -> Result<Vec<Span>, LabError> {
-    let text = std::fs::read(path).map_err(LabError::file("read", path))?;
-    let request: ExportTraceServiceRequest = serde_json::from_slice(&text).map_err(|error| {
-        LabError::File { what: "understand", path: path.to_owned(), source: std::io::Error::other(error) }
-    })?;
+    let request: ExportTraceServiceRequest = folder::read_json(path)?;
     let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
     Ok(scopes.flat_map(|scope| scope.spans).collect())
 }

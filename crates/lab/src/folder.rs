@@ -1,6 +1,11 @@
 //! The folder of a run: what is in it, by name.
 
+use crate::LabError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use spangap_model::Side;
+use std::fs;
+use std::path::Path;
 
 /// What was the matter.
 pub const TRUTH: &str = "truth.json";
@@ -40,4 +45,23 @@ pub fn capture(side: Side) -> &'static str {
 /// Host recording of a side.
 pub fn recording(side: Side) -> &'static str {
     ["client.host", "server.host"][side.index()]
+}
+
+/// Reads a file of JSON.
+///
+/// # Errors
+/// When it is not there, or is something else.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
+    let text = fs::read(path).map_err(LabError::file("read", path))?;
+    serde_json::from_slice(&text)
+        .map_err(|error| LabError::file("understand", path)(std::io::Error::other(error)))
+}
+
+/// Writes a file of JSON.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), LabError> {
+    let text = serde_json::to_vec(document).expect("it is plain data");
+    fs::write(path, text).map_err(LabError::file("write", path))
 }

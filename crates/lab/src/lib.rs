@@ -8,6 +8,7 @@
 
 pub mod actors;
 pub mod calls;
+pub mod clocks;
 pub mod counters;
 pub mod error;
 pub mod folder;

@@ -1,6 +1,7 @@
 //! One run from its beginning to its folder.
 
 use crate::LabError;
+use crate::clocks::{self, HostClock, Retime};
 use crate::folder;
 use crate::hosts;
 use crate::scenario::Case;
@@ -22,6 +23,10 @@ pub struct Settings<'a> {
     pub state: PathBuf,
     /// Seed of whatever is left to chance.
     pub seed: u64,
+    /// Clocks of hosts, whatever the scenario would have.
+    pub clocks: Vec<HostClock>,
+    /// How packets and host recordings get the clock of their host.
+    pub retime: &'a Retime<'a>,
     /// Set by Ctrl-C.
     pub interrupted: Arc<AtomicBool>,
     /// Told what happens.
@@ -55,8 +60,9 @@ fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Tru
     undo.about_to_make(Made::Folder { path: work.clone() })?;
     fs::create_dir_all(&work).map_err(LabError::file("make", &work))?;
     let mut stage = Stage::new(settings, undo, work.clone());
-    let acted = (case.scenario.make)(&mut stage, case)?;
-    let truth = truth(case, settings, acted);
+    let mut acted = (case.scenario.make)(&mut stage, case)?;
+    clocks::set(&work, stage.clocks(), stage.began_unix_ns(), settings.retime, &mut acted)?;
+    let truth = truth(case, settings, acted, stage.clocks());
     let path = work.join(folder::TRUTH);
     let text = serde_json::to_string_pretty(&truth).expect("it is plain data") + "\n";
     fs::write(&path, text).map_err(LabError::file("write", &path))?;
@@ -70,13 +76,14 @@ fn beside(out: &Path, id: &str) -> PathBuf {
     out.with_file_name(format!(".lab-{id}"))
 }
 
-fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted) -> Truth {
+fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted, clocks: &[HostClock]) -> Truth {
     let scenario = case.scenario;
     let culprit = if case.near_miss { scenario.near_miss.culprit } else { scenario.culprit };
     let leg = if case.near_miss { scenario.near_miss.leg } else { scenario.leg };
     let also_right: &[_] = if case.near_miss { &[] } else { scenario.also_right };
     let parameters = case.parameters();
     let set = parameters.iter().map(|(name, value)| format!(" --set {name}={value}"));
+    let set = set.chain(settings.clocks.iter().map(|clock| format!(" --clock {clock}")));
     let command =
         format!("spangap lab run {}{} --seed {}", case.name(), set.collect::<String>(), settings.seed);
     Truth {
@@ -88,6 +95,7 @@ fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted) -> Truth {
         looks_like: case.near_miss.then(|| scenario.culprit.to_string()),
         leg: leg.map(|leg| leg.to_string()),
         acted: acted.holds(),
+        clocks: clocks.to_vec(),
         active: acted.active,
         affected: acted.affected,
         affected_rule: acted.affected_rule,

@@ -1,5 +1,6 @@
 //! What was the matter in a run, as its scenario knows it by construction.
 
+use crate::clocks::HostClock;
 use serde::{Deserialize, Serialize};
 use spangap_model::{Cause, Side};
 use std::collections::BTreeMap;
@@ -132,6 +133,9 @@ pub struct Truth {
     /// Leg of the call that the fault makes longer, or legs joined by `+`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub leg: Option<String>,
+    /// Clocks of hosts that are not this machine's. All times of this document are by this machine's.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub clocks: Vec<HostClock>,
     /// When it was there.
     pub active: Vec<Active>,
     /// Calls that it made longer.

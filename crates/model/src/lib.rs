@@ -4,6 +4,7 @@
 
 pub mod accounting;
 pub mod cause;
+pub mod clock;
 pub mod cpus;
 pub mod doing;
 pub mod duration;
@@ -13,6 +14,7 @@ pub mod pair;
 
 pub use accounting::Accounting;
 pub use cause::{Cause, Side};
+pub use clock::Clock;
 pub use cpus::Cpus;
 pub use doing::{Doing, HostPart};
 pub use histogram::Histogram;

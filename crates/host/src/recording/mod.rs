@@ -25,6 +25,7 @@ mod clocks;
 mod code;
 mod read;
 mod recorder;
+mod retime;
 mod write;
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ mod tests;
 pub use clocks::{Reading, Relation, StepWatch};
 pub use read::{Recording, RecordingError};
 pub use recorder::{Kinds, RecordError, Recorded, Recorder};
+pub use retime::RetimeError;
 pub use write::{Writer, Written};
 
 use serde::{Deserialize, Serialize};

@@ -112,6 +112,11 @@ impl<R: Read + Seek> Recording<R> {
         Ok(recording)
     }
 
+    /// What errors call it.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// What was recorded.
     pub fn meta(&self) -> &Meta {
         &self.meta
@@ -182,6 +187,23 @@ impl<R: Read + Seek> Recording<R> {
             Some((offset, found, expected)) => Err(self.damaged(*offset, found.clone(), expected)),
             None => Ok(()),
         }
+    }
+
+    /// Hands over all records behind the first, with their kind and place: those that [`read`](Self::read) and the survey skip, too.
+    pub(super) fn records(
+        &mut self,
+        mut on: impl FnMut(u8, u64, &[u8]) -> Result<(), RecordingError>,
+    ) -> Result<(), RecordingError> {
+        let mut offset = self.first_events;
+        let mut unpacker = Unpacker::new().map_err(|source| self.io(source))?;
+        self.seek(offset)?;
+        while offset < self.readable {
+            let header = self.header(offset)?;
+            let payload = self.payload(offset, &header, &mut unpacker)?;
+            on(header.kind, offset, payload)?;
+            offset += HEADER as u64 + u64::from(header.length);
+        }
+        Ok(())
     }
 
     /// Goes through all records without looking into those of events.

@@ -244,3 +244,112 @@ fn switches_take_few_bytes() {
     assert!(written.event_bytes <= written.events * 10, "{written:?}");
     assert!(written.bytes < written.event_bytes, "{written:?}");
 }
+
+/// Times as they are on a host that has been up for a while.
+fn recorded_times() -> impl Strategy<Value = Vec<Event>> {
+    let one = (1..9_000_000_u64, 0..3u16, what(), 0..900_000_u64);
+    prop::collection::vec(one, 0..60).prop_map(|steps| {
+        let mut time_ns = 50_000_000_000_000;
+        let mut events = Vec::new();
+        for (after_ns, cpu, what, ago) in steps {
+            time_ns += after_ns;
+            let what = match what {
+                What::Switch { prev, left, next, throttled, .. } => {
+                    What::Switch { prev, left, next, waited_ns: ago, throttled }
+                }
+                What::Softirq { vector, device, packets, .. } => {
+                    What::Softirq { vector, device, packets, began_ns: time_ns - ago }
+                }
+                What::Hardirq { irq, .. } => What::Hardirq { irq, began_ns: time_ns - ago },
+                What::Lost { count, .. } => What::Lost { count, since_ns: time_ns - ago },
+                What::Steal { .. } => What::Steal { ns: ago, since_ns: time_ns - ago },
+                what => what,
+            };
+            events.push(Event { time_ns, cpu, what });
+        }
+        events
+    })
+}
+
+/// A recording whose clocks differ by an hour.
+fn recorded(events: &[Event]) -> InMemory {
+    const HOUR_NS: i64 = 3_600_000_000_000;
+    let meta = Meta { began_ns: 50_000_000_000_000, ..meta() };
+    let mut writer = Writer::new(Vec::new(), &meta).unwrap();
+    let reading = |mono_ns| Reading { mono_ns, low_ns: HOUR_NS - 20, high_ns: HOUR_NS + 20, stepped: false };
+    writer.clocks(&reading(meta.began_ns)).unwrap();
+    for (place, event) in events.iter().enumerate() {
+        writer.event(event).unwrap();
+        if place % 20 == 19 {
+            writer.flush().unwrap();
+            writer.clocks(&reading(event.time_ns)).unwrap();
+        }
+    }
+    let ended_ns = events.last().map_or(meta.began_ns, |event| event.time_ns);
+    let (file, _) = writer.finish(End { ended_ns, events: 0, lost: 3 }).unwrap();
+    Recording::from_reader("it".into(), Cursor::new(file)).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn by_another_clock_events_are_when_that_one_says(
+        events in recorded_times(),
+        offset_ns in -(1_i64 << 50)..1 << 50,
+        skew_ppm in prop_oneof![Just(0.0), -900.0..900.0],
+    ) {
+        let mut before = recorded(&events);
+        let began = before.unix_ns(before.meta().began_ns).unwrap().0;
+        let clock = spangap_model::Clock { offset_ns, skew_ppm, since_unix_ns: began };
+        let (file, _) = before.retime(&clock, Vec::new()).unwrap();
+        let (after, found, result) = read(file);
+        result.unwrap();
+        prop_assert!(after.cut().is_none());
+        prop_assert_eq!(after.relation().steps(), 0);
+        let end = before.end().unwrap();
+        prop_assert_eq!(after.end().map(|end| (end.events, end.lost)), Some((end.events, end.lost)));
+        // Each to the nanosecond that rounding takes, and all of them a relation of clocks that holds both.
+        let same = |mono_before: u64, mono_after: u64| {
+            let expected = clock.at(before.unix_ns(mono_before).unwrap().0).unwrap();
+            (after.unix_ns(mono_after).unwrap().0 - expected).abs() <= 1
+        };
+        prop_assert!(same(before.meta().began_ns, after.meta().began_ns));
+        prop_assert!(same(end.ended_ns, after.end().unwrap().ended_ns));
+        prop_assert_eq!(found.len(), events.len());
+        for (event, moved) in events.iter().zip(&found) {
+            prop_assert_eq!(event.cpu, moved.cpu);
+            prop_assert!(same(event.time_ns, moved.time_ns));
+            match (event.what, moved.what) {
+                (What::Switch { waited_ns: ns, .. }, What::Switch { waited_ns: moved_ns, .. }) => {
+                    prop_assert!(same(event.time_ns - ns, moved.time_ns - moved_ns));
+                }
+                (
+                    What::Softirq { began_ns, .. } | What::Hardirq { began_ns, .. },
+                    What::Softirq { began_ns: moved_ns, .. } | What::Hardirq { began_ns: moved_ns, .. },
+                )
+                | (What::Lost { since_ns: began_ns, .. }, What::Lost { since_ns: moved_ns, .. })
+                | (What::Steal { since_ns: began_ns, .. }, What::Steal { since_ns: moved_ns, .. }) => {
+                    prop_assert!(same(began_ns, moved_ns));
+                }
+                (what, other) => prop_assert_eq!(what, other),
+            }
+        }
+        if skew_ppm == 0.0 {
+            prop_assert_eq!(found, events, "only the relation of the clocks is another");
+        }
+    }
+}
+
+#[test]
+fn only_a_whole_recording_gets_another_clock() {
+    let clock = spangap_model::Clock { offset_ns: 1, skew_ppm: 0.0, since_unix_ns: 5 };
+    let error = |file: Vec<u8>| {
+        let mut recording = Recording::from_reader("it".into(), Cursor::new(file)).unwrap();
+        recording.retime(&clock, Vec::new()).expect_err("it is refused").to_string()
+    };
+    let (file, ..) = written(&[Step::Clocks(0)]);
+    assert!(error(file[..file.len() - 1].to_vec()).contains("expected a whole record"));
+    let (file, ..) = written(&[Step::Clocks(0), Step::Clocks(700_000)]);
+    assert!(error(file).contains("the time was set 1 times"));
+    let (file, ..) = written(&[]);
+    assert!(error(file).contains("expected one relation of its clocks"));
+}

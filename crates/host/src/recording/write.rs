@@ -71,7 +71,7 @@ impl<W: Write> Writer<W> {
         }
         let bytes = self.encoder.take();
         self.written.event_bytes += bytes.len() as u64;
-        self.record(Kind::Events, &bytes)
+        self.record(Kind::Events as u8, &bytes)
     }
 
     /// What was written so far.
@@ -82,16 +82,22 @@ impl<W: Write> Writer<W> {
     /// Ends the recording. `end.events` is set to what was written.
     pub fn finish(mut self, end: End) -> io::Result<(W, Written)> {
         self.flush()?;
-        self.json(Kind::End, &End { events: self.written.events, ..end })?;
+        let end = End { events: self.written.events, ..end };
+        self.finish_as(&end)
+    }
+
+    /// Ends the recording with what is known of its end; every event is written.
+    pub(super) fn finish_as(mut self, end: &End) -> io::Result<(W, Written)> {
+        self.json(Kind::End, end)?;
         self.to.flush()?;
         Ok((self.to, self.written))
     }
 
     fn json(&mut self, kind: Kind, value: &impl Serialize) -> io::Result<()> {
-        self.record(kind, &serde_json::to_vec(value)?)
+        self.record(kind as u8, &serde_json::to_vec(value)?)
     }
 
-    fn record(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
+    pub(super) fn record(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
         let raw = u32::try_from(payload.len()).ok().filter(|&bytes| bytes <= MAX_PAYLOAD);
         let raw = raw.ok_or_else(|| {
             let what = format!("a record of {} bytes, expected at most {MAX_PAYLOAD}", payload.len());
@@ -100,7 +106,7 @@ impl<W: Write> Writer<W> {
         let packed = self.compressor.compress(payload)?;
         // At once, so that a kill leaves whole records only.
         let mut record = Vec::with_capacity(HEADER + packed.len());
-        record.push(kind as u8);
+        record.push(kind);
         record.extend(raw.to_le_bytes());
         record.extend((packed.len() as u32).to_le_bytes());
         record.extend(packed);

@@ -6,6 +6,7 @@ use super::folders::Kept;
 use super::plan::Planned;
 use super::report::{Outcome, Row};
 use crate::LabError;
+use crate::clocks::Retime;
 use crate::run;
 use crate::undo::{Made, Undo};
 use std::fs;
@@ -45,6 +46,8 @@ pub struct Settings<'a> {
     pub judge: Judge,
     /// Whether the judge sees the evidence alone, under names that say nothing.
     pub blind: bool,
+    /// How what was recorded gets the clock of its host.
+    pub retime: &'a Retime<'a>,
     /// Where the folders of runs stay; without it, none stays.
     pub keep: Option<PathBuf>,
     /// Set by Ctrl-C.
@@ -137,6 +140,8 @@ fn make(planned: &Planned, out: &Path, settings: &Settings<'_>) -> Result<Kept, 
         out: out.to_owned(),
         state: settings.state.clone(),
         seed: planned.seed,
+        clocks: Vec::new(),
+        retime: settings.retime,
         interrupted: settings.interrupted.clone(),
         say: &|_| (),
     };

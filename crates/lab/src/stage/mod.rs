@@ -11,6 +11,7 @@ pub use traffic::{Around, Serve, Tank};
 
 use crate::LabError;
 use crate::calls::Calls;
+use crate::clocks::HostClock;
 use crate::counters::Tcp;
 use crate::folder;
 use crate::hosts::{self, Hosts};
@@ -47,6 +48,8 @@ pub struct Stage<'a> {
     collectors: Vec<Program>,
     actors: Vec<(String, Program)>,
     not_recorded: Vec<String>,
+    clocks: Vec<HostClock>,
+    began_unix_ns: u64,
 }
 
 impl<'a> Stage<'a> {
@@ -65,6 +68,8 @@ impl<'a> Stage<'a> {
             collectors: Vec::new(),
             actors: Vec::new(),
             not_recorded: Vec::new(),
+            clocks: settings.clocks.clone(),
+            began_unix_ns: now_unix_ns(),
         }
     }
 
@@ -95,6 +100,25 @@ impl<'a> Stage<'a> {
     /// Seed of whatever is left to chance.
     pub fn seed(&self) -> u64 {
         self.settings.seed
+    }
+
+    /// Sets the clock of a host: `offset_ns` ahead of this machine's when the run begins, gaining `skew_ppm` millionths from
+    /// then on. What is recorded there is rewritten so at the end; the scenario itself, the calls that [`Stage::end`]
+    /// returns and the truth stay in this machine's clock. What a user has set goes first.
+    pub fn clock(&mut self, side: Side, offset_ns: i64, skew_ppm: f64) {
+        if !self.clocks.iter().any(|one| one.side == side) {
+            self.clocks.push(HostClock { side, offset_ns, skew_ppm });
+        }
+    }
+
+    /// Clocks that are set.
+    pub fn clocks(&self) -> &[HostClock] {
+        &self.clocks
+    }
+
+    /// When the run began, nanoseconds since 1970.
+    pub fn began_unix_ns(&self) -> u64 {
+        self.began_unix_ns
     }
 
     /// A command on a host.

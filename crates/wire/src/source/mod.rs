@@ -8,6 +8,7 @@ pub mod filter;
 mod pcap;
 mod pcapng;
 mod reading;
+pub mod retime;
 pub mod ring;
 mod stored;
 mod window;

@@ -6,12 +6,12 @@ use crate::packet::LinkType;
 use std::sync::Arc;
 
 /// Type of a section header; the same in both byte orders.
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-const OLD_PACKET: u32 = 2;
+pub(super) const SECTION: u32 = 0x0a0d_0d0a;
+pub(super) const INTERFACE: u32 = 1;
+pub(super) const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const STATISTICS: u32 = 5;
-const PACKET: u32 = 6;
+pub(super) const STATISTICS: u32 = 5;
+pub(super) const PACKET: u32 = 6;
 const SECRETS: u32 = 10;
 /// Other types that occur; a search in a damaged file believes these and those above.
 const OTHERS: [u32; 5] = [7, 8, 9, 0x0bad, 0x4000_0bad];
@@ -19,7 +19,7 @@ const OTHERS: [u32; 5] = [7, 8, 9, 0x0bad, 0x4000_0bad];
 /// Interfaces of one section; more are not believed.
 const MAX_INTERFACES: usize = 4096;
 /// Longest block, with room for a packet's options.
-const MAX_BLOCK_BYTES: u32 = MAX_PACKET_BYTES as u32 + (1 << 16);
+pub(super) const MAX_BLOCK_BYTES: u32 = MAX_PACKET_BYTES as u32 + (1 << 16);
 /// TLS keys kept.
 const MAX_KEY_LOG_BYTES: usize = 64 << 20;
 /// A secrets block with lines of a TLS key log.
@@ -27,7 +27,7 @@ const TLS_KEY_LOG: u32 = 0x544c_534b;
 
 /// From the units of a clock to nanoseconds.
 #[derive(Clone, Copy, Debug)]
-enum Scale {
+pub(super) enum Scale {
     Times(u64),
     Over(u64),
     /// Units of two to the power of minus this, seconds.
@@ -36,7 +36,7 @@ enum Scale {
 
 impl Scale {
     /// From if_tsresol: a negative power of ten, or of two where the highest bit is set.
-    fn of(resolution: u8) -> Scale {
+    pub fn of(resolution: u8) -> Scale {
         match (resolution & 0x7f, resolution & 0x80 != 0) {
             (bits, true) => Scale::Shift(bits),
             (digits @ 0..=9, false) => Scale::Times(10_u64.pow(9 - u32::from(digits))),
@@ -46,7 +46,7 @@ impl Scale {
     }
 
     #[inline]
-    fn ns(self, units: u64) -> Option<i64> {
+    pub fn ns(self, units: u64) -> Option<i64> {
         let ns = match self {
             Scale::Times(factor) => units.checked_mul(factor)?,
             Scale::Over(divisor) => units / divisor,
@@ -56,6 +56,18 @@ impl Scale {
             }
         };
         i64::try_from(ns).ok()
+    }
+
+    /// Nanoseconds in units, the nearest; `None` where all times are one.
+    pub fn units(self, ns: i64) -> Option<i128> {
+        let ns = i128::from(ns);
+        let nearest = |ns: i128, divisor: i128| (ns + ns.signum() * (divisor / 2)) / divisor;
+        match self {
+            Scale::Times(factor) => Some(nearest(ns, i128::from(factor))),
+            Scale::Over(divisor) => Some(ns * i128::from(divisor)),
+            Scale::Shift(bits) if bits < 64 => Some(nearest(ns << bits, 1_000_000_000)),
+            Scale::Shift(_) => None,
+        }
     }
 
     /// One unit, nanoseconds, rounded up.
@@ -435,7 +447,7 @@ impl Pcapng {
 
 /// Whether a section's numbers are big-endian; `None` when its byte-order magic is none.
 #[inline]
-fn section_order(bytes: &[u8]) -> Option<bool> {
+pub(super) fn section_order(bytes: &[u8]) -> Option<bool> {
     let magic = bytes.get(8..12)?;
     match (bytes.get(..4)?, magic) {
         ([0x0a, 0x0d, 0x0d, 0x0a], [0x1a, 0x2b, 0x3c, 0x4d]) => Some(true),

@@ -1,6 +1,6 @@
 //! `spangap lab grade`: what a judge says of runs, against what was the matter.
 
-use super::{StateArgs, signals};
+use super::{StateArgs, clocks, signals};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::output::{print_json, print_text};
@@ -100,6 +100,7 @@ pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
         state: args.state.state,
         judge,
         blind: args.blind,
+        retime: &clocks::retime,
         keep,
         interrupted,
         tell: &|told| shown.tell(&told),

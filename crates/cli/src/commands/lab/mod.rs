@@ -2,6 +2,7 @@
 
 mod actor;
 mod clean;
+mod clocks;
 mod grade;
 mod judge;
 mod keeper;

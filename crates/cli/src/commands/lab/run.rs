@@ -1,11 +1,12 @@
 //! `spangap lab run`: one scenario, its folder.
 
-use super::{StateArgs, signals};
+use super::{StateArgs, clocks, signals};
 use crate::Outcome;
 use crate::args::wrong_usage;
 use crate::output::{print_json, print_text};
 use anyhow::{Context, bail};
 use clap::Args;
+use spangap_lab::clocks::HostClock;
 use spangap_lab::run::Settings;
 use spangap_lab::scenario::Case;
 use spangap_lab::{LabError, scenarios};
@@ -30,6 +31,9 @@ pub struct RunArgs {
     /// A parameter of the scenario
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// The clock of a host, as what is recorded there shows it: SIDE=OFFSET[,SKEW], such as server=+30ms,50ppm
+    #[arg(long, value_name = "CLOCK")]
+    clock: Vec<HostClock>,
     /// Seed of whatever is left to chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -64,6 +68,8 @@ pub fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         out: out.clone(),
         state: args.state.state,
         seed: args.seed,
+        clocks: args.clock,
+        retime: &clocks::retime,
         interrupted: signals::flag()?,
         say: &|text| eprintln!("{text}"),
     };

@@ -1,0 +1,267 @@
+//! Clocks of the two hosts, as a run wants them. The kernel has one clock for all its namespaces, so what was recorded on a
+//! host is rewritten as that host's clock would have shown it: spans and report here, packets and the recording of the
+//! host by whoever knows their formats ([`Settings::retime`](crate::run::Settings)). The truth stays in this machine's.
+
+use crate::calls::Calls;
+use crate::truth::Acted;
+use crate::{LabError, folder};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use spangap_model::clock::MAX_SKEW_PPM;
+use spangap_model::duration::parse_ns;
+use spangap_model::{Clock, Side};
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+/// Most that a clock is set off by: a wrong time zone is believable, more is not.
+const MAX_OFFSET_NS: u64 = 24 * 3_600_000_000_000;
+
+/// The clock of one host beside this machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostClock {
+    /// Whose it is.
+    #[serde(with = "side")]
+    pub side: Side,
+    /// What it is ahead of this machine's clock when the run begins; less than zero when it is behind.
+    pub offset_ns: i64,
+    /// What it gains from then on, millionths.
+    pub skew_ppm: f64,
+}
+
+/// Files whose times others than the lab know how to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// Packets, pcapng.
+    Packets,
+    /// A recording of `spangap host record`.
+    Host,
+}
+
+/// Rewrites a file of a run by another clock; what is wrong, in a sentence.
+pub type Retime<'a> = dyn Fn(Recorded, &Path, &Clock) -> Result<(), String> + 'a;
+
+/// `server=+30ms,50ppm`
+impl fmt::Display for HostClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.offset_ns < 0 { '-' } else { '+' };
+        let offset = crate::scenario::Value::Duration(self.offset_ns.unsigned_abs());
+        write!(f, "{}={sign}{offset}", self.side.name())?;
+        if self.skew_ppm == 0.0 { Ok(()) } else { write!(f, ",{}ppm", self.skew_ppm) }
+    }
+}
+
+impl FromStr for HostClock {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?} is no clock: expected SIDE=OFFSET[,SKEW] such as server=+30ms or client=-250us,50ppm"
+            )
+        };
+        let (side, rest) = text.split_once('=').ok_or_else(wrong)?;
+        let side = side::named(side).ok_or_else(wrong)?;
+        let (offset, skew) = rest.split_once(',').map_or((rest, None), |(offset, skew)| (offset, Some(skew)));
+        let (negative, offset) = match offset.strip_prefix('-') {
+            Some(offset) => (true, offset),
+            None => (false, offset.strip_prefix('+').unwrap_or(offset)),
+        };
+        let offset_ns = parse_ns(offset)?;
+        if offset_ns > MAX_OFFSET_NS {
+            return Err(format!("{text:?}: expected an offset of a day at most"));
+        }
+        let offset_ns = offset_ns.cast_signed() * if negative { -1 } else { 1 };
+        let skew_ppm = match skew {
+            Some(skew) => skew.strip_suffix("ppm").and_then(|ppm| ppm.parse().ok()).ok_or_else(wrong)?,
+            None => 0.0,
+        };
+        // Also where it is no number.
+        if !(-MAX_SKEW_PPM..=MAX_SKEW_PPM).contains(&skew_ppm) {
+            return Err(format!("{text:?}: expected a skew of {MAX_SKEW_PPM} ppm at most"));
+        }
+        Ok(HostClock { side, offset_ns, skew_ppm })
+    }
+}
+
+/// A side by its name.
+mod side {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use spangap_model::Side;
+
+    pub fn named(name: &str) -> Option<Side> {
+        [Side::Client, Side::Server].into_iter().find(|side| side.name() == name)
+    }
+
+    pub fn serialize<S: Serializer>(side: &Side, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(side.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Side, D::Error> {
+        let name = String::deserialize(from)?;
+        named(&name).ok_or_else(|| D::Error::custom(format!("{name:?}: expected client or server")))
+    }
+}
+
+/// Rewrites what was recorded on the hosts whose clocks are set, and claims that it shows.
+pub(crate) fn set(
+    work: &Path,
+    clocks: &[HostClock],
+    since_unix_ns: u64,
+    retime: &Retime<'_>,
+    acted: &mut Acted,
+) -> Result<(), LabError> {
+    if clocks.is_empty() {
+        return Ok(());
+    }
+    let read = || Calls::read(&work.join(folder::CLIENT_SPANS), &work.join(folder::SERVER_SPANS), 0);
+    let before = read()?;
+    for one in clocks {
+        let clock = Clock {
+            offset_ns: one.offset_ns,
+            skew_ppm: one.skew_ppm,
+            since_unix_ns: since_unix_ns.cast_signed(),
+        };
+        spans(&work.join(folder::spans(one.side)), &clock)?;
+        if one.side == Side::Client {
+            report(&work.join(folder::TANK), &clock)?;
+        }
+        for (kind, name) in
+            [(Recorded::Packets, folder::capture(one.side)), (Recorded::Host, folder::recording(one.side))]
+        {
+            let path = work.join(name);
+            // What could not be recorded has no clock.
+            if path.exists() {
+                retime(kind, &path, &clock).map_err(|why| LabError::program("the clock of a host", why))?;
+            }
+        }
+    }
+    claim(clocks, &before, &read()?, since_unix_ns, acted);
+    Ok(())
+}
+
+/// How far SERVER spans have moved against CLIENT spans has to be what the clocks say.
+fn claim(clocks: &[HostClock], before: &Calls, after: &Calls, since_unix_ns: u64, acted: &mut Acted) {
+    let Some((first, last)) = before.all.first().zip(before.all.last()) else { return };
+    let shown = |side: Side, unix_ns: u64| -> i64 {
+        clocks
+            .iter()
+            .filter(|one| one.side == side)
+            .map(|one| {
+                let since = unix_ns.cast_signed() - since_unix_ns.cast_signed();
+                one.offset_ns + spangap_model::clock::gained(since, one.skew_ppm)
+            })
+            .sum()
+    };
+    let ahead = |unix_ns: u64| shown(Side::Server, unix_ns) - shown(Side::Client, unix_ns);
+    let ends = [ahead(first.start_unix_ns), ahead(last.end_unix_ns)];
+    // Rounding takes a nanosecond at each end of a span.
+    let (least, most) = (ends[0].min(ends[1]) - 4, ends[0].max(ends[1]) + 4);
+    let moved = middle_ns(after).zip(middle_ns(before)).map_or(0, |(after, before)| after - before);
+    let what = "SERVER spans moved against their CLIENT spans, mean, ns";
+    acted.at_least(what, moved as f64, least as f64);
+    acted.at_most(what, moved as f64, most as f64);
+}
+
+/// How far the middle of SERVER spans is behind that of their CLIENT spans, mean.
+fn middle_ns(calls: &Calls) -> Option<i64> {
+    let pairs = calls.all.iter().filter_map(|call| Some((call, call.server.first()?)));
+    let middle = |from: u64, to: u64| (i128::from(from) + i128::from(to)) / 2;
+    let (sum, count) = pairs.fold((0_i128, 0_i128), |(sum, count), (call, (from, to))| {
+        (sum + middle(*from, *to) - middle(call.start_unix_ns, call.end_unix_ns), count + 1)
+    });
+    i64::try_from(sum.checked_div(count)?).ok()
+}
+
+fn moved(unix_ns: u64, clock: &Clock) -> u64 {
+    // A moment of this run, and an offset of a day at most.
+    let at = clock.at(unix_ns.cast_signed()).and_then(|at| u64::try_from(at).ok());
+    at.unwrap_or(unix_ns)
+}
+
+fn spans(path: &Path, clock: &Clock) -> Result<(), LabError> {
+    let mut request: ExportTraceServiceRequest = folder::read_json(path)?;
+    let scopes = request.resource_spans.iter_mut().flat_map(|resource| &mut resource.scope_spans);
+    for span in scopes.flat_map(|scope| &mut scope.spans) {
+        span.start_time_unix_nano = moved(span.start_time_unix_nano, clock);
+        span.end_time_unix_nano = moved(span.end_time_unix_nano, clock);
+        for event in &mut span.events {
+            event.time_unix_nano = moved(event.time_unix_nano, clock);
+        }
+    }
+    folder::write_json(path, &request)
+}
+
+fn report(path: &Path, clock: &Clock) -> Result<(), LabError> {
+    let mut report: Value = folder::read_json(path)?;
+    move_unix(&mut report, clock);
+    folder::write_json(path, &report)
+}
+
+/// Moves every number whose name says that it is a time.
+fn move_unix(value: &mut Value, clock: &Clock) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member.as_u64().filter(|_| name.ends_with("_unix_ns")) {
+                    Some(unix_ns) => *member = moved(unix_ns, clock).into(),
+                    None => move_unix(member, clock),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| move_unix(item, clock)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn clocks_as_they_are_typed() {
+        let clock = |side, offset_ns, skew_ppm| Ok(HostClock { side, offset_ns, skew_ppm });
+        assert_eq!("server=+30ms,50ppm".parse(), clock(Side::Server, 30_000_000, 50.0));
+        assert_eq!("client=-250us,-12.5ppm".parse(), clock(Side::Client, -250_000, -12.5));
+        assert_eq!("server=1s".parse(), clock(Side::Server, 1_000_000_000, 0.0));
+        for (text, expected) in [
+            ("server", "expected SIDE=OFFSET"),
+            ("network=3ms", "expected SIDE=OFFSET"),
+            ("server=3", "unit"),
+            ("server=3ms,5", "expected SIDE=OFFSET"),
+            ("server=3ms,NaNppm", "1000 ppm at most"),
+            ("server=3ms,2000ppm", "1000 ppm at most"),
+            ("server=2d", "a day at most"),
+        ] {
+            let error = text.parse::<HostClock>().expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read(server in any::<bool>(), offset_ns in -86_400_000_000_000_i64..86_400_000_000_000, skew in -10_000..10_000_i32) {
+            let side = if server { Side::Server } else { Side::Client };
+            let clock = HostClock { side, offset_ns, skew_ppm: f64::from(skew) / 10.0 };
+            prop_assert_eq!(clock.to_string().parse(), Ok(clock));
+            let json = serde_json::to_string(&clock).expect("plain data");
+            prop_assert_eq!(serde_json::from_str::<HostClock>(&json).expect("its own"), clock);
+        }
+    }
+
+    #[test]
+    fn times_in_a_report_move_and_nothing_else() {
+        let mut report = serde_json::json!({
+            "runs": [{ "start_unix_ns": 1_000_000, "duration_s": 3.0, "latency": { "p50_ns": 7 } }],
+            "at_unix_ns": null,
+        });
+        move_unix(&mut report, &Clock { offset_ns: -9, skew_ppm: 0.0, since_unix_ns: 0 });
+        let expected = serde_json::json!({
+            "runs": [{ "start_unix_ns": 999_991, "duration_s": 3.0, "latency": { "p50_ns": 7 } }],
+            "at_unix_ns": null,
+        });
+        assert_eq!(report, expected);
+    }
+}
