@@ -22,5 +22,6 @@ pub mod shim;
 pub mod stage;
 pub mod truth;
 pub mod undo;
+pub mod waits;
 
 pub use error::LabError;

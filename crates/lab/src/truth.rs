@@ -50,6 +50,11 @@ pub struct Active {
 }
 
 impl Active {
+    /// How long it is, nanoseconds.
+    pub fn length_ns(&self) -> u64 {
+        self.to_unix_ns.saturating_sub(self.from_unix_ns)
+    }
+
     /// How much of another stretch it covers, nanoseconds.
     pub fn overlap_ns(&self, from_unix_ns: u64, to_unix_ns: u64) -> u64 {
         self.to_unix_ns.min(to_unix_ns).saturating_sub(self.from_unix_ns.max(from_unix_ns))

@@ -3,9 +3,13 @@
 //! A scenario goes through it in this order: [`Stage::cable`] (or another link), [`Stage::serve`], [`Stage::call`], its
 //! own harm, [`Stage::end`].
 
+pub mod cgroup;
+pub mod cpus;
 pub mod program;
 pub mod traffic;
 
+pub use cgroup::{Group, Quota};
+pub use cpus::Apart;
 pub use program::Program;
 pub use traffic::{Around, Serve, Tank};
 

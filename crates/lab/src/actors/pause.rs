@@ -1,0 +1,81 @@
+//! `pause --pid PID --on TIME --every TIME`: stops a process by SIGSTOP, one time each `--every`, and has it go on by
+//! SIGCONT after `--on`. Prints each stop as a line of JSON: from when the kernel shows the process stopped until SIGCONT.
+
+use super::{life_line, over_within, say, time, value};
+use crate::LabError;
+use crate::stage::now_unix_ns;
+use crate::truth::Active;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to stop.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// Runs until standard input or the process ends. The process goes on then.
+pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
+    let (on, every) = (time(arguments, "--on")?, time(arguments, "--every")?);
+    let number = value(arguments, "--pid")?;
+    let pid = number.parse().ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| LabError::Parameter(format!("--pid {number}: expected a process id")))?;
+    let failed = |error: Errno| LabError::program("pause", format!("process {number}: {error}"));
+    let process = Stopped(pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?);
+    let life = life_line();
+    println!("ready");
+    let begun = Instant::now();
+    for number in 1_u32.. {
+        if over_within(&life, (begun + every * number).saturating_duration_since(Instant::now())) {
+            break;
+        }
+        match pidfd_send_signal(&process.0, Signal::STOP) {
+            Err(Errno::SRCH) => break,
+            sent => sent.map_err(failed)?,
+        }
+        let Some(from_unix_ns) = stopped(pid) else { break };
+        let over = over_within(&life, on);
+        let to_unix_ns = now_unix_ns();
+        match process.go_on() {
+            Err(Errno::SRCH) => break,
+            sent => sent.map_err(failed)?,
+        }
+        say(&Active { from_unix_ns, to_unix_ns });
+        if over {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A process that is not left stopped, whatever happens here.
+struct Stopped(OwnedFd);
+
+impl Stopped {
+    fn go_on(&self) -> Result<(), Errno> {
+        pidfd_send_signal(&self.0, Signal::CONT)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.go_on();
+    }
+}
+
+/// When the process was seen stopped; `None` when it has ended, or does not stop.
+fn stopped(pid: Pid) -> Option<u64> {
+    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let text = std::fs::read_to_string(&path).ok()?;
+        // The name may have anything in it; the state is behind its end.
+        match text.rsplit_once(") ")?.1.chars().next()? {
+            'T' => return Some(now_unix_ns()),
+            'Z' | 'X' => return None,
+            _ => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+    None
+}

@@ -1,0 +1,161 @@
+//! A control group with a limit on CPU time, of version 1 or 2, whichever this machine has.
+
+use super::{Around, Stage};
+use crate::LabError;
+use crate::counters::named;
+use crate::undo::Made;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How much CPU time a group has in each period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// CPU time, of all CPUs together.
+    pub time: Duration,
+    /// The period. The kernel takes 1 ms to 1 s.
+    pub period: Duration,
+}
+
+/// A control group with a [`Quota`]. Removed through the journal, its processes before it.
+#[derive(Clone, Debug)]
+pub struct Group {
+    path: PathBuf,
+    version: Version,
+}
+
+/// Of the interface of control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+impl Group {
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same surroundings, inside the group.
+    pub fn around(&self, around: Around) -> Around {
+        Around { cgroup: Some(self.path.clone()), ..around }
+    }
+
+    /// Periods in which it has used up its quota, so far.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn throttled(&self) -> Result<u64, LabError> {
+        named(&self.path.join("cpu.stat"), "nr_throttled")
+    }
+
+    /// How long its run queues were kept from running so far, nanoseconds, of all CPUs together.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn throttled_ns(&self) -> Result<u64, LabError> {
+        let path = self.path.join("cpu.stat");
+        match self.version {
+            Version::V1 => named(&path, "throttled_time"),
+            Version::V2 => named(&path, "throttled_usec").map(|us| us * 1000),
+        }
+    }
+}
+
+impl Stage<'_> {
+    /// Makes a control group with a quota. Programs enter it by [`Around::cgroup`]: they are born inside.
+    ///
+    /// # Errors
+    /// [`LabError::Unavailable`] when this machine gives nobody a quota, or not us.
+    pub fn cgroup(&mut self, name: &str, quota: Quota) -> Result<Group, LabError> {
+        let mounts = Path::new("/proc/self/mountinfo");
+        let text = fs::read_to_string(mounts).map_err(LabError::file("read", mounts))?;
+        let unavailable = |why: String| LabError::Unavailable { what: "a CPU quota".into(), why };
+        let (version, root) = place(&text).ok_or_else(|| {
+            unavailable("no file system with control groups of the controller `cpu` is mounted".into())
+        })?;
+        if version == Version::V2 {
+            // Not ours to enable: it would narrow what others below the root may do, and stay.
+            let path = root.join("cgroup.subtree_control");
+            let enabled = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
+            if !enabled.split_whitespace().any(|controller| controller == "cpu") {
+                return Err(unavailable(format!(
+                    "the controller `cpu` is not enabled for groups below {}; `echo +cpu >{}` does",
+                    root.display(),
+                    path.display()
+                )));
+            }
+        }
+        let path = root.join(format!("spangap-lab-{}-{name}", self.undo.id()));
+        self.undo.about_to_make(Made::Cgroup { path: path.clone() })?;
+        fs::create_dir(&path).map_err(|error| unavailable(format!("{}: {error}", path.display())))?;
+        for (file, text) in settings(version, quota) {
+            let file = path.join(file);
+            fs::write(&file, text).map_err(|error| unavailable(format!("{}: {error}", file.display())))?;
+        }
+        Ok(Group { path, version })
+    }
+}
+
+/// What is written into which file, in this order. Within its quota a group goes before others: what holds it up is the
+/// quota, and not what else this machine does.
+fn settings(version: Version, quota: Quota) -> Vec<(&'static str, String)> {
+    let (time, period) = (quota.time.as_micros(), quota.period.as_micros());
+    match version {
+        Version::V1 => {
+            let shares = ("cpu.shares", "262144".to_owned());
+            vec![shares, ("cpu.cfs_period_us", period.to_string()), ("cpu.cfs_quota_us", time.to_string())]
+        }
+        Version::V2 => vec![("cpu.weight", "10000".to_owned()), ("cpu.max", format!("{time} {period}"))],
+    }
+}
+
+/// Where groups of the controller `cpu` are, from the text of `mountinfo`. Where both versions are mounted, version 1
+/// has the controller if it is mounted there at all.
+fn place(mountinfo: &str) -> Option<(Version, PathBuf)> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next()?, after.nth(1)?);
+        let point = before.split(' ').nth(4)?;
+        match kind {
+            "cgroup" if options.split(',').any(|option| option == "cpu") => Some((Version::V1, point)),
+            "cgroup2" => Some((Version::V2, point)),
+            _ => None,
+        }
+    });
+    let found = mounts.min_by_key(|(version, _)| *version as usize);
+    found.map(|(version, point)| (version, PathBuf::from(point)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+29 27 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:8 - cgroup2 cgroup2 rw
+30 27 0:27 / /sys/fs/cgroup/systemd rw,nosuid shared:9 - cgroup cgroup rw,xattr,name=systemd
+33 27 0:30 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct
+34 27 0:31 / /sys/fs/cgroup/cpuset rw,nosuid - cgroup cgroup rw,cpuset
+";
+    const UNIFIED: &str = "\
+24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+29 24 0:26 / /sys/fs/cgroup rw,nosuid shared:8 - cgroup2 cgroup2 rw,nsdelegate
+";
+
+    #[test]
+    fn the_controller_is_where_it_is_mounted() {
+        assert_eq!(place(HYBRID), Some((Version::V1, "/sys/fs/cgroup/cpu,cpuacct".into())));
+        assert_eq!(place(UNIFIED), Some((Version::V2, "/sys/fs/cgroup".into())));
+        assert_eq!(place("24 1 8:1 / / rw - ext4 /dev/sda1 rw\nno mount\n"), None);
+    }
+
+    #[test]
+    fn a_quota_as_each_version_takes_it() {
+        let quota = Quota { time: Duration::from_millis(20), period: Duration::from_millis(100) };
+        let one = settings(Version::V1, quota);
+        assert_eq!(one[1..], [("cpu.cfs_period_us", "100000".into()), ("cpu.cfs_quota_us", "20000".into())]);
+        assert_eq!(settings(Version::V2, quota)[1..], [("cpu.max", "20000 100000".into())]);
+    }
+}

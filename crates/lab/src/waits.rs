@@ -1,0 +1,73 @@
+//! What stretches of time in which one end did not run cost each call.
+
+use crate::calls::{Call, Calls};
+use crate::truth::{Active, Affected};
+use spangap_model::Side;
+
+/// What [`affected`] does, as a sentence for the truth.
+pub fn rule(side: Side) -> &'static str {
+    match side {
+        Side::Client => {
+            "calls whose response was sent (end of the SERVER span) and not yet taken (end of the CLIENT span) while the \
+             fault was there for 5 ms and more; cost: how long both held, which is the most that the fault can have taken"
+        }
+        Side::Server => {
+            "calls that were under way while the fault was there for 5 ms and more; cost: how long both held, which is the \
+             most that the fault can have taken"
+        }
+    }
+}
+
+/// A shorter time is lost in what the scheduler does anyway, nanoseconds.
+const LEAST_NS: u64 = 5_000_000;
+
+/// Calls that had to wait for an end that did not run in these stretches.
+pub fn affected(calls: &Calls, side: Side, active: &[Active]) -> Vec<Affected> {
+    let cost = |call: &Call| -> u64 {
+        let from = wanted_from(call, side);
+        active.iter().map(|one| one.overlap_ns(from, call.end_unix_ns)).sum()
+    };
+    let costs = calls.all.iter().map(|call| (call, cost(call))).filter(|(_, ns)| *ns >= LEAST_NS);
+    costs.map(|(call, ns)| Affected { trace_id: call.trace_id.clone(), cost_ns: Some(ns) }).collect()
+}
+
+/// Those of an actor's stretches that fall into the measured time.
+pub fn within(calls: &Calls, stretches: Vec<Active>) -> Vec<Active> {
+    let measured = calls.whole();
+    let seen = |one: &Active| measured.iter().any(|all| all.overlap_ns(one.from_unix_ns, one.to_unix_ns) > 0);
+    stretches.into_iter().filter(seen).collect()
+}
+
+/// From when on the call needed that end: the server during the whole call, the client to take the response.
+fn wanted_from(call: &Call, side: Side) -> u64 {
+    match (side, call.server.last()) {
+        (Side::Client, Some((_, end))) => *end,
+        _ => call.start_unix_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_wanted_when_the_response_is_there() {
+        const MS: u64 = 1_000_000;
+        let call = |id: &str, start: u64, end: u64, server: (u64, u64)| Call {
+            trace_id: id.into(),
+            start_unix_ns: start * MS,
+            end_unix_ns: end * MS,
+            ok: true,
+            server: vec![(server.0 * MS, server.1 * MS)],
+        };
+        let all = vec![call("a", 100, 150, (101, 120)), call("b", 110, 130, (111, 129))];
+        let calls = Calls { all, server_only: 0 };
+        let active = [Active { from_unix_ns: 90 * MS, to_unix_ns: 128 * MS }];
+        let costs = |side| -> Vec<(String, Option<u64>)> {
+            let affected = affected(&calls, side, &active);
+            affected.into_iter().map(|one| (one.trace_id, one.cost_ns)).collect()
+        };
+        assert_eq!(costs(Side::Client), [("a".to_owned(), Some(8 * MS))]);
+        assert_eq!(costs(Side::Server), [("a".to_owned(), Some(28 * MS)), ("b".to_owned(), Some(18 * MS))]);
+    }
+}
