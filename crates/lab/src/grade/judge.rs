@@ -16,11 +16,11 @@ use spangap_model::{Cause, Leg, Side};
 use std::collections::BTreeMap;
 
 /// What a call takes at most where nothing is wrong, with what else a machine does beside it, nanoseconds.
-const TYPICAL_NS: u64 = 4_000_000;
+const TYPICAL_NS: u64 = 6_000_000;
 /// Slow calls together take at least this much longer, or nothing is wrong: a share of all calls' number ...
-const NOISE_NS_PER_CALL: u64 = 150_000;
+const NOISE_NS_PER_CALL: u64 = 100_000;
 /// ... and in all, nanoseconds.
-const NOISE_NS: u64 = 30_000_000;
+const NOISE_NS: u64 = 40_000_000;
 /// A cause has to explain this much of the slow calls' time.
 const LEAST_SHARE: f64 = 0.4;
 /// One that explains this much of what the first does contradicts it.
