@@ -11,7 +11,7 @@ use std::path::Path;
 type Ids = (Vec<u8>, Vec<u8>);
 
 /// One call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// 32 hexadecimal digits.
     pub trace_id: String,
@@ -113,7 +113,8 @@ impl Calls {
     }
 }
 
-fn quantile(mut durations: Vec<u64>, q: f64) -> u64 {
+/// The duration that a share `q` of them does not exceed; 0 of none.
+pub fn quantile(mut durations: Vec<u64>, q: f64) -> u64 {
     durations.sort_unstable();
     // The smallest that has a share of at least q at or below it.
     let rank = (durations.len() as f64 * q).ceil().max(1.0) as usize;

@@ -1,9 +1,14 @@
 //! The scenarios, one file each. A test compares this list with the folder.
 
 mod cpu_quota;
+mod head_of_line;
 mod healthy;
+mod large_payload;
 mod run_queue;
+mod server_app;
+mod server_queue;
 mod stopped;
+mod stream_limit;
 
 use crate::scenario::{NEAR_MISS, Scenario};
 
@@ -11,11 +16,16 @@ use crate::scenario::{NEAR_MISS, Scenario};
 pub const ALL: &[&Scenario] = &[
     &cpu_quota::CLIENT,
     &cpu_quota::SERVER,
+    &head_of_line::HEAD_OF_LINE,
     &healthy::HEALTHY,
+    &large_payload::LARGE_PAYLOAD,
     &run_queue::CLIENT,
     &run_queue::SERVER,
+    &server_app::SERVER_APP,
+    &server_queue::SERVER_QUEUE,
     &stopped::CLIENT,
     &stopped::SERVER,
+    &stream_limit::STREAM_LIMIT,
 ];
 
 /// A scenario by its name, and whether its near miss is meant.
