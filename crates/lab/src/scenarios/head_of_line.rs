@@ -27,7 +27,7 @@ pub const HEAD_OF_LINE: Scenario = Scenario {
     near_miss: NearMiss {
         title: "as large ones over the same line, but calls so far apart that none is beside another",
         culprit: Culprit::of(Cause::LargePayload),
-        leg: Some(Legs { first: Leg::ServerHostOut, last: Leg::ResponseWire }),
+        leg: Some(Legs { first: Leg::ServerSend, last: Leg::ResponseWire }),
     },
     page: Page {
         what: "HTTP/2 lets calls share a connection, and TCP delivers its bytes in one order. A server that has a large \
