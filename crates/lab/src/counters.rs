@@ -1,6 +1,7 @@
 //! What the kernel counts, for scenarios to prove that their fault acted.
 
 use crate::LabError;
+use crate::hosts;
 use crate::stage::now_unix_ns;
 use crate::truth::Active;
 use std::collections::BTreeMap;
@@ -15,18 +16,20 @@ use std::time::Duration;
 pub struct Tcp(BTreeMap<String, i64>);
 
 impl Tcp {
-    /// Those of the host that a process runs on.
+    /// Those of a host, by the name of its namespace.
     ///
     /// # Errors
-    /// When the process is gone.
-    pub fn of_process(pid: u32) -> Result<Tcp, LabError> {
+    /// When there is no such host.
+    pub fn of_host(namespace: &str) -> Result<Tcp, LabError> {
+        let files = ["/proc/net/netstat", "/proc/net/snmp"];
+        let output = hosts::ip(&["netns", "exec", namespace, "cat", files[0], files[1]])?;
+        Ok(Tcp::read(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    fn read(text: &str) -> Tcp {
         let mut counters = BTreeMap::new();
-        for file in ["netstat", "snmp"] {
-            let path = PathBuf::from(format!("/proc/{pid}/net/{file}"));
-            let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
-            read_pairs(&text, &mut counters);
-        }
-        Ok(Tcp(counters))
+        read_pairs(text, &mut counters);
+        Tcp(counters)
     }
 
     /// A counter; 0 where the kernel has none of that name.
@@ -187,9 +190,7 @@ mod tests {
 
     #[test]
     fn pairs_of_lines() {
-        let mut counters = BTreeMap::new();
-        read_pairs("TcpExt: A B\nTcpExt: 1 2\nIpExt: A\nIpExt: -3\nrest", &mut counters);
-        let tcp = Tcp(counters);
+        let tcp = Tcp::read("TcpExt: A B\nTcpExt: 1 2\nIpExt: A\nIpExt: -3\nrest");
         assert_eq!((tcp.get("TcpExt.B"), tcp.get("IpExt.A"), tcp.get("IpExt.C")), (2, -3, 0));
     }
 
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn counters_of_this_process() {
-        let tcp = Tcp::of_process(std::process::id()).expect("it runs");
+        let tcp = Tcp::read(&fs::read_to_string("/proc/net/snmp").expect("this kernel has TCP"));
         assert!(tcp.0.contains_key("Tcp.RetransSegs"), "{tcp:?}");
         assert!(run_delay_ns(std::process::id()).is_ok());
         assert!(net_rx(0).is_ok());

@@ -204,14 +204,12 @@ impl<'a> Stage<'a> {
         self.client.expect("a scenario calls first")
     }
 
-    /// TCP's counters on a host.
+    /// TCP's counters on a host, also when nothing runs there any more.
     ///
     /// # Errors
-    /// When nothing runs there.
+    /// When they cannot be read.
     pub fn tcp(&self, side: Side) -> Result<Tcp, LabError> {
-        Tcp::of_process(
-            self.collectors[if side == Side::Server { 0 } else { self.collectors.len() - 1 }].pid(),
-        )
+        Tcp::of_host(self.hosts().name(side))
     }
 
     /// Starts one of the lab's own small programs (`actors/`) on a host, and waits until it says `ready`. It runs until
