@@ -1,7 +1,9 @@
 //! Small programs that a run starts: `spangap lab actor NAME ARGUMENTS...`, one file each. Each prints `ready` when it
 //! does what it is for, and ends when its standard input does.
 
+pub mod audience;
 pub mod collect;
+pub mod flood;
 pub mod hog;
 pub mod line;
 pub mod pause;
@@ -19,7 +21,9 @@ use std::time::Duration;
 /// When it is not known, or fails.
 pub fn act(name: &str, arguments: &[String]) -> Result<(), LabError> {
     match name {
+        "audience" => audience::act(arguments),
         "collect" => collect::act(arguments),
+        "flood" => flood::act(arguments),
         "hog" => hog::act(arguments),
         "line" => line::act(arguments),
         "pause" => pause::act(arguments),

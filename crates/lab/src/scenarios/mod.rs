@@ -11,6 +11,7 @@ mod run_queue;
 mod server_app;
 mod server_queue;
 mod shared_connection;
+mod softirq;
 mod stopped;
 mod stream_limit;
 
@@ -33,6 +34,8 @@ pub const ALL: &[&Scenario] = &[
     &server_app::SERVER_APP,
     &server_queue::SERVER_QUEUE,
     &shared_connection::SHARED_CONNECTION,
+    &softirq::CLIENT,
+    &softirq::SERVER,
     &stopped::CLIENT,
     &stopped::SERVER,
     &stream_limit::STREAM_LIMIT,

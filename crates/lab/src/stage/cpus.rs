@@ -11,6 +11,8 @@ const NICE: i32 = -20;
 const CALM: u32 = 5;
 /// Priority of what comes before them.
 const FIRST: u32 = 10;
+/// Priority of what comes behind them, but still at its time.
+const BEHIND: u32 = 2;
 
 /// One CPU for each end.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,11 @@ impl Apart {
     /// Runs on a side's CPU before anybody else, in the class SCHED_FIFO.
     pub fn first(&self, side: Side) -> Around {
         Around { fifo: Some(FIRST), ..self.on(side) }
+    }
+
+    /// Runs on a side's CPU behind [`Apart::calm`], but before the rest of this machine.
+    pub fn behind(&self, side: Side) -> Around {
+        Around { fifo: Some(BEHIND), ..self.on(side) }
     }
 
     fn on(&self, side: Side) -> Around {

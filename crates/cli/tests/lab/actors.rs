@@ -1,0 +1,103 @@
+//! Programs of a run that do harm: they take it back when they are told to end.
+
+use crate::process::until;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Killed when it is dropped.
+struct Started(Child);
+
+impl Started {
+    fn new(command: &mut Command) -> Started {
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Started(piped.spawn().expect("it starts"))
+    }
+
+    /// An actor that is ready.
+    fn actor(arguments: &[&str]) -> (Started, ChildStdin, BufReader<ChildStdout>) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+        let mut actor = Started::new(command.args(["lab", "actor"]).args(arguments));
+        let mut said = BufReader::new(actor.0.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("it says something");
+        assert_eq!(line, "ready\n");
+        let life = actor.0.stdin.take().expect("a pipe");
+        (actor, life, said)
+    }
+
+    /// As `/proc` shows it: `S` asleep, `T` stopped.
+    fn state(&self) -> Option<char> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).ok()?;
+        text.rsplit_once(") ")?.1.chars().next()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Both fail when it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_process_goes_on_although_its_stop_was_cut_short() {
+    // It waits for an input that does not come.
+    let victim = Started::new(&mut Command::new("cat"));
+    let pid = victim.0.id().to_string();
+    let (mut pause, life, mut said) =
+        Started::actor(&["pause", "--pid", &pid, "--on", "1h", "--every", "10ms"]);
+    until("it is stopped", || (victim.state() == Some('T')).then_some(()));
+    drop(life);
+    assert!(pause.0.wait().expect("it ends").success());
+    until("it goes on", || (victim.state() == Some('S')).then_some(()));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("what it printed");
+    let stops = spangap_lab::actors::stretches(&rest);
+    assert!(matches!(&stops[..], [stop] if stop.from_unix_ns < stop.to_unix_ns), "{rest}");
+}
+
+#[test]
+fn an_actor_ends_with_the_process_that_it_acts_on() {
+    let victim = Started::new(&mut Command::new("cat"));
+    let pid = victim.0.id().to_string();
+    let (mut pause, _life, _said) =
+        Started::actor(&["pause", "--pid", &pid, "--on", "10ms", "--every", "20ms"]);
+    drop(victim);
+    assert!(pause.0.wait().expect("it ends").success());
+}
+
+#[test]
+fn bursts_are_as_long_as_they_were_said_to_be() {
+    let (mut hog, life, mut said) = Started::actor(&["hog", "--on", "10ms", "--every", "20ms"]);
+    let mut printed = String::new();
+    for _ in 0..3 {
+        said.read_line(&mut printed).expect("a line for each burst");
+    }
+    drop(life);
+    assert!(hog.0.wait().expect("it ends").success());
+    let bursts = spangap_lab::actors::stretches(&printed);
+    assert_eq!(bursts.len(), 3, "{printed}");
+    assert!(bursts.iter().all(|burst| burst.length_ns() >= 9_000_000), "{printed}");
+    assert!(bursts.is_sorted_by(|one, next| one.to_unix_ns <= next.from_unix_ns), "{printed}");
+}
+
+#[test]
+fn flags_that_make_no_sense_are_refused() {
+    for (arguments, expected) in [
+        (&["hog", "--on", "20ms", "--every", "20ms"][..], "expected at most 90 %"),
+        (&["pause", "--pid", "0", "--on", "1ms", "--every", "1s"][..], "expected a process id"),
+        (&["audience", "--port", "70000", "--sockets", "1"][..], "expected a number to 65535"),
+        (
+            &["flood", "--to", "nowhere", "--packets", "1", "--apart", "1ms", "--on", "1ms", "--every", "1s"]
+                [..],
+            "expected ADDRESS:PORT",
+        ),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+        let output = command.args(["lab", "actor"]).args(arguments).output().expect("it starts");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && told.contains(expected), "{arguments:?}: {told}");
+    }
+}

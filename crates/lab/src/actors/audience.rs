@@ -1,0 +1,34 @@
+//! `audience --port PORT --sockets N`: so many UDP sockets of one port, which nobody reads. The kernel hands each broadcast
+//! packet to all of them, in the softirq that it arrives in.
+
+use super::{life_line, value};
+use crate::LabError;
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr};
+use rustix::net::{AddressFamily, SocketType, bind, socket};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Runs until standard input ends.
+pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
+    let number = |flag: &str| -> Result<u16, LabError> {
+        let text = value(arguments, flag)?;
+        text.parse().map_err(|_| LabError::Parameter(format!("{flag} {text}: expected a number to 65535")))
+    };
+    let (port, number) = (number("--port")?, number("--sockets")?);
+    let failed = |error: Errno| LabError::program("audience", format!("port {port}: {error}"));
+    let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    let mut sockets = Vec::new();
+    for _ in 0..number {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(failed)?;
+        set_socket_reuseaddr(&socket, true).map_err(failed)?;
+        // The least there is: what is not read is not to be kept, either.
+        set_socket_recv_buffer_size(&socket, 1).map_err(failed)?;
+        bind(&socket, &address).map_err(failed)?;
+        sockets.push(socket);
+    }
+    let life = life_line();
+    println!("ready");
+    // Nothing is ever sent on it.
+    let _ = life.recv();
+    Ok(())
+}
