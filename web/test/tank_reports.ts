@@ -81,6 +81,7 @@ export function run(made: Made): Run {
     think_ns: null,
     nodelay: "stack",
     split_writes: false,
+    attempts: 1,
     threads: 2,
     cpus: null,
     trace: false,

@@ -31,6 +31,7 @@ export interface Asked {
   think_ns: number | null;
   nodelay: Nodelay;
   split_writes: boolean;
+  attempts: number;
   threads: number;
   cpus: string | null;
   trace: boolean;

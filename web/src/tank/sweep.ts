@@ -14,6 +14,7 @@ export const FIELDS: [string, (run: Run) => string][] = [
   ["channels", (run) => run.channels],
   ["nodelay", (run) => run.nodelay],
   ["split-writes", (run) => (run.split_writes ? "on" : "off")],
+  ["attempts", (run) => String(run.attempts)],
   ["threads", (run) => String(run.threads)],
   ["cpus", (run) => run.cpus ?? "all"],
   ["request-bytes", (run) => String(run.request_bytes)],

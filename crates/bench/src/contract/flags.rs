@@ -70,6 +70,14 @@ impl Flags {
         value.parse().map_err(|why: T::Err| FlagError::Value { name, why: why.to_string(), value })
     }
 
+    /// Takes a value that may be left out.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn optional<T: FromStr<Err: Display>>(&mut self, name: &'static str) -> Result<Option<T>, FlagError> {
+        if self.0.contains_key(name) { self.take(name).map(Some) } else { Ok(None) }
+    }
+
     /// Takes `on` or `off`.
     ///
     /// # Errors

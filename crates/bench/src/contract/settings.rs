@@ -240,6 +240,8 @@ pub struct ClientSettings {
     pub records: Records,
     pub slow_ns: u64,
     pub record_file: PathBuf,
+    /// Of a call, in all; only `rust` makes more than one.
+    pub attempts: u32,
 }
 
 fn switch(on: bool) -> &'static str {
@@ -253,7 +255,7 @@ fn or_target(value: Option<u64>) -> String {
 impl ClientSettings {
     /// As the arguments of a program.
     pub fn to_flags(&self) -> Vec<String> {
-        vec![
+        let mut flags = vec![
             format!("--stack={}", self.stack),
             format!("--target={}", self.target),
             format!("--call={}", self.call),
@@ -274,7 +276,9 @@ impl ClientSettings {
             format!("--records={}", self.records),
             format!("--slow-ns={}", self.slow_ns),
             format!("--record-file={}", self.record_file.display()),
-        ]
+        ];
+        flags.extend((self.attempts > 1).then(|| format!("--attempts={}", self.attempts)));
+        flags
     }
 
     /// From the arguments of a program.
@@ -304,6 +308,7 @@ impl ClientSettings {
             records: flags.take("records")?,
             slow_ns: flags.take("slow-ns")?,
             record_file: flags.text("record-file")?.into(),
+            attempts: flags.optional::<std::num::NonZeroU32>("attempts")?.map_or(1, u32::from),
         };
         flags.finish()?;
         Ok(settings)
@@ -360,6 +365,7 @@ mod tests {
             schedule in prop::option::of((1u64..1 << 32, 1u64..1 << 40)),
             in_flight in 1u32.., threads in 1u32.., sizes in any::<[Option<u64>; 2]>(), numbers in any::<[u64; 6]>(),
             switches in any::<[bool; 2]>(), target in "[a-z0-9.:=-]{1,20}", file in "[a-z/=. -]{0,20}",
+            attempts in 1u32..4,
         ) -> ClientSettings {
             let ways = [Channels::Shared, Channels::PerWorker, Channels::Distinct, Channels::LocalPool, Channels::Pool(pool), Channels::PerCall];
             ClientSettings {
@@ -368,7 +374,7 @@ mod tests {
                 in_flight, threads, request_bytes: numbers[0], response_bytes: sizes[0], think_ns: sizes[1], nodelay,
                 split_writes: switches[0], timeout: Duration::from_nanos(numbers[1]), warmup_ns: numbers[2],
                 duration_ns: numbers[3], calls: numbers[4], trace: switches[1], records, slow_ns: numbers[5],
-                record_file: file.into(),
+                record_file: file.into(), attempts,
             }
         }
     }

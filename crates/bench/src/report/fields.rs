@@ -13,6 +13,7 @@ pub enum Field {
     Channels,
     Nodelay,
     SplitWrites,
+    Attempts,
     Threads,
     Cpus,
     RequestBytes,
@@ -23,13 +24,14 @@ pub enum Field {
 
 impl Field {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Field; 12] = [
+    pub const ALL: [Field; 13] = [
         Field::Target,
         Field::Stack,
         Field::Call,
         Field::Channels,
         Field::Nodelay,
         Field::SplitWrites,
+        Field::Attempts,
         Field::Threads,
         Field::Cpus,
         Field::RequestBytes,
@@ -47,6 +49,7 @@ impl Field {
             Field::Channels => "channels",
             Field::Nodelay => "nodelay",
             Field::SplitWrites => "split-writes",
+            Field::Attempts => "attempts",
             Field::Threads => "threads",
             Field::Cpus => "cpus",
             Field::RequestBytes => "request-bytes",
@@ -67,6 +70,7 @@ impl Field {
             Field::Channels => asked.channels.to_string(),
             Field::Nodelay => asked.nodelay.to_string(),
             Field::SplitWrites => switch(asked.split_writes),
+            Field::Attempts => asked.attempts.to_string(),
             Field::Threads => asked.threads.to_string(),
             Field::Cpus => asked.cpus.clone().unwrap_or_else(|| "all".into()),
             Field::RequestBytes => asked.request_bytes.to_string(),

@@ -69,12 +69,19 @@ pub struct Asked {
     pub nodelay: Nodelay,
     /// Whether requests were written in two parts (`raw` only).
     pub split_writes: bool,
+    /// Attempts that a call could have: one that ended with UNAVAILABLE was made again. Its time is that of all.
+    #[serde(default = "one")]
+    pub attempts: u32,
     /// Threads of the client.
     pub threads: u32,
     /// CPUs of the client as a list such as `0,2-3`; null for all.
     pub cpus: Option<String>,
     /// Whether every call carried a trace context.
     pub trace: bool,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// One run: one client process. Every figure is of the measured phase alone, after warm-up.

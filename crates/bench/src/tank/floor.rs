@@ -102,6 +102,7 @@ fn measure(
     planned.asked.channels = Channels::Shared;
     planned.asked.nodelay = Nodelay::On;
     planned.asked.threads = 1;
+    planned.asked.attempts = 1;
     planned.asked.trace = false;
     let job = Job {
         settings: &settings,

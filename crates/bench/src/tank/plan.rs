@@ -35,6 +35,8 @@ pub struct TankSettings {
     pub think_ns: Option<u64>,
     /// Whether requests are written in two parts.
     pub split_writes: bool,
+    /// Attempts that a call may have in all.
+    pub attempts: u32,
     /// CPUs of the client; `None` for all.
     pub cpus: Option<Cpus>,
     /// Measured time of a run; `None` goes on until stopped, and is for a single run.
@@ -162,6 +164,7 @@ impl TankSettings {
             think_ns: self.think_ns,
             nodelay: Nodelay::Stack,
             split_writes: self.split_writes,
+            attempts: self.attempts,
             threads: 1,
             cpus: self.cpus.as_ref().map(Cpus::to_string),
             trace: self.traced(),
@@ -202,6 +205,7 @@ impl TankSettings {
             records,
             slow_ns: self.slow_ns,
             record_file: if records == Records::None { PathBuf::new() } else { record_file.to_owned() },
+            attempts: planned.asked.attempts,
         }
     }
 }
@@ -218,7 +222,7 @@ fn each<T: Clone>(all: &[Asked], values: &[T], set: impl Fn(&mut Asked, T)) -> V
 impl Planned {
     /// Why no client can make this run; `None` when one may.
     pub fn impossible(&self) -> Option<String> {
-        let Asked { stack, channels, split_writes, .. } = &self.asked;
+        let Asked { stack, call, channels, split_writes, attempts, .. } = &self.asked;
         let cpp = matches!(stack, Stack::CppSync | Stack::CppAsync | Stack::CppCallback);
         if *channels == Channels::LocalPool && !cpp {
             return Some(format!(
@@ -229,6 +233,11 @@ impl Planned {
         if *channels == Channels::PerCall && *stack != Stack::Rust {
             return Some(format!(
                 "stack {stack} keeps its connections: --channels per-call is for --stack rust"
+            ));
+        }
+        if *attempts > 1 && (*stack != Stack::Rust || *call != Call::Unary) {
+            return Some(format!(
+                "stack {stack} makes one attempt of a call in {call}: --attempts is for --stack rust --call unary"
             ));
         }
         if *split_writes && *stack != Stack::Raw {
@@ -285,6 +294,7 @@ pub(super) mod tests {
             response_bytes: None,
             think_ns: None,
             split_writes: false,
+            attempts: 1,
             cpus: None,
             duration_ns: Some(1),
             warmup_ns: 0,
@@ -345,6 +355,11 @@ pub(super) mod tests {
         settings.split_writes = false;
         settings.channels = vec![Channels::PerCall];
         assert_eq!(able(&settings), [Stack::Rust]);
+        settings.channels = vec![Channels::Shared];
+        settings.attempts = 2;
+        assert_eq!(able(&settings), [Stack::Rust]);
+        settings.calls = vec![Call::Stream];
+        assert_eq!(able(&settings), []);
     }
 
     proptest! {

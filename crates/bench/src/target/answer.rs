@@ -3,6 +3,7 @@
 use super::LargeResponse;
 use super::calls::{Calls, Ends, OpenCall};
 use super::counted::ends;
+use super::failing::Failures;
 use super::think::{Alarm, Waiting};
 use super::workers::{Place, Turn, Workers};
 use crate::ping::ping_server::Ping;
@@ -37,6 +38,7 @@ struct Shared {
     alarm: Alarm,
     calls: Arc<Calls>,
     workers: Workers,
+    failures: Option<Failures>,
 }
 
 impl Answer {
@@ -57,6 +59,7 @@ impl Answer {
             alarm: Alarm::start()?,
             calls,
             workers,
+            failures: settings.fail.map(Failures::new),
         })))
     }
 }
@@ -102,7 +105,10 @@ impl Ping for Answer {
         if let Some(waiting) = waiting {
             waiting.await;
         }
-        Ok(Response::new(response))
+        match self.0.failures.as_ref().and_then(|failures| failures.of(request.metadata())) {
+            Some(failure) => Err(failure),
+            None => Ok(Response::new(response)),
+        }
     }
 
     async fn ping_stream(&self, request: Request<Streaming<PingRequest>>) -> Result<Response<Pongs>, Status> {

@@ -38,6 +38,9 @@ pub enum TargetError {
     /// A think time over the limit.
     #[error("a think time of {0} ns is too long: expected at most {max} ns", max = ping::MAX_THINK_NS)]
     Think(u64),
+    /// A window that HTTP/2 cannot have.
+    #[error("a window of {0} bytes: expected 65535 to 2147483647")]
+    Window(u32),
     /// Spans cannot be sent.
     #[error(transparent)]
     Export(#[from] ExportError),

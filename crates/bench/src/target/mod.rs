@@ -5,6 +5,7 @@ mod answer;
 mod calls;
 mod counted;
 mod error;
+mod failing;
 mod program;
 mod raw;
 mod rust;
@@ -13,6 +14,7 @@ mod workers;
 
 pub use answer::LIBRARY;
 pub use error::TargetError;
+pub use failing::{Failing, PREVIOUS_ATTEMPTS};
 
 use crate::contract::{Nodelay, TargetStack};
 use crate::otlp::{ExportSettings, Exporter, SpanCounts};
@@ -29,6 +31,9 @@ use std::time::Duration;
 
 /// How long the end waits for calls under way.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// Windows that HTTP/2 can have: a connection's begins with 65,535 bytes whatever is said, and can only be opened.
+const WINDOWS: std::ops::RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -52,6 +57,11 @@ pub struct TargetSettings {
     pub large_response: Option<LargeResponse>,
     /// `TCP_NODELAY` of accepted connections.
     pub nodelay: Nodelay,
+    /// Bytes that a client may send ahead on a connection, and on each of its streams (HTTP/2 flow control); `None`
+    /// leaves the library's own.
+    pub window: Option<u32>,
+    /// Single pings that are made to fail.
+    pub fail: Option<Failing>,
     /// Where spans go.
     pub export: Option<ExportSettings>,
 }
@@ -86,6 +96,15 @@ impl TargetSettings {
             }
             TargetStack::Raw | TargetStack::Cpp | TargetStack::Go if self.workers.is_some() => {
                 unavailable("workers", "only the stack rust has a queue before its handler")
+            }
+            TargetStack::Raw | TargetStack::Cpp | TargetStack::Go if self.window.is_some() => {
+                unavailable("the window", "only rust can be told")
+            }
+            TargetStack::Raw | TargetStack::Cpp | TargetStack::Go if self.fail.is_some() => {
+                unavailable("calls that fail", "only rust can be told")
+            }
+            TargetStack::Rust if self.window.is_some_and(|window| !WINDOWS.contains(&window)) => {
+                Err(TargetError::Window(self.window.unwrap_or(0)))
             }
             TargetStack::Raw | TargetStack::Cpp | TargetStack::Go if self.large_response.is_some() => {
                 unavailable("large responses", "only the stack rust answers with two sizes")
@@ -225,6 +244,8 @@ mod tests {
             workers: None,
             large_response: None,
             nodelay: Nodelay::On,
+            window: None,
+            fail: None,
             export: None,
         };
         let large = |bytes| Some(LargeResponse { bytes, every: 50 });
@@ -252,6 +273,12 @@ mod tests {
                 "67108866",
             ),
             (TargetSettings { response_bytes: (64 << 20) + 1, ..good.clone() }, "67108864"),
+            (TargetSettings { window: Some(1 << 20), ..good.clone() }, "only rust"),
+            (TargetSettings { fail: "UNAVAILABLE:1/2".parse().ok(), ..good.clone() }, "only rust"),
+            (
+                TargetSettings { stack: TargetStack::Rust, window: Some(65_534), ..good.clone() },
+                "65535 to 2147483647",
+            ),
             (TargetSettings { think_ns: 60_000_000_001, ..good }, "60000000000"),
         ];
         for (settings, expected) in cases {

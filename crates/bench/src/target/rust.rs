@@ -26,6 +26,7 @@ pub struct RustTarget {
     workers: Workers,
     max_streams: Option<u32>,
     nodelay: bool,
+    window: Option<u32>,
 }
 
 impl RustTarget {
@@ -38,8 +39,8 @@ impl RustTarget {
         let answer = Answer::start(settings, calls.clone(), workers.clone()).map_err(TargetError::Thread)?;
         // tonic's own server sets it.
         let nodelay = settings.nodelay != Nodelay::Off;
-        let max_streams = settings.max_streams;
-        Ok(RustTarget { listener, address, answer, calls, workers, max_streams, nodelay })
+        let TargetSettings { max_streams, window, .. } = *settings;
+        Ok(RustTarget { listener, address, answer, calls, workers, max_streams, nodelay, window })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -47,7 +48,7 @@ impl RustTarget {
     }
 
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<TargetReport, TargetError> {
-        let RustTarget { listener, address, answer, calls, workers, max_streams, nodelay } = self;
+        let RustTarget { listener, address, answer, calls, workers, max_streams, nodelay, window } = self;
         let service = PingServer::new(answer)
             .max_decoding_message_size(ping::MAX_MESSAGE_BYTES)
             .max_encoding_message_size(ping::MAX_MESSAGE_BYTES);
@@ -57,6 +58,8 @@ impl RustTarget {
         let (stopping, stopped) = tokio::sync::oneshot::channel();
         let server = Server::builder()
             .max_concurrent_streams(max_streams)
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(window)
             .add_service(Counted { service, calls: calls.clone(), workers })
             .add_service(health)
             .add_service(reflection().build_v1()?)

@@ -68,6 +68,8 @@ fn settings() -> TargetSettings {
         workers: None,
         large_response: None,
         nodelay: Nodelay::On,
+        window: None,
+        fail: None,
         export: None,
     }
 }

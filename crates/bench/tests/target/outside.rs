@@ -7,6 +7,7 @@ use spangap_bench::stream_limit;
 use spangap_bench::target::TargetSettings;
 use spangap_bench::usage::{self, Protocol};
 use spangap_sockets as sockets;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -41,6 +42,51 @@ async fn usage_tells_what_was_done() {
     assert!(after.cpu_ns > before.cpu_ns && after.context_switches > before.context_switches, "{after:?}");
     assert_eq!(ask().await.peak_in_progress, 0, "none since the last time it was asked");
     serving.stop().await;
+}
+
+/// What a server announces for a stream, and what it opens the connection's by.
+fn windows(peer: SocketAddr) -> (Option<u32>, u32) {
+    let mut stream = TcpStream::connect(peer).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("not 0");
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .expect("a preface and no settings");
+    // A PING is answered soon, and a second one after what the server has to say by itself.
+    let ping = b"\0\0\x08\x06\0\0\0\0\0spangap.";
+    stream.write_all(ping).expect("it takes a PING");
+    let (mut of_stream, mut opened, mut answered) = (None, 0, false);
+    loop {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header).expect("a frame");
+        let mut payload = vec![0; u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize];
+        stream.read_exact(&mut payload).expect("its payload");
+        let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
+        match header[3] {
+            4 => {
+                let window = payload.chunks(6).rfind(|setting| setting[..2] == [0, 4]);
+                of_stream = window.map(|setting| number(&setting[2..])).or(of_stream);
+            }
+            6 if answered => return (of_stream, opened),
+            6 => {
+                answered = true;
+                stream.write_all(ping).expect("it takes another");
+            }
+            8 => opened += number(&payload),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_windows_of_flow_control_are_announced_as_set() {
+    for window in [65_535, 4 << 20] {
+        let serving = Serving::start(TargetSettings { window: Some(window), ..settings() }).await;
+        let address = serving.address;
+        let (of_stream, opened) = spawn_blocking(move || windows(address)).await.unwrap();
+        // Unless a server says otherwise, a stream begins with 65,535 bytes, too.
+        assert_eq!((of_stream.unwrap_or(65_535), opened), (window, window - 65_535));
+        serving.stop().await;
+    }
 }
 
 #[tokio::test]

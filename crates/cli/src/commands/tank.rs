@@ -103,6 +103,13 @@ pub struct TankArgs {
     /// Time after which a call is given up, as DEADLINE_EXCEEDED
     #[arg(long, value_name = "DURATION", help_heading = CALLS, default_value = "10s", value_parser = some_time)]
     timeout: Duration,
+    /// Attempts that a call may have in all: one that ends with UNAVAILABLE is made again at once, under the same span
+    /// (stack rust, call unary)
+    #[arg(
+        long, value_name = "N", help_heading = CALLS, default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
+    attempts: u32,
 
     /// How calls share channels: shared, per-worker (equal arguments), distinct (different arguments), local-pool
     /// (a subchannel pool each), pool:N, per-call (each call opens a connection and closes it; stack rust)
@@ -192,6 +199,7 @@ impl TankArgs {
             response_bytes: self.response_bytes.map(Size::bytes),
             think_ns: self.think.map(Duration::ns),
             split_writes: self.split_writes,
+            attempts: self.attempts,
             cpus: self.cpus,
             duration_ns: self.duration.map(Duration::ns),
             warmup_ns: self.warmup.ns(),

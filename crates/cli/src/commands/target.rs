@@ -7,7 +7,7 @@ use clap::Args;
 use spangap_bench::contract::{Nodelay, TargetStack};
 use spangap_bench::otlp::{CollectorUrl, ExportSettings};
 use spangap_bench::programs::Programs;
-use spangap_bench::target::{LargeResponse, Target, TargetReport, TargetSettings};
+use spangap_bench::target::{Failing, LargeResponse, Target, TargetReport, TargetSettings};
 use std::io::Write;
 use std::sync::Arc;
 use tokio::runtime;
@@ -28,6 +28,8 @@ Examples:
     spangap target --stack go --threads 2 --max-streams 100
   Two calls at a time, the others in a queue; every 50th response of 3 MiB:
     spangap target --think 10ms --workers 2 --large-response 3MiB/50
+  Two attempts of every tenth call fail; a tank with --attempts 3 makes a third:
+    spangap target --think 5ms --fail UNAVAILABLE:2/10
   For a tank of the stack raw, with Nagle's algorithm at work:
     spangap target --stack raw --nodelay off
   Any gRPC client will do:
@@ -60,6 +62,14 @@ pub struct TargetArgs {
     /// TCP_NODELAY of accepted connections: on, off, stack (what the library does)
     #[arg(long, value_name = "SETTING", default_value = "on")]
     nodelay: Nodelay,
+    /// Bytes that a client may send ahead, on a connection and on each call (HTTP/2 flow control); what the library
+    /// does unless given (stack rust)
+    #[arg(long, value_name = "SIZE", value_parser = window)]
+    window: Option<u32>,
+    /// One in CALLS single pings ends with STATUS, after its think time, in its first ATTEMPTS attempts: UNAVAILABLE:2/10
+    /// (stack rust)
+    #[arg(long, value_name = "STATUS:ATTEMPTS/CALLS")]
+    fail: Option<Failing>,
     /// Send a SERVER span for every call to this OTLP/gRPC receiver, http://HOST:PORT
     #[arg(long, value_name = "URL")]
     otlp: Option<CollectorUrl>,
@@ -115,6 +125,8 @@ impl TargetArgs {
             workers: self.workers,
             large_response: self.large_response,
             nodelay: self.nodelay,
+            window: self.window,
+            fail: self.fail,
             export: export_settings(self.otlp, self.service_name),
         }
     }
@@ -215,6 +227,11 @@ fn large_response(text: &str) -> Result<LargeResponse, String> {
     let every = every.parse().ok().filter(|every| *every > 0);
     let every = every.ok_or("expected a whole number of at least 1 behind the slash, as in 3MiB/50")?;
     Ok(LargeResponse { bytes: payload_size(size)?.bytes(), every })
+}
+
+/// A window of HTTP/2.
+fn window(text: &str) -> Result<u32, String> {
+    u32::try_from(text.parse::<Size>()?.bytes()).map_err(|_| "expected at most 2147483647 bytes".into())
 }
 
 /// A time that a target may think.

@@ -121,6 +121,7 @@ pub fn settings(stack: Stack, target: &impl ToString) -> ClientSettings {
         records: Records::None,
         slow_ns: u64::MAX >> 1,
         record_file: PathBuf::new(),
+        attempts: 1,
     }
 }
 

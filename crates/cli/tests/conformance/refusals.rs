@@ -67,6 +67,9 @@ pub fn impossible(stack: Stack) {
             "channels",
         );
     }
+    if stack != Stack::Rust {
+        refused(stack, &ClientSettings { attempts: 2, ..good.clone() }.to_flags(), "attempts");
+    }
     if stack != Stack::Raw {
         refused(stack, &ClientSettings { split_writes: true, ..good.clone() }.to_flags(), "split-writes");
     }

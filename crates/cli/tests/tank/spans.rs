@@ -3,6 +3,7 @@
 use crate::collector::{Collector, hex, text};
 use crate::process::Meter;
 use crate::{reported, runs, target, the_run};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -86,6 +87,47 @@ fn spans_say_what_was_called() {
             assert_eq!(text(&span.attributes, "rpc.system.name").as_deref(), Some(system), "{span:?}");
             assert_eq!(text(&span.attributes, "rpc.method").as_deref(), Some(method), "{span:?}");
         }
+    }
+}
+
+#[test]
+fn attempts_are_server_spans_under_one_client_span() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    for (channels, attempts) in [("shared", 3), ("per-call", 3), ("shared", 2)] {
+        let (collector, url) = Collector::start(&runtime);
+        let (served, address) = target(&["--fail", "UNAVAILABLE:2/5", "--otlp", &url]);
+        let limit = attempts.to_string();
+        let mut arguments = vec!["--attempts", &limit, "--channels", channels, "--otlp", &url];
+        arguments.extend(["--inflight", "3", "--warmup", "0s", "--duration", "200ms"]);
+        let report = reported(&address, &arguments);
+        served.signal("INT");
+        let served = served.wait();
+        assert_eq!(served.code, Some(0));
+        let run = the_run(&report);
+        let count = |what: &Value| what.as_u64().expect("a number");
+        let calls = count(&run["calls"]);
+        // All calls have ended, so the target has seen the first attempt of each.
+        let (chosen, failed) = (calls / 5, if attempts == 3 { 0 } else { calls / 5 });
+        assert!(chosen > 0, "{run}");
+        assert_eq!(run["attempts"], attempts);
+        assert_eq!(
+            (count(&run["ok"]), run["errors"]["UNAVAILABLE"].as_u64().unwrap_or(0)),
+            (calls - failed, failed)
+        );
+
+        let (client, server): (Vec<_>, Vec<_>) =
+            collector.received().into_iter().partition(|span| span.kind() == SpanKind::Client);
+        assert_eq!(client.len() as u64, calls, "one span for each call, however often it was made");
+        assert_eq!(server.len() as u64, calls + chosen * (attempts - 1), "{served:?}");
+        let mut of_call: HashMap<_, u64> = HashMap::new();
+        for span in &server {
+            *of_call.entry((span.trace_id.clone(), span.parent_span_id.clone())).or_default() += 1;
+        }
+        for span in &client {
+            let attempts_seen = of_call.remove(&(span.trace_id.clone(), span.span_id.clone()));
+            assert!(attempts_seen.is_some_and(|seen| seen == 1 || seen == attempts), "{attempts_seen:?}");
+        }
+        assert!(of_call.is_empty(), "spans of the target without a call: {of_call:?}");
     }
 }
 

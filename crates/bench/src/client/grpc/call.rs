@@ -7,6 +7,7 @@ use crate::connection::{Connection, Dial, ForOneCall, Link, Opened, in_words};
 use crate::contract::{Call, Phase};
 use crate::ping::ping_client::PingClient;
 use crate::ping::{PingRequest, PingResponse};
+use crate::target::PREVIOUS_ATTEMPTS;
 use crate::trace::{TRACEPARENT, TraceContext};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,15 +63,20 @@ pub enum Outgoing {
 }
 
 impl Outgoing {
-    pub fn new(call: Call, ping: &PingRequest, context: Option<&TraceContext>) -> Self {
+    /// `previous`: attempts that this call has had before.
+    pub fn new(call: Call, ping: &PingRequest, context: Option<&TraceContext>, previous: u32) -> Self {
         let mut ping = ping.clone();
         match (call, context) {
-            (Call::Unary, None) => Outgoing::Unary(Request::new(ping)),
-            (Call::Unary, Some(context)) => {
+            (Call::Unary, context) => {
                 let mut request = Request::new(ping);
-                let header = AsciiMetadataValue::try_from(context.header().to_vec());
-                let header = header.expect("hexadecimal digits and dashes are ASCII");
-                request.metadata_mut().insert(TRACEPARENT, header);
+                if let Some(context) = context {
+                    let header = AsciiMetadataValue::try_from(context.header().to_vec());
+                    let header = header.expect("hexadecimal digits and dashes are ASCII");
+                    request.metadata_mut().insert(TRACEPARENT, header);
+                }
+                if previous > 0 {
+                    request.metadata_mut().insert(PREVIOUS_ATTEMPTS, previous.into());
+                }
                 Outgoing::Unary(request)
             }
             (Call::Stream, context) => {
@@ -144,11 +150,12 @@ impl Lane {
         }
     }
 
-    /// Opens the connection of this call, where each has its own; its id.
+    /// Opens the connection of this attempt, where each has its own; its id.
     ///
     /// # Errors
     /// `UNAVAILABLE` when nobody answers.
     pub async fn open(&mut self) -> Result<Option<u16>, Status> {
+        self.after_attempt().await;
         let Connections::PerCall { dial, opened, closed } = &mut self.connections else { return Ok(None) };
         let opening = ForOneCall::open(dial, opened).await;
         let ForOneCall { connection, closed: ends } =
@@ -159,8 +166,8 @@ impl Lane {
         Ok(Some(id))
     }
 
-    /// Closes the connection of the call that has ended, where each has its own. Returns when its socket is closed.
-    pub async fn after_call(&mut self) {
+    /// Closes the connection of the attempt that has ended, where each has its own. Returns when its socket is closed.
+    pub async fn after_attempt(&mut self) {
         if !matches!(self.connections, Connections::PerCall { .. }) {
             return;
         }

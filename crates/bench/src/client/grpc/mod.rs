@@ -11,7 +11,7 @@ use super::session::Session;
 use super::tally::Tally;
 use crate::connection::{ConnectError, Dial, ForOneCall, Link};
 use crate::contract::record::NO_CONNECTION;
-use crate::contract::{Channels, ClientSettings, Nodelay, Pace};
+use crate::contract::{Call, Channels, ClientSettings, Nodelay, Pace};
 use crate::ping::{MAX_PAYLOAD_BYTES, PingRequest};
 use call::Lane;
 use open_loop::OpenLoop;
@@ -37,6 +37,10 @@ pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
     if settings.split_writes {
         let why = "tonic decides what it writes together: expected off (only raw can split)";
         return Err(Refused::new("split-writes", "on", why));
+    }
+    if settings.attempts > 1 && settings.call == Call::Stream {
+        let why = "a ping inside a stream has no attempts: expected unary";
+        return Err(Refused::new("attempts", settings.attempts, why));
     }
     if settings.request_bytes > MAX_PAYLOAD_BYTES {
         let why = format!("too large: expected at most {MAX_PAYLOAD_BYTES}");

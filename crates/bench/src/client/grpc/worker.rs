@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// A call that fails sooner than this is followed by a pause as long: a dead target is not hammered.
 const FAST_FAILURE: Duration = Duration::from_millis(1);
@@ -61,7 +61,7 @@ impl Worker {
         let Worker { shared, lane, tally, ids, alarm } = self;
         let Shared { session, settings, request, .. } = &**shared;
         let context = settings.trace.then(|| ids.root());
-        let outgoing = Outgoing::new(settings.call, request, context.as_ref());
+        let mut outgoing = Outgoing::new(settings.call, request, context.as_ref(), 0);
         let connection = lane.refresh();
 
         // The wall clock is read second and before the send: so no server on the same clock starts earlier.
@@ -80,10 +80,25 @@ impl Worker {
         let sent = Sent { trace_id, span_id, sent_unix_ns, connection };
         let mut call = OpenCall { session, tally, phase, due_ns, sent_ns, sent, over: false };
         let calling = async {
-            if let Some(connection) = lane.open().await? {
-                call.sent.connection = connection;
+            let mut attempts = 0;
+            loop {
+                let ended = match lane.open().await {
+                    Ok(opened) => {
+                        call.sent.connection = opened.unwrap_or(call.sent.connection);
+                        lane.call(outgoing).await
+                    }
+                    Err(status) => Err(status),
+                };
+                attempts += 1;
+                match ended {
+                    Err(status) if status.code() == Code::Unavailable && attempts < settings.attempts => {
+                        // A connection that was lost meanwhile is not the one that is used next.
+                        call.sent.connection = lane.refresh().unwrap_or(NO_CONNECTION);
+                        outgoing = Outgoing::new(settings.call, request, context.as_ref(), attempts);
+                    }
+                    ended => return ended,
+                }
             }
-            lane.call(outgoing).await
         };
         let outcome = alarm.unless_late(sent_ns, calling).await;
         let outcome = outcome.unwrap_or_else(|| {
@@ -95,7 +110,7 @@ impl Worker {
             Ok(()) => call.end(None),
             Err(status) => call.end(Some((status.code(), &reason(&status)))),
         };
-        lane.after_call().await;
+        lane.after_attempt().await;
         Some(Made { failed, from_send_ns })
     }
 }

@@ -37,6 +37,13 @@ pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
         let why = "raw keeps its connections: expected shared, per-worker, distinct, pool:N (only rust can)";
         return Err(Refused::new("channels", channels, why));
     }
+    if settings.attempts > 1 {
+        return Err(Refused::new(
+            "attempts",
+            settings.attempts,
+            "raw makes one of each call (only rust can)",
+        ));
+    }
     let dealt = matches!(channels, Channels::Pool(_));
     if settings.pace != Pace::Closed && !dealt && channels.count(in_flight) > MOST_OPEN_LOOP_CHANNELS {
         let why =

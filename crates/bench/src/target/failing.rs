@@ -1,0 +1,131 @@
+//! Calls that are made to fail, so many attempts of some of them, to see what comes of it.
+
+use spangap_model::CallStatus;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+/// How many attempts a call has had before this one, as gRPC's clients tell.
+pub const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
+
+/// Which attempts fail: `UNAVAILABLE:2/10` is the first two of every tenth call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// How they end.
+    pub status: Code,
+    /// So many first attempts of a call.
+    pub attempts: u32,
+    /// Of one in so many calls.
+    pub every: u64,
+}
+
+impl fmt::Display for Failing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = CallStatus::from_grpc(self.status as u64);
+        write!(f, "{}:{}/{}", status.name(), self.attempts, self.every)
+    }
+}
+
+impl FromStr for Failing {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = |why: &str| format!("{why}: expected STATUS:ATTEMPTS/CALLS, such as UNAVAILABLE:2/10");
+        let (status, rest) = text.split_once(':').ok_or_else(|| refused("there is no colon"))?;
+        let (attempts, every) = rest.split_once('/').ok_or_else(|| refused("there is no slash"))?;
+        let code = (1..=16).find(|code| CallStatus::from_grpc(*code).name() == status);
+        let code = code.ok_or_else(|| refused(&format!("{status:?} is no status of a call that failed")))?;
+        let attempts = attempts.parse().ok().filter(|attempts| *attempts > 0);
+        let every = every.parse().ok().filter(|every| *every > 0);
+        Ok(Failing {
+            status: Code::from(code as i32),
+            attempts: attempts.ok_or_else(|| refused("no number of attempts, from 1"))?,
+            every: every.ok_or_else(|| refused("no number of calls, from 1"))?,
+        })
+    }
+}
+
+/// Decides which attempts fail. Nothing is kept of a call: whoever sends one again says how often it was sent before, and
+/// only what failed is sent again.
+pub struct Failures {
+    failing: Failing,
+    /// Calls that came for the first time.
+    calls: AtomicU64,
+}
+
+impl Failures {
+    /// None yet.
+    pub fn new(failing: Failing) -> Self {
+        Failures { failing, calls: AtomicU64::new(0) }
+    }
+
+    /// How this attempt ends, if it is to fail.
+    pub fn of(&self, headers: &MetadataMap) -> Option<Status> {
+        let Failing { status, attempts, every } = self.failing;
+        let said = headers.get(PREVIOUS_ATTEMPTS).and_then(|value| value.to_str().ok());
+        let fails = match said.and_then(|value| value.parse::<u32>().ok()).unwrap_or(0) {
+            0 => (self.calls.fetch_add(1, Relaxed) + 1).is_multiple_of(every),
+            previous => previous < attempts,
+        };
+        fails.then(|| Status::new(status, format!("made to fail by --fail {}", self.failing)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, word) in [
+            ("UNAVAILABLE", "colon"),
+            ("UNAVAILABLE:2", "slash"),
+            ("OK:2/3", "no status"),
+            ("Unavailable:2/3", "no status"),
+            ("UNAVAILABLE:0/3", "attempts"),
+            ("UNAVAILABLE:1/0", "calls"),
+            ("UNAVAILABLE:1/x", "calls"),
+        ] {
+            let error = text.parse::<Failing>().unwrap_err();
+            assert!(error.contains(word) && error.contains("UNAVAILABLE:2/10"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn its_text_is_read_back(code in 1i32..=16, attempts in 1u32.., every in 1u64..) {
+            let failing = Failing { status: Code::from(code), attempts, every };
+            prop_assert_eq!(failing.to_string().parse(), Ok(failing));
+        }
+
+        #[test]
+        fn arbitrary_text_is_refused_or_read(text in "\\PC{0,30}") {
+            if let Ok(failing) = text.parse::<Failing>() {
+                prop_assert!(failing.attempts > 0 && failing.every > 0 && failing.status != Code::Ok);
+            }
+        }
+
+        /// A client that tries each call until it goes well sees exactly the calls that were chosen fail, each so often.
+        #[test]
+        fn one_in_so_many_calls_fails_so_often(attempts in 1u32..6, every in 1u64..9, calls in 0u64..40) {
+            let failures = Failures::new(Failing { status: Code::Unavailable, attempts, every });
+            for call in 1..=calls {
+                let mut failed = 0;
+                loop {
+                    let mut headers = MetadataMap::new();
+                    if failed > 0 {
+                        headers.insert(PREVIOUS_ATTEMPTS, failed.to_string().parse().unwrap());
+                    }
+                    match failures.of(&headers) {
+                        Some(status) => prop_assert_eq!(status.code(), Code::Unavailable),
+                        None => break,
+                    }
+                    failed += 1;
+                }
+                prop_assert_eq!(failed, if call % every == 0 { attempts } else { 0 });
+            }
+        }
+    }
+}
