@@ -15,7 +15,7 @@ pub const HEAD_OF_LINE: Scenario = Scenario {
     name: "head-of-line",
     title: "one response in 50 has 2 MB: the small ones that follow it on the connection wait behind its bytes",
     culprit: Culprit::of(Cause::HeadOfLine),
-    also_right: &[Culprit::at(Cause::HeadOfLine, Side::Server), Culprit::at(Cause::HeadOfLine, Side::Client)],
+    also_right: &[],
     leg: Some(Legs { first: Leg::ServerHostOut, last: Leg::ResponseWire }),
     parameters: &[
         Parameter { name: "kb", what: "size of a large response, kB", default: Value::Number(2_000) },

@@ -14,7 +14,7 @@ pub const SERVER_APP: Scenario = Scenario {
     name: "server-app",
     title: "the server's application takes its time for each call",
     culprit: Culprit::at(Cause::ServerApp, Side::Server),
-    also_right: &[Culprit::of(Cause::ServerApp)],
+    also_right: &[],
     leg: Some(Legs::one(Leg::ServerApp)),
     parameters: &[
         Parameter { name: "think", what: "time of the application", default: Value::Duration(25_000_000) },

@@ -14,7 +14,7 @@ pub const SERVER_QUEUE: Scenario = Scenario {
     name: "server-queue",
     title: "the server has two workers: calls wait in its queue, and its spans do not have that time",
     culprit: Culprit::at(Cause::ServerQueue, Side::Server),
-    also_right: &[Culprit::of(Cause::ServerQueue)],
+    also_right: &[],
     leg: Some(Legs::one(Leg::ServerHostIn)),
     parameters: &[
         Parameter { name: "workers", what: "calls handled at a time", default: Value::Number(2) },
