@@ -1,7 +1,12 @@
 //! `spangap lab` as a process.
 
 mod actors;
+mod clean;
+mod crash;
+mod ended;
 mod grade;
+mod hosts;
 #[path = "../meter/process.rs"]
 #[allow(dead_code)] // the meter's tests need more of it
 mod process;
+mod scene;

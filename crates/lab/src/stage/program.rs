@@ -1,7 +1,7 @@
 //! Programs of a run: started with the run's mark, listened to, ended.
 
 use crate::LabError;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// How often a condition is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
+/// How long one that was killed is waited for.
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A program that runs. Its standard input is a pipe that ends with this value; it is killed then.
 #[derive(Debug)]
@@ -153,9 +155,18 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both fail when it has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        // It leads a process group: what it has started ends, too.
+        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        let begun = Instant::now();
+        // One that cannot end yet, because its control group is frozen, is left to the journal.
+        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < KILLED_WITHIN {
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 }
 
@@ -187,4 +198,69 @@ fn pause(interrupted: &AtomicBool) -> Result<(), LabError> {
     }
     std::thread::sleep(LOOK_EVERY);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn shell(script: &str, folder: &Path) -> Program {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Program::start("shell", command, folder).expect("it starts")
+    }
+
+    fn state(pid: &str) -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+
+    #[test]
+    fn what_a_program_says_is_heard_in_whole_lines_and_it_ends_with_its_standard_input() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let go_on = AtomicBool::new(false);
+        let mut program = shell("printf 'listening on '; printf '7\\n'; cat; echo over >&2", folder.path());
+        assert_eq!(program.says("listening on ", PATIENCE, &go_on).expect("it does"), "7");
+        assert!(program.ended().expect("it is ours").is_none());
+        program.let_go(PATIENCE).expect("it ends well");
+        assert_eq!((program.out().as_str(), program.err().as_str()), ("listening on 7\n", "over\n"));
+    }
+
+    #[test]
+    fn one_that_fails_is_quoted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let go_on = AtomicBool::new(false);
+        let mut program = shell("echo 'no such thing' >&2; exit 3", folder.path());
+        let said = program.says("ready", PATIENCE, &go_on).expect_err("it never says so").to_string();
+        assert!(said.starts_with("shell: ended before") && said.ends_with(": no such thing"), "{said}");
+        let said = program.wait(PATIENCE, &go_on).expect_err("it failed").to_string();
+        assert!(said.contains("exit status: 3"), "{said}");
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_waiting_not_the_program() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut program = shell("echo ready; cat", folder.path());
+        program.says("ready", PATIENCE, &AtomicBool::new(false)).expect("it does");
+        let interrupted = program.wait(PATIENCE, &AtomicBool::new(true));
+        assert!(matches!(interrupted, Err(LabError::Interrupted)), "{interrupted:?}");
+        program.let_go(PATIENCE).expect("it still runs");
+    }
+
+    #[test]
+    fn dropped_it_ends_with_what_it_has_started_also_when_it_is_stopped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut program = shell("sleep 1000 & echo child $!; kill -STOP $$; wait", folder.path());
+        let child = program.says("child ", PATIENCE, &AtomicBool::new(false)).expect("it does");
+        let pid = program.pid().to_string();
+        let stopped = || (state(&pid) == Some('T')).then_some(());
+        until("stopped", PATIENCE, &AtomicBool::new(false), stopped).expect("it stops itself");
+        drop(program);
+        assert_eq!(state(&pid), None);
+        let ended = || matches!(state(&child), None | Some('Z' | 'X')).then_some(());
+        until("its child ended", PATIENCE, &AtomicBool::new(false), ended).expect("it was killed, too");
+    }
 }

@@ -9,6 +9,8 @@ pub mod journal;
 pub mod keeper;
 mod processes;
 mod removal;
+#[cfg(test)]
+mod tests;
 
 pub use clean::{Cleaned, clean};
 pub use journal::{Made, Undo};

@@ -9,6 +9,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often, and how soon again, an empty environment is looked at.
+const LOOKS_AT_EMPTY: u32 = 10;
+const LOOK_AT_EMPTY_EVERY: Duration = Duration::from_micros(300);
 
 /// How that went.
 #[derive(Debug, Default)]
@@ -66,8 +69,29 @@ pub(super) fn others() -> Vec<u32> {
 /// Whether a process has the run's mark in its environment. One that is dead has none.
 pub(super) fn is_marked(pid: u32, id: &str) -> bool {
     let wanted = format!("{MARK}={id}");
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    for _ in 0..LOOKS_AT_EMPTY {
+        // It is gone.
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+        if !environment.is_empty() {
+            return environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes());
+        }
+        if !may_be_starting(pid) {
+            return false;
+        }
+        std::thread::sleep(LOOK_AT_EMPTY_EVERY);
+    }
+    false
+}
+
+/// Whether a process without an environment may be one that is just becoming another program: it shows none then, for
+/// less than a millisecond. Neither those of the kernel nor the dead are.
+fn may_be_starting(pid: u32) -> bool {
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let flags = words.get(6).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    !matches!(words.first(), Some(&"Z" | &"X") | None) && flags & KERNEL_THREAD == 0
 }
 
 /// A network namespace, as the kernel knows it.

@@ -54,6 +54,12 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
     let same_boot = head.is_none_or(|head| head.boot_id == boot_id);
     let mut going = Going { id, deadline: Instant::now() + patience, undone: &mut undone };
     if same_boot {
+        // First: what is frozen cannot end.
+        made.iter().for_each(|made| {
+            if let Made::Cgroup { path } = made {
+                thaw(path)
+            }
+        });
         going.end_marked();
     }
     for made in made.into_iter().rev().filter(|made| same_boot || made.outlives_a_boot()) {
@@ -136,14 +142,13 @@ impl Going<'_> {
     }
 
     fn cgroup(&mut self, path: &Path) -> io::Result<()> {
-        for entry in fs::read_dir(path)?.flatten() {
+        let entries = fs::read_dir(path)?;
+        thaw(path);
+        for entry in entries.flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.cgroup(&entry.path())?;
             }
         }
-        // What is frozen cannot end. Each version of control groups has its own way, or none.
-        let _ = write_into(&path.join("freezer.state"), "THAWED");
-        let _ = write_into(&path.join("cgroup.freeze"), "0");
         let ended = end_all(self.deadline, || members(path), |pid| members(path).contains(&pid));
         self.count(&ended, format!("processes in control group {}", path.display()));
         // The last process has ended, and is a member for a moment longer.
@@ -164,6 +169,12 @@ impl Going<'_> {
             }
         }
     }
+}
+
+/// Of a group, before those inside of it. Each version of control groups has its own way; one without a freezer has none.
+fn thaw(group: &Path) {
+    let _ = write_into(&group.join("freezer.state"), "THAWED");
+    let _ = write_into(&group.join("cgroup.freeze"), "0");
 }
 
 /// Into a file that is there.

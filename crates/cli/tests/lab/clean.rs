@@ -1,0 +1,92 @@
+//! `lab clean`: what was killed is removed, what goes on stays, what cannot be removed is said.
+
+use crate::process::until;
+use crate::scene::{Scene, keepers, kill};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+const ID: &str = "0a0b0c0d0e";
+
+/// A journal of a run that was killed, which made one folder.
+fn left_behind(scene: &Scene, id: &str) -> (PathBuf, PathBuf) {
+    let folder = scene.folder.path().join(format!("made.{id}"));
+    fs::create_dir_all(folder.join("deep")).expect("it is ours");
+    fs::create_dir_all(scene.state()).expect("it is ours");
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("the kernel has one");
+    let head = serde_json::json!({ "boot_id": boot.trim() });
+    let made = serde_json::json!({ "made": "folder", "path": folder });
+    let journal = scene.state().join(format!("{id}.journal"));
+    fs::write(&journal, format!("{head}\n{made}\n")).expect("it is ours");
+    (journal, folder)
+}
+
+#[test]
+fn a_run_that_goes_on_is_left_alone_and_said() {
+    let Some(scene) = Scene::new() else { return };
+    let (_, folder) = left_behind(&scene, ID);
+    let run = scene.start();
+    let id = until("a keeper", || scene.id());
+    until("its namespace", || PathBuf::from(format!("/run/netns/lab-{id}-client")).exists().then_some(()));
+    let cleaned = scene.clean(&[]);
+    assert_eq!(cleaned.code, Some(0), "{cleaned:?}");
+    let text = cleaned.out.join("\n");
+    assert!(text.contains(&format!("{id}.journal: goes on")), "{text}");
+    assert!(text.contains(&format!("removed: folder {}", folder.display())), "{text}");
+    assert!(!folder.exists());
+    let ended = run.wait();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(scene.out().join("truth.json").exists());
+    assert_eq!(scene.left(&id), [""; 0]);
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_named_and_the_others_are_cleaned() {
+    let Some(scene) = Scene::new() else { return };
+    let (journal, folder) = left_behind(&scene, ID);
+    let whole = fs::read_to_string(&journal).expect("it is text");
+    for (text, line) in [
+        (whole.replace("\"folder\"", "\"moon\""), 2),
+        (whole.replace("boot_id", "shoe_id"), 1),
+        (whole.replace(&folder.display().to_string(), "/"), 2),
+        (whole.clone() + "{}\n", 3),
+    ] {
+        fs::write(&journal, &text).expect("it is ours");
+        let (_, other) = left_behind(&scene, "ffffffffff");
+        let cleaned = scene.clean(&["--json"]);
+        assert_eq!(cleaned.code, Some(1), "{cleaned:?}");
+        let said = cleaned.err.join("\n");
+        assert!(said.contains(&format!("could not remove: journal {}", journal.display())), "{said}");
+        let cleaned: Value = serde_json::from_str(&cleaned.out.join("\n")).expect("JSON");
+        let why = cleaned["runs"][0]["left"][0]["why"].as_str().expect("a reason");
+        assert!(why.contains(&format!("{}, line {line}", journal.display())), "{why}");
+        assert_eq!(cleaned["runs"][1]["removed"][0]["made"], "folder", "{cleaned:#}");
+        assert!(folder.exists() && !other.exists());
+        assert_eq!(fs::read_to_string(&journal).expect("it is left as it is"), text);
+    }
+    // Cut short within its last line: that was not made.
+    fs::write(&journal, &whole[..whole.len() - 1]).expect("it is ours");
+    assert_eq!(scene.clean(&[]).code, Some(0));
+    assert!(folder.exists() && !journal.exists());
+}
+
+#[test]
+fn while_a_keeper_undoes_cleaning_does_not_get_in_its_way() {
+    let Some(scene) = Scene::new() else { return };
+    let run = scene.start();
+    let id = until("a keeper", || scene.id());
+    until("a target", || scene.work(&id).join("target.out").exists().then_some(()));
+    let keeper = keepers(&scene.state())[0];
+    kill(keeper, "STOP");
+    run.signal("KILL");
+    run.wait();
+    // The keeper knows nothing yet: whoever cleans is first, and the keeper finds nothing to do.
+    let cleaned = until("free to be cleaned", || {
+        let cleaned = scene.clean(&[]);
+        assert_eq!(cleaned.code, Some(0), "{cleaned:?}");
+        scene.journals().is_empty().then_some(cleaned)
+    });
+    assert!(cleaned.out.iter().any(|line| line.contains("removed: namespace")), "{cleaned:?}");
+    kill(keeper, "CONT");
+    until("nothing left", || scene.left(&id).is_empty().then_some(()));
+}

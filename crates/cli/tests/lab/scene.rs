@@ -1,0 +1,141 @@
+//! A run from outside: its journal, its keeper, all that is on the machine of it.
+
+use crate::process::{Ended, Program};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder for the journals of one test, and one for what its runs leave.
+pub struct Scene {
+    pub folder: tempfile::TempDir,
+}
+
+impl Scene {
+    /// `None`, and said, where no hosts can be made.
+    pub fn new() -> Option<Scene> {
+        let made = Command::new("unshare").args(["--net", "ip", "link", "show", "lo"]).output();
+        if !made.is_ok_and(|output| output.status.success()) {
+            println!("not run: it takes root and the program ip to make network namespaces");
+            return None;
+        }
+        Some(Scene { folder: tempfile::tempdir().expect("a folder") })
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    pub fn out(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    /// Starts the shortest run.
+    pub fn start(&self) -> Program {
+        let (state, out) = (self.state(), self.out());
+        let [state, out] = [&state, &out].map(|path| path.to_str().expect("a plain path"));
+        Program::start(&["lab", "run", "healthy", "--set", "duration=300ms", "--state", state, "--out", out])
+    }
+
+    pub fn clean(&self, arguments: &[&str]) -> Ended {
+        let state = self.state();
+        let state = state.to_str().expect("a plain path");
+        Program::start(&[&["lab", "clean", "--state", state], arguments].concat()).wait()
+    }
+
+    pub fn journals(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.state()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    }
+
+    /// The id of the run that goes on, from its keeper, which is there before all else.
+    pub fn id(&self) -> Option<String> {
+        let keeper = *keepers(&self.state()).first()?;
+        let journal = words(keeper).into_iter().find(|word| word.ends_with(".journal"))?;
+        Some(Path::new(&journal).file_stem()?.to_str()?.to_owned())
+    }
+
+    /// Folder of the run that goes on.
+    pub fn work(&self, id: &str) -> PathBuf {
+        self.folder.path().join(format!("run.{id}"))
+    }
+
+    /// All that is on the machine of a run, but for its folder once it is whole.
+    pub fn left(&self, id: &str) -> Vec<String> {
+        let mut left = Vec::new();
+        for folder in ["/run/netns", "/etc/netns"].map(Path::new).into_iter().chain([self.folder.path()]) {
+            let names = fs::read_dir(folder).into_iter().flatten().flatten();
+            let own = names.filter(|name| name.file_name().to_string_lossy().contains(id));
+            left.extend(own.map(|name| name.path().display().to_string()));
+        }
+        left.extend(cgroups(Path::new("/sys/fs/cgroup"), id));
+        left.extend(self.journals().iter().map(|path| path.display().to_string()));
+        let mark = format!("SPANGAP_LAB={id}");
+        let marked = processes().into_iter().filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        });
+        left.extend(marked.chain(keepers(&self.state())).map(|pid| format!("{pid}: {:?}", words(pid))));
+        left
+    }
+}
+
+pub fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").expect("/proc is there").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+pub fn words(pid: u32) -> Vec<String> {
+    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    text.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Keepers of runs with journals in this folder.
+pub fn keepers(state: &Path) -> Vec<u32> {
+    let state = format!("{}/", state.display());
+    let is_keeper = |pid: &u32| {
+        let words = words(*pid);
+        words.iter().any(|word| word == "keeper") && words.iter().any(|word| word.starts_with(&state))
+    };
+    processes().into_iter().filter(is_keeper).collect()
+}
+
+pub fn kill(pid: u32, signal: &str) {
+    let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+    assert!(sent.expect("kill is there").success());
+}
+
+/// Control groups with the run's id in their name.
+fn cgroups(folder: &Path, id: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if entry.file_name().to_string_lossy().contains(id) {
+                found.push(entry.path().display().to_string());
+            }
+            found.extend(cgroups(&entry.path(), id));
+        }
+    }
+    found
+}
+
+/// Who may handle interrupts and packets on this machine: masks of interrupts, of RPS and XPS, with their files.
+pub fn masks() -> BTreeMap<PathBuf, String> {
+    let mut masks = BTreeMap::new();
+    let mut read = |path: PathBuf| {
+        if let Ok(text) = fs::read_to_string(&path) {
+            masks.insert(path, text);
+        }
+    };
+    for number in fs::read_dir("/proc/irq").into_iter().flatten().flatten() {
+        read(number.path().join("smp_affinity"));
+    }
+    for device in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
+        for queue in fs::read_dir(device.path().join("queues")).into_iter().flatten().flatten() {
+            ["rps_cpus", "rps_flow_cnt", "xps_cpus"]
+                .into_iter()
+                .for_each(|file| read(queue.path().join(file)));
+        }
+    }
+    masks
+}
