@@ -57,7 +57,7 @@ impl Scene {
 
     /// Folder of the run that goes on.
     pub fn work(&self, id: &str) -> PathBuf {
-        self.folder.path().join(format!("run.{id}"))
+        self.folder.path().join(format!(".lab-{id}"))
     }
 
     /// All that is on the machine of a run, but for its folder once it is whole.
