@@ -70,8 +70,9 @@ threads pinned to a CPU on which others run, too. Netflix watches for it on ever
             "https://manpages.ubuntu.com/manpages/bionic/man7/sched.7.html",
         ),
     ],
-    made: "Each side has a CPU of its own, where it goes before everybody but the neighbour. On one of the two a program of the class SCHED_FIFO spins for 35 ms, four times \
-a second, which is little enough for the kernel to let it. The near miss has the same bursts with niceness 19.",
+    made: "Each side has a CPU of its own, where it goes before everybody but the neighbour: all three are in the class \
+SCHED_FIFO. On one of the two CPUs the neighbour spins for 35 ms, four times a second, which is little enough for the kernel to \
+let it. In the near miss it does so with niceness 19 instead.",
     cure: "A CPU that is the application's alone (cpusets, isolated CPUs); a lower priority or another CPU for the neighbour; \
 fewer programs on the machine.",
 };
@@ -85,7 +86,7 @@ const SLOW: Duration = Duration::from_millis(10);
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let think = if side == Side::Client { THINK } else { Duration::ZERO };
-    let apart = Apart::find()?;
+    let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     stage.serve(&Serve::stack("rust").think(think).around(apart.calm(Side::Server)))?;
     let tank = Tank::stack("rust", case.duration("duration")).rate(case.number("rate"));

@@ -107,7 +107,7 @@ const LATER_NS: f64 = 5e6;
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let think = if side == Side::Client { THINK } else { Duration::ZERO };
-    let apart = Apart::find()?;
+    let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     let cpu = if case.near_miss { apart.of(side.other()) } else { apart.of(side) };
     second_cable(stage, side, cpu)?;

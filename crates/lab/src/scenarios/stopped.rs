@@ -70,7 +70,8 @@ groups, snapshots and migrations of virtual machines. The program itself does no
         ),
     ],
     made: "SIGSTOP to the process of that side, and SIGCONT 60 ms later, twice a second. The times are those at which the \
-kernel showed it stopped. In the near miss the same happens to a process that takes no part in any call.",
+kernel showed it stopped. Both ends are in the class SCHED_FIFO, each on a CPU of its own: no other thread holds them up. In \
+the near miss the same happens to a process that takes no part in any call.",
     cure: "A collector that does not stop the world, or a smaller heap; no profilers that stop the process in production; a \
 second server to ask when the first is late.",
 };
@@ -84,7 +85,7 @@ const SLOW: Duration = Duration::from_millis(15);
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let think = if side == Side::Client { THINK } else { Duration::ZERO };
-    let apart = Apart::find()?;
+    let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     stage.serve(&Serve::stack("rust").think(think).around(apart.calm(Side::Server)))?;
     let tank = Tank::stack("rust", case.duration("duration")).rate(case.number("rate"));

@@ -4,6 +4,7 @@ use super::Around;
 use crate::LabError;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use spangap_model::Side;
+use std::process::Command;
 
 /// Niceness of the programs of a run that has to tell its own fault from what else this machine does.
 const NICE: i32 = -20;
@@ -34,6 +35,22 @@ impl Apart {
                 why: "this process may use only one CPU; the fault takes two".into(),
             }),
         }
+    }
+
+    /// The same, for a scenario that gives programs real-time priorities ([`Apart::calm`] and its like).
+    ///
+    /// # Errors
+    /// [`LabError::Unavailable`] also when these are not to be had.
+    pub fn find_in_real_time() -> Result<Apart, LabError> {
+        let unavailable =
+            |why: String| LabError::Unavailable { what: "the scheduling class SCHED_FIFO".into(), why };
+        let tried = Command::new("chrt").args(["-f", &FIRST.to_string(), "true"]).output();
+        let tried =
+            tried.map_err(|error| unavailable(format!("chrt: {error}; the package util-linux has it")))?;
+        if !tried.status.success() {
+            return Err(unavailable(String::from_utf8_lossy(&tried.stderr).trim().to_owned()));
+        }
+        Apart::find()
     }
 
     /// Number of a side's CPU.
