@@ -98,11 +98,11 @@ fn figure(value: &Share) -> String {
 fn whisker(value: &Share) -> String {
     let Some(share) = value.share else { return String::new() };
     format!(
-        "<svg class=\"whisker\" viewBox=\"0 0 104 12\" aria-hidden=\"true\"><path class=\"grid\" d=\"M2 6H102\"/>\
+        "<svg class=\"whisker\" viewBox=\"0 0 110 12\" aria-hidden=\"true\"><path class=\"grid\" d=\"M5 6H105\"/>\
          <path class=\"range\" d=\"M{:.1} 6H{:.1}\"/><circle cx=\"{:.1}\" cy=\"6\" r=\"3.5\"/></svg>",
-        2.0 + value.low * 100.0,
-        2.0 + value.high * 100.0,
-        2.0 + share * 100.0
+        5.0 + value.low * 100.0,
+        5.0 + value.high * 100.0,
+        5.0 + share * 100.0
     )
 }
 
@@ -139,9 +139,11 @@ fn matrix_cell(cell: Cell, all: u64, row: &str, column: &str) -> String {
         _ => "right",
     };
     let share = cell.runs as f64 / all.max(1) as f64;
+    // Light figures on a pale ground could not be read.
+    let pale = if share < 0.5 { " pale" } else { "" };
     let title = format!("{row}, said to be {column}: {} of {all}", cell.runs);
     format!(
-        "<td class=\"{kind}\" style=\"--share:{:.0}%\" title=\"{}\">{}</td>",
+        "<td class=\"{kind}{pale}\" style=\"--share:{:.0}%\" title=\"{}\">{}</td>",
         15.0 + share * 85.0,
         escaped(&title),
         cell.runs
