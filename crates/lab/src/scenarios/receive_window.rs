@@ -29,7 +29,8 @@ pub const SERVER: Scenario = Scenario {
     name: "receive-window-server",
     title: "large requests, a small receive buffer at the server, and an application that reads late: the window closes",
     culprit: Culprit::at(Cause::ReceiveWindow, Side::Server),
-    also_right: &[Culprit::at(Cause::ServerQueue, Side::Server)],
+    // A server's span may begin with the first bytes of the request.
+    also_right: &[Culprit::at(Cause::ServerQueue, Side::Server), Culprit::at(Cause::ServerApp, Side::Server)],
     leg: Some(Legs::one(Leg::ClientSend)),
     parameters: PARAMETERS,
     near_miss: NearMiss {

@@ -22,8 +22,9 @@ pub const SHARED_CONNECTION: Scenario = Scenario {
     ],
     near_miss: NearMiss {
         title: "the same client and the same cost for each response, with a connection for each call under way",
-        culprit: Culprit::NOTHING,
-        leg: None,
+        // What a response costs is the client's own time; nobody waits for anybody else's.
+        culprit: Culprit::at(Cause::ClientApp, Side::Client),
+        leg: Some(Legs::one(Leg::ClientAppIn)),
     },
     page: Page {
         what: "HTTP/2 lets many calls share a connection, and most stacks serve a connection on one thread at a time: they \
@@ -50,7 +51,8 @@ nodes a cluster had, with idle machines at both ends; users of gRPC C++, of toni
         ],
         made: "On few CPUs the natural cost is small. So the lab adds one: a library preloaded into the client's program \
 (tonic) sleeps after each read, in proportion to the bytes it brought, 2 ms for a response. It burns no CPU and holds up \
-that connection alone. The near miss has the same library and as many calls under way, each on a connection of its own.",
+that connection alone. The near miss has the same library and as many calls under way, each on a connection of its own: it \
+still costs the client 2 ms a call, and no more.",
         cure: "More connections: channels with different arguments, or a pool of them.",
     },
     make,
@@ -96,7 +98,13 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     if case.near_miss {
         acted.at_least("connections, as the kernel shows them", connections, in_flight as f64);
         acted.at_most("median of the calls, ns", median, together_ns * 0.6);
-        acted.affected_rule = "no call is affected: none waits for another".into();
+        acted.affected = calls
+            .all
+            .iter()
+            .map(|call| Affected { trace_id: call.trace_id.clone(), cost_ns: Some(own_ns) })
+            .collect();
+        acted.affected_rule = "every call; the cost is what its own response costs the client".into();
+        acted.active = whole;
         return Ok(acted);
     }
     acted.at_most("connections, as the kernel shows them", connections, 1.0);
