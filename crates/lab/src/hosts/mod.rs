@@ -138,3 +138,92 @@ fn run(command: &mut Command) -> Result<Output, LabError> {
     let why = if said.trim().is_empty() { output.status.to_string() } else { said.trim().to_owned() };
     Err(LabError::program(name, why))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two hosts with a cable, and the journal that removes them; `None`, and said, without root.
+    fn hosts() -> Option<(tempfile::TempDir, Undo, Hosts)> {
+        if let Err(error) = needs() {
+            println!("not run: {error}");
+            return None;
+        }
+        let state = tempfile::tempdir().expect("a folder");
+        let mut undo = Undo::begin(state.path()).expect("a journal");
+        let hosts = Hosts::make(&mut undo).expect("they can be made");
+        hosts.cable().expect("it can be laid");
+        Some((state, undo, hosts))
+    }
+
+    /// What five attempts to connect from the client's host came to, and how long each took, milliseconds. Nobody listens: a
+    /// packet there and one back.
+    fn attempts(hosts: &Hosts, to: &str) -> Option<Vec<(i32, f64)>> {
+        const SCRIPT: &str = "import socket, sys, time
+for _ in range(5):
+    begun = time.monotonic()
+    print(socket.socket().connect_ex((sys.argv[1], 9)), (time.monotonic() - begun) * 1000)";
+        if Command::new("python3").arg("-V").output().is_err() {
+            println!("not run: there is no program python3");
+            return None;
+        }
+        let client = hosts.name(Side::Client);
+        let output = ip(&["netns", "exec", client, "python3", "-c", SCRIPT, to]).expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let attempts = text.lines().filter_map(|line| {
+            let (code, ms) = line.split_once(' ')?;
+            Some((code.parse().ok()?, ms.parse().ok()?))
+        });
+        let attempts: Vec<_> = attempts.collect();
+        assert_eq!(attempts.len(), 5, "{text}");
+        Some(attempts)
+    }
+
+    /// The fastest of them.
+    fn fastest_ms(attempts: &[(i32, f64)]) -> f64 {
+        attempts.iter().map(|(_, ms)| *ms).fold(f64::INFINITY, f64::min)
+    }
+
+    #[test]
+    fn netem_delays_what_one_side_sends_until_it_is_taken_off() {
+        let Some((_state, undo, hosts)) = hosts() else { return };
+        let delay = ["delay".to_owned(), "50ms".to_owned()];
+        let put = hosts.netem(Side::Server, &delay);
+        if !netem_available() {
+            let why = put.expect_err("it was tried").to_string();
+            assert!(why.starts_with("tc -n lab-") && why.contains("netem"), "{why}");
+            println!("not run: this kernel has no netem ({why})");
+            return;
+        }
+        put.expect("it is there");
+        let Some(slow) = attempts(&hosts, "server") else { return };
+        assert!(fastest_ms(&slow) >= 50.0, "{slow:?}");
+        hosts.netem(Side::Server, &["delay".to_owned(), "1ms".to_owned()]).expect("the same again");
+        hosts.no_netem(Side::Server).expect("it is there");
+        let fast = attempts(&hosts, "server").expect("as before");
+        assert!(fastest_ms(&fast) < 50.0, "{fast:?}");
+        hosts.no_netem(Side::Server).expect_err("it is gone");
+        undo.everything().expect("nothing holds it");
+    }
+
+    #[test]
+    fn a_packet_finds_the_other_host_by_its_name_and_no_other_network() {
+        const REFUSED: i32 = 111;
+        const NO_WAY: i32 = 101;
+        let Some((_state, undo, hosts)) = hosts() else { return };
+        for (to, came_to) in
+            [("server", REFUSED), ("client", REFUSED), ("localhost", REFUSED), ("192.0.2.1", NO_WAY)]
+        {
+            let Some(attempts) = attempts(&hosts, to) else { return };
+            assert!(attempts.iter().all(|(code, _)| *code == came_to), "{to}: {attempts:?}");
+        }
+        undo.everything().expect("nothing holds it");
+    }
+
+    #[test]
+    fn what_a_program_says_when_it_fails_is_told() {
+        let Some((_state, _undo, hosts)) = hosts() else { return };
+        let said = hosts.cable().expect_err("there is one already").to_string();
+        assert!(said.starts_with("ip link add eth0 netns lab-") && said.contains("File exists"), "{said}");
+    }
+}
