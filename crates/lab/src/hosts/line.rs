@@ -1,6 +1,7 @@
 //! A line between the two hosts that delays, drops and reorders as it is told: TUN devices and the actor `line`, or netem
 //! on a cable where that does the same.
 
+pub use super::passed::{Held, Passed};
 pub use crate::actors::line::direction::{Counts, Fate, Loss};
 pub use crate::actors::line::log::{Direct, Entry, Summary};
 pub use crate::actors::line::packet::Tcp;
@@ -11,6 +12,7 @@ use crate::LabError;
 use crate::actors::line::log;
 use crate::stage::{Around, Stage};
 use spangap_model::Side;
+use std::path::Path;
 
 /// Packets that a device keeps until the line has read them.
 const DEVICE_QUEUE: &str = "10000";
@@ -28,15 +30,6 @@ pub struct Line {
     pub to_client: Way,
     /// Of what is left to chance.
     pub seed: u64,
-}
-
-/// What a line did.
-#[derive(Clone, Debug, Default)]
-pub struct Passed {
-    /// How many packets had which fate; `a` is to the server.
-    pub summary: Summary,
-    /// Each packet that did not just take the constant delay, in the order of their coming.
-    pub entries: Vec<Entry>,
 }
 
 impl Hosts {
@@ -73,6 +66,22 @@ impl Stage<'_> {
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         let around = Around { nice: Some(NICE), ..Around::default() };
         self.actor(Side::Client, &around, "line", &arguments).map(drop)
+    }
+
+    /// Sets a value below `/proc/sys` on a host, of those that each host has its own of: `net/ipv4/tcp_early_retrans`. It goes
+    /// with the host.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn setting(&self, side: Side, path: &str, value: &str) -> Result<(), LabError> {
+        let mut shell = self.on(side, &Around::default(), Path::new("sh"));
+        let output = shell.args(["-c", "echo \"$1\" >\"/proc/sys/$0\"", path, value]).output();
+        let output = output.map_err(|error| LabError::program("sh", error.to_string()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(LabError::program(format!("{path} on the {}'s host", side.name()), why))
     }
 
     /// Ends the line, and reads what it did. To be called after [`Stage::end`].

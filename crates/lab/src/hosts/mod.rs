@@ -2,6 +2,7 @@
 
 pub mod line;
 mod names;
+pub mod passed;
 
 use crate::LabError;
 use crate::undo::journal::MARK;

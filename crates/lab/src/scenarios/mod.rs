@@ -2,11 +2,16 @@
 
 mod client_app;
 mod cpu_quota;
+mod fast_retransmit;
 mod head_of_line;
 mod healthy;
 mod large_payload;
 mod nagle;
+mod network_delay;
+mod network_jitter;
+mod path_asymmetry;
 mod receive_window;
+mod rto;
 mod run_queue;
 mod server_app;
 mod server_queue;
@@ -14,6 +19,8 @@ mod shared_connection;
 mod softirq;
 mod stopped;
 mod stream_limit;
+mod syn_loss;
+mod tail_loss;
 
 use crate::scenario::{NEAR_MISS, Scenario};
 
@@ -22,13 +29,18 @@ pub const ALL: &[&Scenario] = &[
     &client_app::CLIENT_APP,
     &cpu_quota::CLIENT,
     &cpu_quota::SERVER,
+    &fast_retransmit::FAST_RETRANSMIT,
     &head_of_line::HEAD_OF_LINE,
     &healthy::HEALTHY,
     &large_payload::LARGE_PAYLOAD,
     &nagle::CLIENT,
     &nagle::SERVER,
+    &network_delay::NETWORK_DELAY,
+    &network_jitter::NETWORK_JITTER,
+    &path_asymmetry::PATH_ASYMMETRY,
     &receive_window::CLIENT,
     &receive_window::SERVER,
+    &rto::RTO,
     &run_queue::CLIENT,
     &run_queue::SERVER,
     &server_app::SERVER_APP,
@@ -39,6 +51,8 @@ pub const ALL: &[&Scenario] = &[
     &stopped::CLIENT,
     &stopped::SERVER,
     &stream_limit::STREAM_LIMIT,
+    &syn_loss::SYN_LOSS,
+    &tail_loss::TAIL_LOSS,
 ];
 
 /// A scenario by its name, and whether its near miss is meant.

@@ -279,7 +279,11 @@ impl<'a> Stage<'a> {
             .map_err(|error| LabError::program("tank", format!("no report: {error}")))
     }
 
-    fn wait_for_tank(&mut self) -> Result<(), LabError> {
+    /// Waits until the tank is done. Everything else goes on, so that counters can still be read.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn wait_for_tank(&mut self) -> Result<(), LabError> {
         let (tank, duration) = self.tank.as_mut().expect("a scenario calls before it ends");
         tank.wait(*duration + PATIENCE, &self.settings.interrupted)?;
         let path = self.folder.join(folder::TANK);
