@@ -18,7 +18,7 @@ pub const FAST_RETRANSMIT: Scenario = Scenario {
         Parameter {
             name: "every",
             what: "full segments to the client, of which one is lost",
-            default: Value::Number(200),
+            default: Value::Number(150),
         },
         Parameter {
             name: "delay",
@@ -51,7 +51,7 @@ pub const FAST_RETRANSMIT: Scenario = Scenario {
             ),
         ],
         made: "Responses have 40 kB. The delay line takes 10 ms each way, and of all full segments to the client it loses \
-               every 200th. Its log says when which bytes were lost and when they came again. One call is under way at any time. \
+               every 150th. Its log says when which bytes were lost and when they came again. One call is under way at any time. \
                The near miss exchanges each of these segments with the one that follows it.",
         cure: "Find where packets are lost (counters of NICs, switches, policers, `ethtool -S`) and stop it. Nothing in the \
                application's reach makes it cheaper but a shorter path.",

@@ -11,13 +11,17 @@ use std::time::Duration;
 /// The scenario.
 pub const RTO: Scenario = Scenario {
     name: "rto",
-    title: "now and then a response is lost, and sent again by the retransmission timer after 200 ms and more",
+    title: "now and then the end of a response is lost, and sent again by the retransmission timer after 200 ms and more",
     culprit: Culprit::of(Cause::Rto),
     // On the wire the timer and the probe of a single packet are the same: both come after 200 ms and two round trips or so.
     also_right: &[Culprit::of(Cause::TailLoss)],
     leg: Some(Legs::one(Leg::ResponseWire)),
     parameters: &[
-        Parameter { name: "every", what: "responses, of which one is lost", default: Value::Number(15) },
+        Parameter {
+            name: "every",
+            what: "responses, of which one loses its end",
+            default: Value::Number(15),
+        },
         Parameter {
             name: "delay",
             what: "how long a packet takes, each way",
@@ -26,12 +30,12 @@ pub const RTO: Scenario = Scenario {
         Parameter { name: "duration", what: "measured time", default: Value::Duration(4_000_000_000) },
     ],
     near_miss: NearMiss {
-        title: "the same responses are held up for 150 ms by the path, and none is lost",
+        title: "the same packets are held up for 150 ms by the path, and none is lost",
         culprit: Culprit::of(Cause::NetworkJitter),
         leg: Some(Legs::one(Leg::ResponseWire)),
     },
     page: Page {
-        what: "A response of one packet is lost. Nothing else is in flight that could tell the sender, so it waits for its \
+        what: "The last packet of a response is lost. Nothing else is in flight that could tell the sender, so it waits for its \
                retransmission timer: a round trip and its variation, but on Linux at least 200 ms. Calls that take 10 ms take 20 \
                times as long when it happens, and the timer doubles when the packet is lost once more.",
         real_life: "A single packet that a switch drops while many servers answer at the same moment (incast), a link that loses a \
@@ -48,9 +52,9 @@ pub const RTO: Scenario = Scenario {
                 "https://arthurchiao.art/blog/tcp-retransmission-may-be-misleading",
             ),
         ],
-        made: "The delay line takes 5 ms each way and loses every 15th response, each of which is one packet. Tail loss probes \
+        made: "The delay line takes 5 ms each way and loses the last packet, the one with the status, of every 15th response. Tail loss probes \
                are off on both hosts (net.ipv4.tcp_early_retrans = 0, each host has its own). One call is under way at any time. \
-               The near miss holds the same responses for 150 ms, which is less than the timer.",
+               The near miss holds the same packets for 150 ms, which is less than the timer.",
         cure: "Find where packets are lost. Allow tail loss probes; where the path is known to be short, a smaller least timer \
                (`ip route change ... rto_min 20ms`) makes each loss cheaper.",
     },
@@ -64,7 +68,8 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let delay = case.duration("delay");
     let every = case.number("every").max(3);
     let numbers: Vec<u64> = (1..=500).map(|n| n * every).collect();
-    let way = Way { least_bytes: 200, ..Way::of_delay(delay) };
+    // The trailers have 10 bytes and a packet of their own; were it the one before, they would tell of the loss.
+    let way = Way { most_bytes: 100, ..Way::of_delay(delay) };
     let to_client = match case.near_miss {
         true => Way { late: numbers, late_by: HELD, ..way },
         false => Way { drop: numbers, ..way },

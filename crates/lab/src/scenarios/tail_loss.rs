@@ -23,7 +23,7 @@ pub const TAIL_LOSS: Scenario = Scenario {
         Parameter {
             name: "delay",
             what: "how long a packet takes, each way",
-            default: Value::Duration(10_000_000),
+            default: Value::Duration(4_000_000),
         },
         Parameter { name: "duration", what: "measured time", default: Value::Duration(4_000_000_000) },
     ],
@@ -54,7 +54,7 @@ pub const TAIL_LOSS: Scenario = Scenario {
                 "https://arthurchiao.art/blog/tcp-retransmission-may-be-misleading",
             ),
         ],
-        made: "Responses have 20 kB: thirteen full segments and one that is not. The delay line takes 10 ms each way, and of \
+        made: "Responses have 20 kB: thirteen full segments and one that is not. The delay line takes 4 ms each way, and of \
                the ones that are not full it loses every 15th. Its log says when which bytes were lost and when they came again. One \
                call is under way at any time. The near miss lets each of these segments come twice.",
         cure: "Find where packets are lost. Where the kernel has no probes (net.ipv4.tcp_early_retrans = 0, no SACK), allow them.",
@@ -87,8 +87,9 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
         acted.at_least("segments that came twice", twice, 5.0);
         let told = client.grew(&client_before, "TcpExt.TCPDSACKOldSent");
         acted.at_least("segments that the client's kernel got twice (TCPDSACKOldSent)", told, 0.8 * twice);
+        // Where the machine has other work a probe goes for nothing now and then.
         let sent_again = server.grew(&server_before, "Tcp.RetransSegs");
-        acted.at_most("segments that the server sent again (RetransSegs)", sent_again, 2.0 + 0.2 * twice);
+        acted.at_most("segments that the server sent again (RetransSegs)", sent_again, 3.0 + 0.4 * twice);
         acted.affected_rule = "no call is affected: the first of the two is in time".into();
         return Ok(acted);
     }

@@ -100,12 +100,12 @@ fn number(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// A packet of TCP over IPv4 from port 1000 to 2000.
-    pub(in super::super) fn v4(sequence: u32, payload: usize, flags: u8) -> Vec<u8> {
+    pub(crate) fn v4(sequence: u32, payload: usize, flags: u8) -> Vec<u8> {
         let mut packet = vec![0; 40 + payload];
         let total = packet.len() as u16;
         packet[0] = 0x45;
