@@ -18,11 +18,11 @@ use weigh::{Baseline, Lead, Weighed};
 /// A call that takes so much longer is slow: less comes of what else a machine does, nanoseconds.
 const SLOW_NS: u64 = 6_000_000;
 /// What slow calls take beyond is noise below this ...
-const NOISE_NS: u64 = 40_000_000;
+const NOISE_NS: u64 = 60_000_000;
 /// ... below this for each call of the run ...
 const NOISE_NS_PER_CALL: u64 = 100_000;
 /// ... and below this share of the time of all calls.
-const NOISE_SHARE: f64 = 0.02;
+const NOISE_SHARE: f64 = 0.05;
 /// So many of the calls have to have several attempts, or open a connection, for that to be what is wrong.
 const MANY: f64 = 0.05;
 const MOST: f64 = 0.5;
@@ -53,9 +53,9 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     }
     let calls = measured(evidence);
     let typical = Baseline::typical(&calls);
-    let longer = beyond(&calls, &typical);
+    let longer = are_longer(&calls, &typical);
     let looks = [
-        (&typical, longer.is_some(), "beyond the median"),
+        (&typical, longer, "beyond the median"),
         (&Baseline::default(), typical.duration_ns > SLOW_NS, "in all"),
     ];
     let mut undecided = None;
@@ -71,7 +71,10 @@ pub fn judge(evidence: &Evidence) -> Verdict {
             Lead::One(culprit, share) => {
                 let why =
                     format!("it explains {:.0} % of {time}{}", share * 100.0, weighed.others(&[culprit]));
-                return refined(culprit, &slow, weighed.leg(), evidence, why);
+                // A path that some calls take longer on than the median varies.
+                let varies = culprit.cause == Cause::NetworkDelay && baseline.duration_ns > 0;
+                let cause = if varies && !large(&slow) { Cause::NetworkJitter } else { culprit.cause };
+                return refined(Culprit { cause, ..culprit }, &slow, weighed.leg(), evidence, why);
             }
             Lead::Two(one, other) => {
                 let why = format!(
@@ -108,14 +111,13 @@ fn blame(culprit: Culprit, leg: Option<Legs>, why: String) -> Verdict {
     Verdict { answer: Answer::Culprit(culprit), leg, why: Some(why) }
 }
 
-/// What slow calls took beyond the typical, when that is more than noise.
-fn beyond(calls: &[&Call], typical: &Baseline) -> Option<u64> {
+/// Whether what slow calls took beyond the typical is more than noise.
+fn are_longer(calls: &[&Call], typical: &Baseline) -> bool {
     let beyond = |call: &&Call| call.duration_ns.saturating_sub(typical.duration_ns);
     let beyond_ns: u64 = calls.iter().map(beyond).filter(|ns| *ns > SLOW_NS).sum();
     let total_ns: u64 = calls.iter().map(|call| call.duration_ns).sum();
-    let noise_ns =
-        NOISE_NS.max(NOISE_NS_PER_CALL * calls.len() as u64).max((total_ns as f64 * NOISE_SHARE) as u64);
-    (beyond_ns > noise_ns).then_some(beyond_ns)
+    let share_ns = (total_ns as f64 * NOISE_SHARE) as u64;
+    beyond_ns > NOISE_NS.max(NOISE_NS_PER_CALL * calls.len() as u64).max(share_ns)
 }
 
 /// Calls of the measured phase. What the tank asks its target about itself is none.

@@ -125,6 +125,23 @@ fn calls_behind_lost_bytes_wait_for_what_mends_the_loss() {
 }
 
 #[test]
+fn a_lost_syn_is_within_the_opening_and_a_leg_yields_to_a_cause() {
+    let opening = [
+        finding("connection-per-call", "client", "shown", 1001),
+        finding("syn-loss", "client", "shown", 1000),
+    ];
+    let quick = call(2, json!([]), json!([finding("connection-per-call", "client", "shown", 1)]));
+    let mut calls = vec![quick; 30];
+    calls.push(call(1003, json!([leg("client_app_out", 1002)]), json!(opening)));
+    assert_eq!(said(&of(&calls)), "syn-loss (client)");
+    let closed = finding("receive-window", "server", "shown", 40);
+    assert_eq!(
+        said(&of(&vec![call(100, json!([leg("server_app", 90)]), json!([closed])); 20])),
+        "receive-window (server)"
+    );
+}
+
+#[test]
 fn two_that_explain_as_much_contradict_each_other() {
     let one = call(40, json!([]), json!([finding("rto", "server", "shown", 38)]));
     let other = call(40, json!([]), json!([finding("stream-limit", "client", "shown", 37)]));
@@ -145,6 +162,9 @@ fn a_leg_speaks_where_nothing_is_shown() {
         // All of them, or most.
         assert_eq!(said(&evidence(100, &slow)), expected, "{name}");
         assert_eq!(said(&evidence(95, &slow)), expected, "{name}");
+        // A path that is longer for some calls only varies.
+        let some = if expected == "network-delay" { "network-jitter" } else { expected };
+        assert_eq!(said(&evidence(30, &slow)), some, "{name}");
     }
     let mut large = call(20, json!([leg("client_app_in", 18)]), json!([]));
     large["response_bytes"] = json!(1 << 20);

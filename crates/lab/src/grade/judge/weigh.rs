@@ -7,7 +7,7 @@ use spangap_model::{Cause, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
 /// A cause has to explain this much of the time.
-const LEAST_SHARE: f64 = 0.4;
+const LEAST_SHARE: f64 = 1.0 / 3.0;
 /// One that explains this much of what the first does contradicts it.
 const CLOSE: f64 = 0.8;
 /// A leg has to have this much of the time to be the one that is longer.
@@ -96,12 +96,14 @@ impl Weighed {
         ns as f64 / self.total_ns.max(1) as f64
     }
 
-    /// What explains most.
+    /// What explains most. A leg only says where the time is: it yields to a cause that explains enough.
     pub fn lead(&self) -> Lead {
-        let sorted = self.sorted();
-        let Some((first, ns)) = sorted.first().filter(|(_, ns)| self.share(*ns) >= LEAST_SHARE) else {
-            return Lead::None;
-        };
+        let mut sorted = self.sorted();
+        sorted.retain(|(_, ns)| self.share(*ns) >= LEAST_SHARE);
+        if sorted.iter().any(|(culprit, _)| !is_place(culprit.cause)) {
+            sorted.retain(|(culprit, _)| !is_place(culprit.cause));
+        }
+        let Some((first, ns)) = sorted.first() else { return Lead::None };
         match sorted.get(1) {
             Some((second, close)) if *close as f64 >= CLOSE * *ns as f64 => Lead::Two(*first, *second),
             _ => Lead::One(*first, self.share(*ns)),
@@ -133,8 +135,9 @@ fn shown(call: &Call, baseline: &Baseline) -> Vec<(Culprit, u64)> {
             Cause::RunQueue | Cause::CpuQuota | Cause::Stopped | Cause::SoftirqOnCpu | Cause::SoftirqLate => {
                 continue;
             }
-            Cause::NetworkDelay | Cause::ServerApp | Cause::ClientApp | Cause::ServerQueue => continue,
-            Cause::HeadOfLine | Cause::BatchedArrival => 1,
+            place if is_place(place) => continue,
+            // What a wait behind others, or for a new connection, has inside of it comes first.
+            Cause::HeadOfLine | Cause::BatchedArrival | Cause::ConnectionPerCall => 1,
             _ => 0,
         };
         let side = finding.side.as_deref().and_then(side_of);
@@ -178,6 +181,10 @@ fn place(leg: &str) -> Option<Culprit> {
         (Leg::ServerApp, Leg::ServerApp) => Culprit::at(Cause::ServerApp, Side::Server),
         _ => return None,
     })
+}
+
+fn is_place(cause: Cause) -> bool {
+    matches!(cause, Cause::ClientApp | Cause::NetworkDelay | Cause::ServerQueue | Cause::ServerApp)
 }
 
 fn is_softirq(behind: &str) -> bool {
