@@ -30,6 +30,14 @@ pub struct HostClock {
     pub skew_ppm: f64,
 }
 
+impl HostClock {
+    /// It, in a run that began then.
+    fn since(&self, began_unix_ns: u64) -> Clock {
+        let since_unix_ns = began_unix_ns.cast_signed();
+        Clock { offset_ns: self.offset_ns, skew_ppm: self.skew_ppm, since_unix_ns }
+    }
+}
+
 /// Files whose times others than the lab know how to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
@@ -118,11 +126,7 @@ pub(crate) fn set(
     let read = || Calls::read(&work.join(folder::CLIENT_SPANS), &work.join(folder::SERVER_SPANS), 0);
     let before = read()?;
     for one in clocks {
-        let clock = Clock {
-            offset_ns: one.offset_ns,
-            skew_ppm: one.skew_ppm,
-            since_unix_ns: since_unix_ns.cast_signed(),
-        };
+        let clock = one.since(since_unix_ns);
         spans(&work.join(folder::spans(one.side)), &clock)?;
         if one.side == Side::Client {
             report(&work.join(folder::TANK), &clock)?;
@@ -139,6 +143,23 @@ pub(crate) fn set(
     }
     claim(clocks, &before, &read()?, since_unix_ns, acted);
     Ok(())
+}
+
+/// When recordings began and ended, by the clocks of their hosts.
+pub(crate) fn of_recordings(
+    mut recorded: Vec<folder::Recorded>,
+    clocks: &[HostClock],
+    since_unix_ns: u64,
+) -> Vec<folder::Recorded> {
+    for one in clocks {
+        let clock = one.since(since_unix_ns);
+        let files = [folder::spans(one.side), folder::capture(one.side), folder::recording(one.side)];
+        for file in recorded.iter_mut().filter(|file| files.contains(&file.file.as_str())) {
+            file.from_unix_ns = moved(file.from_unix_ns, &clock);
+            file.to_unix_ns = moved(file.to_unix_ns, &clock);
+        }
+    }
+    recorded
 }
 
 /// How far SERVER spans have moved against CLIENT spans has to be what the clocks say.

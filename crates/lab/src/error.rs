@@ -38,6 +38,14 @@ pub enum LabError {
     /// Ctrl-C, or a signal that asks for the end.
     #[error("interrupted; everything is undone")]
     Interrupted,
+    /// A run that failed after programs of it had said something.
+    #[error("{failed} (what the programs of the run said is in {})", logs.display())]
+    Failed {
+        /// Why.
+        failed: Box<LabError>,
+        /// Folder of their output, one file each.
+        logs: PathBuf,
+    },
     /// Something of a run could not be removed.
     #[error("not everything of the run could be removed ({0}); `spangap lab clean` tries again")]
     Left(String),

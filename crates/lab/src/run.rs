@@ -2,12 +2,14 @@
 
 use crate::LabError;
 use crate::clocks::{self, HostClock, Retime};
-use crate::folder;
+use crate::folder::machine::Before;
+use crate::folder::{self, NotRecorded};
 use crate::hosts;
 use crate::scenario::Case;
 use crate::stage::Stage;
 use crate::truth::{Acted, Truth};
 use crate::undo::{Made, Undo};
+use spangap_machine::Host;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,15 +61,42 @@ fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Tru
     let work = beside(&settings.out, undo.id());
     undo.about_to_make(Made::Folder { path: work.clone() })?;
     fs::create_dir_all(&work).map_err(LabError::file("make", &work))?;
-    let mut stage = Stage::new(settings, undo, work.clone());
+    let id = undo.id().to_owned();
+    let made = into(&work, case, settings, undo);
+    let out = &settings.out;
+    match made {
+        Ok(truth) => fs::rename(&work, out).map_err(LabError::file("make", out)).map(|()| truth),
+        Err(failed @ (LabError::Interrupted | LabError::Unavailable { .. } | LabError::Parameter(_))) => {
+            Err(failed)
+        }
+        Err(failed) => Err(match folder::keep_logs(&work, &id) {
+            Ok(Some(logs)) => LabError::Failed { failed: Box::new(failed), logs },
+            // Why it failed counts more than that this cannot be told better.
+            Ok(None) | Err(_) => failed,
+        }),
+    }
+}
+
+/// Fills the folder.
+fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Truth, LabError> {
+    let host = Host::below("/");
+    let before = Before::look(&host);
+    let mut stage = Stage::new(settings, undo, work.to_owned());
     let mut acted = (case.scenario.make)(&mut stage, case)?;
-    clocks::set(&work, stage.clocks(), stage.began_unix_ns(), settings.retime, &mut acted)?;
-    let truth = truth(case, settings, acted, stage.clocks());
-    let path = work.join(folder::TRUTH);
-    let text = serde_json::to_string_pretty(&truth).expect("it is plain data") + "\n";
-    fs::write(&path, text).map_err(LabError::file("write", &path))?;
-    let kept = settings.out.clone();
-    fs::rename(&work, &kept).map_err(LabError::file("make", &kept))?;
+    let tank = stage.tank_report()?;
+    let (clocks, began_unix_ns) = (stage.clocks().to_vec(), stage.began_unix_ns());
+    let (recorded, reasons) = (stage.recorded().to_vec(), stage.not_recorded().to_vec());
+    // Whatever still runs ends here, so that its CPU time is known to be the run's.
+    drop(stage);
+    (settings.say)("writing the folder");
+    let not_recorded = NotRecorded::of(|file| work.join(file).exists(), &reasons);
+    let recorded = recorded.into_iter().filter(|one| work.join(&one.file).exists()).collect();
+    let recorded = clocks::of_recordings(recorded, &clocks, began_unix_ns);
+    let machine = before.until_now(&host, &tank, recorded, not_recorded);
+    clocks::set(work, &clocks, began_unix_ns, settings.retime, &mut acted)?;
+    let truth = truth(case, settings, acted, &clocks);
+    let title = if case.near_miss { case.scenario.near_miss.title } else { case.scenario.title };
+    folder::finish(work, &truth, title, &machine)?;
     Ok(truth)
 }
 

@@ -17,7 +17,7 @@ use crate::LabError;
 use crate::calls::Calls;
 use crate::clocks::HostClock;
 use crate::counters::Tcp;
-use crate::folder;
+use crate::folder::{self, Recorded};
 use crate::hosts::{self, Hosts};
 use crate::run::Settings;
 use crate::undo::Undo;
@@ -27,6 +27,7 @@ use spangap_model::Side;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 /// Where the target listens, on the server's host.
@@ -35,6 +36,9 @@ pub const PORT: u16 = 50051;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Where spans are sent to, on either host.
 const COLLECTOR: &str = "127.0.0.1:4317";
+
+/// A program of each side that records, and since when it does.
+type BothSides = [Option<(Program, u64)>; 2];
 
 /// One run. What is not ended by [`Stage::end`] is killed when this is dropped.
 pub struct Stage<'a> {
@@ -47,11 +51,12 @@ pub struct Stage<'a> {
     target: Option<Program>,
     tank: Option<(Program, Duration)>,
     client: Option<u32>,
-    captures: Vec<Program>,
-    recordings: Vec<Program>,
-    collectors: Vec<Program>,
+    collectors: BothSides,
+    captures: BothSides,
+    recordings: BothSides,
     actors: Vec<(String, Program)>,
     not_recorded: Vec<String>,
+    recorded: Vec<Recorded>,
     clocks: Vec<HostClock>,
     began_unix_ns: u64,
 }
@@ -67,11 +72,12 @@ impl<'a> Stage<'a> {
             target: None,
             tank: None,
             client: None,
-            captures: Vec::new(),
-            recordings: Vec::new(),
-            collectors: Vec::new(),
+            collectors: BothSides::default(),
+            captures: BothSides::default(),
+            recordings: BothSides::default(),
             actors: Vec::new(),
             not_recorded: Vec::new(),
+            recorded: Vec::new(),
             clocks: settings.clocks.clone(),
             began_unix_ns: now_unix_ns(),
         }
@@ -144,14 +150,24 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When the target does not listen.
     pub fn serve(&mut self, serve: &Serve) -> Result<(), LabError> {
-        self.collect(Side::Server)?;
-        self.capture(Side::Server)?;
+        (self.settings.say)("starting what serves and what records");
         let listen = format!("{}:{PORT}", hosts::SERVER);
         let otlp = format!("http://{COLLECTOR}");
         let mut command =
             self.spangap_on(Side::Server, &serve.around, &["target", "--listen", &listen, "--otlp", &otlp]);
         command.args(&serve.arguments);
+        // All at once: each takes a while to begin, and none needs another one yet.
         let mut target = Program::start("target", command, &self.folder)?;
+        let mut started = Vec::new();
+        for side in [Side::Server, Side::Client] {
+            started.push((side, self.collect(side)?, self.capture(side)?));
+        }
+        for (side, mut collector, mut capture) in started {
+            collector.says("ready", PATIENCE, &self.settings.interrupted)?;
+            self.collectors[side.index()] = Some((collector, now_unix_ns()));
+            capture.says("capturing ", PATIENCE, &self.settings.interrupted)?;
+            self.captures[side.index()] = Some((capture, now_unix_ns()));
+        }
         target.says("listening on ", PATIENCE, &self.settings.interrupted)?;
         let pid = served_by(&target, &serve.arguments)?;
         self.target = Some(target);
@@ -163,8 +179,6 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When the tank does not get as far.
     pub fn call(&mut self, tank: &Tank) -> Result<(), LabError> {
-        self.collect(Side::Client)?;
-        self.capture(Side::Client)?;
         let address = format!("{}:{PORT}", hosts::SERVER);
         let (warmup, duration) = (traffic::text(tank.warmup), traffic::text(tank.duration));
         let otlp = format!("http://{COLLECTOR}");
@@ -184,7 +198,9 @@ impl<'a> Stage<'a> {
         })?;
         let Some(client) = client else { return self.wait_for_tank() };
         self.client = Some(client);
-        self.record(Side::Client, client)
+        self.record(Side::Client, client)?;
+        (self.settings.say)("calling");
+        Ok(())
     }
 
     /// Process of the program that serves.
@@ -251,21 +267,48 @@ impl<'a> Stage<'a> {
     /// When a program fails.
     pub fn end(&mut self) -> Result<Calls, LabError> {
         self.wait_for_tank()?;
-        for recording in &mut self.recordings {
-            recording.end(Signal::INT, PATIENCE)?;
-        }
-        for capture in &mut self.captures {
-            capture.end(Signal::INT, PATIENCE)?;
-        }
-        if let Some(target) = &mut self.target {
-            target.end(Signal::INT, PATIENCE)?;
-        }
-        for collector in &mut self.collectors {
-            collector.let_go(PATIENCE)?;
-        }
+        (self.settings.say)("ending what records");
+        self.end_recordings()?;
         let tank = self.tank_report()?;
         let from = tank["runs"][0]["start_unix_ns"].as_u64().unwrap_or(0);
         Calls::read(&self.file(folder::CLIENT_SPANS), &self.file(folder::SERVER_SPANS), from)
+    }
+
+    /// What records packets and hosts, then the target, whose last spans are still to be collected.
+    fn end_recordings(&mut self) -> Result<(), LabError> {
+        let ends = now_unix_ns();
+        for (program, _) in self.recordings.iter_mut().chain(&mut self.captures).flatten() {
+            program.signal(Signal::INT);
+        }
+        if let Some(target) = &self.target {
+            target.signal(Signal::INT);
+        }
+        let never = AtomicBool::new(false);
+        for (program, _) in self.recordings.iter_mut().chain(&mut self.captures).flatten() {
+            program.wait(PATIENCE, &never)?;
+        }
+        if let Some(target) = &mut self.target {
+            target.wait(PATIENCE, &never)?;
+        }
+        for (collector, _) in self.collectors.iter_mut().flatten() {
+            collector.let_go(PATIENCE)?;
+        }
+        for side in [Side::Client, Side::Server] {
+            let (at, collected) = (side.index(), now_unix_ns());
+            for (programs, file, to_unix_ns) in [
+                (&self.collectors, folder::spans(side), collected),
+                (&self.captures, folder::capture(side), ends),
+                (&self.recordings, folder::recording(side), ends),
+            ] {
+                let from = programs[at].as_ref().map(|(_, from_unix_ns)| *from_unix_ns);
+                self.recorded.extend(from.map(|from_unix_ns| Recorded {
+                    file: file.into(),
+                    from_unix_ns,
+                    to_unix_ns,
+                }));
+            }
+        }
+        Ok(())
     }
 
     /// What the tank reported.
@@ -290,52 +333,45 @@ impl<'a> Stage<'a> {
         fs::write(&path, tank.out()).map_err(LabError::file("write", &path))
     }
 
-    fn collect(&mut self, side: Side) -> Result<(), LabError> {
-        let file = self.file(folder::spans(side)).display().to_string();
-        let arguments = ["lab", "actor", "collect", "--listen", COLLECTOR, "--write", &file];
-        let command = self.spangap_on(side, &Around::default(), &arguments);
-        let mut program = Program::start(&format!("collect-{}", side.name()), command, &self.folder)?;
-        program.says("ready", PATIENCE, &self.settings.interrupted)?;
-        self.collectors.push(program);
-        Ok(())
+    fn collect(&self, side: Side) -> Result<Program, LabError> {
+        let arguments = ["lab", "actor", "collect", "--listen", COLLECTOR, "--write", folder::spans(side)];
+        let mut command = self.spangap_on(side, &Around::default(), &arguments);
+        command.current_dir(&self.folder);
+        Program::start(&format!("collect-{}", side.name()), command, &self.folder)
     }
 
-    fn capture(&mut self, side: Side) -> Result<(), LabError> {
-        let file = self.file(folder::capture(side)).display().to_string();
+    fn capture(&self, side: Side) -> Result<Program, LabError> {
         let filter = format!("tcp port {PORT}");
-        let arguments = [
-            "capture",
-            "--interface",
-            hosts::DEVICE,
-            "--filter",
-            &filter,
-            "--snap",
-            "256KiB",
-            "--write",
-            &file,
-        ];
-        let command = self.spangap_on(side, &Around::default(), &arguments);
-        let mut program = Program::start(&format!("capture-{}", side.name()), command, &self.folder)?;
-        program.says("capturing ", PATIENCE, &self.settings.interrupted)?;
-        self.captures.push(program);
-        Ok(())
+        let (interface, file) = (hosts::DEVICE, folder::capture(side));
+        let mut arguments = vec!["capture", "--interface", interface, "--filter", &filter];
+        arguments.extend(["--snap", "256KiB", "--write", file]);
+        let mut command = self.spangap_on(side, &Around::default(), &arguments);
+        command.current_dir(&self.folder);
+        Program::start(&format!("capture-{}", side.name()), command, &self.folder)
     }
 
     /// A kernel that does not let itself be recorded is no reason to fail: it is written down.
     fn record(&mut self, side: Side, pid: u32) -> Result<(), LabError> {
-        let file = self.file(folder::recording(side)).display().to_string();
+        let file = folder::recording(side);
         // Into the network namespace alone: `ip netns exec` would hide the names of control groups.
         let space = format!("--net=/run/netns/{}", self.hosts().name(side));
         let mut command = Command::new("nsenter");
         command.arg(space).arg(&self.settings.spangap).env(MARK, self.undo.id());
-        command.args(["host", "record", "--pid", &pid.to_string(), "--write", &file]);
+        // The command line is kept in the recording: it says nothing of where the run is, and of what it is.
+        command.current_dir(&self.folder);
+        command.args(["host", "record", "--pid", &pid.to_string(), "--write", file]);
         let mut program = Program::start(&format!("record-{}", side.name()), command, &self.folder)?;
         match program.says("recording into ", PATIENCE, &self.settings.interrupted) {
-            Ok(_) => self.recordings.push(program),
+            Ok(_) => self.recordings[side.index()] = Some((program, now_unix_ns())),
             Err(LabError::Interrupted) => return Err(LabError::Interrupted),
-            Err(error) => self.not_recorded.push(format!("{}: {error}", folder::recording(side))),
+            Err(error) => self.not_recorded.push(format!("{file}: {error}")),
         }
         Ok(())
+    }
+
+    /// What was recorded, and when, by this machine's clock; once [`Stage::end`] has ended it.
+    pub fn recorded(&self) -> &[Recorded] {
+        &self.recorded
     }
 
     /// What could not be recorded, and why.

@@ -71,7 +71,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         clocks: args.clock,
         retime: &clocks::retime,
         interrupted: signals::flag()?,
-        say: &|text| eprintln!("{text}"),
+        say: &|text| eprintln!("{:?} {text}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap()),
     };
     let truth = spangap_lab::run::run(&case, &settings)?;
     if args.json {

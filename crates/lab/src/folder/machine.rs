@@ -1,0 +1,284 @@
+//! `machine.json`: what the machine was and how much else went on there. It tells nothing of what was made.
+
+use super::RECORDED;
+use crate::hosts::netem_available;
+use crate::stage::now_unix_ns;
+use rustix::param::clock_ticks_per_second;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use spangap_machine::Host;
+
+/// The file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Release of the kernel.
+    pub kernel: String,
+    /// CPUs that are online.
+    pub cpus: usize,
+    /// What they are called, where they say so.
+    pub cpu_model: Option<String>,
+    /// All memory.
+    pub memory_bytes: Option<u64>,
+    /// Whose virtual machine it is; `None` where it looks like none.
+    pub virtualization: Option<String>,
+    /// 1 or 2; `None` without control groups.
+    pub cgroup_version: Option<u32>,
+    /// Whether the kernel has netem.
+    pub netem: bool,
+    /// Load averages of 1, 5 and 15 minutes before the run.
+    pub load_before: Vec<f64>,
+    /// ... and after it.
+    pub load_after: Vec<f64>,
+    /// What else there was while it was made.
+    pub noise: Noise,
+    /// What it was made with.
+    pub versions: Versions,
+    /// What was recorded, and when.
+    pub recorded: Vec<Recorded>,
+    /// What was not, and why.
+    pub not_recorded: Vec<NotRecorded>,
+}
+
+/// What went on beside the run, from its begin to its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Noise {
+    /// How long the run took.
+    pub wall_ns: u64,
+    /// CPU time of all that is not the run, kernel threads and interrupts included, those that work for the run, too. To the
+    /// tick of the kernel, as all here; `None` where `/proc/stat` cannot be read.
+    pub others_cpu_ns: Option<u64>,
+    /// CPU time that the hypervisor took.
+    pub steal_ns: Option<u64>,
+}
+
+/// Versions of what calls and serves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Versions {
+    /// Of this program.
+    pub spangap: String,
+    /// Stack of the client, and the library it is made with.
+    pub client: Option<String>,
+    /// The same of the target.
+    pub server: Option<String>,
+}
+
+/// A recording and its time, by the clock of the host that it is of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Name of the file.
+    pub file: String,
+    /// What happened before is not in it.
+    pub from_unix_ns: u64,
+    /// What happened after is not in it.
+    pub to_unix_ns: u64,
+}
+
+/// A recording that there is not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NotRecorded {
+    /// Name of the file.
+    pub file: String,
+    /// What was in its way.
+    pub why: String,
+}
+
+/// The machine before a run.
+#[derive(Debug)]
+pub(crate) struct Before {
+    at_unix_ns: u64,
+    load: Vec<f64>,
+    cpu: Option<Cpu>,
+}
+
+/// CPU time, ticks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cpu {
+    /// Of all CPUs, without idle time, steal and what is counted twice.
+    busy: u64,
+    steal: u64,
+    /// Of this process and all children that it has waited for, and theirs.
+    own: u64,
+}
+
+impl Before {
+    /// Looks at the machine.
+    pub fn look(host: &Host) -> Before {
+        Before { at_unix_ns: now_unix_ns(), load: load(host), cpu: cpu(host) }
+    }
+
+    /// Looks again, when every process of the run has ended.
+    pub fn until_now(
+        self,
+        host: &Host,
+        tank: &Value,
+        recorded: Vec<Recorded>,
+        not_recorded: Vec<NotRecorded>,
+    ) -> Machine {
+        let tick_ns = 1_000_000_000 / clock_ticks_per_second().max(1);
+        let both = self.cpu.zip(cpu(host));
+        let grown = |of: fn(&Cpu) -> u64| {
+            both.map(|(before, after)| of(&after).saturating_sub(of(&before)) * tick_ns)
+        };
+        let first_line = |path: &str| {
+            let text = host.read(path).ok()?;
+            Some(text.lines().next()?.trim().to_owned())
+        };
+        let memory = field(host, "/proc/meminfo", "MemTotal");
+        let library = |stack: &str, library: &str| {
+            let run = &tank["runs"][0];
+            Some(format!("{}, {}", run[stack].as_str()?, run[library].as_str()?))
+        };
+        let cpuinfo = host.read("/proc/cpuinfo").unwrap_or_default();
+        Machine {
+            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
+            cpu_model: field(host, "/proc/cpuinfo", "model name"),
+            memory_bytes: memory
+                .and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok())
+                .map(|kib| kib * 1024),
+            virtualization: virtualization(host, &cpuinfo),
+            cgroup_version: match host.list("/sys/fs/cgroup") {
+                Ok(entries) if entries.iter().any(|entry| entry == "cgroup.controllers") => Some(2),
+                Ok(entries) if entries.iter().any(|entry| entry.starts_with("cpu")) => Some(1),
+                _ => None,
+            },
+            netem: netem_available(),
+            load_before: self.load,
+            load_after: load(host),
+            noise: Noise {
+                wall_ns: now_unix_ns().saturating_sub(self.at_unix_ns),
+                others_cpu_ns: grown(|cpu| cpu.busy)
+                    .zip(grown(|cpu| cpu.own))
+                    .map(|(busy, own)| busy.saturating_sub(own)),
+                steal_ns: grown(|cpu| cpu.steal),
+            },
+            versions: Versions {
+                spangap: env!("CARGO_PKG_VERSION").into(),
+                client: library("stack", "library"),
+                server: library("target_stack", "target_library"),
+            },
+            recorded,
+            not_recorded,
+        }
+    }
+}
+
+impl NotRecorded {
+    /// Those of the run's recordings that have no file, with the reasons that are known: `FILE: WHY`.
+    pub(crate) fn of(is_there: impl Fn(&str) -> bool, reasons: &[String]) -> Vec<NotRecorded> {
+        let missing = RECORDED.iter().filter(|file| !is_there(file));
+        missing
+            .map(|file| {
+                let why = reasons.iter().find_map(|reason| reason.strip_prefix(file)?.strip_prefix(": "));
+                NotRecorded { file: (*file).into(), why: why.unwrap_or("not asked for").into() }
+            })
+            .collect()
+    }
+}
+
+fn load(host: &Host) -> Vec<f64> {
+    let text = host.read("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().take(3).filter_map(|word| word.parse().ok()).collect()
+}
+
+fn cpu(host: &Host) -> Option<Cpu> {
+    let stat = host.read("/proc/stat").ok()?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; guests are in user and nice already.
+    let [user, nice, system, _, _, irq, softirq, steal] = *ticks.first_chunk()?;
+    let own = host.read("/proc/self/stat").ok()?;
+    // Behind the name in brackets: state is field 3, utime to cstime are 14 to 17.
+    let own = own.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+    let own = own.filter_map(|word| word.parse::<u64>().ok()).sum();
+    Some(Cpu { busy: user + nice + system + irq + softirq, steal, own })
+}
+
+/// What stands behind a name and a colon.
+fn field(host: &Host, path: &str, name: &str) -> Option<String> {
+    let text = host.read(path).ok()?;
+    let value = text.lines().find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        (found.trim() == name).then(|| value.trim().to_owned())
+    })?;
+    Some(value).filter(|value| !value.is_empty())
+}
+
+fn virtualization(host: &Host, cpuinfo: &str) -> Option<String> {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
+    if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
+        return None;
+    }
+    let names = ["sys_vendor", "product_name"].map(|file| host.read(&format!("/sys/class/dmi/id/{file}")));
+    let names: Vec<String> = names.into_iter().flatten().map(|name| name.trim().to_owned()).collect();
+    let name = names.join(" ").trim().to_owned();
+    Some(if name.is_empty() { "a hypervisor that does not say its name".into() } else { name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn copy(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().expect("a folder");
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("folders");
+            fs::write(path, text).expect("a file");
+        }
+        let host = Host::below(root.path());
+        (root, host)
+    }
+
+    #[test]
+    fn what_others_used_is_what_the_run_did_not() {
+        let own = |ticks: u64| format!("7 (a (b) c) S 1 7 7 0 -1 0 0 0 0 0 {ticks} 1 2 3 20 0");
+        let stat = |user: u64, steal: u64| format!("cpu  {user} 1 10 9000 5 2 3 {steal} 50 0\ncpu0 1 2\n");
+        let (root, host) = copy(&[
+            ("proc/stat", &stat(100, 4)),
+            ("proc/self/stat", &own(10)),
+            ("proc/loadavg", "0.50 1.00 2.00 1/2 3\n"),
+            (
+                "proc/cpuinfo",
+                "processor\t: 0\nmodel name\t: A CPU\nflags\t: fpu hypervisor\nprocessor\t: 1\n",
+            ),
+            ("proc/meminfo", "MemTotal:        2048 kB\nMemFree: 3 kB\n"),
+            ("proc/sys/kernel/osrelease", "6.1.0\n"),
+            ("sys/fs/cgroup/cpu/cpu.shares", "1"),
+            ("sys/class/dmi/id/sys_vendor", "QEMU\n"),
+        ]);
+        let before = Before::look(&host);
+        fs::write(root.path().join("proc/stat"), stat(160, 9)).expect("a file");
+        fs::write(root.path().join("proc/self/stat"), own(30)).expect("a file");
+        let tank =
+            serde_json::json!({ "runs": [{ "stack": "rust", "library": "tonic 1", "target_stack": "go" }] });
+        let machine = before.until_now(&host, &tank, Vec::new(), Vec::new());
+        let tick_ns = 1_000_000_000 / clock_ticks_per_second();
+        assert_eq!(machine.noise.others_cpu_ns, Some(40 * tick_ns));
+        assert_eq!(machine.noise.steal_ns, Some(5 * tick_ns));
+        assert_eq!((machine.kernel.as_str(), machine.cpus), ("6.1.0", 2));
+        assert_eq!((machine.cpu_model.as_deref(), machine.memory_bytes), (Some("A CPU"), Some(2 << 20)));
+        assert_eq!((machine.virtualization.as_deref(), machine.cgroup_version), (Some("QEMU"), Some(1)));
+        assert_eq!(machine.load_after, [0.5, 1.0, 2.0]);
+        assert_eq!(
+            (machine.versions.client.as_deref(), machine.versions.server),
+            (Some("rust, tonic 1"), None)
+        );
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing() {
+        let (_root, host) = copy(&[]);
+        let machine = Before::look(&host).until_now(&host, &Value::Null, Vec::new(), Vec::new());
+        assert_eq!((machine.noise.others_cpu_ns, machine.cgroup_version, machine.cpus), (None, None, 0));
+    }
+
+    #[test]
+    fn what_is_missing_has_its_reason() {
+        let reasons = ["client.host: no BTF".to_owned()];
+        let missing = NotRecorded::of(|file| !file.ends_with(".host"), &reasons);
+        let told: Vec<_> = missing.iter().map(|one| (one.file.as_str(), one.why.as_str())).collect();
+        assert_eq!(told, [("client.host", "no BTF"), ("server.host", "not asked for")]);
+    }
+}

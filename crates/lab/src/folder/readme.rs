@@ -1,0 +1,73 @@
+//! `README`: what a run's folder is, for somebody who finds it. It has the command, and with it the truth; a judge who must
+//! not know does not get it.
+
+use super::machine::Machine;
+use crate::truth::Truth;
+use std::fmt::Write;
+
+/// Its text. `title` is what the scenario (or its near miss) says of itself in a line.
+pub(crate) fn text(truth: &Truth, title: &str, machine: &Machine) -> String {
+    let mut text = format!("A run of the lab of spangap {}, made by\n\n", machine.versions.spangap);
+    let mut line = |words: &str| {
+        let _ = writeln!(text, "{words}");
+    };
+    line(&format!("    {}\n", truth.command));
+    line(&format!("What happens: {title}."));
+    line(&match truth.side.as_deref() {
+        _ if truth.culprit == "none" => "What is to blame: nothing.".to_owned(),
+        Some(side) => format!("What is to blame: {}, on the {side}'s side.", truth.culprit),
+        None => format!("What is to blame: {}.", truth.culprit),
+    });
+    if let Some(looks_like) = &truth.looks_like {
+        line(&format!("It looks like {looks_like}, and is not."));
+    }
+    if let Some(leg) = &truth.leg {
+        line(&format!("Leg of the calls that is longer: {leg}."));
+    }
+    for clock in &truth.clocks {
+        line(&format!("Clock of a host, beside this machine's: {clock}."));
+    }
+    if !truth.acted {
+        line(
+            "The fault did NOT act as it should; truth.json says what was expected. This run proves nothing.",
+        );
+    }
+    line(
+        "
+Files:
+
+  truth.json          what was the matter, when, which calls it cost how much, and what proves it
+  client.spans.json   CLIENT spans of all calls, OTLP JSON; also those of the time to warm up
+  server.spans.json   SERVER spans
+  client.pcapng       packets at the client's network device
+  server.pcapng       packets at the server's
+  client.host         what the client's threads, the scheduler and interrupts did (`spangap host record`)
+  server.host         the same for the server's
+  tank.json           what the load generator reported
+  machine.json        the machine, what else went on there, when each recording began and ended
+  README              this text
+",
+    );
+    for missing in &machine.not_recorded {
+        line(&format!("Not recorded: {} ({}).", missing.file, missing.why));
+    }
+    line("To look at it:\n");
+    for command in look_at(machine) {
+        line(&format!("    {command}"));
+    }
+    text
+}
+
+/// Commands that look at a folder, to be run inside of it.
+pub fn look_at(machine: &Machine) -> Vec<String> {
+    let has = |file: &&str| !machine.not_recorded.iter().any(|missing| missing.file == *file);
+    let mut dissect = "spangap dissect client.pcapng server.pcapng".to_owned();
+    for (flag, files) in
+        [("--spans", ["client.spans.json", "server.spans.json"]), ("--host", ["client.host", "server.host"])]
+    {
+        for file in files.iter().filter(|file| has(file)) {
+            let _ = write!(dissect, " {flag} {file}");
+        }
+    }
+    vec!["spangap gaps client.spans.json server.spans.json".into(), dissect]
+}
