@@ -2,7 +2,9 @@
 //! not know does not get it.
 
 use super::machine::Machine;
+use super::{CLIENT_SPANS, SERVER_SPANS, capture, recording};
 use crate::truth::Truth;
+use spangap_model::Side;
 use std::fmt::Write;
 
 /// Its text. `title` is what the scenario (or its near miss) says of itself in a line.
@@ -52,22 +54,24 @@ Files:
         line(&format!("Not recorded: {} ({}).", missing.file, missing.why));
     }
     line("To look at it:\n");
-    for command in look_at(machine) {
+    for command in look_at("", machine) {
         line(&format!("    {command}"));
     }
     text
 }
 
-/// Commands that look at a folder, to be run inside of it.
-pub fn look_at(machine: &Machine) -> Vec<String> {
-    let has = |file: &&str| !machine.not_recorded.iter().any(|missing| missing.file == *file);
-    let mut dissect = "spangap dissect client.pcapng server.pcapng".to_owned();
-    for (flag, files) in
-        [("--spans", ["client.spans.json", "server.spans.json"]), ("--host", ["client.host", "server.host"])]
-    {
-        for file in files.iter().filter(|file| has(file)) {
-            let _ = write!(dissect, " {flag} {file}");
-        }
-    }
-    vec!["spangap gaps client.spans.json server.spans.json".into(), dissect]
+/// Commands that look at a folder; `before` is put before each name of a file: nothing, or the folder with a slash.
+pub fn look_at(before: &str, machine: &Machine) -> Vec<String> {
+    let has = |file: &&&str| !machine.not_recorded.iter().any(|missing| missing.file == **file);
+    let named = |flag: &str, files: [&str; 2]| -> String {
+        files.iter().filter(has).map(|file| format!("{flag}{before}{file}")).collect()
+    };
+    let gaps = format!("spangap gaps{}", named(" ", [CLIENT_SPANS, SERVER_SPANS]));
+    let dissect = format!(
+        "spangap dissect{}{}{}",
+        named(" ", [capture(Side::Client), capture(Side::Server)]),
+        named(" --spans ", [CLIENT_SPANS, SERVER_SPANS]),
+        named(" --host ", [recording(Side::Client), recording(Side::Server)]),
+    );
+    vec![gaps, dissect]
 }
