@@ -4,7 +4,7 @@ pub mod machine;
 mod readme;
 
 pub use machine::{Machine, NotRecorded, Recorded};
-pub use readme::look_at;
+pub use readme::{look_at, looks};
 
 use crate::LabError;
 use crate::truth::Truth;

@@ -21,7 +21,7 @@ pub(crate) fn text(truth: &Truth, title: &str, machine: &Machine) -> String {
         None => format!("What is to blame: {}.", truth.culprit),
     });
     if let Some(looks_like) = &truth.looks_like {
-        line(&format!("It looks like {looks_like}, and is not."));
+        line(&looks(looks_like));
     }
     if let Some(leg) = &truth.leg {
         line(&format!("Leg of the calls that is longer: {leg}."));
@@ -58,6 +58,12 @@ Files:
         line(&format!("    {command}"));
     }
     text
+}
+
+/// What a near miss looks like and is not, in a sentence.
+pub fn looks(like: &str) -> String {
+    let like = if like == "none" { "a run with nothing wrong" } else { like };
+    format!("It looks like {like}, and is not.")
 }
 
 /// Commands that look at a folder; `before` is put before each name of a file: nothing, or the folder with a slash.

@@ -1,6 +1,7 @@
 //! The scenarios, one file each. A test compares this list with the folder.
 
 mod client_app;
+mod clock;
 mod cpu_quota;
 mod fast_retransmit;
 mod head_of_line;
@@ -27,6 +28,7 @@ use crate::scenario::{NEAR_MISS, Scenario};
 /// All of them, in the order in which they are listed.
 pub const ALL: &[&Scenario] = &[
     &client_app::CLIENT_APP,
+    &clock::CLOCK,
     &cpu_quota::CLIENT,
     &cpu_quota::SERVER,
     &fast_retransmit::FAST_RETRANSMIT,

@@ -137,7 +137,7 @@ fn told(truth: &Truth, title: &str, out: &Path, machine: &Machine, width: usize)
     let mut lines = vec![format!("{}{ending}: {title}", truth.scenario), String::new()];
     lines.push(format!("To blame: {}", to_blame(truth)));
     if let Some(looks_like) = &truth.looks_like {
-        lines.push(format!("It looks like {looks_like}, and is not."));
+        lines.push(folder::looks(looks_like));
     }
     if let Some(leg) = &truth.leg {
         lines.push(format!("Longer because of it: {leg}"));
