@@ -95,7 +95,7 @@ link() { # A veth between the two.
   ip -n "$client" link set near up
   ip -n "$server" link set near up
 }
-line() { # line FLAGS...: the delay line between the two (scripts/delay_line.c); TUN, so bare IP packets.
+line() { # line FLAGS...: the delay line between the two (`spangap lab actor line`); TUN, so bare IP packets.
   hosts
   local host
   device=line
@@ -105,10 +105,9 @@ line() { # line FLAGS...: the delay line between the two (scripts/delay_line.c);
     ip -n "$name" addr add "$own/24" dev line
     ip -n "$name" link set line up
   done
-  [ -x "$work/delay_line" ] || cc -O2 -Wall -Werror -o "$work/delay_line" scripts/delay_line.c
   # Its standard input is its life line: when this script ends, however it ends, so does the pipe.
   rm -f "$work/line.out"
-  exec {life}> >(exec "$work/delay_line" "$@" "$client" line "$server" line >"$work/line.out" 2>"$work/line.err")
+  exec {life}> >(exec "$spangap" lab actor line "$@" "$client" line "$server" line >"$work/line.out" 2>"$work/line.err")
   running[line]=$!
   await "$work/line.out" ready
 }

@@ -2,7 +2,7 @@
 # Cases: packets lost on the delay line, and what looks like a loss and is none. 2 ms each way.
 
 lossy() { # lossy FLAGS...: the line, with what is lost on it.
-  made_by="delay_line --delay-a 2000000 --delay-b 2000000 $*"
+  made_by="spangap lab actor line --delay-a 2000000 --delay-b 2000000 $*"
   line --delay-a 2000000 --delay-b 2000000 "$@"
 }
 no_probes() { # Without tail loss probes only the retransmission timer is left.

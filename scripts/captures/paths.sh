@@ -2,7 +2,7 @@
 # Cases: what the path between the taps does.
 
 delayed() { # delayed FLAGS...: the delay line.
-  made_by="delay_line $*"
+  made_by="spangap lab actor line $*"
   line "$@"
 }
 no_network=(nagle-delayed-ack rto tail-loss fast-retransmit syn-loss receive-window stream-limit flow-control)

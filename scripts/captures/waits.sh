@@ -63,7 +63,7 @@ case_stream_limit_near() {
 }
 
 far() { # far FLAGS...: a line of 10 ms each way.
-  made_by="delay_line --delay-a 10000000 --delay-b 10000000"
+  made_by="spangap lab actor line --delay-a 10000000 --delay-b 10000000"
   line --delay-a 10000000 --delay-b 10000000
 }
 case_flow_control_near() {

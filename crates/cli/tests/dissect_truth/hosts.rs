@@ -48,23 +48,18 @@ pub fn missing() -> Option<String> {
     if !Path::new("/dev/net/tun").exists() {
         return Some("there is no /dev/net/tun".into());
     }
-    let programs = ["ip", "unshare", "nsenter", "dumpcap", "tshark", "cc", "bash"];
+    let programs = ["ip", "unshare", "nsenter", "dumpcap", "tshark", "bash"];
     programs.into_iter().find(|program| !crate::has(program)).map(|program| format!("no program {program}"))
 }
 
 impl Hosts {
     /// Makes them; packets take so long there and back.
-    pub fn new(folder: &Path, there_ns: u64, back_ns: u64) -> Hosts {
-        let delay_line = folder.join("delay_line");
-        if !delay_line.exists() {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/delay_line.c");
-            let compiled = Command::new("cc").arg("-O2").arg("-o").arg(&delay_line).arg(source).status();
-            assert!(compiled.expect("cc starts").success());
-        }
+    pub fn new(there_ns: u64, back_ns: u64) -> Hosts {
         let client = host("10.77.0.1");
         let server = host(SERVER);
         let space = |host: &Ending| format!("/proc/{}/ns/net", host.0.id());
-        let mut line = Command::new(&delay_line)
+        let mut line = Command::new(env!("CARGO_BIN_EXE_spangap"))
+            .args(["lab", "actor", "line"])
             .args(["--delay-a", &there_ns.to_string(), "--delay-b", &back_ns.to_string()])
             .args([&space(&client), "line", &space(&server), "line"])
             .stdin(Stdio::piped())

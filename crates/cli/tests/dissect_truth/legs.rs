@@ -79,7 +79,7 @@ fn legs_over_the_delay_line_are_those_of_the_taps() {
     let folder = tempfile::tempdir().expect("a folder");
     for (there_ns, back_ns) in [(0, 0), (500_000, 500_000), (8_000_000, 2_000_000), (1_000_000, 15_000_000)] {
         println!("{there_ns} ns there, {back_ns} ns back");
-        let hosts = Hosts::new(folder.path(), there_ns, back_ns);
+        let hosts = Hosts::new(there_ns, back_ns);
         let mut port = 0;
         let files = hosts.captured(folder.path(), &["--think", "1ms"], |hosts, address| {
             port = address.strip_prefix(SERVER).expect("its address")[1..].parse().expect("a port");

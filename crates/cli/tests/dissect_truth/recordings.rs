@@ -66,7 +66,7 @@ fn hog() -> Ending {
 /// Captures and a recording of the server while it is called, alone or with a hog on its CPU.
 fn recorded(folder: &Path, disturbed: bool) -> ([PathBuf; 2], PathBuf) {
     let recording = folder.join("server.rec");
-    let hosts = Hosts::new(folder, 0, 0);
+    let hosts = Hosts::new(0, 0);
     let files = hosts.captured_of(folder, &[], |hosts, address, pid| {
         let pinned = Command::new("taskset").args(["-a", "-p", "-c", CPU, &pid.to_string()]).output();
         assert!(pinned.expect("taskset starts").status.success());
