@@ -6,6 +6,7 @@ mod crash;
 mod ended;
 mod grade;
 mod hosts;
+mod line;
 #[path = "../meter/process.rs"]
 #[allow(dead_code)] // the meter's tests need more of it
 mod process;
