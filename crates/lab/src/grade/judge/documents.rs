@@ -79,6 +79,9 @@ pub struct Finding {
     pub side: Option<String>,
     /// `shown` or `possible`.
     pub certainty: String,
+    /// For a possible one: what it takes to show it.
+    #[serde(default)]
+    pub missing: Option<String>,
     /// What it took, where that is known.
     #[serde(default)]
     pub cost_ns: Option<u64>,

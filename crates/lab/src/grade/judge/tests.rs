@@ -81,6 +81,15 @@ fn what_is_only_possible_convicts_nobody() {
 }
 
 #[test]
+fn what_is_missing_may_be_there() {
+    let mut waited = finding("stream-limit", "client", "possible", 40);
+    waited["missing"] = json!("client span start");
+    let slow = |name: &str| call(60, json!([leg(name, 45), leg("server_app", 15)]), json!([waited.clone()]));
+    assert_eq!(said(&evidence(80, &slow("client_app_out"))), "stream-limit (client)");
+    assert_eq!(said(&evidence(80, &slow("client_app_out+client_send"))), "unknown");
+}
+
+#[test]
 fn what_the_tank_does_for_itself_and_to_warm_up_does_not_count() {
     let mut slow = call(900, json!([]), json!([finding("rto", "client", "shown", 800)]));
     assert_eq!(said(&evidence(5, &slow)), "rto (client)");

@@ -1,6 +1,6 @@
 //! Calls that took longer, and what that time is laid to.
 
-use super::documents::Call;
+use super::documents::{Call, Finding};
 use crate::grade::verdict::{cause_of, legs_of, side_of};
 use crate::truth::Culprit;
 use spangap_model::{Cause, Leg, Legs, Side};
@@ -128,7 +128,7 @@ impl Weighed {
 /// What is shown for a call and what it cost, the most particular first: what comes later may hold the same time again.
 fn shown(call: &Call, baseline: &Baseline) -> Vec<(Culprit, u64)> {
     let mut shown: Vec<(u8, Culprit, u64)> = Vec::new();
-    for finding in call.findings.iter().filter(|finding| finding.certainty == "shown") {
+    for finding in call.findings.iter().filter(|finding| is_shown(finding, call)) {
         let (Some(cause), Some(cost_ns)) = (cause_of(&finding.cause), finding.cost_ns) else { continue };
         let rank = match cause {
             // Taken from the legs, below: there it is known how much of it is typical.
@@ -165,6 +165,13 @@ fn shown(call: &Call, baseline: &Baseline) -> Vec<(Culprit, u64)> {
     // Of the same rank, what cost most.
     shown.sort_by_key(|(rank, _, ns)| (*rank, std::cmp::Reverse(*ns)));
     shown.into_iter().map(|(_, culprit, ns)| (culprit, ns)).collect()
+}
+
+/// What is only possible convicts nobody, unless what is missing is there: packets do not show when a call began, the leg
+/// between its span and the wire does.
+fn is_shown(finding: &Finding, call: &Call) -> bool {
+    let begin_known = || call.legs.iter().any(|leg| leg.leg == Leg::ClientAppOut.name());
+    finding.certainty == "shown" || finding.missing.as_deref() == Some("client span start") && begin_known()
 }
 
 /// What a leg by itself speaks for, where nothing more particular is shown: what can only be there.
