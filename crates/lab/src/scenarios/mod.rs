@@ -1,9 +1,12 @@
 //! The scenarios, one file each. A test compares this list with the folder.
 
+mod accept_overflow;
 mod client_app;
 mod clock;
+mod connection_per_call;
 mod cpu_quota;
 mod fast_retransmit;
+mod flow_control;
 mod head_of_line;
 mod healthy;
 mod large_payload;
@@ -12,6 +15,7 @@ mod network_delay;
 mod network_jitter;
 mod path_asymmetry;
 mod receive_window;
+mod retries;
 mod rto;
 mod run_queue;
 mod server_app;
@@ -27,11 +31,14 @@ use crate::scenario::{NEAR_MISS, Scenario};
 
 /// All of them, in the order in which they are listed.
 pub const ALL: &[&Scenario] = &[
+    &accept_overflow::ACCEPT_OVERFLOW,
     &client_app::CLIENT_APP,
     &clock::CLOCK,
+    &connection_per_call::CONNECTION_PER_CALL,
     &cpu_quota::CLIENT,
     &cpu_quota::SERVER,
     &fast_retransmit::FAST_RETRANSMIT,
+    &flow_control::FLOW_CONTROL,
     &head_of_line::HEAD_OF_LINE,
     &healthy::HEALTHY,
     &large_payload::LARGE_PAYLOAD,
@@ -42,6 +49,7 @@ pub const ALL: &[&Scenario] = &[
     &path_asymmetry::PATH_ASYMMETRY,
     &receive_window::CLIENT,
     &receive_window::SERVER,
+    &retries::RETRIES,
     &rto::RTO,
     &run_queue::CLIENT,
     &run_queue::SERVER,
