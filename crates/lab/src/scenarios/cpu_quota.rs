@@ -120,12 +120,12 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let used_up = "periods in which the group used up its quota (nr_throttled)";
     let slow_calls = format!("calls over {} ms", (think + SLOW).as_millis());
     if case.near_miss {
-        acted.at_most(used_up, periods, (expected / 4.0).floor());
+        acted.at_most(used_up, periods, (expected / 3.0).floor());
         acted.at_most(slow_calls, slow, calls.all.len() as f64 * 0.05);
         acted.affected_rule = "no call is affected".into();
         return Ok(acted);
     }
-    acted.at_least(used_up, periods, (expected / 3.0).floor());
+    acted.at_least(used_up, periods, (expected * 0.6).floor());
     acted.at_least(
         "time in which the group was kept from running, ns",
         throttled_ns.grew(&measured),
