@@ -4,6 +4,7 @@ mod actors;
 mod clean;
 mod crash;
 mod ended;
+mod folder;
 mod grade;
 mod hosts;
 mod line;

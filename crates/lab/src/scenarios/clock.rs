@@ -20,7 +20,7 @@ pub const CLOCK: Scenario = Scenario {
         Parameter { name: "duration", what: "measured time", default: Value::Duration(3_000_000_000) },
         Parameter {
             name: "offset",
-            what: "what the server's clock is ahead; of the near miss: what the way to the server takes",
+            what: "what the server's clock is ahead; of the near miss: what both ways take together",
             default: Value::Duration(30_000_000),
         },
         Parameter {
@@ -30,9 +30,9 @@ pub const CLOCK: Scenario = Scenario {
         },
     ],
     near_miss: NearMiss {
-        title: "the clocks agree, and the way to the server takes 30 ms: SERVER spans begin as late after their CLIENT spans",
+        title: "the clocks agree, and each way takes 15 ms: SERVER spans begin as late after their CLIENT spans",
         culprit: Culprit::of(Cause::NetworkDelay),
-        leg: Some(Legs::one(Leg::RequestWire)),
+        leg: Some(Legs { first: Leg::RequestWire, last: Leg::ResponseWire }),
     },
     page: Page {
         what: "Each host stamps its spans and packets by its own clock. When the server's is ahead, every SERVER span \
@@ -63,8 +63,8 @@ hides a delay that is real as well as one that is not.",
         ],
         made: "A kernel has one clock for all its network namespaces, so the run is made as a healthy one. Afterwards what \
 was recorded on the server's host is rewritten as its clock would have shown it: the times of spans, of packets, and of the \
-recording of the host, whose CLOCK_MONOTONIC gains as well. The near miss has a line of 30 ms from the client to the server \
-and leaves the clocks alone.",
+recording of the host, whose CLOCK_MONOTONIC gains as well. The near miss has a line that takes 15 ms each way, and \
+leaves the clocks alone.",
         cure: "Synchronise the clocks (chrony, PTP). To read what is there already, take durations of one host alone, or let \
 `spangap gaps` and `spangap dissect` bound the offset from every request and response: neither can arrive before it was sent.",
     },
@@ -78,8 +78,8 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let (rate, duration, offset) = (case.number("rate"), case.duration("duration"), case.duration("offset"));
     let offset_ns = offset.as_nanos() as u64;
     if case.near_miss {
-        let to_server = Way { delay: offset, ..Way::default() };
-        stage.line(&Line { to_server, ..Line::default() })?;
+        let [to_server, to_client] = [Way::of_delay(offset / 2), Way::of_delay(offset / 2)];
+        stage.line(&Line { to_server, to_client, seed: stage.seed() })?;
     } else {
         stage.cable()?;
         stage.clock(Side::Server, offset_ns.cast_signed(), case.number("skew-ppm") as f64);
@@ -96,12 +96,12 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
         let cost_ns = Some(offset_ns);
         acted.affected =
             calls.all.iter().map(|call| Affected { trace_id: call.trace_id.clone(), cost_ns }).collect();
-        acted.affected_rule = "every call's request took the line".into();
+        acted.affected_rule = "every call took the line, there and back".into();
         acted.at_least("fastest of the calls, ns", fastest_ns(&calls) as f64, offset_ns as f64);
         acted.at_least(
             "SERVER span begins after its CLIENT span, least, ns",
             behind_ns(&calls),
-            offset_ns as f64,
+            offset_ns as f64 / 2.0,
         );
         let after =
             calls.all.iter().filter(|call| call.server.iter().any(|(_, end)| *end > call.end_unix_ns));

@@ -73,3 +73,68 @@ pub fn find(name: &str) -> Option<(&'static Scenario, bool)> {
         None => name.strip_suffix(NEAR_MISS).and_then(named).map(|scenario| (scenario, true)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Case;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn every_scenario_is_told_of_in_full() {
+        for one in ALL {
+            let name = one.name;
+            assert!(name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'), "{name}");
+            assert!(!name.ends_with(NEAR_MISS), "{name}");
+            let page = &one.page;
+            let words = [one.title, one.near_miss.title, page.what, page.real_life, page.made, page.cure];
+            assert!(words.iter().all(|words| !words.trim().is_empty()), "{name}: words are missing");
+            assert!(!page.sources.is_empty(), "{name}: no source");
+            for (title, url) in page.sources {
+                assert!(!title.is_empty() && url.starts_with("https://"), "{name}: {title}, {url}");
+            }
+        }
+        let names: BTreeSet<_> = ALL.iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), ALL.len(), "two have one name");
+    }
+
+    #[test]
+    fn every_parameter_takes_what_it_prints() {
+        for one in ALL {
+            let defaults = Case::new(one, false, &[]).expect("defaults");
+            assert!(defaults.parameters().contains_key("duration"), "{}", one.name);
+            assert_eq!(defaults.parameters().len(), one.parameters.len(), "{}: two of one name", one.name);
+            let typed: Vec<String> =
+                defaults.parameters().iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let again = Case::new(one, true, &typed).expect("its own text");
+            assert_eq!(again.parameters(), defaults.parameters());
+            assert_eq!(
+                find(&again.name()).map(|(found, near_miss)| (found.name, near_miss)),
+                Some((one.name, true))
+            );
+            assert!(one.parameters.iter().all(|parameter| !parameter.what.is_empty()), "{}", one.name);
+        }
+    }
+
+    #[test]
+    fn every_file_is_listed() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scenarios");
+        let list = fs::read_to_string(folder.join("mod.rs")).expect("this file");
+        for entry in fs::read_dir(&folder).expect("the folder") {
+            let path = entry.expect("an entry").path();
+            let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()).filter(|_| path.is_file())
+            else {
+                continue;
+            };
+            if stem != "mod" && list.contains(&format!("\nmod {stem};")) {
+                let text = fs::read_to_string(&path).expect("a file");
+                let made = text.contains(": Scenario = Scenario {");
+                assert!(!made || list.contains(&format!("&{stem}::")), "{stem} is not in ALL");
+            } else {
+                assert_eq!(stem, "mod", "{stem} is no module");
+            }
+        }
+    }
+}
