@@ -126,11 +126,11 @@ fn table(scenarios: &[&Scenario], width: usize) -> String {
         let near = format!("{:before$}near miss: {}", "", one.near_miss.title);
         text += &(wrapped(&near, width, before) + "\n");
     }
-    text += &format!(
-        "\n`spangap lab run SCENARIO` makes one, `spangap lab run SCENARIO{NEAR_MISS}` what looks like it and is not;\n\
-         `spangap lab list SCENARIO` tells all of it.\n"
+    let foot = format!(
+        "`spangap lab run SCENARIO` makes one, `spangap lab run SCENARIO{NEAR_MISS}` what looks like it and is not; \
+         `spangap lab list SCENARIO` tells all of it."
     );
-    text
+    text + "\n" + &wrapped(&foot, width, 0) + "\n"
 }
 
 fn all_of(scenario: &Scenario, width: usize) -> String {
