@@ -267,12 +267,10 @@ fn a_run_is_made_and_judged_and_does_not_tell_its_name() {
     assert!(files.len() >= 5, "{files:?}");
     for file in files {
         let bytes = fs::read(&file).expect("it can be read");
-        for name in names.iter().filter(|name| name.len() >= LONG_ENOUGH) {
+        // `clock`, `rto` and `retries` are words of every report.
+        for name in names.iter().filter(|name| name.contains('-') || **name == "healthy") {
             let at = bytes.windows(name.len()).position(|window| window == name.as_bytes());
             assert_eq!(at, None, "{} says {name}", file.display());
         }
     }
 }
-
-/// A shorter name stands in random bytes by chance.
-const LONG_ENOUGH: usize = 5;
