@@ -74,8 +74,8 @@ job in the same container spends the quota in a few milliseconds, and the reques
         ),
     ],
     made: "The program of that side is born in a control group with a quota (cpu.cfs_quota_us, or cpu.max), on a CPU of \
-its own. Beside it in the group a program burns CPU for 50 ms, every 270 ms. The near miss has the same group and the \
-same bursts, by a program that is outside of the group and nicer.",
+its own. Beside it in the group a program burns CPU for 50 ms, every 270 ms. The other end is in the class SCHED_FIFO: nothing \
+holds it up. The near miss has the same group and the same bursts, by a program that is outside of the group and nicer.",
     cure: "A higher limit, or none; fewer threads that burn at once; a quota that may be saved up (cpu.max.burst, \
 cpu.cfs_burst_us); what burns, in a group of its own.",
 };
@@ -91,13 +91,11 @@ const SLOW: Duration = Duration::from_millis(20);
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let think = if side == Side::Client { THINK } else { Duration::ZERO };
-    let apart = Apart::find()?;
+    let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     let group = stage.cgroup(side.name(), Quota { time: case.duration("quota"), period: PERIOD })?;
-    let around = |end| {
-        let around = apart.around(end);
-        if end == side { group.around(around) } else { around }
-    };
+    // A quota does not hold for the class SCHED_FIFO: within the group weight has to do.
+    let around = |end| if end == side { group.around(apart.around(end)) } else { apart.calm(end) };
     stage.serve(&Serve::stack("rust").think(think).around(around(Side::Server)))?;
     let tank = Tank::stack("rust", case.duration("duration")).rate(case.number("rate"));
     stage.call(&tank.around(around(Side::Client)))?;
