@@ -21,8 +21,9 @@ pub const CLIENT: Scenario = Scenario {
     parameters: PARAMETERS,
     near_miss: NearMiss {
         title: "the client has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
-        culprit: Culprit::NOTHING,
-        leg: None,
+        // What is left of a call is what the server thinks.
+        culprit: Culprit::at(Cause::ServerApp, Side::Server),
+        leg: Some(Legs::one(Leg::ServerApp)),
     },
     page: PAGE,
     make,

@@ -23,8 +23,9 @@ pub const CLIENT: Scenario = Scenario {
     parameters: PARAMETERS,
     near_miss: NearMiss {
         title: "the same packets on the same host, handled on a CPU where neither end runs",
-        culprit: Culprit::NOTHING,
-        leg: None,
+        // What is left of a call is what the server thinks.
+        culprit: Culprit::at(Cause::ServerApp, Side::Server),
+        leg: Some(Legs::one(Leg::ServerApp)),
     },
     page: PAGE,
     make,

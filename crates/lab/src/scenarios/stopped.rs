@@ -19,8 +19,9 @@ pub const CLIENT: Scenario = Scenario {
     parameters: PARAMETERS,
     near_miss: NearMiss {
         title: "another process on the client's host and CPU is stopped as often, one that nobody waits for",
-        culprit: Culprit::NOTHING,
-        leg: None,
+        // What is left of a call is what the server thinks.
+        culprit: Culprit::at(Cause::ServerApp, Side::Server),
+        leg: Some(Legs::one(Leg::ServerApp)),
     },
     page: PAGE,
     make,
