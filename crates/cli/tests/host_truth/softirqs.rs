@@ -57,7 +57,8 @@ impl Link {
 
     pub fn flood(&self) -> Program {
         let cpu = OTHER_CPU.to_string();
-        let before = ["ip", "netns", "exec", &self.from, "taskset", "-c", &cpu];
+        // Other work on its CPU would make less of a flood of it.
+        let before = ["ip", "netns", "exec", &self.from, "taskset", "-c", &cpu, "nice", "-n", "-20"];
         let program = Program::play(&format!("flood {TO}:9999"), &before);
         wait_until("packets arrive", || self.packets() > 10_000);
         program

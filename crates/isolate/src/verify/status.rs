@@ -166,6 +166,10 @@ impl Status {
         let plan = &journal.head.plan;
         let (applied, confirmed) = (journal.applied(), journal.confirmed());
         let rolled_back = RolledBack::of(journal);
+        if !open.another_boot && rolled_back.as_ref().is_some_and(|undone| undone.left.is_empty()) {
+            // All of it is undone; the journal is put away the next moment.
+            return Status::nothing(Some(journal));
+        }
         let state = match (open.another_boot, &rolled_back, applied, confirmed) {
             (true, ..) => Applied::AnotherBoot,
             (_, Some(_), ..) => Applied::RolledBack,

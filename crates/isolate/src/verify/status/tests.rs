@@ -64,6 +64,9 @@ fn the_states_of_a_plan() {
     assert_eq!((left.state, left.drift.len()), (Applied::RolledBack, 0));
     assert_eq!(left.rolled_back.unwrap().left, [irq(41)]);
     let nothing = Status::nothing(Some(&journal(vec![DONE, undone], None)));
+    let whole = Record::RolledBack { time_unix_ns: 4_000, by: "guard".into(), left: Vec::new() };
+    let put_away = Status::nothing(Some(&journal(vec![DONE, whole.clone()], None)));
+    assert_eq!(of(&[&DONE, &whole], None), put_away, "no second event when the journal is put away");
     assert_eq!((nothing.state, nothing.rolled_back.unwrap().by.as_str()), (Applied::Nothing, "rollback"));
 }
 
