@@ -75,7 +75,8 @@ export function rustShapes(source: string): Shapes {
         shape.fields.set(key, { type: rustType(/^Option<(.+)>$/.exec(rust)![1]!), optional: true });
       } else if (attribute === 'skip_serializing_if = "Vec::is_empty", default') {
         shape.fields.set(key, { type: rustType(rust), optional: true });
-      } else if (attribute === "") {
+      } else if (attribute === "" || attribute.startsWith("default = ")) {
+        // What older documents lack is still always written.
         shape.fields.set(key, { type: rustType(rust), optional: false });
       } else {
         throw new Error(`report.rs, ${name}.${key}: this test does not know what serde(${attribute}) does`);
