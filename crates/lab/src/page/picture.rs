@@ -197,9 +197,17 @@ fn bars(svg: &mut String, both: &[&Seen<'_>]) {
     }
 }
 
+/// A SERVER span may begin before the request is complete: the leg between is then negative, and what the two sides do at
+/// the same time is drawn once, so that the parts still add up to the call.
 fn mean_legs(seen: &Seen<'_>) -> Vec<(String, f64)> {
     let calls = seen.dissected_calls.max(1) as f64;
-    seen.legs.iter().map(|leg| (leg.leg.clone(), leg.total_ns.max(0) as f64 / calls)).collect()
+    let (mut legs, mut overlap_ns) = (Vec::new(), 0);
+    for leg in &seen.legs {
+        let ns = leg.total_ns + overlap_ns;
+        overlap_ns = ns.min(0);
+        legs.push((leg.leg.clone(), ns.max(0) as f64 / calls));
+    }
+    legs
 }
 
 fn class_of(leg: &str) -> &'static str {
@@ -294,6 +302,16 @@ mod tests {
             || Seen { name: "empty".into(), truth: &truth, calls: &[], legs: Vec::new(), dissected_calls: 0 };
         let svg = picture(&seen(), &seen());
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    #[test]
+    fn what_overlaps_is_drawn_once() {
+        let truth = truth("early", false);
+        let leg = |leg: &str, total_ns| LegTotal { leg: leg.into(), total_ns };
+        let legs = vec![leg("client_send", 40), leg("server_host_in", -40), leg("server_app", 42)];
+        let seen = Seen { name: "early".into(), truth: &truth, calls: &[], legs, dissected_calls: 2 };
+        let parts: Vec<f64> = mean_legs(&seen).into_iter().map(|(_, ns)| ns).collect();
+        assert_eq!(parts, [20.0, 0.0, 1.0]);
     }
 
     #[test]
