@@ -1,5 +1,5 @@
-//! A line between the two hosts that delays, drops and reorders as it is told: TUN devices and the actor `line`, or netem
-//! on a cable where that does the same.
+//! A line between the two hosts that delays, drops and reorders as it is told: TUN devices and the actor `line`. Never netem:
+//! on a host's own device it delays what is sent before the sender's tap, so that the wait would not be on the wire.
 
 pub use super::passed::{Held, Passed};
 pub use crate::actors::line::direction::{Counts, Fate, Loss};
