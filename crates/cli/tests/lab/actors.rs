@@ -86,18 +86,29 @@ fn bursts_are_as_long_as_they_were_said_to_be() {
 #[test]
 fn flags_that_make_no_sense_are_refused() {
     for (arguments, expected) in [
-        (&["hog", "--on", "20ms", "--every", "20ms"][..], "expected at most 90 %"),
-        (&["pause", "--pid", "0", "--on", "1ms", "--every", "1s"][..], "expected a process id"),
-        (&["audience", "--port", "70000", "--sockets", "1"][..], "expected a number to 65535"),
+        (&["hog", "--on", "20ms", "--every", "20ms"][..], "--on 20ms: expected at most 90 %"),
         (
-            &["flood", "--to", "nowhere", "--packets", "1", "--apart", "1ms", "--on", "1ms", "--every", "1s"]
-                [..],
-            "expected ADDRESS:PORT",
+            &["hog", "--on", "20", "--every", "1s"],
+            "--on <DURATION>': \"20\" is no duration: expected a number and a unit",
+        ),
+        (&["hog", "--on", "20ms"], "--every <DURATION>"),
+        (
+            &["pause", "--pid", "0", "--on", "1ms", "--every", "1s"],
+            "--pid <PID>': expected the id of a process",
+        ),
+        (&["audience", "--port", "70000", "--sockets", "1"], "--port <PORT>': 70000 is not in 0..=65535"),
+        (&["collect", "--listen", "here", "--write", "x"], "--listen <ADDRESS:PORT>'"),
+        (&["line", "--delay-a", "5ms", "a", "b", "c", "d"], "--delay 5ms: expected a whole number"),
+        (&["line", "a", "b"], "two namespaces, each with its device"),
+        (
+            &["flood", "--to", "nowhere", "--packets", "1", "--apart", "1ms", "--on", "1ms", "--every", "1s"],
+            "--to <ADDRESS:PORT>'",
         ),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
         let output = command.args(["lab", "actor"]).args(arguments).output().expect("it starts");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && told.contains(expected), "{arguments:?}: {told}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains(expected), "{arguments:?}: {told}");
     }
 }

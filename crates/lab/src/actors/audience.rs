@@ -1,20 +1,24 @@
-//! `audience --port PORT --sockets N`: so many UDP sockets of one port, which nobody reads. The kernel hands each broadcast
-//! packet to all of them, in the softirq that it arrives in.
+//! `audience`: so many UDP sockets of one port, which nobody reads. The kernel hands each broadcast packet to all of them, in
+//! the softirq that it arrives in.
 
-use super::{life_line, value};
+use super::life_line;
 use crate::LabError;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+/// What it is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Audience {
+    /// The port.
+    pub port: u16,
+    /// How many sockets.
+    pub sockets: u16,
+}
+
 /// Runs until standard input ends.
-pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
-    let number = |flag: &str| -> Result<u16, LabError> {
-        let text = value(arguments, flag)?;
-        text.parse().map_err(|_| LabError::Parameter(format!("{flag} {text}: expected a number to 65535")))
-    };
-    let (port, number) = (number("--port")?, number("--sockets")?);
+pub(super) fn act(Audience { port, sockets: number }: Audience) -> Result<(), LabError> {
     let failed = |error: Errno| LabError::program("audience", format!("port {port}: {error}"));
     let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     let mut sockets = Vec::new();

@@ -1,6 +1,5 @@
-//! `collect --listen ADDR --write FILE`: receives spans over OTLP/gRPC and writes them as one document of OTLP JSON.
+//! `collect`: receives spans over OTLP/gRPC and writes them as one document of OTLP JSON.
 
-use super::value;
 use crate::LabError;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -10,7 +9,8 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
 use std::io::Read;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -32,9 +32,17 @@ impl TraceService for Received {
     }
 }
 
+/// What it is told.
+#[derive(Clone, Debug)]
+pub struct Collect {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The document.
+    pub write: PathBuf,
+}
+
 /// Runs until standard input ends.
-pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
-    let (listen, file) = (value(arguments, "--listen")?, Path::new(value(arguments, "--write")?));
+pub(super) fn act(Collect { listen, write: file }: &Collect) -> Result<(), LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::program("collect", format!("{listen}: {error}"));
     let received = Received::default();
     let runtime =

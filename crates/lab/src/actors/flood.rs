@@ -1,24 +1,30 @@
-//! `flood --to ADDR:PORT --packets N --apart TIME --on TIME --every TIME`: broadcasts small packets, so many at once each
-//! `--apart`, for `--on` in each `--every`. Each stretch in which it does is printed as a line of JSON when it is over. The
-//! first begins after a pause.
+//! `flood`: broadcasts small packets, many at once, in stretches. Each stretch is printed as a line of JSON when it is over.
+//! The first begins after a pause.
 
-use super::{life_line, over_within, say, time, value};
+use super::{life_line, over_within, say};
 use crate::LabError;
 use crate::stage::now_unix_ns;
 use crate::truth::Active;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// What it is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Flood {
+    /// Where the packets go.
+    pub to: SocketAddr,
+    /// How many go at once,
+    pub packets: u32,
+    /// each time this has passed,
+    pub apart: Duration,
+    /// for so long,
+    pub on: Duration,
+    /// in each stretch of this length.
+    pub every: Duration,
+}
 
 /// Runs until standard input ends.
-pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
-    let (on, every) = (time(arguments, "--on")?, time(arguments, "--every")?);
-    let (apart, packets) = (time(arguments, "--apart")?, value(arguments, "--packets")?);
-    let refused = |flag: &str, what: &str, expected: &str| {
-        LabError::Parameter(format!("{flag} {what}: expected {expected}"))
-    };
-    let packets: u32 = packets.parse().map_err(|_| refused("--packets", packets, "a number"))?;
-    let to = value(arguments, "--to")?;
-    let to: SocketAddr = to.parse().map_err(|_| refused("--to", to, "ADDRESS:PORT"))?;
+pub(super) fn act(Flood { to, packets, apart, on, every }: Flood) -> Result<(), LabError> {
     let failed = |error: std::io::Error| LabError::program("flood", format!("{to}: {error}"));
     let socket = UdpSocket::bind("0.0.0.0:0").map_err(failed)?;
     socket.set_broadcast(true).map_err(failed)?;

@@ -3,33 +3,8 @@
 //! duplicates and clumps at packets that are named. For faults whose truth is known, on kernels without netem. What it
 //! adds by itself is about 10 us.
 //!
-//! A namespace is a name of `ip netns`, or a path. The devices are there (`ip tuntap add dev DEVICE mode tun`).
 //! Direction a is from A to B. It prints `ready` when it forwards; at the end of its standard input it prints its counts
-//! as one JSON document. Options; `-b` likewise; durations are in nanoseconds:
-//!
-//! ```text
-//! --delay-a NS          how long every packet takes
-//! --jitter-a NS         how much longer by chance: from 0 to this, or this on average
-//! --shape-a SHAPE       uniform or exponential
-//! --overtake-a yes      packets with less jitter come out before earlier ones
-//! --spike-a EVERY,NS    every EVERYth counted packet takes NS longer, and what follows waits behind it
-//! --late-a LIST         these counted packets take longer, and what follows waits behind them
-//! --late-by-a NS        by so much
-//! --rate-a BYTES        so many bytes pass in a second
-//! --queue-a BYTES       so many may wait for it, 256 KiB unless told; what finds no room is lost
-//! --loss-a SHARE        share of the counted packets that is lost by chance
-//! --drop-a LIST         these counted packets are lost
-//! --twice-a LIST        these counted packets come twice
-//! --swap-a LIST         these counted packets come out after the one that follows them
-//! --clump-a NS          packets come out only at multiples of NS
-//! --count-a syn         only TCP packets that open a connection count
-//! --least-a BYTES       TCP packets with at least so much payload count (1; with 0 SYN and bare ACKs do, too)
-//! --most-a BYTES        and with at most so much
-//! --seed N              of what is left to chance
-//! --log FILE            what became of each packet that did not just take the constant delay: JSON Lines, at the end
-//! ```
-//!
-//! LIST is numbers, from 1, ascending, separated by commas; `a-b` is a range.
+//! as one JSON document.
 
 pub mod direction;
 mod forward;
@@ -43,6 +18,36 @@ use direction::Direction;
 use forward::Forwarder;
 use std::path::PathBuf;
 use way::Way;
+
+/// Words on its flags, for people.
+pub const FLAGS: &str = "\
+Flags of direction a, from A to B; those of direction b end in -b. NS is a number of nanoseconds:
+  --delay-a NS          how long every packet takes
+  --jitter-a NS         how much longer by chance: from 0 to this, or this on average
+  --shape-a SHAPE       uniform or exponential
+  --overtake-a yes      packets with less jitter come out before earlier ones
+  --spike-a EVERY,NS    every EVERYth counted packet takes NS longer, and what follows waits behind it
+  --late-a LIST         these counted packets take longer, and what follows waits behind them
+  --late-by-a NS        by so much
+  --rate-a BYTES        so many bytes pass in a second
+  --queue-a BYTES       so many may wait for it, 256 KiB unless told; what finds no room is lost
+  --loss-a SHARE        share of the counted packets that is lost by chance
+  --drop-a LIST         these counted packets are lost
+  --twice-a LIST        these counted packets come twice
+  --swap-a LIST         these counted packets come out after the one that follows them
+  --clump-a NS          packets come out only at multiples of NS
+  --count-a syn         only TCP packets that open a connection count
+  --least-a BYTES       TCP packets with at least so much payload count (1; with 0 SYN and bare ACKs do, too)
+  --most-a BYTES        and with at most so much
+  --seed N              of what is left to chance
+  --log FILE            what became of each packet that did not just take the constant delay: JSON Lines, at the end
+
+LIST is numbers from 1, ascending, separated by commas; 5-9 is a range. What counts are TCP
+packets with payload, unless --count, --least or --most say otherwise.
+
+Example:
+  sleep 60 | spangap lab actor line --delay-a 5000000 --delay-b 5000000 --drop-b 20-22 --seed 7 client tun0 server tun0
+      5 ms each way; three packets with payload from the server are lost";
 
 /// What a line is told.
 #[derive(Debug, Default, PartialEq)]
@@ -70,6 +75,11 @@ pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
     Ok(())
 }
 
+/// A way does not know which of the two it is.
+fn of_way(way: &str, error: LabError) -> LabError {
+    LabError::Parameter(format!("line: direction {way}: {error}"))
+}
+
 fn read(arguments: &[String]) -> Result<Told, LabError> {
     let mut told = Told::default();
     let mut words = arguments.iter();
@@ -83,8 +93,8 @@ fn read(arguments: &[String]) -> Result<Told, LabError> {
         match (flag, flag.rsplit_once('-')) {
             ("seed", _) => told.seed = value.parse().map_err(|_| wrong("expected a whole number"))?,
             ("log", _) => told.log = Some(value.into()),
-            (_, Some((flag, "a"))) => told.ways[0].set(flag, value)?,
-            (_, Some((flag, "b"))) => told.ways[1].set(flag, value)?,
+            (_, Some((flag, "a"))) => told.ways[0].set(flag, value).map_err(|error| of_way("a", error))?,
+            (_, Some((flag, "b"))) => told.ways[1].set(flag, value).map_err(|error| of_way("b", error))?,
             _ => return Err(wrong("there is no such flag")),
         }
     }
@@ -124,6 +134,7 @@ mod tests {
             ("--delay-c 5 a b c d", "--delay-c: there is no such flag"),
             ("--seed x a b c d", "a whole number"),
             ("--nothing-a 5 a b c d", "--nothing"),
+            ("--delay-b 5ms a b c d", "direction b: --delay 5ms: expected a whole number"),
         ] {
             let said = told(text).expect_err(text).to_string();
             assert!(said.contains(what), "{text}: {said}");

@@ -1,7 +1,6 @@
-//! `pause --pid PID --on TIME --every TIME`: stops a process by SIGSTOP, one time each `--every`, and has it go on by
-//! SIGCONT after `--on`. Prints each stop as a line of JSON: from when the kernel shows the process stopped until SIGCONT.
+//! `pause`: stops a process by SIGSTOP time and again, and has it go on by SIGCONT. Prints each stop as a line of JSON: from when the kernel shows the process stopped until SIGCONT.
 
-use super::{life_line, over_within, say, time, value};
+use super::{life_line, over_within, say};
 use crate::LabError;
 use crate::stage::now_unix_ns;
 use crate::truth::Active;
@@ -14,13 +13,21 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
+/// What it is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Pause {
+    /// The process.
+    pub pid: Pid,
+    /// How long it is stopped,
+    pub on: Duration,
+    /// each time this has passed.
+    pub every: Duration,
+}
+
 /// Runs until standard input or the process ends. The process goes on then.
-pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
-    let (on, every) = (time(arguments, "--on")?, time(arguments, "--every")?);
-    let number = value(arguments, "--pid")?;
-    let pid = number.parse().ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| LabError::Parameter(format!("--pid {number}: expected a process id")))?;
-    let failed = |error: Errno| LabError::program("pause", format!("process {number}: {error}"));
+pub(super) fn act(Pause { pid, on, every }: Pause) -> Result<(), LabError> {
+    let failed =
+        |error: Errno| LabError::program("pause", format!("process {}: {error}", pid.as_raw_nonzero()));
     let process = Stopped(pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?);
     let life = life_line();
     println!("ready");
