@@ -11,11 +11,13 @@ pub enum Leg {
     ClientSend,
     /// Last request byte: client's tap -> server's tap.
     RequestWire,
-    /// Last request byte at the server's tap -> start of the SERVER span.
+    /// Last request byte at the server's tap -> start of the SERVER span. Zero where the span began before that byte;
+    /// below zero where it was over before, since the application did without the rest of the request.
     ServerHostIn,
-    /// The SERVER span.
+    /// The SERVER span, from the last request byte at the server's tap on where that came within the span.
     ServerApp,
-    /// End of the SERVER span -> first response byte at the server's tap.
+    /// End of the SERVER span -> first response byte at the server's tap. Below zero where the span goes on while the
+    /// response is being sent.
     ServerHostOut,
     /// First -> last response byte at the server's tap.
     ServerSend,

@@ -11,8 +11,8 @@ use spangap_model::{Cause, Legs, Side};
 pub struct LegTime {
     /// Which leg, or which neighbouring legs together.
     pub legs: Legs,
-    /// Nanoseconds; below zero where a span contradicts the wire (a handler that begins before the request is
-    /// complete), and shown so.
+    /// Nanoseconds; below zero where two things go on at once (a span that is over before its request is complete, or goes
+    /// on while its response is sent), and shown so.
     pub ns: i64,
     /// How far off it may be either way.
     pub bound_ns: u64,

@@ -33,6 +33,12 @@ impl Moments {
     /// Of a call. A last byte counts only when both ends mean the same byte.
     ///
     /// At its sender a byte counts when it was first seen, at its receiver when it could be read.
+    ///
+    /// The server's application begins (moment 4) with its SERVER span, but not before it could have the whole request,
+    /// as far as the server's tap shows when that was: see [`application_begins`]. The other end of the span is left as
+    /// it is: between the first byte of a response and the span's end the application may still be at work on the rest of
+    /// it, or only wait until that is sent. No packet tells which, so the leg between is below zero by as much as both
+    /// went on at once.
     #[inline]
     pub fn of(halves: &Halves) -> Moments {
         let mut at = [None; MOMENTS];
@@ -65,7 +71,9 @@ impl Moments {
             (at[0], at[9]) = (Some((start, Side::Client)), Some((end, Side::Client)));
         }
         if let Some((start, end)) = spans.server {
-            (at[4], at[5]) = (Some((start, Side::Server)), Some((end, Side::Server)));
+            let whole = server.as_ref().filter(|server| !server.doubts.hole).and(at[3]);
+            let begin = application_begins((start, end), whole.map(|(at, _)| at));
+            (at[4], at[5]) = (Some((begin, Side::Server)), Some((end, Side::Server)));
         }
         Moments(at)
     }
@@ -104,6 +112,17 @@ impl Moments {
             before = Some((i, moment));
         }
     }
+}
+
+/// When the server's application had the call in hand: when its SERVER span began, or when the request was there as a
+/// `whole`, if that was later. A gRPC server begins the span with the request's header; what it then waits for the rest
+/// is the way's time and the client's.
+///
+/// A span that was over before the request was complete did not need the rest of it (a refusal, a bidirectional stream):
+/// all of it is the application's, and the leg before it is below zero.
+#[inline]
+fn application_begins((start, end): (i64, i64), whole: Option<i64>) -> i64 {
+    whole.filter(|whole| (start..=end).contains(whole)).unwrap_or(start)
 }
 
 /// What is known of the clocks of a call's two ends.
@@ -209,14 +228,16 @@ fn map(moments: &mut Moments, clocks: Clocks<'_>) -> Mapped {
     mapped
 }
 
-/// Without a bound on the offset: the server's moments are put into the middle of the time that both ways took.
+/// Without a bound on the offset: the server's moments are put into the middle of the time that both ways took. A SERVER
+/// span may begin with the first byte of its request, before the last one was sent.
 fn afloat(mut moments: Moments, mapped: &mut Mapped, clocks: Clocks<'_>) -> Moments {
     let server: Vec<(usize, i64)> = (0..MOMENTS)
         .filter_map(|i| moments.0[i].filter(|(_, side)| *side == Side::Server).map(|(at, _)| (i, at)))
         .collect();
     let client = |i: &usize| moments.0[*i].filter(|(_, side)| *side == Side::Client).map(|(at, _)| at);
     let place = server.first().zip(server.last()).and_then(|((first, begin), (last, end))| {
-        let before = (0..*first).rev().find_map(|i| client(&i))?;
+        let sent_before = if *first > 3 { 0..2 } else { 0..*first };
+        let before = sent_before.rev().find_map(|i| client(&i))?;
         let after = (*last..MOMENTS).find_map(|i| client(&i))?;
         Some((before, (after - before) - (end - begin), *begin, end - begin))
     });

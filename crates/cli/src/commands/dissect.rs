@@ -42,7 +42,7 @@ A call's time is split into legs, in order; the name in the JSON stands in brack
   client: sending the request     first -> last request byte (client_send)
   network: request                last request byte: client's tap -> server's tap (request_wire)
   server: wire to application     request complete -> SERVER span begins (server_host_in)
-  server: application             the SERVER span (server_app)
+  server: application             the SERVER span, once the request is complete (server_app)
   server: application to wire     SERVER span ends -> first response byte (server_host_out)
   server: sending the response    first -> last response byte (server_send)
   network: response               last response byte: server's tap -> client's tap (response_wire)

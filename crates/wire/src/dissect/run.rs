@@ -234,7 +234,10 @@ impl<'a> Run<'a> {
         let Joined { link, mut halves } = joined;
         let link = self.joiner.links.settle(link);
         let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
+        // The spans of a stream are of the whole of it, and not of a turn in its middle.
+        let later_turn = halves.exchanges.iter().flatten().any(|half| half.turn > 1);
         if !self.settings.spans.times.is_empty()
+            && !later_turn
             && let Some(TraceContext { trace_id, span_id }) = trace
         {
             halves.spans = self.settings.spans.times.get(&(trace_id, span_id)).copied();

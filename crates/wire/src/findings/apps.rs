@@ -23,9 +23,17 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         let within = (from_ns - ahead_ns, to_ns - ahead_ns);
         (to_ns - from_ns).saturating_sub_unsigned(covered_ns(explained, within, |span| span.shown))
     };
+    // Where the server's tap does not tell when the request was complete there, it was not before its last byte left the
+    // client: what the span waited until then is not the application's, unless it answered before.
+    let whole_ns = halves.exchanges[0].as_ref().filter(|half| server(3).is_none() && !half.doubts.hole);
+    let whole_ns = whole_ns.and_then(|half| {
+        let response = half.response.as_ref()?;
+        Some(rest(half.request.last.seen_ns, response.last.ready_ns, Side::Client)).filter(|ns| *ns >= 0)
+    });
     match (server(3).zip(server(6)), server(4).zip(server(5))) {
         (wire, Some((start, end))) => {
-            if let Some(cost) = most(end - start) {
+            let span_ns = end - start;
+            if let Some(cost) = most(whole_ns.map_or(span_ns, |whole_ns| whole_ns.min(span_ns))) {
                 out.push(finding(
                     Cause::ServerApp,
                     Certainty::Shown,

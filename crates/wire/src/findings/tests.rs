@@ -14,7 +14,14 @@ fn call(number: u32, begin: i64, there: i64) -> TrueCall {
     let mut at = [0, 0, 20, 520, 520, 1_520, 1_520, 1_620, 2_220, 2_220].map(|us| begin + us * US);
     at[3..].iter_mut().for_each(|moment| *moment += there);
     let start = number * 1_000;
-    TrueCall { connection: 1, at, resent: [false; 2], request: (start, 900), response: (start, 900) }
+    TrueCall {
+        connection: 1,
+        at,
+        early_ns: None,
+        resent: [false; 2],
+        request: (start, 900),
+        response: (start, 900),
+    }
 }
 
 fn joined(calls: Vec<TrueCall>) -> Vec<Halves> {
@@ -142,6 +149,40 @@ fn the_server_is_convicted_only_with_its_span() {
     let found = find(&halves);
     assert_eq!((found.len(), found[0].cause, found[0].cost_ns), (1, Cause::ServerQueue, Some(9_800_000)));
     assert_eq!(find(&joined(vec![call(1, START, 0)])[0]), [], "a millisecond is not most of two");
+}
+
+#[test]
+fn while_its_request_arrives_the_server_is_not_to_blame() {
+    let mut slow = call(1, START, 0);
+    // The header is 520 us on its way, the rest of the request leaves 40 ms later; the answer comes a millisecond after it.
+    slow.at[2..].iter_mut().for_each(|moment| *moment += 40_000 * US);
+    let halves = |spans: SpanTimes, taps: [bool; 2]| {
+        let mut halves = joined(vec![slow.clone()]).remove(0);
+        for (half, seen) in halves.exchanges.iter_mut().zip(taps) {
+            *half = half.take().filter(|_| seen);
+        }
+        halves.spans = Some(spans);
+        halves
+    };
+    let server_clock = START + 5_000 * US;
+    let span = |to_us: i64| Some((server_clock + 520 * US, server_clock + to_us * US));
+    let found = |to_us: i64, taps| {
+        let spans = SpanTimes { client: Some((slow.at[0], slow.at[9])), server: span(to_us) };
+        all(&halves(spans, taps), &Default::default())
+            .into_iter()
+            .map(|(cause, ..)| cause)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(41_500, [true, true]), []);
+    // The client's tap knows that the request left late, if not when it was there.
+    assert_eq!(found(41_500, [true, false]), []);
+    // Over before the rest came, it did not wait for that.
+    assert_eq!(found(40_400, [true, true]), [Cause::ServerApp]);
+    // Without both ends of the request all that is known is the span.
+    let spans = SpanTimes { client: None, server: span(41_500) };
+    let mut late = halves(spans, [true, true]);
+    late.exchanges.iter_mut().flatten().for_each(|half| half.doubts.hole = true);
+    assert_eq!(all(&late, &Default::default())[0].0, Cause::ServerApp);
 }
 
 /// Excess of each call's request, and the batch it arrived in.

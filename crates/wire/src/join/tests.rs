@@ -61,7 +61,14 @@ fn plain(translated: bool, connections: u32) -> World {
         let at = [0, 10, 20, 520, 600, 700, 800, 900, 1_500, 1_600].map(|us| begin + us * 1_000);
         let connection = i % connections + 1;
         let start = connection.wrapping_mul(0x1234_5678).wrapping_add(i * 100);
-        TrueCall { connection, at, resent: [false; 2], request: (start, 90), response: (!start, 60) }
+        TrueCall {
+            connection,
+            at,
+            early_ns: None,
+            resent: [false; 2],
+            request: (start, 90),
+            response: (!start, 60),
+        }
     });
     let calls = calls.collect();
     World { client: 0, offset_ns: 77_000, skew_ppm: 0.0, resolution_ns: 1, translated, calls }

@@ -17,6 +17,9 @@ pub(crate) type Truth = [i64; 10];
 pub(crate) struct TrueCall {
     pub connection: u32,
     pub at: Truth,
+    /// How long before its request was complete the SERVER span began, where it did: the application begins then with
+    /// the last byte, so that moments 3 and 4 are one.
+    pub early_ns: Option<i64>,
     /// When the last byte of request and response is sent again, before it arrives.
     pub resent: [bool; 2],
     pub request: (u32, u32),
@@ -135,7 +138,9 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
     let delay = || prop_oneof![8 => 1_000..3_000_000_i64, 1 => 1_000..200_000_000_i64];
     let gap = || prop_oneof![Just(0), 0..50_000_i64, 0..20_000_000_i64];
     let legs = (gap(), gap(), delay(), gap(), gap(), gap(), gap(), delay(), gap());
-    let call = (0..60_000_000_000_i64, 1..4_u32, legs, any::<[bool; 2]>(), (1..9_000_u32, 1..9_000_u32));
+    let early = prop::option::of(0..50_000_000_i64);
+    let call =
+        (0..60_000_000_000_i64, 1..4_u32, legs, early, any::<[bool; 2]>(), (1..9_000_u32, 1..9_000_u32));
     let calls = prop::collection::vec(call, 1..60);
     let clocks = (-30_000_000_000_000..30_000_000_000_000_i64, -200.0..200.0_f64);
     let clocks = prop_oneof![3 => clocks, 1 => (-50_000..50_000_i64, -200.0..200.0_f64)];
@@ -144,8 +149,11 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
             let mut next = numbers;
             let mut order = calls;
             order.sort_by_key(|(at, ..)| *at);
-            let calls = order.into_iter().map(|(at, connection, legs, resent, sizes)| {
+            let calls = order.into_iter().map(|(at, connection, legs, early_ns, resent, sizes)| {
                 let (a, b, c, d, e, f, g, h, i) = legs;
+                let d = if early_ns.is_some() { 0 } else { d };
+                // The first byte of the request came before the last by as much as it was sent before.
+                let early_ns = early_ns.map(|ns: i64| ns.min(b));
                 let mut truth = [START + at; 10];
                 for (place, leg) in [a, b, c, d, e, f, g, h, i].into_iter().enumerate() {
                     truth[place + 1] = truth[place] + leg;
@@ -158,7 +166,7 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
                 };
                 let (request, response) = (take(0, sizes.0), take(1, sizes.1));
                 // What is sent again is sent again while it is on its way.
-                TrueCall { connection, at: truth, resent, request, response }
+                TrueCall { connection, at: truth, early_ns, resent, request, response }
             });
             let calls = calls.collect();
             World { client, offset_ns, skew_ppm, resolution_ns, translated, calls }

@@ -25,22 +25,22 @@ fn call_of<'a>(world: &'a World, halves: &Halves) -> &'a TrueCall {
 
 /// Adds the spans that this call had, by the clocks of their hosts.
 fn with_spans(world: &World, halves: &mut Halves) {
-    let at = call_of(world, halves).at;
-    let shown = |side: Side, moment: usize| {
-        let capture = if side == Side::Client { world.client } else { 1 - world.client };
-        world.shows(capture, at[moment])
-    };
+    let TrueCall { at, early_ns, .. } = *call_of(world, halves);
+    let begins = at[4] - early_ns.unwrap_or(0);
     halves.spans = Some(SpanTimes {
-        client: Some((shown(Side::Client, 0), shown(Side::Client, 9))),
-        server: Some((shown(Side::Server, 4), shown(Side::Server, 5))),
+        client: Some((world.shows(world.client, at[0]), world.shows(world.client, at[9]))),
+        server: Some((world.shows(1 - world.client, begins), world.shows(1 - world.client, at[5]))),
     });
 }
 
-/// The time from one moment to a later one by the client's clock.
-fn truth(world: &World, call: &TrueCall, leg: &LegTime) -> i64 {
+/// The time from one moment to a later one by the client's clock. When the request was complete at the server, only the
+/// server's tap tells.
+fn truth(world: &World, call: &TrueCall, halves: &Halves, leg: &LegTime) -> i64 {
     let begin = Leg::ALL.iter().position(|of| *of == leg.legs.first).unwrap_or_default();
     let end = Leg::ALL.iter().position(|of| *of == leg.legs.last).unwrap_or_default() + 1;
-    world.shows(world.client, call.at[end]) - world.shows(world.client, call.at[begin])
+    let early_ns = call.early_ns.filter(|_| halves.exchanges[1].is_none()).unwrap_or(0);
+    let at = |moment: usize| call.at[moment] - if moment == 4 { early_ns } else { 0 };
+    world.shows(world.client, at(end)) - world.shows(world.client, at(begin))
 }
 
 fn check(world: &World, halves: &Halves, clock: Option<&Clock>) -> Result<(), TestCaseError> {
@@ -50,7 +50,7 @@ fn check(world: &World, halves: &Halves, clock: Option<&Clock>) -> Result<(), Te
     prop_assert_eq!(legs.iter().map(|leg| leg.ns).sum::<i64>(), duration_ns as i64);
     let call = call_of(world, halves);
     for leg in &legs {
-        let truth = truth(world, call, leg);
+        let truth = truth(world, call, halves, leg);
         // Clocks of the world round to whole nanoseconds.
         prop_assert!(
             truth.abs_diff(leg.ns) <= leg.bound_ns + 2,
@@ -118,7 +118,7 @@ proptest! {
             sums[i % 2].call(halves, &moments, duration as u64, &[], guess);
             let call = call_of(&world, halves);
             moments.raw(|leg| {
-                let of = truth(&world, call, &LegTime { legs: leg.legs, ns: 0, bound_ns: 0 });
+                let of = truth(&world, call, halves, &LegTime { legs: leg.legs, ns: 0, bound_ns: 0 });
                 match truths.iter_mut().find(|(legs, _)| *legs == leg.legs) {
                     Some(known) => known.1 += of,
                     None => truths.push((leg.legs, of)),
@@ -150,7 +150,14 @@ fn names(legs: &[LegTime]) -> Vec<String> {
 
 fn one_call() -> (World, Halves) {
     let at = [0, 10, 20, 520, 600, 700, 800, 900, 1_500, 1_600].map(|us| START + us * 1_000);
-    let call = TrueCall { connection: 1, at, resent: [false; 2], request: (5, 90), response: (7, 60) };
+    let call = TrueCall {
+        connection: 1,
+        at,
+        early_ns: None,
+        resent: [false; 2],
+        request: (5, 90),
+        response: (7, 60),
+    };
     let (client, offset_ns, skew_ppm, resolution_ns) = (0, 77_000, 0.0, 1);
     let world = World { client, offset_ns, skew_ppm, resolution_ns, translated: false, calls: vec![call] };
     let halves = joined(&world).1.remove(0);
@@ -177,4 +184,55 @@ fn what_cannot_be_split_is_named_by_its_ends() {
     unanswered.exchanges.iter_mut().flatten().for_each(|half| half.response = None);
     let (_, _, found) = legs(&unanswered, clocks);
     assert_eq!(names(&found), ["client_send"]);
+}
+
+/// The call of [`one_call`], its SERVER span by the clock of that end.
+fn served(from_us: i64, to_us: i64) -> Vec<(String, i64)> {
+    let (world, mut halves) = one_call();
+    with_spans(&world, &mut halves);
+    let server = [from_us, to_us].map(|us| world.shows(1, START + us * 1_000));
+    halves.spans = halves.spans.map(|times| SpanTimes { server: Some(server.into()), ..times });
+    let (_, duration_ns, found) = legs(&halves, Clocks { clock: None, client_capture: 0, resolution_ns: 1 });
+    assert_eq!(found.iter().map(|leg| leg.ns).sum::<i64>(), duration_ns as i64);
+    let at_server = |leg: &&LegTime| {
+        [Leg::ServerHostIn, Leg::ServerApp, Leg::ServerHostOut].map(Legs::one).contains(&leg.legs)
+    };
+    found.iter().filter(at_server).map(|leg| (leg.legs.to_string(), leg.ns / 1_000)).collect()
+}
+
+fn at_server(host_in: i64, app: i64, host_out: i64) -> Vec<(String, i64)> {
+    vec![("server_host_in".into(), host_in), ("server_app".into(), app), ("server_host_out".into(), host_out)]
+}
+
+#[test]
+fn the_application_has_the_call_when_it_could_have_the_whole_request() {
+    // The last byte of the request is there after 520 us, the first of the response after 800.
+    assert_eq!(served(600, 700), at_server(80, 100, 100));
+    // A span that begins with the header, long before the rest.
+    assert_eq!(served(100, 700), at_server(0, 180, 100));
+    assert_eq!(served(100, 520), at_server(0, 0, 280));
+    // One that was over before the rest came did without it.
+    assert_eq!(served(100, 500), at_server(-420, 400, 300));
+    // One that goes on while the response is being sent may have written it or not.
+    assert_eq!(served(600, 850), at_server(80, 250, -50));
+}
+
+#[test]
+fn an_end_of_the_request_that_was_not_seen_puts_nothing_off() {
+    let (world, mut halves) = one_call();
+    with_spans(&world, &mut halves);
+    let from = world.shows(1, START + 100_000);
+    halves.spans =
+        halves.spans.map(|times| SpanTimes { server: times.server.map(|(_, to)| (from, to)), ..times });
+    let moments = Moments::of(&halves);
+    assert_eq!(moments.0[4], moments.0[3]);
+    // Of a hole only the acknowledgement is known, which may come much later.
+    let half = halves.exchanges[1].as_mut().expect("both ends");
+    half.doubts.hole = true;
+    assert_eq!(Moments::of(&halves).0[4], Some((from, Side::Server)));
+    // The ends mean different bytes.
+    let half = halves.exchanges[1].as_mut().expect("both ends");
+    (half.doubts.hole, half.request.end) = (false, half.request.end - 9);
+    let moments = Moments::of(&halves);
+    assert_eq!((moments.0[3], moments.0[4]), (None, Some((from, Side::Server))));
 }

@@ -192,7 +192,7 @@ pub struct LegReport {
     /// Its name, or those of neighbours that cannot be told apart, joined by `+`.
     #[serde(serialize_with = "as_text")]
     pub leg: Legs,
-    /// Nanoseconds; below zero where a span contradicts the wire.
+    /// Nanoseconds; below zero where a span overlaps what the wire shows.
     pub ns: i64,
     /// How far off it may be either way.
     pub bound_ns: u64,
