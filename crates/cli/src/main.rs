@@ -11,6 +11,7 @@ mod args;
 mod commands;
 mod output;
 mod report_page;
+mod signals;
 mod web;
 
 use clap::Parser;

@@ -5,11 +5,13 @@
 pub mod accounting;
 pub mod cause;
 pub mod clock;
+pub mod count;
 pub mod cpus;
 pub mod doing;
 pub mod duration;
 pub mod histogram;
 pub mod leg;
+pub mod markup;
 pub mod pair;
 
 pub use accounting::Accounting;

@@ -1,16 +1,17 @@
 //! `spangap dissect`: from captures to where each call's time went.
 
 mod hosts;
-pub(crate) mod interrupt;
+mod pipe;
 mod spans;
 
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::output;
+use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use interrupt::Pipe;
+use pipe::Pipe;
 use spangap_model::Cause;
 use spangap_wire::dissect::{Dissection, Progress, Settings, dissect};
 use spangap_wire::ladder::{Ladder, ladder_of};
@@ -134,7 +135,7 @@ fn cause(name: &str) -> Result<Cause, String> {
 
 /// Reads, dissects, prints.
 pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let captures = open_all(&args.captures, &stop)?;
     let trace_ids: Vec<[u8; 16]> = args.trace_id.iter().map(|id| id.0).collect();
     let read = spans::read_all(&args.spans, &trace_ids, &stop)?;

@@ -3,6 +3,7 @@
 use super::flame::{ContextReport, StackReport, StacksReport};
 use super::flame_text;
 use inferno::flamegraph::{self, Options, TextTruncateDirection};
+use spangap_model::markup::escaped;
 use std::io;
 
 /// Frame of a process in user mode: which code that was is not asked.
@@ -74,8 +75,4 @@ pub fn html(report: &StacksReport) -> io::Result<String> {
         title = escaped(&flame_text::title(report)),
         text = escaped(&flame_text::text(report)),
     ))
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

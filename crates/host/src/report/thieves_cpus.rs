@@ -2,13 +2,14 @@
 
 use super::thieves::{CpuReport, EventsReport, Kind};
 use super::thieves_text::columns;
-use super::thieves_words::{cpu_list, grouped, percent};
+use super::thieves_words::{cpu_list, percent};
 use super::wrapped::{COLUMNS, wrap};
 use crate::names::Names;
 use crate::probes::cost::Cost;
 use crate::thieves::CpusUsed;
 use crate::timeline::Taker;
 use serde::Serialize;
+use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@ use super::thieves::{PieceReport, ThievesReport, WindowReport};
 use super::thieves_text;
 use super::thieves_words::percent;
 use spangap_model::duration::format_ns;
+use spangap_model::markup::escaped;
 use std::fmt::Write;
 
 /// Of a window's picture, in its own units.
@@ -114,8 +115,4 @@ fn picture(window: &WindowReport) -> String {
         );
     }
     svg + "</svg></div>\n"
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,8 +1,9 @@
 //! Thieves as a terminal shows them.
 
 use super::thieves::{DidReport, PieceReport, TakerReport, ThievesReport, WindowReport};
-use super::thieves_words::{cpu_list, grouped, percent};
+use super::thieves_words::{cpu_list, percent};
 use super::wrapped::{COLUMNS, wrap};
+use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 use std::collections::BTreeMap;
 

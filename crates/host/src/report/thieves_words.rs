@@ -2,6 +2,7 @@
 
 use super::thieves::{Kind, TakerReport, ThievesReport, WORTH_MENTION};
 use spangap_model::Cause;
+use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 
 /// Thieves named after the first.
@@ -214,17 +215,4 @@ pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
     }
     notes.extend(lacks.iter().cloned());
     notes
-}
-
-/// `1,234,567`.
-pub(super) fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

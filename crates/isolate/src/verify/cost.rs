@@ -1,12 +1,13 @@
 //! What the plan costs: CPUs taken from applications, how busy those of the network are, and whether there are too few or
 //! too many of them.
 
-use super::effect::{count, keeps_applications_off, thousands};
+use super::effect::{count, keeps_applications_off};
 use super::since::{Since, total_ticks};
 use crate::plan::Plan;
 use crate::topology::CpuLoad;
 use serde::Serialize;
 use spangap_model::Cpus;
+use spangap_model::count::grouped;
 
 /// From this share of its time in interrupts and softirqs on, a CPU has too little left: queues before a server that is
 /// busy this much are some five times as long as its own work (`1 / (1 - busy)`), and bursts have no room.
@@ -185,7 +186,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
         why.push(format!("{} dropped since a backlog was full", count(dropped, "packet")));
     }
     if let Some(cpu) = cost.load.iter().find(|cpu| cpu.squeezed()) {
-        let (left, runs) = (thousands(cpu.time_squeeze), thousands(cpu.net_rx));
+        let (left, runs) = (grouped(cpu.time_squeeze), grouped(cpu.net_rx));
         why.push(format!(
             "NET_RX had to stop with packets left {left} times in {runs} runs on CPU {}",
             cpu.cpu

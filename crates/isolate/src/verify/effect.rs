@@ -8,6 +8,7 @@ use crate::plan::{Part, Plan};
 use crate::topology::Topology;
 use serde::Serialize;
 use spangap_model::Cpus;
+use spangap_model::count::grouped;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -108,22 +109,9 @@ fn percent(part: u64, whole: u64) -> String {
     if share > 0.0 && share < 10.0 { format!("{share:.1} %") } else { format!("{share:.0} %") }
 }
 
-/// `1,234,567`.
-pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// `1 thread`, `2 threads`.
 pub(crate) fn count(number: u64, what: &str) -> String {
-    format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// How many of a list are named before the rest is counted.

@@ -3,6 +3,7 @@
 use super::Seen;
 use spangap_model::Leg;
 use spangap_model::duration::format_ns;
+use spangap_model::markup::escaped;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -37,7 +38,7 @@ pub fn picture(fault: &Seen<'_>, near_miss: &Seen<'_>) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
          role=\"img\" aria-label=\"{label}\">\n<style>{STYLE}</style>\n<rect class=\"back\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n",
-        label = text(&format!("calls of {} and of its near miss", fault.truth.scenario)),
+        label = escaped(&format!("calls of {} and of its near miss", fault.truth.scenario)),
     );
     for (seen, left) in both.iter().zip(LEFTS) {
         panel(&mut svg, seen, left, &scale);
@@ -76,7 +77,7 @@ fn panel(svg: &mut String, seen: &Seen<'_>, left: f64, scale: &Scale) {
     let to = seen.calls.iter().map(|call| call.end_unix_ns).max().unwrap_or(from).max(from + 1);
     let length = (to - from) as f64;
     let x = |unix_ns: u64| (unix_ns.saturating_sub(from) as f64 / length).min(1.0) * width;
-    put(svg, format_args!("<text class=\"title\" x=\"{left}\" y=\"22\">{}</text>\n", text(&seen.name)));
+    put(svg, format_args!("<text class=\"title\" x=\"{left}\" y=\"22\">{}</text>\n", escaped(&seen.name)));
     let affected: HashSet<&str> = seen.truth.affected.iter().map(|call| call.trace_id.as_str()).collect();
     let hits = seen.calls.iter().filter(|call| affected.contains(call.trace_id.as_str())).count();
     let counted = format!("culprit: {}; {} calls, {hits} affected", seen.truth.culprit, seen.calls.len());
@@ -84,7 +85,7 @@ fn panel(svg: &mut String, seen: &Seen<'_>, left: f64, scale: &Scale) {
         svg,
         format_args!(
             "<text class=\"small\" x=\"{left}\" y=\"40\">{}</text>\n<g transform=\"translate({left} {TOP})\">\n",
-            text(&counted)
+            escaped(&counted)
         ),
     );
     for active in &seen.truth.active {
@@ -167,7 +168,7 @@ fn bars(svg: &mut String, both: &[&Seen<'_>]) {
                 format_args!(
                     "<rect class=\"{} edge\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR_HEIGHT}\"><title>{}: {}</title></rect>",
                     class_of(leg),
-                    text(leg),
+                    escaped(leg),
                     format_ns(*ns as u64)
                 ),
             );
@@ -178,7 +179,7 @@ fn bars(svg: &mut String, both: &[&Seen<'_>]) {
                         "<text class=\"in\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                         left + 5.0,
                         y + 15.0,
-                        text(&short(leg, width))
+                        escaped(&short(leg, width))
                     ),
                 );
             }
@@ -243,11 +244,6 @@ fn decade_name(ns: f64) -> String {
 
 fn put(svg: &mut String, words: std::fmt::Arguments<'_>) {
     svg.write_fmt(words).expect("a string takes everything");
-}
-
-/// Escaped for XML.
-fn text(words: &str) -> String {
-    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

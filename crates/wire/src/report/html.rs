@@ -7,28 +7,11 @@ use super::words::{at_side, bounded, date, leg_words, part_words, percent, plura
 use super::{CallReport, Conclusion, DissectReport, FindingReport, SumsReport, legs_bar, svg};
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
+use spangap_model::markup::{self, escaped};
 
 const STYLE: &str = include_str!("page.css");
 /// Rows of a table; a page is no archive.
 const ROWS: usize = 50;
-
-/// Text as it stands in an element or in a quoted attribute.
-pub(super) fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            // A control character is no part of HTML's text.
-            letter if letter.is_control() => safe.push('\u{fffd}'),
-            letter => safe.push(letter),
-        }
-    }
-    safe
-}
 
 fn element(tag: &str, class: &str, text: &str) -> String {
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
@@ -54,14 +37,7 @@ fn prose(class: &str, text: &str) -> String {
 /// The page.
 pub fn write(report: &DissectReport) -> String {
     let headline = report.conclusions.first().map_or_else(|| calls_title(report), |first| first.seen.clone());
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
-        escaped(&headline)
-    );
-    page += &opening(report);
+    let mut page = opening(report);
     for (place, call) in report.calls.iter().enumerate().filter(|(_, call)| call.ladder.is_some()) {
         page += &call_section(report, call, place);
     }
@@ -73,7 +49,7 @@ pub fn write(report: &DissectReport) -> String {
     page += &calls_table(report);
     page += &sums_section(report);
     page += &limits(report);
-    page + "</main>\n</body>\n</html>\n"
+    markup::page(&headline, STYLE, &page)
 }
 
 fn opening(report: &DissectReport) -> String {

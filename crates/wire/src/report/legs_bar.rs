@@ -1,9 +1,9 @@
 //! The legs of a call as a picture: each begins where the one before it ends, with a whisker for its bound.
 
-use super::html::escaped;
 use super::words::{bounded, leg_words, percent};
 use super::{CallReport, LegReport};
 use spangap_model::duration::format_ns;
+use spangap_model::markup::escaped;
 use spangap_model::{Leg, Legs};
 
 /// Width of the picture.

@@ -4,11 +4,11 @@
 //! their text: a stall of 40 ms and steps of 50 us are both to be read.
 
 use super::crossing::{Crossing, Way, crossings};
-use super::html::escaped;
 use super::ladder_text::{between, carries, finding_title};
 use super::legs_bar::place_of;
 use super::{CallReport, FindingReport, LadderReport, RungReport};
 use spangap_model::duration::format_ns;
+use spangap_model::markup::escaped;
 use spangap_model::{Leg, Side};
 
 /// Width of the picture.

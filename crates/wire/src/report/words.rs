@@ -1,24 +1,12 @@
 //! Figures and names as people read them.
 
+use spangap_model::count::grouped;
 use spangap_model::duration::{SECOND, format_ns};
 use spangap_model::{Leg, Legs, Side};
 
 /// `1 call`, `2 calls`.
 pub(super) fn plural(count: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
-}
-
-/// `1,234,567`
-pub(super) fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Nanoseconds that may be below zero.

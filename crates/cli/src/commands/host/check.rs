@@ -2,8 +2,8 @@
 
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
-use crate::commands::dissect::interrupt;
 use crate::output::width;
+use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_host::check::{
@@ -105,7 +105,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
     pids.sort_unstable();
     pids.dedup();
     // From here on Ctrl-C only ends the wait.
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let live = args.root == Path::new("/");
     let (before, host) = hosts(&args)?;
     let counters = match &before {

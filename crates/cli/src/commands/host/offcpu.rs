@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::args::Duration;
-use crate::commands::dissect::interrupt;
+use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
@@ -72,7 +72,7 @@ pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
         ByArg::Thread => By::Thread,
         ByArg::Cgroup => By::Cgroup,
     };
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let mut room = Room::default();
     let mut probe = Offcpu::start(&mut room, Settings { of, by })?;
     let began = Instant::now();

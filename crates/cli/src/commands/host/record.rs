@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::args::Duration;
-use crate::commands::dissect::interrupt;
+use crate::signals::{self, ASKED};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
@@ -88,7 +88,7 @@ struct Report<'a> {
 /// Records until the time is over or Ctrl-C is pressed, and prints what was done.
 pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     let tgids = super::processes::processes("--pid", &args.pid)?;
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let used = Used::so_far();
     let cannot_write = |error: io::Error| anyhow!("cannot write {}: {error}", args.write.display());
     let failed = |error: RecordError| match error {

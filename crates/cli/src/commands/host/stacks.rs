@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
-use crate::commands::dissect::interrupt;
+use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_bench::tank::cpus::Cpus;
@@ -71,7 +71,7 @@ pub fn run(args: StacksArgs) -> anyhow::Result<Outcome> {
         not_tgids: super::processes::processes("--not-pid", &args.not_pid)?,
         hz: args.hz,
     };
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let mut stacks = Stacks::start(&settings)?;
     let began = Instant::now();
     if io::stderr().is_terminal() {

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
-use crate::commands::dissect::interrupt;
+use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use spangap_bench::tank::cpus::Cpus;
@@ -236,7 +236,7 @@ pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
 }
 
 fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let target = match (&args.cgroup, &args.cpus) {
         (Some(path), _) => {
             let path = cgroup(path)?;

@@ -2,9 +2,10 @@
 
 use super::folder::{Where, WhereArgs};
 use super::guard::{self, Guard};
-use super::{counted, namespace, now_unix_ns, print_json, print_text, progress, rollback, stop};
+use super::{counted, namespace, now_unix_ns, print_json, print_text, progress, rollback};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
+use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
@@ -97,7 +98,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<Outcome> {
     place.needs_root("apply")?;
     is_of_this_machine(&place, &plan)?;
     // From here on a Ctrl-C undoes what is done.
-    let stop = stop::flag()?;
+    let stop = signals::flag(ASKED_OR_LEFT)?;
     let lock = lock(&place, &stop)?;
     let confirm_within_ns = (!args.no_confirm).then(|| args.confirm_within.ns());
     let head = Head {

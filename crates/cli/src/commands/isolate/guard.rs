@@ -6,6 +6,7 @@
 use super::folder::WhereArgs;
 use super::rollback;
 use crate::Outcome;
+use crate::signals::{ASKED_OR_LEFT, Caught};
 use anyhow::{Context, bail};
 use clap::Args;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
@@ -20,7 +21,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Undo a plan at a time unless it is confirmed; started by `isolate apply`
 #[derive(Args, Debug)]
@@ -67,10 +67,7 @@ fn is_same(one: &Head, other: &Head) -> bool {
 fn wait(until_ns: u64) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot wait")?.block_on(async {
-        let register = |kind| signal(kind).context("cannot wait for signals");
-        let mut terminate = register(SignalKind::terminate())?;
-        let mut interrupt = register(SignalKind::interrupt())?;
-        let mut hangup = register(SignalKind::hangup())?;
+        let mut asked = Caught::new(ASKED_OR_LEFT)?;
         let timer = timer(until_ns)?;
         let (over, time) = tokio::sync::oneshot::channel();
         let wait = move || {
@@ -81,9 +78,7 @@ fn wait(until_ns: u64) -> anyhow::Result<bool> {
         writeln!(io::stdout(), "{READY}").context("nobody listens")?;
         tokio::select! {
             over = time => over.context("cannot wait")?.context("cannot wait").map(|_| false),
-            _ = terminate.recv() => Ok(true),
-            _ = interrupt.recv() => Ok(true),
-            _ = hangup.recv() => Ok(true),
+            () = asked.first() => Ok(true),
         }
     })
 }

@@ -9,7 +9,6 @@ mod plan;
 mod rollback;
 mod show;
 mod status;
-mod stop;
 mod verify;
 
 use crate::Outcome;

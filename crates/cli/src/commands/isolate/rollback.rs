@@ -2,8 +2,9 @@
 
 use super::folder::{Where, WhereArgs};
 use super::namespace::{self, Entered};
-use super::{counted, guard, now_unix_ns, print_json, print_text, progress, stop};
+use super::{counted, guard, now_unix_ns, print_json, print_text, progress};
 use crate::Outcome;
+use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
@@ -79,7 +80,7 @@ pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
     }
     let journal = inside_its_namespace(&place, journal)?;
     // What was begun is finished: half of an undo helps nobody.
-    let _ignored = stop::flag()?;
+    let _ignored = signals::flag(ASKED_OR_LEFT)?;
     let bar = progress("undoing", journal.entries().count() as u64);
     let undone = undo(&place, &lock, &path, &journal, "rollback", args.force, &mut |_| bar.inc(1));
     bar.finish_and_clear();

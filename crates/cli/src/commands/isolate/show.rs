@@ -4,8 +4,8 @@ use super::folder::WhereArgs;
 use super::{print_json, print_text};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
-use crate::commands::dissect::interrupt;
 use crate::output::width;
+use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_isolate::kernel::{Kernel, Live};
@@ -80,7 +80,7 @@ struct Read {
 /// Reads twice, and shows.
 pub fn run(args: ShowArgs) -> anyhow::Result<Outcome> {
     // From here on Ctrl-C only ends the wait.
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let (before, now, interrupted) = readings(&args, &stop)?;
     for name in &args.interface {
         if now.topology.interface(name).is_none() {

@@ -5,8 +5,8 @@ use super::namespace::{self, Entered};
 use super::{now_unix_ns, print_json, print_text, seen_enough};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
-use crate::commands::dissect::interrupt;
 use crate::output::width;
+use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_isolate::journal::{Journal, JournalError};
@@ -152,7 +152,7 @@ fn last(folder: &Path) -> anyhow::Result<Option<Journal>> {
 
 /// Prints what changes until Ctrl-C; whether anything had drifted at any look.
 fn watch(args: &StatusArgs, first: Status) -> anyhow::Result<bool> {
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let begin = match args.json {
         true => serde_json::to_string(&first)?,
         false => words(args, &first)?.trim_end().to_owned(),

@@ -5,8 +5,8 @@ use super::status::{look, not_here, wait};
 use super::{now_unix_ns, print_json, print_text};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
-use crate::commands::dissect::interrupt;
 use crate::output::width;
+use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -92,7 +92,7 @@ pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
     let after = args.after.as_deref().map(|path| measured("--after", path)).transpose()?;
     let before = args.before.as_deref().map(|path| measured("--before", path)).transpose()?;
     // From here on Ctrl-C only ends the wait.
-    let stop = interrupt::flag()?;
+    let stop = signals::flag(ASKED)?;
     let first = look(&args.place)?;
     let Some((journal, live, earlier)) = first.open else {
         bail!("nothing is applied: there is nothing to verify")

@@ -1,9 +1,10 @@
 //! `spangap lab grade`: what a judge says of runs, against what was the matter.
 
-use super::{StateArgs, clocks, signals};
+use super::{StateArgs, clocks};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::output::{print_json, print_text};
+use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -86,7 +87,7 @@ pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
     let keep = args.keep.as_deref().map(std::path::absolute).transpose().context("no such folder")?;
     let limit = args.judge_limit.std();
     let judge = Judge { command: args.judge, spangap: spangap.clone(), limit };
-    let interrupted = signals::flag()?;
+    let interrupted = signals::flag(ASKED_OR_LEFT)?;
     let shown = Shown::new(tasks.len());
     let mut setting = Setting {
         judge: judge.name(),

@@ -1,8 +1,8 @@
 //! `spangap lab keeper`: undoes a run that is killed. Started by `lab run`, which holds its standard input.
 
-use super::signals;
 use crate::Outcome;
 use crate::output::print_text;
+use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::Context;
 use clap::Args;
 use spangap_lab::undo::keeper;
@@ -19,7 +19,7 @@ pub struct KeeperArgs {
 /// Keeps.
 pub fn run(args: KeeperArgs) -> anyhow::Result<Outcome> {
     // Neither a Ctrl-C nor the end of the terminal is meant for it; a service that is stopped ends the run first.
-    signals::ignore()?;
+    signals::ignore(ASKED_OR_LEFT)?;
     rustix::process::setsid().context("cannot leave the session")?;
     std::env::set_current_dir("/").context("cannot leave the folder")?;
     print_text(&format!("{}\n", keeper::READY))?;

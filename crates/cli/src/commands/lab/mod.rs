@@ -9,7 +9,6 @@ mod keeper;
 mod list;
 mod page;
 mod run;
-mod signals;
 
 use crate::Outcome;
 use clap::{Args, Subcommand};

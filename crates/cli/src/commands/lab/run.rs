@@ -1,9 +1,10 @@
 //! `spangap lab run`: one scenario, its folder.
 
-use super::{StateArgs, clocks, signals};
+use super::{StateArgs, clocks};
 use crate::Outcome;
 use crate::args::wrong_usage;
 use crate::output::{print_json, print_text, width};
+use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -84,7 +85,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         seed: args.seed,
         clocks: args.clock,
         retime: &clocks::retime,
-        interrupted: signals::flag()?,
+        interrupted: signals::flag(ASKED_OR_LEFT)?,
         say: &|step| steps.begins(step),
     };
     let made = spangap_lab::run::run(&case, &settings);

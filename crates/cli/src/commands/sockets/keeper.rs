@@ -5,6 +5,7 @@
 
 use super::undo;
 use crate::Outcome;
+use crate::signals::{ASKED_OR_LEFT, Caught};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use rustix::process::{Signal, kill_process, setsid};
@@ -16,7 +17,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Undo a change at a time; started by `sockets set --for`
 #[derive(Args, Debug)]
@@ -71,16 +71,10 @@ fn say(line: &str) {
 fn wait(until_ns: u64) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot wait")?.block_on(async {
-        let register = |kind| signal(kind).context("cannot wait for signals");
-        let mut terminate = register(SignalKind::terminate())?;
-        let mut interrupt = register(SignalKind::interrupt())?;
-        let mut hangup = register(SignalKind::hangup())?;
+        let mut asked = Caught::new(ASKED_OR_LEFT)?;
         say(READY);
-        let signals = async {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hangup.recv() => {} }
-        };
         let left = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
-        Ok(tokio::time::timeout(left, signals).await.is_ok())
+        Ok(tokio::time::timeout(left, asked.first()).await.is_ok())
     })
 }
 

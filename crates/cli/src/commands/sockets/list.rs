@@ -3,6 +3,7 @@
 use super::folder;
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
+use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
 use clap::Args;
 use spangap_sockets::report::{ListReport, print_list, print_long, print_rates};
@@ -107,7 +108,7 @@ fn unix_ns() -> anyhow::Result<u64> {
 
 /// Looks again and again, and prints what went on in between.
 fn watch(asked: &Asked, interval: Duration, count: Option<u64>, json: bool) -> anyhow::Result<Outcome> {
-    let interrupted = crate::commands::dissect::interrupt::flag()?;
+    let interrupted = signals::flag(ASKED)?;
     // Nothing is ever sent: only its patience is used.
     let (_nobody, never) = mpsc::channel::<()>();
     let mut before = (list(asked)?, Instant::now());

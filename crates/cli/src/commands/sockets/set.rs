@@ -4,6 +4,7 @@ use super::keeper::{self, Farewell, Keeper};
 use super::{folder, undo};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
+use crate::signals::{self, ASKED};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
@@ -417,7 +418,7 @@ struct Interrupts(Arc<AtomicBool>);
 
 impl Interrupts {
     fn listen() -> anyhow::Result<Interrupts> {
-        Ok(Interrupts(crate::commands::dissect::interrupt::flag()?))
+        Ok(Interrupts(signals::flag(ASKED)?))
     }
 
     fn came(&self) -> bool {

@@ -3,6 +3,7 @@
 use crate::place::Place;
 use crate::plan::Change;
 use crate::report::show::words::short;
+use spangap_model::count::grouped;
 use std::collections::BTreeMap;
 
 /// A row of the diff.
@@ -108,7 +109,7 @@ fn parts(path: &str) -> (&str, &str, &str) {
 
 /// Several places of one kind.
 fn together(group: &[&Change]) -> String {
-    let count = thousands(group.len());
+    let count = grouped(group.len() as u64);
     match &group[0].place {
         Place::File { path } => {
             let (head, _, tail) = parts(path);
@@ -136,17 +137,4 @@ fn together(group: &[&Change]) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// `2,000`.
-fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

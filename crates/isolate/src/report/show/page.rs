@@ -1,8 +1,9 @@
 //! The map as one page that needs no other file: the picture, and the same as a table.
 
 use super::item::{self, Item};
-use super::words::{escaped, percent, rate};
+use super::words::{percent, rate};
 use super::{ShowReport, groups, layout, lists, picture, text};
+use spangap_model::markup::escaped;
 use std::fmt::Write;
 
 /// Columns of what is shown as text.

@@ -3,8 +3,9 @@
 use super::item::{self, Item};
 use super::layout::{self, Cache, Core, Node};
 use super::text;
-use super::words::{counted, escaped, list, percent, rate, short};
+use super::words::{counted, list, percent, rate, short};
 use super::{CpuReport, ShowReport};
+use spangap_model::markup::escaped;
 use std::fmt::Write;
 
 /// Width of a machine of many cores; a small one is narrower, in the picture's own units.

@@ -140,26 +140,6 @@ pub(in crate::report) fn wrap(text: &mut String, head: &str, words: &str, width:
     }
 }
 
-/// Text inside of XML and HTML, also of an attribute. Characters that XML has not are replaced.
-pub(super) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            '\t' | '\n' => escaped.push(letter),
-            control if control.is_control() || control == '\u{fffe}' || control == '\u{ffff}' => {
-                escaped.push('\u{fffd}');
-            }
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +179,5 @@ mod tests {
             ["0", "<0.1", "0.2", "812", "12.3k", "1.2M"]
         );
         assert_eq!([counted(1, "pod"), counted(3, "family")], ["1 pod", "3 families"]);
-        assert_eq!(escaped("<a b='\"&\u{1}'>"), "&lt;a b=&#39;&quot;&amp;\u{fffd}&#39;&gt;");
     }
 }

@@ -1,8 +1,9 @@
 //! Where interrupts came and softirqs ran.
 
-use super::{Judgement, Look, Verdict, count, first, percent, thousands};
+use super::{Judgement, Look, Verdict, count, first, percent};
 use crate::topology::Interface;
 use spangap_model::Cpus;
+use spangap_model::count::grouped;
 use std::collections::BTreeMap;
 
 /// From this share of NET_RX on the network's CPUs on, steering in software is said to work: less can come from what
@@ -45,7 +46,7 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
                 let here: Vec<String> = counts
                     .iter()
                     .filter(|(_, count)| **count > 0)
-                    .map(|(cpu, count)| format!("{} on CPU {cpu}", thousands(*count)))
+                    .map(|(cpu, count)| format!("{} on CPU {cpu}", grouped(*count)))
                     .collect();
                 evidence.push(format!("{name}: {}", here.join(", ")));
                 for (cpu, count) in counts {
@@ -81,7 +82,7 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
                 Verdict::DoesNotHold,
                 format!(
                     "{} of {} came elsewhere, on {}",
-                    thousands(outside),
+                    grouped(outside),
                     count(all, "interrupt"),
                     elsewhere.words()
                 ),
@@ -144,7 +145,7 @@ fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
     let summary = format!(
         "{packets} came, and {} of {} NET_RX softirqs ran on {}",
         percent(inside, all),
-        thousands(all),
+        grouped(all),
         net.words()
     );
     if all == 0 {
@@ -187,7 +188,7 @@ pub fn softirqs(look: &Look<'_>) -> Judgement {
                     }
                 }
                 if load.net_rx > 0 || load.net_tx > 0 {
-                    let (rx, tx) = (thousands(load.net_rx), thousands(load.net_tx));
+                    let (rx, tx) = (grouped(load.net_rx), grouped(load.net_tx));
                     let of = if net.contains(*cpu) { "network" } else { "applications" };
                     evidence.push((load.net_rx, format!("CPU {cpu} ({of}): {rx} NET_RX, {tx} NET_TX")));
                 }
@@ -214,7 +215,7 @@ pub fn softirqs(look: &Look<'_>) -> Judgement {
     }
     let of = |(inside, all): (u64, u64), name: &str| match all {
         0 => format!("no {name}"),
-        _ => format!("{} of {} {name}", percent(inside, all), thousands(all)),
+        _ => format!("{} of {} {name}", percent(inside, all), grouped(all)),
     };
     let summary = format!("{} and {} on {}", of(rx, "NET_RX"), of(tx, "NET_TX"), net.words());
     Judgement::new("softirqs", Verdict::Remark, summary).with(evidence)
@@ -236,7 +237,7 @@ pub fn others(look: &Look<'_>) -> Option<Judgement> {
         let here = counts.iter().filter(|(cpu, _)| look.net().contains(**cpu));
         let here = here.fold(0_u64, |all, (_, count)| all.saturating_add(*count));
         if here > 0 {
-            came.push((here, format!("IRQ {} {}: {}", irq.number, irq.name, thousands(here))));
+            came.push((here, format!("IRQ {} {}: {}", irq.number, irq.name, grouped(here))));
         }
     }
     came.sort_by_key(|(here, _)| std::cmp::Reverse(*here));

@@ -3,6 +3,7 @@
 use super::table::which;
 use super::{GradeReport, Outcome, Row};
 use crate::grade::score::{Cell, Share};
+use spangap_model::markup::{self, escaped};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -15,35 +16,13 @@ pub fn write(report: &GradeReport, beside: &Path) -> String {
         Some(_) => format!("{} of {} verdicts are right", score.right.count, score.right.of),
         None => "No run was judged".into(),
     };
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-    );
-    page += &opening(report, &title);
+    let mut page = opening(report, &title);
     if report.runs.judged > 0 {
         page += &matrix(report);
         page += &culprits(report);
     }
     page += &runs(report, beside);
-    page + "</main>\n</body>\n</html>\n"
-}
-
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            letter if letter.is_control() => safe.push('\u{fffd}'),
-            letter => safe.push(letter),
-        }
-    }
-    safe
+    markup::page(&title, STYLE, &page)
 }
 
 fn opening(report: &GradeReport, title: &str) -> String {

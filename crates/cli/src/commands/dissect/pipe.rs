@@ -1,4 +1,4 @@
-//! Ctrl-C ends the reading, not the program: what was read until then is printed.
+//! A pipe of packets whose reading Ctrl-C ends: what was read until then is printed.
 
 use anyhow::Context;
 use std::io::{self, Read};
@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How much is read of a pipe at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -16,28 +15,6 @@ const PIECE_BYTES: usize = 256 << 10;
 const PIECES: usize = 8;
 /// How long an interrupt may go unnoticed while a pipe gives nothing.
 const NOTICED_WITHIN: Duration = Duration::from_millis(100);
-
-/// Set when Ctrl-C is pressed, or the program is asked to end.
-pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot wait for signals")?;
-    // Registered here and now: a Ctrl-C that comes before the thread runs counts too.
-    let entered = runtime.enter();
-    let register = |kind| signal(kind).context("cannot wait for signals");
-    let (mut interrupt, mut terminate) =
-        (register(SignalKind::interrupt())?, register(SignalKind::terminate())?);
-    drop(entered);
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    let wait = move || {
-        runtime.block_on(async {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-        });
-        told.store(true, Relaxed);
-    };
-    thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
-    Ok(stop)
-}
 
 /// A pipe whose reader need not wait for its writer once `stop` is set: it ends then.
 pub struct Pipe {

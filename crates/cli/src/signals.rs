@@ -1,0 +1,94 @@
+//! Signals that ask a program to end: Ctrl-C, `kill`, the end of the terminal. Caught, so that it ends in its own way.
+
+use anyhow::Context;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::thread;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Ctrl-C and `kill`.
+pub const ASKED: &[SignalKind] = &[SignalKind::interrupt(), SignalKind::terminate()];
+/// The end of the terminal as well: for what has to be undone.
+pub const ASKED_OR_LEFT: &[SignalKind] =
+    &[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+
+/// Signals that no longer end this process, also when this is gone.
+pub struct Caught(Vec<Signal>);
+
+impl Caught {
+    /// Catches them. Within a runtime, whether or not it runs already: one that comes before it does counts, too.
+    pub fn new(kinds: &[SignalKind]) -> anyhow::Result<Caught> {
+        let caught: Result<_, _> = kinds.iter().map(|kind| signal(*kind)).collect();
+        Ok(Caught(caught.context("cannot wait for signals")?))
+    }
+
+    /// Until the first of them comes.
+    pub async fn first(&mut self) {
+        poll_fn(|context| {
+            let mut signals = self.0.iter_mut();
+            if signals.any(|signal| signal.poll_recv(context).is_ready()) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
+/// Set by the first of them. None of them ends this process any more, so that another Ctrl-C does not end what is done
+/// because of the first.
+pub fn flag(kinds: &[SignalKind]) -> anyhow::Result<Arc<AtomicBool>> {
+    let (runtime, mut caught) = catch(kinds)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    let wait = move || {
+        runtime.block_on(caught.first());
+        told.store(true, Relaxed);
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
+    Ok(stop)
+}
+
+/// From here on they do nothing.
+pub fn ignore(kinds: &[SignalKind]) -> anyhow::Result<()> {
+    // A signal that was once caught stays so, also when nobody listens any more.
+    catch(kinds).map(drop)
+}
+
+fn catch(kinds: &[SignalKind]) -> anyhow::Result<(Runtime, Caught)> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot wait for signals")?;
+    let caught = {
+        let _entered = runtime.enter();
+        Caught::new(kinds)?
+    };
+    Ok((runtime, caught))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Signal, getpid, kill_process};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_first_of_several_sets_the_flag_and_none_of_them_ends_the_process() {
+        // Of those that no other test sends.
+        let kinds = [SignalKind::user_defined2(), SignalKind::window_change()];
+        let flag = flag(&kinds).expect("signals are caught");
+        assert!(!flag.load(Relaxed));
+        let begun = Instant::now();
+        for signal in [Signal::USR2, Signal::WINCH, Signal::USR2] {
+            kill_process(getpid(), signal).expect("it is sent");
+            while !flag.load(Relaxed) {
+                assert!(begun.elapsed() < Duration::from_secs(20), "the flag is not set");
+                thread::yield_now();
+            }
+        }
+    }
+}
