@@ -193,7 +193,7 @@ type UsageResponse struct {
 	ContextSwitches uint64 `protobuf:"varint,4,opt,name=context_switches,json=contextSwitches,proto3" json:"context_switches,omitempty"`
 	// Pings answered, whatever their status.
 	Calls uint64 `protobuf:"varint,5,opt,name=calls,proto3" json:"calls,omitempty"`
-	// Most pings that were being handled at once since the last time this was asked.
+	// Most pings that were there at once since the last time this was asked: handled, or waiting in the queue for that.
 	PeakInProgress uint64 `protobuf:"varint,6,opt,name=peak_in_progress,json=peakInProgress,proto3" json:"peak_in_progress,omitempty"`
 	// SETTINGS_MAX_CONCURRENT_STREAMS as set by the user; 0 when left to the library, or when the stack has none.
 	MaxStreams uint64 `protobuf:"varint,7,opt,name=max_streams,json=maxStreams,proto3" json:"max_streams,omitempty"`
