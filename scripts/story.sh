@@ -207,13 +207,10 @@ else
     --channels shared,pool:4,distinct --inflight 1,4,16,64 --duration 1s --warmup 300ms
   # One connection is read by one thread at a time. With a serial cost for each response that limits a connection and
   # not the machine, it shows on two CPUs what took the authors of the story forty.
-  if cc -O2 -shared -fPIC -o target/stories/slow_reader.so scripts/slow_reader.c -ldl 2>/dev/null; then
-    LD_PRELOAD=$PWD/target/stories/slow_reader.so SLOW_READER_US=100 \
-      tank story-c $address:50052 --stack cpp-async --threads 16 \
-      --channels shared,per-worker,distinct,local-pool --inflight 1..16 --duration 1s --warmup 300ms
-  else
-    echo "not run: the client with a serial cost per read: no C compiler"
-  fi
+  "$spangap" lab shim --write target/stories/shim.so
+  SPANGAP_SHIM_IN=client SPANGAP_SHIM_PORT=50052 SPANGAP_SHIM_COST_NS=100000 SPANGAP_SHIM_COST_BYTES=49 \
+    LD_PRELOAD=$PWD/target/stories/shim.so tank story-c $address:50052 --stack cpp-async --threads 16 \
+    --channels shared,per-worker,distinct,local-pool --inflight 1..16 --duration 1s --warmup 300ms
   stop_serving
   serve 50053 --stack cpp --think 5ms
   tank story-c-far $address:50053 --stack cpp-async --threads 2 \

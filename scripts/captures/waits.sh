@@ -95,16 +95,19 @@ case_connection_per_call() {
   untap
   finish connection-per-call go "spangap target --stack go; ten client programs (clients/CONTRACT.md) stack=go calls=1"
 }
-# The client spends 100 us on every response, one after the other as they come on a connection: scripts/slow_reader.c.
+# The client spends 200 us on every response, one after the other as they come on a connection: 49 bytes are a response to
+# an empty ping of gRPC C++ (headers, message and trailers, once the header table knows them).
 shared() { # shared NAME CHANNELS
   link
-  cc -O2 -shared -fPIC -o "$work/slow_reader.so" scripts/slow_reader.c -ldl
-  SLOW_READER_US=200 LD_PRELOAD=$work/slow_reader.so \
-    calls "$1" cpp-async "--stack cpp" 600 "threads=16 in-flight=16 channels=$2"
+  "$spangap" lab shim --write "$work/shim.so"
+  SPANGAP_SHIM_IN=client SPANGAP_SHIM_PORT=$port SPANGAP_SHIM_COST_NS=200000 SPANGAP_SHIM_COST_BYTES=49 \
+    LD_PRELOAD=$work/shim.so calls "$1" cpp-async "--stack cpp" 600 "threads=16 in-flight=16 channels=$2"
 }
 case_shared_connection() {
-  notes="16 callers on one connection whose responses cost the client 200 us each; scripts/slow_reader.c is preloaded"
+  notes="16 callers on one connection whose responses cost the client 200 us each, asleep in a preloaded library"
   because shared-connection client 100 nagle-delayed-ack rto tail-loss fast-retransmit syn-loss stream-limit flow-control
+  # Without a second connection to compare with, it is no more than that.
+  expected=${expected/'"side"'/'"certainty": "possible", "side"'}
   shared shared-connection shared
 }
 case_shared_connection_near() {

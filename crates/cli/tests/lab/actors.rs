@@ -112,3 +112,20 @@ fn flags_that_make_no_sense_are_refused() {
         assert!(told.contains(expected), "{arguments:?}: {told}");
     }
 }
+
+#[test]
+fn the_library_that_runs_preload_is_written_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("shim.so");
+    let shim = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+        command.args(["lab", "shim"]).args(words).output().expect("it starts")
+    };
+    assert!(shim(&["--write", file.to_str().expect("a name")]).status.success());
+    assert!(fs::read(&file).expect("the library") == spangap_lab::shim::LIBRARY);
+    let help = String::from_utf8_lossy(&shim(&["--help"]).stdout).into_owned();
+    assert!(help.contains("SPANGAP_SHIM_COST_NS") && help.contains("LD_PRELOAD="), "{help}");
+    let refused = shim(&["--write", folder.path().to_str().expect("a name")]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot write"));
+}

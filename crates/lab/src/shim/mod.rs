@@ -12,7 +12,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The library, as the build compiled it.
-const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
+pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
+const SOURCE: &str = include_str!("shim.c");
+
+/// The variables of the environment that the library heeds, a line each, as its source explains them.
+pub fn settings_in_words() -> String {
+    let settings = SOURCE.lines().filter_map(|line| line.strip_prefix("// "));
+    let settings: Vec<&str> = settings.filter(|line| line.starts_with("  SPANGAP_SHIM_")).collect();
+    settings.join("\n")
+}
 
 /// What one program of a run does to its connections on the port of the target. Spans go elsewhere and are left alone,
 /// and so is `tank`, which only starts the program that calls.

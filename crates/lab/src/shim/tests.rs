@@ -171,3 +171,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn every_variable_is_explained() {
+    let words = settings_in_words();
+    let all = Shim {
+        cost: Some(Cost { time: Duration::from_secs(1), bytes: 1 }),
+        late: Some(Late { pause: Duration::from_secs(1), every: Every::Reads(1) }),
+        receive_buffer: Some(1),
+        backlog: Some(1),
+        accept_pause: Some(Duration::from_secs(1)),
+        ..Shim::at(Side::Client)
+    };
+    for (name, _) in all.settings() {
+        assert!(words.contains(&format!("SPANGAP_SHIM_{name} ")), "{name} is not in {words}");
+    }
+}

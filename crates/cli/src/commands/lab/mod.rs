@@ -9,6 +9,7 @@ mod keeper;
 mod list;
 mod page;
 mod run;
+mod shim;
 
 use crate::Outcome;
 use clap::{Args, Subcommand};
@@ -32,6 +33,8 @@ enum LabVerb {
     #[command(hide = true)]
     Actor(actor::ActorArgs),
     #[command(hide = true)]
+    Shim(shim::ShimArgs),
+    #[command(hide = true)]
     Keeper(keeper::KeeperArgs),
 }
 
@@ -45,6 +48,7 @@ pub fn run(args: LabArgs) -> anyhow::Result<Outcome> {
         LabVerb::Page(args) => page::run(args),
         LabVerb::Clean(args) => clean::run(args),
         LabVerb::Actor(args) => actor::run(args),
+        LabVerb::Shim(args) => shim::run(args),
         LabVerb::Keeper(args) => keeper::run(args),
     }
 }
