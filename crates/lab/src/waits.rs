@@ -1,8 +1,72 @@
-//! What stretches of time in which one end did not run cost each call.
+//! Faults that keep one end from running for a while, whichever it is: what they have in common, and what those stretches of
+//! time cost each call.
 
+use crate::LabError;
 use crate::calls::{Call, Calls};
-use crate::truth::{Active, Affected};
-use spangap_model::Side;
+use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario};
+use crate::stage::Stage;
+use crate::truth::{Acted, Active, Affected, Culprit};
+use spangap_model::{Cause, Leg, Legs, Side};
+use std::time::Duration;
+
+/// Such a fault: what is the same at both ends.
+pub struct Wait {
+    /// What it is.
+    pub cause: Cause,
+    /// What can be set.
+    pub parameters: &'static [Parameter],
+    /// What its page says.
+    pub page: Page,
+    /// Makes it.
+    pub make: fn(&mut Stage<'_>, &Case<'_>) -> Result<Acted, LabError>,
+}
+
+/// What is told of it at one end.
+pub struct Words {
+    /// Name of the scenario.
+    pub name: &'static str,
+    /// What happens, in a line.
+    pub title: &'static str,
+    /// What is different in its near miss, in a line.
+    pub near_miss: &'static str,
+}
+
+impl Wait {
+    /// Its scenario at an end: at the server anything on its host may take longer, at the client what comes behind the
+    /// arrival of the response.
+    pub const fn at(self, side: Side, words: Words) -> Scenario {
+        let (leg, near_culprit, near_leg) = match side {
+            // What is left of a call in the near miss is what the server thinks.
+            Side::Client => (
+                Legs::one(Leg::ClientAppIn),
+                Culprit::at(Cause::ServerApp, Side::Server),
+                Some(Legs::one(Leg::ServerApp)),
+            ),
+            Side::Server => {
+                (Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut }, Culprit::NOTHING, None)
+            }
+        };
+        Scenario {
+            name: words.name,
+            title: words.title,
+            culprit: Culprit::at(self.cause, side),
+            also_right: &[],
+            leg: Some(leg),
+            parameters: self.parameters,
+            near_miss: NearMiss { title: words.near_miss, culprit: near_culprit, leg: near_leg },
+            page: self.page,
+            make: self.make,
+        }
+    }
+}
+
+/// What the server takes for a call: of the client's side, so long that there are always calls whose response is to come.
+pub fn think(side: Side) -> Duration {
+    match side {
+        Side::Client => Duration::from_millis(20),
+        Side::Server => Duration::ZERO,
+    }
+}
 
 /// What [`affected`] does, as a sentence for the truth.
 pub fn rule(side: Side) -> &'static str {

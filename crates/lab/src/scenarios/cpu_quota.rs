@@ -3,48 +3,35 @@
 use crate::LabError;
 use crate::actors::stretches;
 use crate::counters::Watch;
-use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
+use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::traffic::text;
 use crate::stage::{Apart, Quota, Serve, Stage, Tank};
-use crate::truth::{Acted, Culprit};
-use crate::waits;
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::Acted;
+use crate::waits::{self, Wait, Words};
+use spangap_model::{Cause, Side};
 use std::time::Duration;
 
 /// At the client.
-pub const CLIENT: Scenario = Scenario {
-    name: "cpu-quota-client",
-    title: "the client shares a CPU quota with a program that uses it up again and again",
-    culprit: Culprit::at(Cause::CpuQuota, Side::Client),
-    also_right: &[],
-    leg: Some(Legs::one(Leg::ClientAppIn)),
-    parameters: PARAMETERS,
-    near_miss: NearMiss {
-        title: "the client has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
-        // What is left of a call is what the server thinks.
-        culprit: Culprit::at(Cause::ServerApp, Side::Server),
-        leg: Some(Legs::one(Leg::ServerApp)),
+pub const CLIENT: Scenario = CPU_QUOTA.at(
+    Side::Client,
+    Words {
+        name: "cpu-quota-client",
+        title: "the client shares a CPU quota with a program that uses it up again and again",
+        near_miss: "the client has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
     },
-    page: PAGE,
-    make,
-};
+);
 
 /// At the server.
-pub const SERVER: Scenario = Scenario {
-    name: "cpu-quota-server",
-    title: "the server shares a CPU quota with a program that uses it up again and again",
-    culprit: Culprit::at(Cause::CpuQuota, Side::Server),
-    also_right: &[],
-    leg: Some(Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut }),
-    parameters: PARAMETERS,
-    near_miss: NearMiss {
-        title: "the server has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
-        culprit: Culprit::NOTHING,
-        leg: None,
+pub const SERVER: Scenario = CPU_QUOTA.at(
+    Side::Server,
+    Words {
+        name: "cpu-quota-server",
+        title: "the server shares a CPU quota with a program that uses it up again and again",
+        near_miss: "the server has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
     },
-    page: PAGE,
-    make,
-};
+);
+
+const CPU_QUOTA: Wait = Wait { cause: Cause::CpuQuota, parameters: PARAMETERS, page: PAGE, make };
 
 const PARAMETERS: &[Parameter] = &[
     Parameter { name: "rate", what: "calls per second", default: Value::Number(100) },
@@ -84,14 +71,12 @@ cpu.cfs_burst_us); what burns, in a group of its own.",
 const PERIOD: Duration = Duration::from_millis(100);
 /// No multiple of the period, so that bursts begin anywhere in it.
 const EVERY: Duration = Duration::from_millis(270);
-/// What the server takes for a call of the client's side, so that there are always calls whose response is to come.
-const THINK: Duration = Duration::from_millis(20);
 /// A call that takes this much longer than the server thinks was held up by something.
 const SLOW: Duration = Duration::from_millis(20);
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
-    let think = if side == Side::Client { THINK } else { Duration::ZERO };
+    let think = waits::think(side);
     let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     let group = stage.cgroup(side.name(), Quota { time: case.duration("quota"), period: PERIOD })?;

@@ -3,47 +3,34 @@
 use crate::LabError;
 use crate::actors::stretches;
 use crate::counters::{Watch, run_delay_ns};
-use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
+use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::{Apart, Serve, Stage, Tank};
-use crate::truth::{Acted, Active, Culprit};
-use crate::waits;
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::{Acted, Active};
+use crate::waits::{self, Wait, Words};
+use spangap_model::{Cause, Side};
 use std::time::Duration;
 
 /// At the client.
-pub const CLIENT: Scenario = Scenario {
-    name: "run-queue-client",
-    title: "a neighbour takes the client's CPU for 35 ms, four times a second",
-    culprit: Culprit::at(Cause::RunQueue, Side::Client),
-    also_right: &[],
-    leg: Some(Legs::one(Leg::ClientAppIn)),
-    parameters: PARAMETERS,
-    near_miss: NearMiss {
-        title: "the same neighbour on the same CPU, as nice as can be: it yields whenever the client wants to run",
-        // What is left of a call is what the server thinks.
-        culprit: Culprit::at(Cause::ServerApp, Side::Server),
-        leg: Some(Legs::one(Leg::ServerApp)),
+pub const CLIENT: Scenario = RUN_QUEUE.at(
+    Side::Client,
+    Words {
+        name: "run-queue-client",
+        title: "a neighbour takes the client's CPU for 35 ms, four times a second",
+        near_miss: "the same neighbour on the same CPU, as nice as can be: it yields whenever the client wants to run",
     },
-    page: PAGE,
-    make,
-};
+);
 
 /// At the server.
-pub const SERVER: Scenario = Scenario {
-    name: "run-queue-server",
-    title: "a neighbour takes the server's CPU for 35 ms, four times a second",
-    culprit: Culprit::at(Cause::RunQueue, Side::Server),
-    also_right: &[],
-    leg: Some(Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut }),
-    parameters: PARAMETERS,
-    near_miss: NearMiss {
-        title: "the same neighbour on the same CPU, as nice as can be: it yields whenever the server wants to run",
-        culprit: Culprit::NOTHING,
-        leg: None,
+pub const SERVER: Scenario = RUN_QUEUE.at(
+    Side::Server,
+    Words {
+        name: "run-queue-server",
+        title: "a neighbour takes the server's CPU for 35 ms, four times a second",
+        near_miss: "the same neighbour on the same CPU, as nice as can be: it yields whenever the server wants to run",
     },
-    page: PAGE,
-    make,
-};
+);
+
+const RUN_QUEUE: Wait = Wait { cause: Cause::RunQueue, parameters: PARAMETERS, page: PAGE, make };
 
 const PARAMETERS: &[Parameter] = &[
     Parameter { name: "rate", what: "calls per second", default: Value::Number(100) },
@@ -79,14 +66,12 @@ fewer programs on the machine.",
 };
 
 const EVERY: &str = "250ms";
-/// What the server takes for a call of the client's side, so that there are always calls whose response is to come.
-const THINK: Duration = Duration::from_millis(20);
 /// A call that takes this much longer than the server thinks was held up by something.
 const SLOW: Duration = Duration::from_millis(10);
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
-    let think = if side == Side::Client { THINK } else { Duration::ZERO };
+    let think = waits::think(side);
     let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     stage.serve(&Serve::stack("rust").think(think).around(apart.calm(Side::Server)))?;

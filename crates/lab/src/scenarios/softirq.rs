@@ -5,48 +5,35 @@ use crate::actors::stretches;
 use crate::calls::{Call, Calls};
 use crate::counters::{Watch, rx_packets, softirq_ns};
 use crate::hosts::ip;
-use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
+use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::traffic::text;
 use crate::stage::{Apart, Serve, Stage, Tank};
-use crate::truth::{Acted, Active, Affected, Culprit};
-use crate::waits;
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::{Acted, Active, Affected};
+use crate::waits::{self, Wait, Words};
+use spangap_model::{Cause, Side};
 use std::time::Duration;
 
 /// At the client.
-pub const CLIENT: Scenario = Scenario {
-    name: "softirq-client",
-    title: "packets of another device are handled on the client's CPU, some 20 ms of work at once",
-    culprit: Culprit::at(Cause::SoftirqOnCpu, Side::Client),
-    also_right: &[],
-    leg: Some(Legs::one(Leg::ClientAppIn)),
-    parameters: PARAMETERS,
-    near_miss: NearMiss {
-        title: "the same packets on the same host, handled on a CPU where neither end runs",
-        // What is left of a call is what the server thinks.
-        culprit: Culprit::at(Cause::ServerApp, Side::Server),
-        leg: Some(Legs::one(Leg::ServerApp)),
+pub const CLIENT: Scenario = SOFTIRQ.at(
+    Side::Client,
+    Words {
+        name: "softirq-client",
+        title: "packets of another device are handled on the client's CPU, some 20 ms of work at once",
+        near_miss: "the same packets on the same host, handled on a CPU where neither end runs",
     },
-    page: PAGE,
-    make,
-};
+);
 
 /// At the server.
-pub const SERVER: Scenario = Scenario {
-    name: "softirq-server",
-    title: "packets of another device are handled on the server's CPU, some 20 ms of work at once",
-    culprit: Culprit::at(Cause::SoftirqOnCpu, Side::Server),
-    also_right: &[],
-    leg: Some(Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut }),
-    parameters: PARAMETERS,
-    near_miss: NearMiss {
-        title: "the same packets on the same host, handled on a CPU where neither end runs",
-        culprit: Culprit::NOTHING,
-        leg: None,
+pub const SERVER: Scenario = SOFTIRQ.at(
+    Side::Server,
+    Words {
+        name: "softirq-server",
+        title: "packets of another device are handled on the server's CPU, some 20 ms of work at once",
+        near_miss: "the same packets on the same host, handled on a CPU where neither end runs",
     },
-    page: PAGE,
-    make,
-};
+);
+
+const SOFTIRQ: Wait = Wait { cause: Cause::SoftirqOnCpu, parameters: PARAMETERS, page: PAGE, make };
 
 const PARAMETERS: &[Parameter] = &[
     Parameter { name: "rate", what: "calls per second", default: Value::Number(100) },
@@ -100,14 +87,12 @@ const PORT: &str = "5500";
 const APART: Duration = Duration::from_millis(50);
 /// The flood comes in the second half of each.
 const EVERY: Duration = Duration::from_secs(1);
-/// What the server takes for a call of the client's side, so that there are always calls whose response is to come.
-const THINK: Duration = Duration::from_millis(20);
 /// How much later calls are to be.
 const LATER_NS: f64 = 5e6;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
-    let think = if side == Side::Client { THINK } else { Duration::ZERO };
+    let think = waits::think(side);
     let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     let cpu = if case.near_miss { apart.of(side.other()) } else { apart.of(side) };

@@ -2,47 +2,34 @@
 
 use crate::LabError;
 use crate::actors::stretches;
-use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
+use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::{Apart, Serve, Stage, Tank};
-use crate::truth::{Acted, Active, Culprit};
-use crate::waits;
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::{Acted, Active};
+use crate::waits::{self, Wait, Words};
+use spangap_model::{Cause, Side};
 use std::time::Duration;
 
 /// At the client.
-pub const CLIENT: Scenario = Scenario {
-    name: "stopped-client",
-    title: "the client's process is stopped for 60 ms, twice a second",
-    culprit: Culprit::at(Cause::Stopped, Side::Client),
-    also_right: &[],
-    leg: Some(Legs::one(Leg::ClientAppIn)),
-    parameters: PARAMETERS,
-    near_miss: NearMiss {
-        title: "another process on the client's host and CPU is stopped as often, one that nobody waits for",
-        // What is left of a call is what the server thinks.
-        culprit: Culprit::at(Cause::ServerApp, Side::Server),
-        leg: Some(Legs::one(Leg::ServerApp)),
+pub const CLIENT: Scenario = STOPPED.at(
+    Side::Client,
+    Words {
+        name: "stopped-client",
+        title: "the client's process is stopped for 60 ms, twice a second",
+        near_miss: "another process on the client's host and CPU is stopped as often, one that nobody waits for",
     },
-    page: PAGE,
-    make,
-};
+);
 
 /// At the server.
-pub const SERVER: Scenario = Scenario {
-    name: "stopped-server",
-    title: "the server's process is stopped for 60 ms, twice a second",
-    culprit: Culprit::at(Cause::Stopped, Side::Server),
-    also_right: &[],
-    leg: Some(Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut }),
-    parameters: PARAMETERS,
-    near_miss: NearMiss {
-        title: "another process on the server's host and CPU is stopped as often, one that nobody waits for",
-        culprit: Culprit::NOTHING,
-        leg: None,
+pub const SERVER: Scenario = STOPPED.at(
+    Side::Server,
+    Words {
+        name: "stopped-server",
+        title: "the server's process is stopped for 60 ms, twice a second",
+        near_miss: "another process on the server's host and CPU is stopped as often, one that nobody waits for",
     },
-    page: PAGE,
-    make,
-};
+);
+
+const STOPPED: Wait = Wait { cause: Cause::Stopped, parameters: PARAMETERS, page: PAGE, make };
 
 const PARAMETERS: &[Parameter] = &[
     Parameter { name: "rate", what: "calls per second", default: Value::Number(100) },
@@ -78,14 +65,12 @@ second server to ask when the first is late.",
 };
 
 const EVERY: &str = "500ms";
-/// What the server takes for a call of the client's side, so that there are always calls whose response is to come.
-const THINK: Duration = Duration::from_millis(20);
 /// A call that takes this much longer than the server thinks was held up by something.
 const SLOW: Duration = Duration::from_millis(15);
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
-    let think = if side == Side::Client { THINK } else { Duration::ZERO };
+    let think = waits::think(side);
     let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     stage.serve(&Serve::stack("rust").think(think).around(apart.calm(Side::Server)))?;
