@@ -43,6 +43,7 @@ pub fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Truth, LabError> 
     hosts::needs()?;
     let mut undo = Undo::kept(&settings.state, &settings.spangap)?;
     let made = make(case, settings, &mut undo);
+    (settings.say)("undoing what it made of this machine");
     match (made, undo.everything()) {
         (made, Ok(())) => made,
         (Ok(_), Err(left)) => Err(left),

@@ -24,6 +24,7 @@ use crate::undo::Undo;
 use crate::undo::journal::MARK;
 use rustix::process::Signal;
 use spangap_model::Side;
+use spangap_model::duration::format_ns;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -199,7 +200,8 @@ impl<'a> Stage<'a> {
         let Some(client) = client else { return self.wait_for_tank() };
         self.client = Some(client);
         self.record(Side::Client, client)?;
-        (self.settings.say)("calling");
+        let ns = u64::try_from((tank.warmup + tank.duration).as_nanos()).unwrap_or(u64::MAX);
+        (self.settings.say)(&format!("calling for {}", format_ns(ns)));
         Ok(())
     }
 

@@ -7,13 +7,14 @@ use crate::output::{print_json, print_text};
 use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use spangap_lab::grade::ask::Judge;
 use spangap_lab::grade::conduct::{Settings, Task, Told};
 use spangap_lab::grade::report::{GradeReport, Row, Setting, html, table};
 use spangap_lab::grade::{conduct, folders, plan};
 use spangap_lab::scenario::Scenario;
 use spangap_lab::{LabError, scenarios};
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time;
@@ -169,6 +170,21 @@ fn tasks(args: &GradeArgs, chosen: &[(&'static Scenario, bool)]) -> anyhow::Resu
     Ok(found.into_iter().map(|kept| Task::There(Box::new(kept))).collect())
 }
 
+/// Columns that the longest name of a run and a bar beside it take.
+const WIDE: u16 = 70;
+
+fn columns() -> u16 {
+    rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| size.ws_col)
+}
+
+/// `, 12s to go`: once the first run has shown how long one takes.
+fn left(state: &ProgressState, text: &mut dyn fmt::Write) {
+    if state.pos() > 0 {
+        // A string takes everything.
+        let _ = write!(text, ", {:#} to go", HumanDuration(state.eta()));
+    }
+}
+
 /// How far it is, on the terminal; else a line for each run.
 struct Shown {
     bar: ProgressBar,
@@ -178,8 +194,12 @@ impl Shown {
     fn new(runs: usize) -> Shown {
         let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::hidden());
         if io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{pos}/{len} {msg} {wide_bar} {elapsed}, {eta} to go");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            let style = ProgressStyle::with_template(match columns() {
+                0..WIDE => "{pos}/{len} {wide_msg} {elapsed}{left}",
+                _ => "{pos}/{len} {msg} {wide_bar} {elapsed}{left}",
+            });
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            bar.set_style(style.with_key("left", left));
             bar.set_draw_target(ProgressDrawTarget::stderr());
             bar.enable_steady_tick(time::Duration::from_millis(250));
         }

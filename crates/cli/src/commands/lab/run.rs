@@ -116,12 +116,13 @@ impl Steps {
     fn new(name: String) -> Steps {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{spinner} {prefix}: {msg} {elapsed}");
+            // What is too long for the line is cut: a line that wraps cannot be drawn over.
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {prefix}: {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             bar.set_draw_target(ProgressDrawTarget::stderr());
             bar.enable_steady_tick(Duration::from_millis(250));
         }
-        Steps(bar.with_prefix(name))
+        Steps(bar.with_prefix(name).with_message("making the hosts"))
     }
 
     fn begins(&self, step: &str) {
