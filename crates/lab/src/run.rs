@@ -85,7 +85,7 @@ fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) 
     let mut stage = Stage::new(settings, undo, work.to_owned());
     let mut acted = (case.scenario.make)(&mut stage, case)?;
     let tank = stage.tank_report()?;
-    let (clocks, began_unix_ns) = (stage.clocks().to_vec(), stage.began_unix_ns());
+    let (clocks, began_unix_ns, line) = (stage.clocks().to_vec(), stage.began_unix_ns(), stage.line);
     let (recorded, reasons) = (stage.recorded().to_vec(), stage.not_recorded().to_vec());
     // Whatever still runs ends here, so that its CPU time is known to be the run's.
     drop(stage);
@@ -95,7 +95,7 @@ fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) 
     let recorded = clocks::of_recordings(recorded, &clocks, began_unix_ns);
     let machine = before.until_now(&host, &tank, recorded, not_recorded);
     clocks::set(work, &clocks, began_unix_ns, settings.retime, &mut acted)?;
-    let truth = truth(case, settings, acted, &clocks);
+    let truth = Truth { line, ..truth(case, settings, acted, &clocks) };
     let title = if case.near_miss { case.scenario.near_miss.title } else { case.scenario.title };
     folder::finish(work, &truth, title, &machine)?;
     Ok(truth)
@@ -125,6 +125,7 @@ fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted, clocks: &[HostC
         looks_like: case.near_miss.then(|| scenario.culprit.to_string()),
         leg: leg.map(|leg| leg.to_string()),
         acted: acted.holds(),
+        line: None,
         clocks: clocks.to_vec(),
         active: acted.active,
         affected: acted.affected,

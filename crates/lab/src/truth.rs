@@ -1,6 +1,7 @@
 //! What was the matter in a run, as its scenario knows it by construction.
 
 use crate::clocks::HostClock;
+use crate::hosts::line::Made;
 use serde::{Deserialize, Serialize};
 use spangap_model::{Cause, Side};
 use std::collections::BTreeMap;
@@ -138,6 +139,9 @@ pub struct Truth {
     /// Leg of the call that the fault makes longer, or legs joined by `+`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub leg: Option<String>,
+    /// What the line between the hosts was made of, where there was one and not a cable.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<Made>,
     /// Clocks of hosts that are not this machine's. All times of this document are by this machine's.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clocks: Vec<HostClock>,

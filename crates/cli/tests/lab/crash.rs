@@ -5,6 +5,7 @@ use crate::scene::{Scene, keepers, kill, masks, processes, words};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// When a run is killed: as soon as this holds.
 type Moment = (&'static str, fn(&Scene, &str) -> bool);
@@ -24,6 +25,14 @@ const MOMENTS: &[Moment] = &[
     ("the client is recorded", |scene, id| says(scene, id, "record-client", "recording into ")),
     ("the spans are being written", |scene, id| scene.work(id).join("client.spans.json").exists()),
     ("its folder is whole", |scene, _| scene.out().exists()),
+];
+
+/// The same of one with a line of netem.
+const ON_THE_PATH: &[Moment] = &[
+    ("the path's namespace is written down", |scene, id| lines(scene, id) >= 7),
+    ("the path's namespace is there", |_, id| namespace(id, "path")),
+    ("both ways are delayed", |_, id| delays(id) == 2),
+    ("the tank runs", |_, id| runs(id, "tank")),
 ];
 
 fn lines(scene: &Scene, id: &str) -> usize {
@@ -52,9 +61,22 @@ fn runs(id: &str, verb: &str) -> bool {
     })
 }
 
+/// Ways on the path that have netem.
+fn delays(id: &str) -> usize {
+    let shown = Command::new("tc").args(["-n", &format!("lab-{id}-path"), "qdisc", "show"]).output();
+    String::from_utf8_lossy(&shown.expect("tc is there").stdout).matches("netem").count()
+}
+
 /// Starts a run and stops it at a moment; what it is called.
-fn at(scene: &Scene, (name, holds): &Moment) -> (crate::process::Program, String) {
-    let run = scene.start();
+fn at(scene: &Scene, moment: &Moment) -> (crate::process::Program, String) {
+    stopped(scene, scene.start(), moment)
+}
+
+fn stopped(
+    scene: &Scene,
+    run: crate::process::Program,
+    (name, holds): &Moment,
+) -> (crate::process::Program, String) {
     let id = until("a keeper", || scene.id());
     until(name, || holds(scene, &id).then_some(()));
     run.signal("STOP");
@@ -101,6 +123,24 @@ fn killed_with_its_keeper_it_is_cleaned() {
         println!("killed with its keeper when {}: {}", moment.0, cleaned["runs"]);
     }
     assert_eq!(masks(), before);
+}
+
+#[test]
+fn killed_with_a_line_of_netem_its_keeper_undoes_the_path() {
+    const TRIAL: &str = "tc qdisc add dev lo root netem delay 1ms && ip link add name path type bridge";
+    let tried = Command::new("unshare").args(["--net", "sh", "-c", TRIAL]).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        println!("not run: it takes root and a kernel with netem and bridges");
+        return;
+    }
+    for moment in ON_THE_PATH {
+        let Some(scene) = Scene::new() else { return };
+        let (run, id) = stopped(&scene, scene.start_one("network-delay"), moment);
+        run.signal("KILL");
+        run.wait();
+        until(moment.0, || scene.left(&id).is_empty().then_some(()));
+        println!("killed when {}: nothing is left", moment.0);
+    }
 }
 
 #[test]

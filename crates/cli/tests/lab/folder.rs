@@ -171,11 +171,26 @@ fn clocks_that_differ_are_found_again() {
     }
 }
 
+/// What is between the hosts is told to those who may know; of netem only where the kernel has it.
+fn says_its_line(name: &str, folder: &Path, truth: &Value) {
+    let machine = json(&folder.join("machine.json"));
+    let readme = fs::read_to_string(folder.join("README")).expect("a text");
+    let line = truth["line"].as_str();
+    match (name.starts_with("network-delay"), line) {
+        (true, Some("netem")) => assert_eq!(machine["netem"], true, "{machine:#}"),
+        (true, Some("tun")) | (false, None) => {}
+        _ => panic!("{name}: {line:?}"),
+    }
+    assert_eq!(readme.contains("Between the hosts: a line of"), line.is_some(), "{readme}");
+    assert_eq!(machine["line"], Value::Null);
+}
+
 /// A fault acts, and its near miss does not show it. One try may fail on a machine with much other work.
 fn acts(name: &str) {
     for _ in 0..3 {
         let Some(scene) = Scene::new() else { return };
         let Some(truth) = run(&scene, &[name]) else { return };
+        says_its_line(name, &scene.out(), &truth);
         if truth["acted"] == true {
             return;
         }

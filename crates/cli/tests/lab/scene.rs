@@ -32,9 +32,14 @@ impl Scene {
 
     /// Starts the shortest run.
     pub fn start(&self) -> Program {
+        self.start_one("healthy")
+    }
+
+    /// Starts a short run of a scenario.
+    pub fn start_one(&self, scenario: &str) -> Program {
         let (state, out) = (self.state(), self.out());
         let [state, out] = [&state, &out].map(|path| path.to_str().expect("a plain path"));
-        Program::start(&["lab", "run", "healthy", "--set", "duration=300ms", "--state", state, "--out", out])
+        Program::start(&["lab", "run", scenario, "--set", "duration=300ms", "--state", state, "--out", out])
     }
 
     pub fn clean(&self, arguments: &[&str]) -> Ended {

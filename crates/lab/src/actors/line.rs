@@ -1,7 +1,7 @@
 //! `line [OPTIONS] NAMESPACE_A DEVICE_A NAMESPACE_B DEVICE_B`: a link with faults, made to order. Forwards IP packets
 //! between TUN devices in two network namespaces, each direction with a delay of its own, and with losses, reordering,
-//! duplicates and clumps at packets that are named. For faults whose truth is known, on kernels without netem. What it
-//! adds by itself is about 10 us.
+//! duplicates and clumps at packets that are named. For faults whose truth is known: its log says what became of
+//! which packet. What it adds by itself is about 10 us.
 //!
 //! Direction a is from A to B. It prints `ready` when it forwards; at the end of its standard input it prints its counts
 //! as one JSON document.

@@ -1,7 +1,7 @@
 //! `machine.json`: what the machine was and how much else went on there. It tells nothing of what was made.
 
 use super::RECORDED;
-use crate::hosts::netem_available;
+use crate::hosts::netem;
 use crate::stage::now_unix_ns;
 use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
@@ -142,7 +142,7 @@ impl Before {
                 Ok(entries) if entries.iter().any(|entry| entry.starts_with("cpu")) => Some(1),
                 _ => None,
             },
-            netem: netem_available(),
+            netem: netem::available(),
             load_before: self.load,
             load_after: load(host),
             noise: Noise {

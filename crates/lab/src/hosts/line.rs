@@ -1,5 +1,8 @@
-//! A line between the two hosts that delays, drops and reorders as it is told: TUN devices and the actor `line`. Never netem:
-//! on a host's own device it delays what is sent before the sender's tap, so that the wait would not be on the wire.
+//! A line between the two hosts that delays, drops and reorders as it is told.
+//!
+//! One that only takes its time is made of netem where the kernel has it. Everything else is made of TUN devices and the
+//! actor `line`: its log says what became of each packet, from which the truth has what each call waited. Netem tells no more
+//! than counts.
 
 pub use super::passed::{Held, Passed};
 pub use crate::actors::line::direction::{Counts, Fate, Loss};
@@ -7,10 +10,12 @@ pub use crate::actors::line::log::{Direct, Entry, Summary};
 pub use crate::actors::line::packet::Tcp;
 pub use crate::actors::line::way::{Count, Shape, Way};
 
-use super::{CLIENT, DEVICE, Hosts, SERVER, ip};
+use super::netem::{self, Queue};
+use super::{ADDRESSES, DEVICE, Hosts, ip};
 use crate::LabError;
 use crate::actors::line::log;
 use crate::stage::{Around, Stage};
+use serde::{Deserialize, Serialize};
 use spangap_model::Side;
 use std::path::Path;
 
@@ -32,14 +37,39 @@ pub struct Line {
     pub seed: u64,
 }
 
+/// What a line is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Made {
+    /// The kernel's netem, between the two hosts.
+    Netem,
+    /// TUN devices, and a program that takes from one and gives to the other.
+    Tun,
+}
+
+/// How a line is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Plan {
+    /// With these words of netem, by the number of the side that packets go to.
+    Netem([Vec<String>; 2]),
+    Tun,
+}
+
+impl Plan {
+    /// `logged`: it will be asked what became of single packets. `netem`: whether there is any.
+    fn of(line: &Line, logged: bool, netem: impl FnOnce() -> bool) -> Plan {
+        let words = line.netem().filter(|_| !logged && netem());
+        words.map_or(Plan::Tun, Plan::Netem)
+    }
+}
+
 impl Hosts {
     /// Makes a device on either host, with the addresses that a cable would have.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn tun(&self) -> Result<(), LabError> {
-        for (side, address) in [(Side::Client, CLIENT), (Side::Server, SERVER)] {
-            let name = self.name(side);
+        for (name, address) in self.names.iter().zip(ADDRESSES) {
             ip(&["-n", name, "tuntap", "add", "dev", DEVICE, "mode", "tun"])?;
             ip(&["-n", name, "addr", "add", &format!("{address}/24"), "dev", DEVICE])?;
             ip(&["-n", name, "link", "set", DEVICE, "txqueuelen", DEVICE_QUEUE, "up"])?;
@@ -54,6 +84,37 @@ impl Stage<'_> {
     /// # Errors
     /// When they cannot be made.
     pub fn line(&mut self, line: &Line) -> Result<(), LabError> {
+        self.lay(line, false)
+    }
+
+    /// The same, of a line that will be asked what became of single packets ([`Stage::end_logged_line`]). A scenario makes such a
+    /// one for its near miss, too: the two are to differ in nothing but the fault.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn logged_line(&mut self, line: &Line) -> Result<(), LabError> {
+        self.lay(line, true)
+    }
+
+    fn lay(&mut self, line: &Line, logged: bool) -> Result<(), LabError> {
+        match Plan::of(line, logged, netem::path_available) {
+            Plan::Netem(words) => self.line_of_netem(&words),
+            Plan::Tun => self.line_of_tun(line),
+        }
+    }
+
+    fn line_of_netem(&mut self, words: &[Vec<String>; 2]) -> Result<(), LabError> {
+        let mut hosts = Hosts::make(self.undo)?;
+        hosts.path(self.undo)?;
+        for side in [Side::Client, Side::Server] {
+            hosts.netem(side, &words[side.index()])?;
+        }
+        self.hosts = Some(hosts);
+        self.line = Some(Made::Netem);
+        Ok(())
+    }
+
+    fn line_of_tun(&mut self, line: &Line) -> Result<(), LabError> {
         let hosts = Hosts::make(self.undo)?;
         hosts.tun()?;
         let mut arguments = [line.to_server.flags('a'), line.to_client.flags('b')].concat();
@@ -63,6 +124,7 @@ impl Stage<'_> {
             arguments.extend([hosts.name(side).to_owned(), DEVICE.to_owned()]);
         }
         self.hosts = Some(hosts);
+        self.line = Some(Made::Tun);
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         let around = Around { nice: Some(NICE), ..Around::default() };
         self.actor(Side::Client, &around, "line", &arguments).map(drop)
@@ -84,15 +146,74 @@ impl Stage<'_> {
         Err(LabError::program(format!("{path} on the {}'s host", side.name()), why))
     }
 
-    /// Ends the line, and reads what it did. To be called after [`Stage::end`].
+    /// Ends the line. To be called after [`Stage::end`].
     ///
     /// # Errors
-    /// When it has failed.
-    pub fn end_line(&mut self) -> Result<Passed, LabError> {
+    /// When it has failed: one of netem also when it has lost packets, or nothing came through it.
+    pub fn end_line(&mut self) -> Result<(), LabError> {
+        if self.line != Some(Made::Netem) {
+            return self.end_logged_line().map(drop);
+        }
+        for side in [Side::Client, Side::Server] {
+            passed_all(self.hosts().queue(side)?)
+                .map_err(|why| LabError::program(format!("netem to the {}", side.name()), why))?;
+        }
+        Ok(())
+    }
+
+    /// Ends a logged line, and reads what it did. To be called after [`Stage::end`].
+    ///
+    /// # Errors
+    /// When it has failed, or is one of netem, which has no log: a mistake of the scenario.
+    pub fn end_logged_line(&mut self) -> Result<Passed, LabError> {
+        if self.line == Some(Made::Netem) {
+            let why = "netem does not tell what became of single packets; it takes a logged line";
+            return Err(LabError::program("line", why));
+        }
         let said = self.end_actor("line")?;
         let last = said.lines().last().unwrap_or_default();
         let summary = serde_json::from_str(last)
             .map_err(|error| LabError::program("line", format!("no counts: {error}: {last:?}")))?;
         Ok(Passed { summary, entries: log::read(&self.file(LOG))? })
+    }
+}
+
+/// A line that has lost packets for lack of room has done more than take its time; one that nothing came through was no line.
+fn passed_all(queue: Queue) -> Result<(), String> {
+    match queue {
+        Queue { packets: 0, .. } => Err("no packet came through it".into()),
+        Queue { drops: 0, .. } => Ok(()),
+        Queue { packets, drops, overlimits } => Err(format!(
+            "it lost {drops} packets ({packets} came through; {overlimits} times over its limit)"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn netem_where_it_is_there_and_does_the_same_and_nobody_asks_for_packets() {
+        let delay = Way::of_delay(Duration::from_millis(20));
+        let line = Line { to_server: delay.clone(), to_client: Way::default(), seed: 1 };
+        let words = line.netem().expect("only a delay");
+        assert_eq!(Plan::of(&line, false, || true), Plan::Netem(words));
+        assert_eq!(Plan::of(&line, false, || false), Plan::Tun);
+        // Nothing is tried then.
+        assert_eq!(Plan::of(&line, true, || unreachable!()), Plan::Tun);
+        let jitter = Way { jitter: Duration::from_millis(1), ..delay };
+        let line = Line { to_client: jitter, ..line };
+        assert_eq!(Plan::of(&line, false, || unreachable!()), Plan::Tun);
+    }
+
+    #[test]
+    fn a_line_that_loses_packets_is_none_that_only_takes_its_time() {
+        let queue = Queue { packets: 30, drops: 0, overlimits: 0 };
+        assert_eq!(passed_all(queue), Ok(()));
+        let lost = passed_all(Queue { drops: 2, ..queue }).expect_err("it lost some");
+        assert!(lost.contains("lost 2 packets"), "{lost}");
+        passed_all(Queue { packets: 0, ..queue }).expect_err("it was on no way");
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod line;
 mod names;
+pub mod netem;
 pub mod passed;
 
 use crate::LabError;
@@ -9,7 +10,6 @@ use crate::undo::journal::MARK;
 use crate::undo::{Made, Undo};
 use spangap_model::Side;
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 
 /// Address of the client's host.
 pub const CLIENT: &str = "10.88.0.1";
@@ -18,13 +18,29 @@ pub const SERVER: &str = "10.88.0.2";
 /// The network device on each of the two.
 pub const DEVICE: &str = "eth0";
 
+/// Addresses of both, by their side's number.
+const ADDRESSES: [&str; 2] = [CLIENT, SERVER];
+/// Their Ethernet addresses, where they are not left to the kernel.
+const MAC: [&str; 2] = ["02:00:0a:58:00:01", "02:00:0a:58:00:02"];
 /// What the hosts call each other, by their side's number.
 const NAMES: [(&str, &str); 2] = [("client", CLIENT), ("server", SERVER)];
 
-/// Both of them. Removed through the journal.
+/// Both of them, and what is between them. Removed through the journal.
 #[derive(Debug)]
 pub struct Hosts {
     names: [String; 2],
+    /// Namespace of the path between them, if there is one.
+    path: Option<String>,
+}
+
+/// Makes a network namespace of a run, and writes it down before.
+fn space(undo: &mut Undo, ending: &str) -> Result<String, LabError> {
+    let name = format!("lab-{}-{ending}", undo.id());
+    undo.about_to_make(Made::Namespace { name: name.clone() })?;
+    // With the run's mark: one that goes on when the run is killed is ended before its namespace is looked for.
+    run(Command::new("ip").args(["netns", "add", &name]).env(MARK, undo.id()))?;
+    ip(&["-n", &name, "link", "set", "lo", "up"])?;
+    Ok(name)
 }
 
 impl Hosts {
@@ -34,15 +50,12 @@ impl Hosts {
     /// When they cannot be made.
     pub fn make(undo: &mut Undo) -> Result<Hosts, LabError> {
         let names = NAMES.map(|(side, _)| format!("lab-{}-{side}", undo.id()));
-        for name in &names {
+        for (name, (side, _)) in names.iter().zip(NAMES) {
             undo.about_to_make(Made::Names { namespace: name.clone() })?;
             names::write(name, &NAMES)?;
-            undo.about_to_make(Made::Namespace { name: name.clone() })?;
-            // With the run's mark: one that goes on when the run is killed is ended before its namespace is looked for.
-            run(Command::new("ip").args(["netns", "add", name]).env(MARK, undo.id()))?;
-            ip(&["-n", name, "link", "set", "lo", "up"])?;
+            space(undo, side)?;
         }
-        Ok(Hosts { names })
+        Ok(Hosts { names, path: None })
     }
 
     /// Connects them by a virtual Ethernet cable.
@@ -54,45 +67,22 @@ impl Hosts {
         ip(&[
             "link", "add", DEVICE, "netns", client, "type", "veth", "peer", "name", DEVICE, "netns", server,
         ])?;
-        for (name, address) in [(client, CLIENT), (server, SERVER)] {
+        self.addresses()
+    }
+
+    /// Gives the device of either host its address.
+    fn addresses(&self) -> Result<(), LabError> {
+        for (name, address) in self.names.iter().zip(ADDRESSES) {
             ip(&["-n", name, "addr", "add", &format!("{address}/24"), "dev", DEVICE])?;
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
         }
         Ok(())
     }
 
-    /// Puts netem on the cable, for what this side sends: `["delay", "5ms"]`, as `tc qdisc add ... netem` takes it. Once more
-    /// replaces what was there. It goes with the namespace.
-    ///
-    /// # Errors
-    /// When the kernel has no netem ([`netem_available`]), or `tc` does not understand the words.
-    pub fn netem(&self, side: Side, arguments: &[String]) -> Result<(), LabError> {
-        let words = ["-n", self.name(side), "qdisc", "replace", "dev", DEVICE, "root", "netem"];
-        run(Command::new("tc").args(words).args(arguments)).map(drop)
-    }
-
-    /// Takes it off again.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn no_netem(&self, side: Side) -> Result<(), LabError> {
-        run(Command::new("tc").args(["-n", self.name(side), "qdisc", "del", "dev", DEVICE, "root"])).map(drop)
-    }
-
     /// Name of a host's namespace.
     pub fn name(&self, side: Side) -> &str {
         &self.names[side.index()]
     }
-}
-
-/// Whether `tc` and the kernel have netem: tried in a network namespace without a name, which ends with the trial. The
-/// kernel may load a module for it.
-pub fn netem_available() -> bool {
-    static TRIED: OnceLock<bool> = OnceLock::new();
-    *TRIED.get_or_init(|| {
-        let trial = "tc qdisc add dev lo root netem delay 1ms";
-        run(Command::new("unshare").args(["--net", "sh", "-c", trial])).is_ok()
-    })
 }
 
 /// Whether hosts can be made here: asked before anything is.
@@ -143,9 +133,10 @@ fn run(command: &mut Command) -> Result<Output, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
 
-    /// Two hosts with a cable, and the journal that removes them; `None`, and said, without root.
-    fn hosts() -> Option<(tempfile::TempDir, Undo, Hosts)> {
+    /// Two hosts with nothing between them, and the journal that removes them; `None`, and said, without root.
+    pub(super) fn hosts() -> Option<(tempfile::TempDir, Undo, Hosts)> {
         if let Err(error) = needs() {
             println!("not run: {error}");
             return None;
@@ -153,13 +144,19 @@ mod tests {
         let state = tempfile::tempdir().expect("a folder");
         let mut undo = Undo::begin(state.path()).expect("a journal");
         let hosts = Hosts::make(&mut undo).expect("they can be made");
-        hosts.cable().expect("it can be laid");
         Some((state, undo, hosts))
+    }
+
+    /// The same, with a cable.
+    fn cabled() -> Option<(tempfile::TempDir, Undo, Hosts)> {
+        let made = hosts()?;
+        made.2.cable().expect("it can be laid");
+        Some(made)
     }
 
     /// What five attempts to connect from the client's host came to, and how long each took, milliseconds. Nobody listens: a
     /// packet there and one back.
-    fn attempts(hosts: &Hosts, to: &str) -> Option<Vec<(i32, f64)>> {
+    pub(super) fn attempts(hosts: &Hosts, to: &str) -> Option<Vec<(i32, f64)>> {
         const SCRIPT: &str = "import socket, sys, time
 for _ in range(5):
     begun = time.monotonic()
@@ -181,37 +178,28 @@ for _ in range(5):
     }
 
     /// The fastest of them.
-    fn fastest_ms(attempts: &[(i32, f64)]) -> f64 {
+    pub(super) fn fastest_ms(attempts: &[(i32, f64)]) -> f64 {
         attempts.iter().map(|(_, ms)| *ms).fold(f64::INFINITY, f64::min)
     }
 
-    #[test]
-    fn netem_delays_what_one_side_sends_until_it_is_taken_off() {
-        let Some((_state, undo, hosts)) = hosts() else { return };
-        let delay = ["delay".to_owned(), "50ms".to_owned()];
-        let put = hosts.netem(Side::Server, &delay);
-        if !netem_available() {
-            let why = put.expect_err("it was tried").to_string();
-            assert!(why.starts_with("tc -n lab-") && why.contains("netem"), "{why}");
-            println!("not run: this kernel has no netem ({why})");
-            return;
-        }
-        put.expect("it is there");
-        let Some(slow) = attempts(&hosts, "server") else { return };
-        assert!(fastest_ms(&slow) >= 50.0, "{slow:?}");
-        hosts.netem(Side::Server, &["delay".to_owned(), "1ms".to_owned()]).expect("the same again");
-        hosts.no_netem(Side::Server).expect("it is there");
-        let fast = attempts(&hosts, "server").expect("as before");
-        assert!(fastest_ms(&fast) < 50.0, "{fast:?}");
-        hosts.no_netem(Side::Server).expect_err("it is gone");
-        undo.everything().expect("nothing holds it");
+    /// What a Python program on a host prints at last; `meanwhile` when it has said that it is ready.
+    pub(super) fn output_on(hosts: &Hosts, side: Side, program: &str, meanwhile: impl FnOnce()) -> String {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", hosts.name(side), "python3", "-c", program]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        assert_eq!(said.next().expect("a line").expect("text"), "ready");
+        meanwhile();
+        let last = said.last().expect("another line").expect("text");
+        assert!(child.wait().expect("it is ours").success());
+        last
     }
 
     #[test]
     fn a_packet_finds_the_other_host_by_its_name_and_no_other_network() {
         const REFUSED: i32 = 111;
         const NO_WAY: i32 = 101;
-        let Some((_state, undo, hosts)) = hosts() else { return };
+        let Some((_state, undo, hosts)) = cabled() else { return };
         for (to, came_to) in
             [("server", REFUSED), ("client", REFUSED), ("localhost", REFUSED), ("192.0.2.1", NO_WAY)]
         {
@@ -223,7 +211,7 @@ for _ in range(5):
 
     #[test]
     fn what_a_program_says_when_it_fails_is_told() {
-        let Some((_state, _undo, hosts)) = hosts() else { return };
+        let Some((_state, _undo, hosts)) = cabled() else { return };
         let said = hosts.cable().expect_err("there is one already").to_string();
         assert!(said.starts_with("ip link add eth0 netns lab-") && said.contains("File exists"), "{said}");
     }

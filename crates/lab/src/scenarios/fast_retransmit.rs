@@ -66,7 +66,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let numbers: Vec<u64> = (1..=500).map(|n| n * every).collect();
     let way = Way { least_bytes: 1400, ..Way::of_delay(delay) };
     let to_client = if case.near_miss { Way { swap: numbers, ..way } } else { Way { drop: numbers, ..way } };
-    stage.line(&Line { to_server: Way::of_delay(delay), to_client, seed: stage.seed() })?;
+    stage.logged_line(&Line { to_server: Way::of_delay(delay), to_client, seed: stage.seed() })?;
     stage.serve(&Serve::stack("rust"))?;
     let before = [stage.tcp(Side::Server)?];
     let tank = Tank::stack("rust", case.duration("duration")).in_flight(1);
@@ -75,7 +75,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     stage.wait_for_tank()?;
     let (server, client) = (stage.tcp(Side::Server)?, stage.tcp(Side::Client)?);
     let calls = stage.end()?;
-    let passed = stage.end_line()?;
+    let passed = stage.end_logged_line()?;
 
     let sent_again = server.grew(&before[0], "Tcp.RetransSegs");
     let mut acted = Acted::default();

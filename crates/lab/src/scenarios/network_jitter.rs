@@ -53,11 +53,11 @@ pub const NETWORK_JITTER: Scenario = Scenario {
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let jitter = case.duration("jitter");
     let way = if case.near_miss { Way::of_delay(jitter / 2) } else { Way { jitter, ..Way::default() } };
-    stage.line(&Line { to_server: way.clone(), to_client: way, seed: stage.seed() })?;
+    stage.logged_line(&Line { to_server: way.clone(), to_client: way, seed: stage.seed() })?;
     stage.serve(&Serve::stack("rust"))?;
     stage.call(&Tank::stack("rust", case.duration("duration")).in_flight(1))?;
     let calls = stage.end()?;
-    let passed = stage.end_line()?;
+    let passed = stage.end_logged_line()?;
 
     let spread_ns = calls.gap_quantile_ns(0.85) as f64 - calls.gap_quantile_ns(0.15) as f64;
     let jitter_ns = jitter.as_nanos() as f64;

@@ -74,7 +74,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
         true => Way { late: numbers, late_by: HELD, ..way },
         false => Way { drop: numbers, ..way },
     };
-    stage.line(&Line { to_server: Way::of_delay(delay), to_client, seed: stage.seed() })?;
+    stage.logged_line(&Line { to_server: Way::of_delay(delay), to_client, seed: stage.seed() })?;
     for side in [Side::Client, Side::Server] {
         stage.setting(side, "net/ipv4/tcp_early_retrans", "0")?;
     }
@@ -85,7 +85,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     stage.wait_for_tank()?;
     let server = stage.tcp(Side::Server)?;
     let calls = stage.end()?;
-    let passed = stage.end_line()?;
+    let passed = stage.end_logged_line()?;
 
     let timeouts = server.grew(&before, "TcpExt.TCPTimeouts");
     let sent_again = server.grew(&before, "Tcp.RetransSegs");

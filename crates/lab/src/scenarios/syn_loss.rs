@@ -60,7 +60,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let delay = Way::of_delay(case.duration("delay"));
     let drop = if case.near_miss { Vec::new() } else { (1..=1000).map(|n| n * every).collect() };
     let to_server = Way { count: Count::Syn, drop, ..delay.clone() };
-    stage.line(&Line { to_server, to_client: delay, seed: stage.seed() })?;
+    stage.logged_line(&Line { to_server, to_client: delay, seed: stage.seed() })?;
     stage.serve(&Serve::stack("rust"))?;
     let tank = Tank::stack("rust", case.duration("duration")).in_flight(case.number("in-flight"));
     stage.call(&tank.with(&["--channels", "per-call"]))?;
@@ -68,7 +68,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     stage.wait_for_tank()?;
     let client = stage.tcp(Side::Client)?;
     let calls = stage.end()?;
-    let passed = stage.end_line()?;
+    let passed = stage.end_logged_line()?;
 
     let mut acted = Acted::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);

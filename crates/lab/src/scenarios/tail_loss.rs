@@ -70,7 +70,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     // What is not full and has more than a header: the end of a response.
     let way = Way { least_bytes: 200, most_bytes: 1400, ..Way::of_delay(delay) };
     let to_client = if case.near_miss { Way { twice: numbers, ..way } } else { Way { drop: numbers, ..way } };
-    stage.line(&Line { to_server: Way::of_delay(delay), to_client, seed: stage.seed() })?;
+    stage.logged_line(&Line { to_server: Way::of_delay(delay), to_client, seed: stage.seed() })?;
     stage.serve(&Serve::stack("rust"))?;
     let server_before = stage.tcp(Side::Server)?;
     let tank = Tank::stack("rust", case.duration("duration")).in_flight(1);
@@ -79,7 +79,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     stage.wait_for_tank()?;
     let (server, client) = (stage.tcp(Side::Server)?, stage.tcp(Side::Client)?);
     let calls = stage.end()?;
-    let passed = stage.end_line()?;
+    let passed = stage.end_logged_line()?;
 
     let mut acted = Acted::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);

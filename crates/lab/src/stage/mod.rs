@@ -18,7 +18,7 @@ use crate::calls::Calls;
 use crate::clocks::HostClock;
 use crate::counters::Tcp;
 use crate::folder::{self, Recorded};
-use crate::hosts::{self, Hosts};
+use crate::hosts::{self, Hosts, line};
 use crate::run::Settings;
 use crate::undo::Undo;
 use crate::undo::journal::MARK;
@@ -49,6 +49,8 @@ pub struct Stage<'a> {
     /// Files of this run, as they come.
     folder: PathBuf,
     pub(crate) hosts: Option<Hosts>,
+    /// What the line between them is made of, if there is one.
+    pub(crate) line: Option<line::Made>,
     target: Option<Program>,
     tank: Option<(Program, Duration)>,
     client: Option<u32>,
@@ -70,6 +72,7 @@ impl<'a> Stage<'a> {
             undo,
             folder,
             hosts: None,
+            line: None,
             target: None,
             tank: None,
             client: None,

@@ -197,12 +197,6 @@ impl Way {
         }
         Ok(())
     }
-
-    /// Whether what becomes of single packets matters: no queueing discipline of the kernel does that.
-    pub fn names_packets(&self) -> bool {
-        let lists = [&self.late, &self.drop, &self.twice, &self.swap];
-        lists.iter().any(|list| !list.is_empty()) || self.spike_every > 0 || self.clump > Duration::ZERO
-    }
 }
 
 /// Numbers separated by commas, neighbours as a range.

@@ -1,0 +1,272 @@
+//! A line that only takes its time, made by the kernel: netem, in a network namespace between the two hosts.
+//!
+//! On a host's own device netem would keep what is sent before the sender's tap, so that the wait would not be on the wire.
+//! Here each host has a cable to a bridge, and netem is on the bridge's end of either cable: a packet is seen by its sender
+//! when it leaves, kept, and seen by its receiver when it arrives. A bridge leaves packets as they are.
+
+use super::line::{Line, Way};
+use super::{ADDRESSES, DEVICE, Hosts, MAC, ip, run, space};
+use crate::LabError;
+use crate::actors::line::direction::MOST_PACKETS;
+use crate::undo::Undo;
+use serde::Deserialize;
+use spangap_model::Side;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The bridge, and the ending of its namespace's name.
+const PATH: &str = "path";
+/// How it is made: it forwards at once, and not only when it has listened for a while.
+const BRIDGE: &str = "link add name path type bridge forward_delay 0";
+
+/// What netem says of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Queue {
+    /// Packets that came out.
+    pub packets: u64,
+    /// Packets that were lost because there was no room for them.
+    pub drops: u64,
+    /// How often there was more than the queue takes.
+    pub overlimits: u64,
+}
+
+impl Line {
+    /// What `tc` is told behind the word `netem`, for what goes to the client and what goes to the server; `None` when netem
+    /// does not do exactly what both ways say. A rate is not the same: netem's counts Ethernet headers, and its queue has room
+    /// for a number of packets, not of bytes.
+    pub fn netem(&self) -> Option<[Vec<String>; 2]> {
+        Some([words(&self.to_client)?, words(&self.to_server)?])
+    }
+}
+
+fn words(way: &Way) -> Option<Vec<String>> {
+    let only_takes_its_time = *way == Way::of_delay(way.delay);
+    let ns = way.delay.as_nanos();
+    let us = match ns % 1000 {
+        0 => format!("{}us", ns / 1000),
+        part => format!("{}.{part:03}us", ns / 1000),
+    };
+    let words = ["limit".to_owned(), MOST_PACKETS.to_string(), "delay".to_owned(), us];
+    only_takes_its_time.then(|| words.into())
+}
+
+impl Hosts {
+    /// Connects them by a bridge in a network namespace of its own, with a device towards either host, called like its side.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn path(&mut self, undo: &mut Undo) -> Result<(), LabError> {
+        let path = space(undo, PATH)?;
+        let bridge: Vec<&str> = ["-n", &path].into_iter().chain(BRIDGE.split(' ')).collect();
+        ip(&bridge)?;
+        ip(&["-n", &path, "link", "set", PATH, "up"])?;
+        for side in [Side::Client, Side::Server] {
+            let (host, mac) = (self.name(side), MAC[side.index()]);
+            let end = ["link", "add", DEVICE, "address", mac, "netns", host, "type", "veth"];
+            ip(&[&end[..], &["peer", "name", side.name(), "netns", &path]].concat())?;
+            ip(&["-n", &path, "link", "set", side.name(), "master", PATH, "up"])?;
+        }
+        self.addresses()?;
+        // Asked for over the line, an Ethernet address would take a round trip more.
+        for side in [Side::Client, Side::Server] {
+            let other = 1 - side.index();
+            let words = ["neigh", "replace", ADDRESSES[other], "lladdr", MAC[other]];
+            ip(&[&["-n", self.name(side)], &words[..], &["dev", DEVICE, "nud", "permanent"]].concat())?;
+        }
+        self.path = Some(path);
+        Ok(())
+    }
+
+    /// Puts netem on the path, for what goes to a side: `["delay", "5ms"]`, as `tc qdisc replace ... netem` takes it. Once more
+    /// replaces what was there. It goes with the namespace.
+    ///
+    /// # Errors
+    /// When the kernel has no netem ([`available`]), or `tc` does not understand the words.
+    pub fn netem(&self, to: Side, words: &[String]) -> Result<(), LabError> {
+        let mut command = self.tc(&["qdisc", "replace", "dev", to.name(), "root", "netem"]);
+        run(command.args(words)).map(drop)
+    }
+
+    /// What netem has done so far with what goes to a side.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn queue(&self, to: Side) -> Result<Queue, LabError> {
+        let output = run(&mut self.tc(&["-s", "-j", "qdisc", "show", "dev", to.name(), "root"]))?;
+        queue(&output.stdout).map_err(|why| LabError::program(format!("netem to the {}", to.name()), why))
+    }
+
+    /// # Panics
+    /// When there is no path: a mistake of the caller.
+    fn tc(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("tc");
+        command.args(["-n", self.path.as_ref().expect("there is a path")]).args(words);
+        command
+    }
+}
+
+/// From what `tc -s -j qdisc show` says of a device.
+fn queue(said: &[u8]) -> Result<Queue, String> {
+    #[derive(Deserialize)]
+    struct Discipline {
+        kind: String,
+        #[serde(flatten)]
+        queue: Option<Queue>,
+    }
+    let wrong =
+        |why: String| format!("{why}, expected counts of netem: {}", String::from_utf8_lossy(said).trim());
+    let all: Vec<Discipline> = serde_json::from_slice(said).map_err(|error| wrong(error.to_string()))?;
+    let netem =
+        all.into_iter().find(|one| one.kind == "netem").ok_or_else(|| wrong("there is none".into()))?;
+    netem.queue.ok_or_else(|| wrong("it says no counts".into()))
+}
+
+/// Whether `tc` and the kernel have netem: tried in a network namespace without a name, which ends with the trial. The
+/// kernel may load a module for it.
+pub fn available() -> bool {
+    static TRIED: OnceLock<bool> = OnceLock::new();
+    *TRIED.get_or_init(|| tried("tc qdisc add dev lo root netem delay 1ms && tc -s -j qdisc show dev lo"))
+}
+
+/// Whether there can be a path with netem on it.
+pub fn path_available() -> bool {
+    static TRIED: OnceLock<bool> = OnceLock::new();
+    available() && *TRIED.get_or_init(|| tried(&format!("ip {BRIDGE}")))
+}
+
+fn tried(script: &str) -> bool {
+    run(Command::new("unshare").args(["--net", "sh", "-c", script])).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::output_on;
+    use super::super::tests::{attempts, fastest_ms, hosts};
+    use super::*;
+    use crate::actors::line::way::Count;
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn line(to_server: Way, to_client: Way) -> Line {
+        Line { to_server, to_client, seed: 7 }
+    }
+
+    #[test]
+    fn netem_is_told_the_delay_of_each_way() {
+        let delays = |to_server, to_client| {
+            let told = line(Way::of_delay(to_server), Way::of_delay(to_client)).netem().expect("only delays");
+            told.map(|words| words.join(" "))
+        };
+        let (there, back) = (Duration::from_millis(40), Duration::from_nanos(2_000_050));
+        assert_eq!(delays(there, back), ["limit 16384 delay 2000.050us", "limit 16384 delay 40000us"]);
+        assert_eq!(delays(Duration::ZERO, there), ["limit 16384 delay 40000us", "limit 16384 delay 0us"]);
+    }
+
+    #[test]
+    fn whatever_else_a_way_says_is_not_for_netem() {
+        let way = Way::of_delay(Duration::from_millis(1));
+        let some = Duration::from_nanos(1);
+        let others = [
+            Way { jitter: some, ..way.clone() },
+            Way { overtake: true, ..way.clone() },
+            Way { spike_every: 3, spike: some, ..way.clone() },
+            Way { late: vec![2], late_by: some, ..way.clone() },
+            Way { rate_bytes_per_s: Some(1), ..way.clone() },
+            Way { loss: 0.1, ..way.clone() },
+            Way { drop: vec![1], ..way.clone() },
+            Way { twice: vec![1], ..way.clone() },
+            Way { swap: vec![1], ..way.clone() },
+            Way { clump: some, ..way.clone() },
+            Way { count: Count::Syn, ..way.clone() },
+        ];
+        for other in others {
+            assert_eq!(line(other.clone(), way.clone()).netem(), None, "{other:?}");
+            assert_eq!(line(way.clone(), other.clone()).netem(), None, "{other:?}");
+        }
+        assert!(line(way.clone(), way).netem().is_some());
+    }
+
+    #[test]
+    fn what_tc_says_of_a_queue() {
+        const SAID: &str = r#"[{"kind":"noqueue","handle":"0:","root":true,"options":{}},
+            {"kind":"netem","handle":"8001:","root":true,"options":{"limit":16384,"delay":{"delay":0.02,"jitter":0}},
+            "bytes":9420,"packets":31,"drops":2,"overlimits":3,"requeues":0,"backlog":0,"qlen":0}]"#;
+        assert_eq!(queue(SAID.as_bytes()), Ok(Queue { packets: 31, drops: 2, overlimits: 3 }));
+        for (said, why) in [
+            (r#"[{"kind":"noqueue"}]"#, "there is none"),
+            (r#"[{"kind":"netem"}]"#, "no counts"),
+            ("qdisc netem 8001: root", "expected"),
+        ] {
+            let wrong = queue(said.as_bytes()).expect_err("no counts");
+            assert!(wrong.contains(why) && wrong.contains(said), "{wrong}");
+        }
+    }
+
+    /// Hosts with a path between them, and the name of its namespace.
+    fn with_path() -> Option<(tempfile::TempDir, Undo, Hosts, String)> {
+        let (state, mut undo, mut hosts) = hosts()?;
+        hosts.path(&mut undo).expect("it can be made");
+        let path = hosts.path.clone().expect("there is one");
+        Some((state, undo, hosts, path))
+    }
+
+    #[test]
+    fn a_packet_passes_the_path_as_it_is_and_the_path_goes_with_the_run() {
+        const REFUSED: i32 = 111;
+        const TTL: &str = "import socket, sys
+listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+listening.setsockopt(socket.SOL_IP, 12, 1) # IP_RECVTTL
+listening.bind(('10.88.0.2', 9))
+print('ready', flush=True)
+_, told, _, sender = listening.recvmsg(9, 99)
+print(sender[0], int.from_bytes(told[0][2], sys.byteorder))";
+        let Some((_state, undo, hosts, path)) = with_path() else { return };
+        let file = Path::new("/run/netns").join(&path);
+        assert!(file.exists());
+        for to in ["server", "10.88.0.2"] {
+            let Some(attempts) = attempts(&hosts, to) else { return };
+            assert!(attempts.iter().all(|(code, _)| *code == REFUSED), "{to}: {attempts:?}");
+        }
+        // Nothing on the way counts down what a router counts down.
+        let send =
+            "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.88.0.2', 9))";
+        let said = output_on(&hosts, Side::Server, TTL, || {
+            ip(&["netns", "exec", hosts.name(Side::Client), "python3", "-c", send]).expect("it is sent");
+        });
+        assert_eq!(said, "10.88.0.1 64");
+        // It did go through there.
+        for side in [Side::Client, Side::Server] {
+            let told =
+                ip(&["-n", &path, "-s", "-j", "link", "show", "dev", side.name()]).expect("it is there");
+            let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+            let packets = |way: &str| told[0]["stats64"][way]["packets"].as_u64().expect("a count");
+            assert!(packets("rx") >= 10 && packets("tx") >= 10, "{told}");
+        }
+        undo.everything().expect("nothing holds it");
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn netem_on_the_path_delays_one_way_and_counts() {
+        let Some((_state, undo, hosts, _path)) = with_path() else { return };
+        let delay = ["delay".to_owned(), "50ms".to_owned()];
+        let put = hosts.netem(Side::Client, &delay);
+        if !available() {
+            let why = put.expect_err("it was tried").to_string();
+            assert!(why.starts_with("tc -n lab-") && why.contains("netem"), "{why}");
+            let none = hosts.queue(Side::Client).expect_err("there is none").to_string();
+            assert!(none.contains("there is none"), "{none}");
+            println!("not run: this kernel has no netem ({why})");
+            return;
+        }
+        put.expect("it is there");
+        let Some(slow) = attempts(&hosts, "server") else { return };
+        assert!(fastest_ms(&slow) >= 50.0, "{slow:?}");
+        let queue = hosts.queue(Side::Client).expect("its counts");
+        assert!(queue.packets >= 5 && queue.drops == 0, "{queue:?}");
+        hosts.netem(Side::Client, &["delay".to_owned(), "1ms".to_owned()]).expect("the same again");
+        let fast = attempts(&hosts, "server").expect("as before");
+        assert!(fastest_ms(&fast) < 50.0, "{fast:?}");
+        undo.everything().expect("nothing holds it");
+    }
+}
