@@ -10,10 +10,10 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test test-kernels test-isolate test-lab lab-pages lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
+.PHONY: run build clients test test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## Build, then run the meter with a pair of programs to measure, until Ctrl-C
 	@exec target/release/spangap demo
@@ -45,6 +45,10 @@ test-isolate: build ## Run `isolate` on virtual machines with many CPUs and a NI
 
 test-lab: build ## Make every fault of the lab and its near miss REPEATS times (20; over three hours): do they act? As root
 	@scripts/lab.mjs repeat $(or $(REPEATS),20) $(SCENARIOS)
+
+test-lab-kernels: build ## Make runs of the lab on kernels with netem and control groups v2, in virtual machines (about 20 minutes)
+	@scripts/setup.sh kernels
+	@SPANGAP=target/release/spangap scripts/lab_machine.sh
 
 lab-pages: build ## Make docs/lab anew from real runs; as root
 	@scripts/lab.mjs pages $(SCENARIOS)

@@ -123,4 +123,4 @@ for run in "${runs[@]}"; do
   reports+=("$run=$work/isolate-$run.log")
 done
 [ ${#reports[@]} -gt 0 ] || exit 0
-node scripts/isolate_machine/report.mjs "${reports[@]}"
+node scripts/isolate_machine/report.mjs scripts/isolate_machine/checks.mjs "${reports[@]}"

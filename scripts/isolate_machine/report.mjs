@@ -1,13 +1,17 @@
-// Reads what the virtual machines of scripts/isolate_machine.sh said (`RUN=LOG ...`), prints what holds in which, with the
-// figures, and fails when something does not.
+// Reads what virtual machines said (`CHECKS RUN=LOG ...`), prints what holds in which, with the figures, and fails when
+// something does not. CHECKS is a module with the checks of each case: that of scripts/isolate_machine.sh, or of
+// scripts/lab_machine.sh.
 import { readFileSync } from "node:fs";
-import { checks } from "./checks.mjs";
+import { resolve } from "node:path";
 import { machine } from "./log.mjs";
+
+const [path, ...logs] = process.argv.slice(2);
+const { checks } = await import(resolve(path));
 
 const columns = [];
 const evidence = [];
 let failed = false;
-for (const argument of process.argv.slice(2)) {
+for (const argument of logs) {
   const [run, path] = argument.split("=");
   const found = machine(readFileSync(path, "utf8"));
   const column = { run, release: found.release, verdicts: new Map() };
