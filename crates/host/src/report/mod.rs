@@ -9,6 +9,7 @@ pub mod offcpu_text;
 pub mod thieves;
 pub mod thieves_cpus;
 pub mod thieves_html;
+pub mod thieves_picture;
 pub mod thieves_text;
 mod thieves_words;
 mod wrapped;

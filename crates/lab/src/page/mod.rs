@@ -44,10 +44,22 @@ pub struct Shown {
     pub fault: String,
     /// And of the near miss.
     pub near_miss: String,
+    /// What it drew of the run with the fault: a file, relative to the page.
+    pub picture: Option<String>,
 }
 
-/// The page, in Markdown. `picture` is the picture's file, relative to the page.
-pub fn markdown(scenario: &Scenario, picture: &str, truths: [&Truth; 2], shown: &[Shown]) -> String {
+/// Without it, the figures of a near miss are a riddle.
+const HOST: &str = "A recording begins before the calls do: what the programs of the run take from each other while they start \
+is in it.";
+
+/// The page, in Markdown. `picture` is the picture's file, relative to the page; `host` is what the host that is to blame saw.
+pub fn markdown(
+    scenario: &Scenario,
+    picture: &str,
+    truths: [&Truth; 2],
+    shown: &[Shown],
+    host: Option<&Shown>,
+) -> String {
     let [fault, near_miss] = truths;
     let words = &scenario.page;
     let mut page = format!("# {}\n\n{}.\n\n", scenario.name, capital(scenario.title));
@@ -95,12 +107,10 @@ pub fn markdown(scenario: &Scenario, picture: &str, truths: [&Truth; 2], shown: 
     }
     put(format_args!("\n## What each instrument shows\n\n"));
     for one in shown {
-        put(format_args!(
-            "### `{}`\n\nWith the fault:\n\n```\n{}\n```\n\n",
-            one.command,
-            one.fault.trim_end()
-        ));
-        put(format_args!("Near miss:\n\n```\n{}\n```\n\n", one.near_miss.trim_end()));
+        put(format_args!("{}", instrument(one)));
+    }
+    if let Some(host) = host {
+        put(format_args!("## What the host saw\n\n{HOST}\n\n{}", instrument(host)));
     }
     put(format_args!(
         "*Made by `spangap lab page`, from runs on a machine with two CPUs: {} and {}.*\n",
@@ -108,6 +118,19 @@ pub fn markdown(scenario: &Scenario, picture: &str, truths: [&Truth; 2], shown: 
         code(&near_miss.command)
     ));
     page
+}
+
+fn instrument(shown: &Shown) -> String {
+    let Shown { command, fault, near_miss, picture } = shown;
+    let mut text = format!("### `{command}`\n\n");
+    if let Some(picture) = picture {
+        text += &format!(
+            "Worst stretches of the run with the fault: what a thread did, and who had the CPU meanwhile.\n\n\
+             ![What the thread did in the worst stretches of time]({picture})\n\n"
+        );
+    }
+    let [fault, near_miss] = [fault, near_miss].map(|text| text.trim_end());
+    text + &format!("With the fault:\n\n```\n{fault}\n```\n\nNear miss:\n\n```\n{near_miss}\n```\n\n")
 }
 
 fn cost(truth: &Truth) -> String {
@@ -152,9 +175,11 @@ pub(crate) mod tests {
     fn a_page_has_all_of_its_parts() {
         for scenario in ALL {
             let truths = [truth(scenario.name, false), truth(scenario.name, true)];
-            let shown =
-                [Shown { command: "spangap gaps".into(), fault: "one\n".into(), near_miss: "two\n".into() }];
-            let page = markdown(scenario, "x.svg", [&truths[0], &truths[1]], &shown);
+            let [fault, near_miss] = ["one\n".into(), "two\n".into()];
+            let gaps = Shown { command: "spangap gaps".into(), fault, near_miss, picture: None };
+            let host = Shown { picture: Some("x-host.svg".into()), ..gaps.clone() };
+            let truths = [&truths[0], &truths[1]];
+            let page = markdown(scenario, "x.svg", truths, &[gaps], Some(&host));
             let parts = [
                 "## What happens",
                 "## In real life",
@@ -164,6 +189,8 @@ pub(crate) mod tests {
                 "| calls \\| all | 3 |",
                 "one\n```",
                 "two\n```",
+                "## What the host saw",
+                "(x-host.svg)",
             ];
             for part in parts {
                 assert!(page.contains(part), "{}: {part} is missing:\n{page}", scenario.name);

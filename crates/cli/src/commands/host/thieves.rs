@@ -13,7 +13,7 @@ use spangap_host::probes::intervals::{Intervals, Settings};
 use spangap_host::recording::{Reading, Recording, Relation};
 use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport};
 use spangap_host::report::thieves_cpus::{CpuCircumstances, CpusReport};
-use spangap_host::report::{thieves_cpus, thieves_html, thieves_text};
+use spangap_host::report::{thieves_cpus, thieves_html, thieves_picture, thieves_text};
 use spangap_host::thieves::{CpuUse, Thieves};
 use spangap_host::timeline::{Taker, Timeline};
 use spangap_model::Cause;
@@ -33,7 +33,7 @@ Examples:
       of a pod; one JSON document
   spangap host thieves --cpus 2-3
       who used these CPUs, whoever wanted them
-  spangap host thieves --recording web.rec --pid 4242 --html thieves.html
+  spangap host thieves --recording web.rec --html thieves.html
       the same of a recording (spangap host record), with the worst stretches drawn
   spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota || echo denied
       exit code 3 if one of these took anything worth mention
@@ -44,7 +44,8 @@ CAP_PERFMON) and a kernel with type information (BTF).";
 /// Show who had the CPUs while the threads of a process wanted them
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-#[command(group(clap::ArgGroup::new("target").required(true).args(["pid", "cgroup", "cpus"])))]
+#[command(group(clap::ArgGroup::new("target").args(["pid", "cgroup", "cpus"])))]
+#[command(group(clap::ArgGroup::new("looked-at").required(true).multiple(true).args(["pid", "cgroup", "cpus", "recording"])))]
 pub struct ThievesArgs {
     /// A process; can be given several times
     #[arg(long, value_name = "PID")]
@@ -58,7 +59,8 @@ pub struct ThievesArgs {
     /// For how long; Ctrl-C ends it before, with what was seen until then
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     duration: Duration,
-    /// Look at a recording of `spangap host record` instead of this host
+    /// Look at a recording of `spangap host record` instead of this host: at the processes that it is of, unless others are
+    /// named
     #[arg(long, value_name = "FILE", conflicts_with = "duration")]
     recording: Option<PathBuf>,
     /// Show so many of the worst stretches of time
@@ -73,6 +75,9 @@ pub struct ThievesArgs {
     /// Write a page with the worst stretches of time drawn
     #[arg(long, value_name = "FILE", conflicts_with = "cpus")]
     html: Option<PathBuf>,
+    /// Write the worst stretches of time as a picture
+    #[arg(long, value_name = "FILE", conflicts_with = "cpus")]
+    svg: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -302,6 +307,7 @@ fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     let target = match (&args.cgroup, &args.cpus) {
         (Some(path), _) => Ok(Target::Cgroup(cgroup(path)?)),
         (None, Some(cpus)) => Err(cpus.numbers().map(|cpu| cpu as u16).collect()),
+        (None, None) if args.pid.is_empty() => Ok(Target::Pids(recording.meta().pids.clone())),
         (None, None) => Ok(Target::Pids(args.pid.clone())),
     };
     if let Ok(target) = &target
@@ -379,6 +385,10 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
             if let Some(path) = &args.html {
                 std::fs::write(path, thieves_html::html(&report))
                     .with_context(|| format!("cannot write the page ({})", path.display()))?;
+            }
+            if let Some(path) = &args.svg {
+                std::fs::write(path, thieves_picture::svg(&report))
+                    .with_context(|| format!("cannot write the picture ({})", path.display()))?;
             }
             let causes: Vec<&str> = report.causes.iter().map(|cause| cause.cause).collect();
             (thieves_text::text(&report), serde_json::to_string_pretty(&report)?, causes)

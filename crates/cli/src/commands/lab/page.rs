@@ -9,9 +9,10 @@ use serde_json::Value;
 use spangap_lab::calls::Calls;
 use spangap_lab::folder;
 use spangap_lab::page::{LegTotal, Seen, Shown, markdown, picture};
-use spangap_lab::scenario::NEAR_MISS;
+use spangap_lab::scenario::{NEAR_MISS, Scenario};
 use spangap_lab::scenarios;
 use spangap_lab::truth::Truth;
+use spangap_model::Cause;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   spangap lab run nagle-client --out bad && spangap lab run nagle-client-near-miss --out good
   spangap lab page bad good --write docs
-      leaves docs/nagle-client.md and docs/nagle-client.svg";
+      leaves docs/nagle-client.md and docs/nagle-client.svg; where a host is to blame, docs/SCENARIO-host.svg as well";
 
 /// Write the page of a scenario from a run of it and one of its near miss
 #[derive(Args, Debug)]
@@ -30,7 +31,7 @@ pub struct PageArgs {
     fault: PathBuf,
     /// Folder of a run of its near miss
     near_miss: PathBuf,
-    /// Folder for SCENARIO.md and SCENARIO.svg
+    /// Folder for SCENARIO.md and its pictures
     #[arg(long, short, value_name = "DIR")]
     write: PathBuf,
 }
@@ -59,16 +60,41 @@ pub fn run(args: PageArgs) -> anyhow::Result<Outcome> {
     };
     let drawn = picture(&seen(0, name), &seen(1, &format!("{name}{NEAR_MISS}")));
     let shown = instruments(folders)?;
-    fs::create_dir_all(&args.write).with_context(|| format!("cannot make {}", args.write.display()))?;
+    let write = std::path::absolute(&args.write).context("no such folder")?;
+    fs::create_dir_all(&write).with_context(|| format!("cannot make {}", write.display()))?;
     let file = format!("{name}.svg");
-    for (path, text) in [
-        (args.write.join(&file), drawn),
-        (args.write.join(format!("{name}.md")), markdown(scenario, &file, [fault, near_miss], &shown)),
-    ] {
+    let host = match of_a_host(scenario) {
+        Some(recording) if folders.iter().all(|folder| folder.join(recording).exists()) => {
+            Some(host(folders, recording, &write, name)?)
+        }
+        _ => None,
+    };
+    let page = markdown(scenario, &file, [fault, near_miss], &shown, host.as_ref());
+    for (name, text) in [(file, drawn), (format!("{name}.md"), page)] {
+        let path = write.join(&name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        print_text(&format!("{}\n", path.display()))?;
+        print_text(&format!("{}\n", args.write.join(name).display()))?;
     }
     Ok(Outcome::Done)
+}
+
+/// The recording that has it, where a host is to blame.
+fn of_a_host(scenario: &Scenario) -> Option<&'static str> {
+    let host = [Cause::CpuQuota, Cause::RunQueue, Cause::SoftirqOnCpu, Cause::Stopped];
+    let side = scenario.culprit.side.filter(|_| host.contains(&scenario.culprit.cause));
+    side.map(folder::recording)
+}
+
+/// What the host of that recording saw in both runs, and a picture of the one with the fault, which is left beside the page.
+fn host(folders: [&PathBuf; 2], recording: &'static str, write: &Path, name: &str) -> anyhow::Result<Shown> {
+    let words = ["host", "thieves", "--recording", recording];
+    let shown = both(folders, |_| words.to_vec(), who_had_the_cpu)?;
+    let file = format!("{name}-host.svg");
+    let path = write.join(&file);
+    let path = path.to_str().with_context(|| format!("{}: expected a name in UTF-8", path.display()))?;
+    // Long enough to show what it was like before and behind.
+    ask(folders[0], &[&words[..], &["--windows", "2", "--window", "150ms", "--svg", path]].concat())?;
+    Ok(Shown { picture: Some(file), ..shown })
 }
 
 fn truth(folder: &Path) -> anyhow::Result<Truth> {
@@ -152,7 +178,27 @@ fn both(
         command: format!("spangap {}", words(folders[0]).join(" ")),
         fault: fault?,
         near_miss: near_miss?,
+        picture: None,
     })
+}
+
+/// Most takers of a CPU that a page has room for.
+const MOST_TAKERS: usize = 5;
+
+/// Of the verb's report: what the threads did, who took most, and what comes first in its verdict.
+fn who_had_the_cpu(text: &str) -> String {
+    let did = paragraph(text, "  What its threads did");
+    let takers: String = paragraph(text, "  Who had the CPU")
+        .lines()
+        .take(MOST_TAKERS + 1)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let mut words = text.lines().skip_while(|line| !line.starts_with("In words")).skip(1);
+    // What goes on is indented as deep; the next one begins with its cause, or as a note.
+    let begins = |line: &str| line.trim_start().split_once(": ").is_some_and(|(word, _)| !word.contains(' '));
+    let mut verdict: Vec<&str> = words.next().into_iter().collect();
+    verdict.extend(words.take_while(|line| !line.is_empty() && !begins(line)));
+    [did, takers, verdict.join("\n")].join("\n")
 }
 
 /// The paragraph that begins so.
@@ -178,5 +224,15 @@ mod tests {
         assert_eq!(paragraph(text, "A"), "A 1\nb\n");
         assert_eq!(from(text, "A", &["end"]), "A 1\nb\n\nA 2\n");
         assert_eq!(from(text, "Z", &[]), "");
+        let rows: String = (1..9).map(|number| format!("  taker {number}\n")).collect();
+        let text = format!(
+            "web\n\n  What its threads did\n  running\n\n  Who had the CPU\n{rows}\nWorst windows\n  x\n\nIn words\n  \
+             run-queue: it waited\n  for long.\n  softirq-on-cpu: some\n  Note: what\n"
+        );
+        let rows = rows.lines().take(MOST_TAKERS).collect::<Vec<_>>().join("\n");
+        let expected = format!(
+            "  What its threads did\n  running\n\n  Who had the CPU\n{rows}\n\n  run-queue: it waited\n  for long."
+        );
+        assert_eq!(who_had_the_cpu(&text), expected);
     }
 }

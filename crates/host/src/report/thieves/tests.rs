@@ -1,7 +1,7 @@
 use super::*;
 use crate::event::Irq;
 use crate::names::TaskName;
-use crate::report::{thieves_html, thieves_text};
+use crate::report::{thieves_html, thieves_picture, thieves_text};
 use crate::thieves::Thieves;
 use crate::timeline::Interval;
 
@@ -80,6 +80,12 @@ fn the_one_who_took_most_is_the_culprit_and_threads_of_one_process_are_one() {
     assert_eq!(report.takers[1].name, "NET_RX of eth0");
     let page = thieves_html::html(&report);
     assert!(page.contains("&lt;b&gt;hog &amp; co") && !page.contains("<b>hog"));
+    let picture = thieves_picture::svg(&report);
+    assert!(picture.contains("&lt;b&gt;hog &amp; co") && !picture.contains("<b>hog"));
+    assert!(
+        picture.contains(">runnable behind a task<") && !picture.contains(">out of CPU quota<"),
+        "{picture}"
+    );
 }
 
 #[test]
