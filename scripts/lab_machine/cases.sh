@@ -2,7 +2,7 @@
 # What is done on a machine of scripts/lab_machine.sh. It judges nothing: what was made and what is left goes between markers,
 # which checks.mjs reads. This shell has a `tc` of its own, which is not meant.
 
-ALL_CASES="delay delay-near-miss jitter asymmetry quota quota-near-miss killed cleaned"
+ALL_CASES="delay delay-near-miss jitter asymmetry clock-near-miss per-call flow quota quota-near-miss killed cleaned"
 STATE=/run/spangap/lab
 GROUPS_HERE=/sys/fs/cgroup
 
@@ -114,6 +114,9 @@ case_asymmetry() {
   lab asymmetry path-asymmetry $FEW
   dissected asymmetry
 }
+case_clock_near_miss() { lab clock clock-near-miss $FEW; }
+case_per_call() { lab calls connection-per-call $FEW; }
+case_flow() { lab flow flow-control --set duration=10s; }
 case_quota() { lab quota cpu-quota-server $QUOTA; }
 case_quota_near_miss() { lab quota-near cpu-quota-server-near-miss $QUOTA; }
 

@@ -23,7 +23,7 @@ const acted = ["what it claims of itself holds", (at) => {
   const said = (claim) => `${claim.holds ? "" : "NOT: "}${claim.what}: ${Math.round(claim.measured)}, ${claim.expected}`;
   const wrong = truth.proof.filter((claim) => !claim.holds);
   const slow = (claim) => claim.expected.startsWith("at most") && /, ns$|^calls over/.test(claim.what);
-  if (wrong.length > 0 && wrong.every(slow)) return [undefined, `the machine is too slow: ${wrong.map(said).join("; ")}`];
+  if (wrong.length > 0 && wrong.every(slow)) return [undefined, `the machine is too slow: ${truth.proof.map(said).join("; ")}`];
   return [truth.acted === true && truth.proof.length > 0, truth.proof.map(said).join("; ")];
 }];
 
@@ -119,6 +119,9 @@ export const checks = {
   "delay-near-miss": [byNetem, acted, queues({ client: 0, server: 0 }), nothingLeft(1)],
   jitter: [byTun, noPath, acted, nothingLeft(1)],
   asymmetry: [byNetem, acted, queues({ client: 0.002, server: 0.04 }), onTheWire(40, 2), nothingLeft(1)],
+  "clock-near-miss": [byNetem, acted, queues({ client: 0.015, server: 0.015 }), nothingLeft(1)],
+  "per-call": [byNetem, acted, queues({ client: 0.01, server: 0.01 }), nothingLeft(1)],
+  flow: [byNetem, acted, queues({ client: 0.01, server: 0.01 }), nothingLeft(1)],
   quota: [limited, throttled, acted, nothingLeft(1)],
   "quota-near-miss": [limited, acted, nothingLeft(1)],
   killed: [wasThere, ["its keeper undoes it", (at) => [at.fact("still").length === 0, "within two minutes"]], nothingLeft(3)],
