@@ -140,7 +140,8 @@ fn refined(culprit: Culprit, slow: &[&Call], leg: Option<Legs>, evidence: &Evide
     }
 }
 
-/// The path: a delay, one that varies, or one way longer than the other.
+/// The path: a delay, or one that varies. No packet tells one way that is longer than the other from clocks that differ:
+/// the reasons speak of it, the verdict does not.
 fn path(leg: Option<Legs>, evidence: &Evidence, why: String) -> Verdict {
     // All calls, not the slow ones alone: a path that varies has fast ones, too.
     let calls = measured(evidence);
@@ -162,7 +163,7 @@ fn path(leg: Option<Legs>, evidence: &Evidence, why: String) -> Verdict {
             let words = format!(
                 "{why}; if the clocks agree, one way takes {LOPSIDED} times as long as the other or more"
             );
-            return blame(Culprit::of(Cause::PathAsymmetry), leg, words);
+            return blame(Culprit::of(Cause::NetworkDelay), leg, words);
         }
     }
     blame(Culprit::of(Cause::NetworkDelay), leg, why)

@@ -198,14 +198,18 @@ fn is_softirq(behind: &str) -> bool {
     ["NET_RX", "NET_TX", "ksoftirqd", "napi/"].iter().any(|name| behind.starts_with(name))
 }
 
-/// Bytes that wait behind lost ones wait for what mends the loss.
+/// Bytes that wait behind lost ones wait for what mends the loss. Those that wait behind a larger response do so at the end
+/// that sends it.
 fn behind_lost_bytes(explained: &mut BTreeMap<Culprit, u64>) {
     let loss =
         |culprit: &Culprit| matches!(culprit.cause, Cause::Rto | Cause::TailLoss | Cause::FastRetransmit);
     let most = explained.iter().filter(|(culprit, _)| loss(culprit)).max_by_key(|(_, ns)| **ns);
     let Some(culprit) = most.map(|(culprit, _)| *culprit) else { return };
-    let waiting: Vec<Culprit> =
-        explained.keys().copied().filter(|culprit| culprit.cause == Cause::HeadOfLine).collect();
+    let waiting: Vec<Culprit> = explained
+        .keys()
+        .copied()
+        .filter(|one| one.cause == Cause::HeadOfLine && one.side.is_none())
+        .collect();
     for one in waiting {
         let ns = explained.remove(&one).unwrap_or(0);
         *explained.entry(culprit).or_default() += ns;
