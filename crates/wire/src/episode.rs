@@ -61,6 +61,10 @@ pub enum Certainty {
     },
 }
 
+/// What is missing where a response follows a large one of another call: see [`crate::findings::ready`].
+pub(crate) const WHEN_READY: &str =
+    "when the server had this response ready: its span would tell whether it waited behind the other";
+
 /// Bytes of one direction were held up from one moment to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Episode {
@@ -98,6 +102,13 @@ impl EvidenceList {
         let mut items = [None; 4];
         items.iter_mut().zip(evidence).for_each(|(item, evidence)| *item = Some(*evidence));
         EvidenceList { items }
+    }
+
+    /// And this one, if there is room.
+    pub fn push(&mut self, evidence: Evidence) {
+        if let Some(item) = self.items.iter_mut().find(|item| item.is_none()) {
+            *item = Some(evidence);
+        }
     }
 
     /// In order.

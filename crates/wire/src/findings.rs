@@ -4,6 +4,7 @@ pub(crate) mod apps;
 pub(crate) mod batched_arrival;
 pub(crate) mod held;
 pub(crate) mod network_delay;
+pub(crate) mod ready;
 #[cfg(test)]
 mod tests;
 

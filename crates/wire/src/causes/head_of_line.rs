@@ -5,7 +5,7 @@
 //! behind a larger one of another call may have been ready before; only the server knows.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, WHEN_READY, What};
 use crate::exchange::{Exchange, Mark, Part};
 use crate::tcp::{Kind, Step};
 use spangap_model::{Cause, Side};
@@ -18,9 +18,6 @@ const LARGE_BYTES: u64 = 65_536;
 const BETWEEN_BYTES: u64 = 256;
 /// Fills remembered; a wait that ended longer ago is not told.
 const FILLS: usize = 4;
-
-const READY: &str =
-    "when the server had this response ready: its span would tell whether it waited behind the other";
 
 /// Missing bytes that came.
 #[derive(Clone, Copy, Debug)]
@@ -136,8 +133,8 @@ fn behind(exchange: &Exchange, response: &Part, large: Large, found: &mut Vec<Ep
     let next = What::with("this response follows {} us later", after_ns / 1000, 0);
     found.push(Episode {
         cause: Cause::HeadOfLine,
-        certainty: Certainty::Possible { missing: READY },
-        side: None,
+        certainty: Certainty::Possible { missing: WHEN_READY },
+        side: Some(Side::Server),
         sender: Side::Server,
         from_ns,
         to_ns: large.last.seen_ns,

@@ -62,6 +62,7 @@ impl Scene {
             syn_ack: Some((-1000 * client_us, 2)),
             syn_acks: 1,
             ack: Some((0, 3)),
+            queue_unanswered: None,
         };
         scene.packet = 4;
         scene

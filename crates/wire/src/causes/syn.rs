@@ -192,7 +192,8 @@ impl Memory {
 }
 
 /// What both ends' captures say of one connection whose SYN was sent more than once: lost on the way when fewer
-/// arrived, else not taken by the server's host, which only its own counters can show.
+/// arrived, else not taken by the server's host. That its accept queue was full is shown where connections were in it
+/// whenever one came; otherwise only the counters of that host can tell (a filter may be in the way as well).
 pub fn together(client: &Handshake, server: &Handshake) -> Option<(Cause, Certainty)> {
     if client.syns < 2 || server.syns == 0 {
         return None;
@@ -202,7 +203,22 @@ pub fn together(client: &Handshake, server: &Handshake) -> Option<(Cause, Certai
     if server.syns < client.syns || answers_lost {
         return Some((Cause::SynLoss, Certainty::Shown));
     }
-    Some((Cause::AcceptOverflow, Certainty::Possible { missing: LISTEN_QUEUE }))
+    let certainty = match server.queue_unanswered {
+        Some(1..) => Certainty::Shown,
+        _ => Certainty::Possible { missing: LISTEN_QUEUE },
+    };
+    Some((Cause::AcceptOverflow, certainty))
+}
+
+/// Adds to an episode of the server's tap that at least so many connections were in the accept queue.
+pub fn queued(episode: &mut Episode, waiting: u32) {
+    let Some(last) = episode.evidence.iter().last().copied() else { return };
+    let what = What::with(
+        "whenever a SYN came, {} connections or more to the same server were open and not taken by it",
+        u64::from(waiting),
+        0,
+    );
+    episode.evidence.push(Evidence { what, ..last });
 }
 
 #[cfg(test)]
@@ -294,6 +310,10 @@ mod tests {
         let overflow = together(&seen(2, 1), &seen(2, 1));
         assert_eq!(overflow.map(|(cause, _)| cause), Some(Cause::AcceptOverflow));
         assert_ne!(overflow, Some((Cause::AcceptOverflow, Certainty::Shown)));
+        let queued = |waiting| Handshake { queue_unanswered: Some(waiting), ..seen(2, 1) };
+        assert_eq!(together(&seen(2, 1), &queued(1)), Some((Cause::AcceptOverflow, Certainty::Shown)));
+        assert_eq!(together(&seen(2, 1), &queued(0)), overflow, "one met no queue");
+        assert_eq!(together(&seen(3, 1), &queued(1)), shown);
         assert_eq!(together(&seen(1, 1), &seen(1, 1)), None);
         assert_eq!(together(&seen(2, 1), &seen(0, 0)), None, "that end was not captured from the start");
     }

@@ -8,9 +8,9 @@ use super::{CaptureTotals, Dissection, OnProgress, Progress, Settings};
 use crate::align::Clock;
 use crate::call::{Call, Finding, Halves};
 use crate::causes::syn;
-use crate::episode::Episode;
+use crate::episode::{Certainty, Episode};
 use crate::exchange::{Exchange, TraceContext};
-use crate::findings::{self, Memory, apps, batched_arrival, held, network_delay};
+use crate::findings::{self, Memory, apps, batched_arrival, held, network_delay, ready};
 use crate::join::links::Link;
 use crate::join::{Joined, Joiner};
 use crate::legs::{Clocks, Moments, legs};
@@ -274,6 +274,7 @@ impl<'a> Run<'a> {
         let about = held::About { halves, moments, duration_ns, offset_ns: self.pace.offset_ns.unwrap_or(0) };
         let mut explained = Vec::new();
         self.opening(link, halves, &mut episodes);
+        ready::settle(moments, &mut episodes);
         let mut found = if episodes.iter().all(Vec::is_empty) {
             Vec::new()
         } else {
@@ -348,6 +349,11 @@ impl<'a> Run<'a> {
             let side = (cause == Cause::AcceptOverflow).then_some(Side::Server);
             for episode in held.iter_mut().flatten() {
                 (episode.cause, episode.certainty, episode.side) = (cause, certainty, side);
+            }
+            if let Some(waiting) =
+                server.queue_unanswered.filter(|_| certainty == Certainty::Shown && side.is_some())
+            {
+                held[Side::Server.index()].iter_mut().for_each(|episode| syn::queued(episode, waiting));
             }
         }
         if first && let Some(episode) = held.iter().flatten().max_by_key(|held| held.to_ns - held.from_ns) {

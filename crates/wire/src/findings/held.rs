@@ -1,6 +1,6 @@
 //! Episodes of both taps as findings of a call: what each took of the call's time.
 
-use super::{Explained, is_loss, union};
+use super::{Explained, covered_ns, is_loss, union};
 use crate::call::{Finding, Halves};
 use crate::episode::{Certainty, Episode, Evidence};
 use crate::exchange::{Exchange, Part};
@@ -95,7 +95,21 @@ pub(crate) fn findings(
         let before = exchange.is_some_and(|exchange| before_the_wire(best.episode, exchange));
         findings.push(finding(best.episode, cost_ns, evidence, before));
     }
+    opened_slowly(&mut findings, explained);
     findings
+}
+
+/// What made a connection open late is not the price of opening one.
+fn opened_slowly(findings: &mut [Finding], explained: &[Explained]) {
+    let late = |span: &Explained| span.shown && matches!(span.cause, Cause::SynLoss | Cause::AcceptOverflow);
+    if !explained.iter().any(late) {
+        return;
+    }
+    let opening = explained.iter().filter(|span| span.cause == Cause::ConnectionPerCall);
+    let late_ns: u64 = opening.map(|span| covered_ns(explained, span.range, late)).sum();
+    for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::ConnectionPerCall) {
+        finding.cost_ns = finding.cost_ns.map(|cost_ns| cost_ns.saturating_sub(late_ns));
+    }
 }
 
 fn finding(episode: &Episode, cost_ns: Option<u64>, evidence: Vec<(u8, Evidence)>, before: bool) -> Finding {

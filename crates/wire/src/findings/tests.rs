@@ -274,6 +274,32 @@ fn what_came_before_the_wire_costs_what_the_span_waited() {
 }
 
 #[test]
+fn what_made_a_connection_open_late_is_not_the_price_of_opening_it() {
+    let mut halves = joined(vec![call(1, START, 0)]).remove(0);
+    halves.spans =
+        Some(SpanTimes { client: Some((START - 1_009_000 * US, START + 2_220 * US)), server: None });
+    let since = |from_us: i64, to_us: i64| (START - from_us * US, START - to_us * US);
+    let opened = episode(Cause::ConnectionPerCall, Side::Client, since(1_008_000, 0), (1_000, 1_900));
+    let late = |certainty| Episode {
+        certainty,
+        side: Some(Side::Server),
+        ..episode(Cause::AcceptOverflow, Side::Client, since(1_008_000, 4_000), (1_000, 1_900))
+    };
+    let found = |certainty| {
+        let mut found = all(&halves, &[vec![opened.clone(), late(certainty)], Vec::new()]);
+        found.retain(|(cause, ..)| *cause != Cause::ClientApp);
+        found
+    };
+    let both = [
+        (Cause::AcceptOverflow, true, Some(1_004_000_000)),
+        (Cause::ConnectionPerCall, true, Some(4_000_000)),
+    ];
+    assert_eq!(found(Certainty::Shown), both);
+    let possible = found(Certainty::Possible { missing: "counters" });
+    assert_eq!(possible[0], (Cause::ConnectionPerCall, true, Some(1_008_000_000)));
+}
+
+#[test]
 fn both_ways_together_need_no_clock_and_loss_is_not_the_path() {
     let halves = joined(vec![call(1, START, 20_000 * US)]).remove(0);
     let path = |explained_ns| {
@@ -291,4 +317,41 @@ fn both_ways_together_need_no_clock_and_loss_is_not_the_path() {
     let note = network_delay::note(21_100_000, Some(1_100_000));
     assert!(note.starts_with("1.1 ms there and back are the least on this connection"), "{note}");
     assert!(note.contains("; 20.0 ms come on top: not the queue of one switch"), "{note}");
+}
+
+#[test]
+fn a_response_that_was_ready_has_waited_behind_the_other() {
+    let server_clock = START + 5_000 * US;
+    let possible = |from_us: i64| {
+        let range = (server_clock + from_us * US, server_clock + 41_520 * US);
+        let certainty = Certainty::Possible { missing: crate::episode::WHEN_READY };
+        let behind = episode(Cause::HeadOfLine, Side::Server, range, (1_000, 1_900));
+        Episode { certainty, stream_id: Some(1), ..behind }
+    };
+    // A request at 520 us, a response that leaves at 41.52 ms, right behind another one that began at `from_us`.
+    let found = |from_us: i64, span: Option<(i64, i64)>| {
+        let mut slow = call(1, START, 0);
+        slow.at[6..].iter_mut().for_each(|moment| *moment += 40_000 * US);
+        let mut halves = joined(vec![slow]).remove(0);
+        let server = span.map(|(from, to)| (server_clock + from * US, server_clock + to * US));
+        halves.spans = Some(SpanTimes { client: None, server });
+        let seen = |ahead_us: i64| {
+            let Episode { from_ns, to_ns, .. } = possible(from_us);
+            Episode { from_ns: from_ns - ahead_us * US, to_ns: to_ns - ahead_us * US, ..possible(from_us) }
+        };
+        let mut episodes = [vec![seen(4_400)], vec![seen(0)]];
+        ready::settle(&Moments::of(&halves), &mut episodes);
+        let mut found = all(&halves, &episodes);
+        found.retain(|(cause, ..)| *cause == Cause::HeadOfLine);
+        found
+    };
+    let shown = |cost_us: u64| [(Cause::HeadOfLine, true, Some(cost_us * 1_000))];
+    // It was ready after a millisecond: it waited as long as the other was being sent from then on.
+    assert_eq!(found(0, Some((600, 1_520))), shown(40_000));
+    assert_eq!(found(11_520, Some((600, 1_520))), shown(30_000));
+    // It was ready just then.
+    assert_eq!(found(0, Some((600, 41_400))), []);
+    // Nobody knows, or its span goes on until after it has left.
+    assert!(matches!(found(0, None)[..], [(Cause::HeadOfLine, false, Some(_))]));
+    assert!(matches!(found(0, Some((600, 41_600)))[..], [(Cause::HeadOfLine, false, Some(_))]));
 }

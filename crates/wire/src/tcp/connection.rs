@@ -1,5 +1,6 @@
 //! One connection: its state, its bytes in order handed to what reads them, its segments to the rules.
 
+use super::accept_queue::{AcceptQueues, Listener, Place};
 use super::classify::Tracker;
 use super::in_flight;
 use super::reassembly::{Ledger, Output, Part, Reassembly};
@@ -25,6 +26,8 @@ pub struct Shared {
     pub ledger: Ledger,
     /// Runs of unacknowledged bytes in all connections.
     pub runs: usize,
+    /// Connections that wait to be taken.
+    pub queues: AcceptQueues,
     found: Vec<Episode>,
 }
 
@@ -42,6 +45,7 @@ pub struct Connection<P> {
     /// Made for the first byte, dropped when the connection is over.
     parser: Option<Box<P>>,
     causes: Causes,
+    place: Place,
     episodes: VecDeque<Episode>,
     packets: u64,
     first_ns: i64,
@@ -72,6 +76,7 @@ impl<P: Parser + Default> Connection<P> {
             reassembly: Default::default(),
             parser: None,
             causes: Causes::default(),
+            place: Place::default(),
             episodes: VecDeque::new(),
             packets: 0,
             first_ns: segment.time_ns,
@@ -120,6 +125,11 @@ impl<P: Parser + Default> Connection<P> {
         self.parser.as_ref().map_or(0, |parser| parser.memory_bytes())
     }
 
+    #[inline]
+    fn listener(&self) -> Listener {
+        (self.ends[Side::Server.index()], self.network)
+    }
+
     /// Which side sent a segment of this connection.
     #[inline]
     pub fn side_of(&self, source: &Endpoint) -> Side {
@@ -150,6 +160,8 @@ impl<P: Parser + Default> Connection<P> {
             if shared.runs < in_flight::MAX_TOTAL_RUNS { in_flight::MAX_RUNS } else { in_flight::FEW_RUNS };
         let reassembly = &self.reassembly[from.index()];
         let step = self.tracker.step(segment, from, limit, |bytes| reassembly.unseen(bytes));
+        let listener = self.listener();
+        self.place.step(&step, listener, &mut self.tracker.handshake, &mut shared.queues);
         let view = View { id: self.id, sides: &self.tracker.sides, handshake: &self.tracker.handshake };
         self.causes.step(&step, view, &mut shared.found);
         let [client, server] = &self.tracker.sides;
@@ -264,6 +276,7 @@ impl<P: Parser + Default> Connection<P> {
     #[cold]
     fn swap(&mut self, shared: &mut Shared) {
         self.keep_episodes(shared);
+        self.place.leave(self.listener(), &mut shared.queues);
         self.ends.swap(0, 1);
         self.tracker.swap();
         self.reassembly.swap(0, 1);
@@ -304,6 +317,7 @@ impl<P: Parser + Default> Connection<P> {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
+        self.place.leave(self.listener(), &mut shared.queues);
         for from in [Side::Client, Side::Server] {
             let context = self.context();
             let Connection { reassembly, parser, told_swapped, tracker, .. } = self;

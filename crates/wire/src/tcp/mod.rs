@@ -5,6 +5,7 @@
 //! is seen, in a segment of its own or acknowledged by the peer, has the high half 1, so that bytes before it have an
 //! offset, too. SYN and FIN take one offset each.
 
+pub mod accept_queue;
 pub mod classify;
 pub mod connection;
 pub mod flows;
@@ -168,6 +169,9 @@ pub struct Handshake {
     pub syn_acks: u32,
     /// The ACK that completes it.
     pub ack: Option<(i64, u64)>,
+    /// Connections that waited in the server's accept queue when a SYN came that got no answer (see [`accept_queue`]): the
+    /// fewest of all such SYNs.
+    pub queue_unanswered: Option<u32>,
 }
 
 /// What is known of a connection, for reports and for joining.

@@ -1,48 +1,72 @@
 //! Responses that stand behind a large run of another stream's DATA on the same connection.
 
 use super::reader::Frame;
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Episode, Evidence, EvidenceList, WHEN_READY, What};
 use crate::exchange::Mark;
 use spangap_model::{Cause, Side};
 
 /// A run of one stream's DATA below this does not count as large. At 1 Gb/s it takes half a millisecond.
 const LARGE_BYTES: u64 = 65_536;
+/// When a stream sends nothing for so long, its run is over: what comes then may have waited for the server itself.
+const PAUSE_NS: i64 = 10_000_000;
 
-/// The run of DATA frames of one stream that ends what the server has sent so far.
-#[derive(Debug, Default)]
-pub struct HeadOfLine {
+/// DATA frames of one stream, with little of other streams between them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
     stream: u32,
     bytes: u64,
     first: Mark,
     last: Mark,
-    end: u64,
 }
 
-impl HeadOfLine {
-    /// The server sent a DATA frame that ends at `end`.
+impl Run {
     #[inline]
-    pub fn data(&mut self, frame: &Frame, at: Mark, end: u64) {
-        if frame.header.stream != self.stream || frame.start != self.end {
-            *self = HeadOfLine { stream: frame.header.stream, first: frame.first, ..HeadOfLine::default() };
+    fn add(&mut self, frame: &Frame, at: Mark) {
+        let Run { stream, last, .. } = *self;
+        if frame.header.stream != stream || frame.first.seen_ns.saturating_sub(last.seen_ns) > PAUSE_NS {
+            *self = Run { stream: frame.header.stream, first: frame.first, ..Run::default() };
         }
         self.bytes += u64::from(frame.header.len);
         self.last = at;
-        self.end = end;
+    }
+}
+
+/// The large run that the server is sending, or sent last.
+#[derive(Debug, Default)]
+pub struct HeadOfLine {
+    run: Run,
+    /// What another stream has sent since: it takes over once that is large as well.
+    other: Run,
+}
+
+impl HeadOfLine {
+    /// The server sent a DATA frame that ends at `at`.
+    #[inline]
+    pub fn data(&mut self, frame: &Frame, at: Mark) {
+        if frame.header.stream == self.run.stream || self.run.bytes < LARGE_BYTES {
+            self.run.add(frame, at);
+            return;
+        }
+        self.other.add(frame, at);
+        if self.other.bytes >= LARGE_BYTES {
+            self.run = std::mem::take(&mut self.other);
+        }
     }
 
     /// The server begins the response of a stream: a header block that ends at `end`.
     #[inline]
     pub fn response(&self, frame: &Frame, end: u64, found: &mut Vec<Episode>) {
-        let behind =
-            self.bytes >= LARGE_BYTES && frame.start == self.end && frame.header.stream != self.stream;
-        // In the packet that ends the run: it was ready when that was written. Later it may have become ready since.
-        if !behind || frame.first.packet != self.last.packet {
+        let Run { stream, bytes, first, last } = self.run;
+        // In the packet that has their last bytes so far: it was ready when that was written. Later it may have become
+        // ready since.
+        let behind = bytes >= LARGE_BYTES && frame.header.stream != stream;
+        if !behind || frame.first.packet != last.packet {
             return;
         }
         let from = Evidence {
-            packet: self.first.packet,
-            time_ns: self.first.seen_ns,
-            what: What::with("{} bytes of DATA of stream {} begin", self.bytes, u64::from(self.stream)),
+            packet: first.packet,
+            time_ns: first.seen_ns,
+            what: What::with("{} bytes of DATA of stream {} begin", bytes, u64::from(stream)),
         };
         let what = What::with(
             "the response of stream {} follows in their last packet",
@@ -52,10 +76,10 @@ impl HeadOfLine {
         let to = Evidence { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
         found.push(Episode {
             cause: Cause::HeadOfLine,
-            certainty: Certainty::Possible { missing: "when the response was ready" },
+            certainty: Certainty::Possible { missing: WHEN_READY },
             side: Some(Side::Server),
             sender: Side::Server,
-            from_ns: self.first.seen_ns,
+            from_ns: first.seen_ns,
             to_ns: frame.first.seen_ns,
             start: frame.start,
             end,

@@ -268,7 +268,7 @@ impl Rest {
         let credit = stream.as_mut().map(|stream| &mut stream.credit[here.from.index()]);
         self.flow.sent(Sent { from: here.from, at: here.at, inside }, frame, credit);
         if side == Side::Server {
-            self.line.data(frame, here.at, here.end);
+            self.line.data(frame, here.at);
         }
     }
 

@@ -523,3 +523,27 @@ fn a_response_behind_another_is_noticed() {
         assert_eq!(lines.count(), found);
     }
 }
+
+#[test]
+fn a_large_response_goes_on_with_small_ones_between() {
+    // What is between the two halves of a large response, and how long the server then sends nothing.
+    for (pause_ms, begins) in [(0, true), (11, false)] {
+        let mut feed = Feed::default();
+        feed.hello();
+        feed.send(C, &[request(1, 0), request(3, 0), request(5, 0)].concat());
+        feed.send(S, &response(1));
+        let part = |parts: usize| frame(kind::DATA, 0, 1, &vec![0; 16_000]).repeat(parts);
+        feed.send(S, &part(5));
+        let first = feed.packet;
+        feed.send(S, &[part(1), response(3), frame(kind::DATA, 0, 3, &message(5)), trailers(3)].concat());
+        feed.packet += pause_ms * 1_000;
+        let second = feed.packet + 1;
+        feed.send(S, &part(5));
+        feed.send(S, &[part(1), frame(kind::WINDOW_UPDATE, 0, 0, &[0, 0, 1, 0]), response(5)].concat());
+        let lines: Vec<_> =
+            feed.sink.episodes.iter().map(|(_, e)| (e.cause, e.stream_id, e.from_ns)).collect();
+        let from = if begins { first } else { second } as i64 * 1000;
+        let behind = |stream, from| (Cause::HeadOfLine, Some(stream), from);
+        assert_eq!(lines, [behind(3, first as i64 * 1000), behind(5, from)], "{pause_ms} ms");
+    }
+}

@@ -1,0 +1,37 @@
+//! Whether a response that follows a large one of another call on its connection has waited behind that one: it was ready
+//! when its SERVER span ended.
+
+use crate::episode::{Certainty, Episode, WHEN_READY};
+use crate::legs::Moments;
+use spangap_model::{Cause, Side};
+
+/// Less is what a server takes anyway from the end of a span to the wire.
+const MIN_WAIT_NS: i64 = 1_000_000;
+
+/// Settles what only lacks the time at which a response was ready, where the SERVER span has it: it waited from then on,
+/// or it did not wait. A span that ends no sooner than the response leaves does not tell.
+pub(crate) fn settle(moments: &Moments, episodes: &mut [Vec<Episode>; 2]) {
+    let [at_client, at_server] = episodes;
+    if !at_client.iter().chain(at_server.iter()).any(lacks) {
+        return;
+    }
+    let at = |i: usize| moments.0[i].filter(|(_, side)| *side == Side::Server).map(|(at, _)| at);
+    let Some((ready_ns, left_ns)) = at(5).zip(at(6)).filter(|(ready, left)| ready < left) else { return };
+    if left_ns - ready_ns < MIN_WAIT_NS {
+        at_client.retain(|episode| !lacks(episode));
+        at_server.retain(|episode| !lacks(episode));
+        return;
+    }
+    for episode in at_server.iter_mut().filter(|episode| lacks(episode)) {
+        episode.from_ns = episode.from_ns.max(ready_ns);
+        if episode.to_ns - episode.from_ns >= MIN_WAIT_NS {
+            episode.certainty = Certainty::Shown;
+        }
+    }
+}
+
+fn lacks(episode: &Episode) -> bool {
+    episode.cause == Cause::HeadOfLine
+        && episode.sender == Side::Server
+        && episode.certainty == Certainty::Possible { missing: WHEN_READY }
+}
