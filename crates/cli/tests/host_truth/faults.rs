@@ -208,6 +208,15 @@ fn a_recording_tells_the_same_story() {
     for needle in ["src=", "href=", "url(", "@import"] {
         assert!(!html.contains(needle), "{needle}");
     }
+    let picture = folder.path().join("thieves.svg");
+    let drawn = ["--json", "--recording", file, "--svg", picture.to_str().expect("a path")];
+    assert_eq!(
+        report,
+        json(&mut thieves(&drawn)),
+        "the processes that were recorded, unless others are named"
+    );
+    let svg = fs::read_to_string(&picture).expect("a picture");
+    assert!(svg.starts_with("<svg") && svg.contains(&format!("behind {name}")), "{svg}");
     let missing = thieves(&["--recording", file, "--pid", "4194999"]).output().expect("spangap starts");
     assert_eq!(missing.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("is not in the recording"));
