@@ -1,10 +1,14 @@
-//! What every fuzz target that reads a file asserts.
+//! What several fuzz targets assert: those that read a file, and those that read pieces of a connection.
 
 use opentelemetry_proto::tonic::trace::v1::TracesData;
 use prost::Message;
 use spangap_meter::ingest::delivery::SKIPPED_KEPT;
 use spangap_meter::ingest::file::read_from;
 use spangap_meter::ingest::wire::WalkError;
+use spangap_model::Side;
+use spangap_wire::app::{Context, Parser, Sink};
+use spangap_wire::exchange::Mark;
+use spangap_wire::tcp::{Chunk, Hole};
 use std::ops::ControlFlow;
 
 /// Reads `bytes` to the end and holds the report to what was handed over.
@@ -25,4 +29,30 @@ pub fn read(bytes: &[u8], translated: bool) {
         assert!(report.skipped.len() <= SKIPPED_KEPT);
         assert!(report.skipped.len() as u64 <= report.skipped_places);
     }
+}
+
+/// Hands `input` to a parser in pieces of both directions, and holds it to its bounds. The first byte of a piece says who sent
+/// it, and whether it is missing; the second how long it is.
+pub fn pieces(mut parser: impl Parser, input: &[u8]) {
+    let context = Context { connection: 1, from_start: input.len() % 3 > 0 };
+    let (mut sink, mut offsets) = (Sink::default(), [1u64 << 32; 2]);
+    let mut rest = input;
+    while let [what, len, after @ ..] = rest {
+        let (bytes, after) = after.split_at(usize::from(*len).min(after.len()));
+        rest = after;
+        let from = if what & 1 == 0 { Side::Client } else { Side::Server };
+        let (offset, at) = (offsets[from.index()], Mark::default());
+        offsets[from.index()] += bytes.len() as u64;
+        match what >> 1 & 7 {
+            0 if !bytes.is_empty() => {
+                let hole = Hole { from, offset, len: bytes.len() as u64, at, cut: what & 64 != 0 };
+                parser.hole(context, hole, &mut sink);
+            }
+            1 if bytes.is_empty() => parser.fin(context, from, &mut sink),
+            _ => parser.bytes(context, Chunk { from, offset, bytes, at }, &mut sink),
+        }
+        assert!(parser.memory_bytes() < 4 << 20);
+    }
+    parser.finish(context, true, &mut sink);
+    assert!(sink.exchanges.len() <= input.len());
 }

@@ -2,8 +2,7 @@
 
 use super::thieves::{CpuReport, EventsReport, Kind};
 use super::thieves_text::columns;
-use super::thieves_words::{cpu_list, percent};
-use super::wrapped::{COLUMNS, wrap};
+use super::thieves_words::{cpu_list, in_words, percent};
 use crate::names::Names;
 use crate::probes::cost::Cost;
 use crate::thieves::CpusUsed;
@@ -266,15 +265,5 @@ pub fn text(report: &CpusReport) -> String {
         let more = report.users.len() - USERS;
         text += &format!("  and {more} more with {} together; --json has them\n", format_ns(rest));
     }
-    text += "\nIn words\n";
-    for words in &report.conclusions {
-        wrap(&mut text, "  ", words, COLUMNS);
-    }
-    for note in &report.notes {
-        wrap(&mut text, "  ", &format!("Note: {note}."), COLUMNS);
-    }
-    if let Some(cost) = &report.cost {
-        text += &format!("  The looking cost {cost}.\n");
-    }
-    text
+    text + &in_words(&report.conclusions, &report.notes, report.cost.as_ref())
 }

@@ -1,8 +1,7 @@
 //! Thieves as a terminal shows them.
 
 use super::thieves::{DidReport, PieceReport, TakerReport, ThievesReport, WindowReport};
-use super::thieves_words::{cpu_list, percent};
-use super::wrapped::{COLUMNS, wrap};
+use super::thieves_words::{cpu_list, in_words, percent};
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 use std::collections::BTreeMap;
@@ -35,17 +34,7 @@ pub fn text(report: &ThievesReport) -> String {
         text += &takers(report);
         text += &windows(report);
     }
-    text += "\nIn words\n";
-    for words in &report.conclusions {
-        wrap(&mut text, "  ", words, COLUMNS);
-    }
-    for note in &report.notes {
-        wrap(&mut text, "  ", &format!("Note: {note}."), COLUMNS);
-    }
-    if let Some(cost) = &report.cost {
-        text += &format!("  The looking cost {cost}.\n");
-    }
-    text
+    text + &in_words(&report.conclusions, &report.notes, report.cost.as_ref())
 }
 
 /// Columns, the first one to the left.

@@ -1,12 +1,29 @@
 //! What thieves took, in words: the verdict, and what the figures cannot tell.
 
 use super::thieves::{Kind, TakerReport, ThievesReport, WORTH_MENTION};
+use super::wrapped::{COLUMNS, wrap};
+use crate::probes::cost::Cost;
 use spangap_model::Cause;
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 
 /// Thieves named after the first.
 const MORE: usize = 3;
+
+/// The last part of a report.
+pub(super) fn in_words(conclusions: &[String], notes: &[String], cost: Option<&Cost>) -> String {
+    let mut text = String::from("\nIn words\n");
+    for words in conclusions {
+        wrap(&mut text, "  ", words, COLUMNS);
+    }
+    for note in notes {
+        wrap(&mut text, "  ", &format!("Note: {note}."), COLUMNS);
+    }
+    if let Some(cost) = cost {
+        text += &format!("  The looking cost {cost}.\n");
+    }
+    text
+}
 
 /// A share in per cent.
 pub(super) fn percent(part: u64, of: u64) -> String {
