@@ -1,6 +1,12 @@
 //! What the spans of a call say about its time: handed in by whoever read them.
 
+use crate::exchange::Exchange;
 use rustc_hash::FxHashMap;
+
+/// Times in whole milliseconds are most likely cut to that.
+const MILLISECOND_NS: i64 = 1_000_000;
+/// Captures and most spans are at least so exact.
+const MICROSECOND_NS: i64 = 1_000;
 
 /// Start and end of both spans of a call, Unix nanoseconds, each by its own host's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +17,22 @@ pub struct SpanTimes {
     pub server: Option<(i64, i64)>,
 }
 
+impl SpanTimes {
+    /// Those of one attempt, as the server's tap saw it. All attempts of a call are under one CLIENT span, and have one
+    /// pair of ids: a SERVER span that was over before the first byte of the request came, or began after the last one of
+    /// the response had left, is of another attempt.
+    pub(crate) fn of_attempt(mut self, server: &Exchange) -> SpanTimes {
+        self.server = self.server.filter(|(start, end)| {
+            let cut = [start, end].iter().all(|at| **at % MILLISECOND_NS == 0);
+            let exact_ns = if cut { MILLISECOND_NS } else { MICROSECOND_NS };
+            let left_ns = server.response.as_ref().map_or(i64::MAX, |response| response.last.seen_ns);
+            end.saturating_add(exact_ns) >= server.request.first.seen_ns
+                && *start <= left_ns.saturating_add(exact_ns)
+        });
+        self
+    }
+}
+
 /// Spans by (trace id, id of the CLIENT span): the pair that travels in the request's header.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
@@ -18,4 +40,34 @@ pub struct Spans {
     pub times: FxHashMap<([u8; 16], [u8; 8]), SpanTimes>,
     /// Spans that contradict one known already (the same half twice); the first counts.
     pub duplicates: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::{Mark, Part};
+
+    #[test]
+    fn a_span_of_another_attempt_is_not_taken() {
+        const MS: i64 = 1_000_000;
+        let at = |ms: i64| Mark { seen_ns: ms * MS, ready_ns: ms * MS, ..Mark::default() };
+        let part = |from: i64, to: i64| Part { first: at(from), last: at(to), ..Part::default() };
+        let attempt =
+            Exchange { request: part(100, 110), response: Some(part(150, 160)), ..Exchange::default() };
+        let unanswered = Exchange { response: None, ..attempt.clone() };
+        let kept = |from_ms: i64, to_ms: i64, of: &Exchange| {
+            let client = Some((0, 300 * MS));
+            let times = SpanTimes { client, server: Some((from_ms * MS, to_ms * MS)) }.of_attempt(of);
+            assert_eq!(times.client, client);
+            times.server.is_some()
+        };
+        assert!(kept(105, 149, &attempt));
+        assert!(!kept(20, 60, &attempt) && !kept(200, 240, &attempt));
+        // An attempt that follows at once.
+        let span = SpanTimes { client: None, server: Some((20 * MS, 100 * MS - 2_000)) };
+        assert_eq!(span.of_attempt(&attempt).server, None);
+        // It began early, ended early, or goes on; or its times are cut to milliseconds.
+        assert!(kept(20, 101, &attempt) && kept(155, 240, &attempt) && kept(99, 99, &attempt));
+        assert!(kept(200, 240, &unanswered) && !kept(20, 60, &unanswered));
+    }
 }

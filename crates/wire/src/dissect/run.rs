@@ -240,7 +240,11 @@ impl<'a> Run<'a> {
             && !later_turn
             && let Some(TraceContext { trace_id, span_id }) = trace
         {
-            halves.spans = self.settings.spans.times.get(&(trace_id, span_id)).copied();
+            let spans = self.settings.spans.times.get(&(trace_id, span_id)).copied();
+            halves.spans = match &halves.exchanges[Side::Server.index()] {
+                Some(server) => spans.map(|spans| spans.of_attempt(server)),
+                None => spans,
+            };
         }
         let moments = Moments::of(&halves).closed();
         let duration_ns = moments.ends().map_or(0, |(first, last)| (last.0 - first.0).max(0) as u64);
