@@ -25,7 +25,7 @@ pub const HEAD_OF_LINE: Scenario = Scenario {
         Parameter { name: "duration", what: "measured time", default: Value::Duration(4_000_000_000) },
     ],
     near_miss: NearMiss {
-        title: "as large ones over the same line, but calls so far apart that none is beside another",
+        title: "as large ones over the same line, but one call at a time: none is beside another",
         culprit: Culprit::of(Cause::LargePayload),
         leg: Some(Legs { first: Leg::ServerSend, last: Leg::ResponseWire }),
     },
@@ -55,7 +55,7 @@ pub const HEAD_OF_LINE: Scenario = Scenario {
                50th call with 2 MB (`target --large-response`), as much as the client takes without a word of its own, and \
                the others with nothing; the tank makes 100 calls a \
                second on one connection, whether answered or not. Which response is large is known by its number in \
-               the order of the server. In the near miss the next call comes only when the large one is long over.",
+               the order of the server. In the near miss the next call comes when the one before is over.",
         cure: "A connection of its own for what is large; or less at a time: pages, streams of small messages. A smaller \
                send buffer (TCP_NOTSENT_LOWAT) leaves the choice of what comes next to the application for longer.",
     },
@@ -68,23 +68,20 @@ const COST: Duration = Duration::from_millis(10);
 const LEAST: (f64, f64) = (3.0, 10.0);
 /// How exact the line keeps to its rate.
 const EXACT: f64 = 0.95;
-/// In the near miss, calls are due in so many times what a large response takes on the line.
-const APART: u64 = 3;
 /// In the near miss, one in so many is large.
-const EVERY_APART: u64 = 2;
+const EVERY_ALONE: u64 = 2;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let bytes = case.number("kb") * 1_000;
     let bytes_per_s = case.number("line-mb").max(1) * 1_000_000;
     let large_ns = bytes * 1_000_000_000 / bytes_per_s;
-    let every = if case.near_miss { EVERY_APART } else { case.number("every").max(1) };
+    let every = if case.near_miss { EVERY_ALONE } else { case.number("every").max(1) };
     let to_client = Way { rate_bytes_per_s: Some(bytes_per_s), queue_bytes: 4 * bytes, ..Way::default() };
     stage.line(&Line { to_client, seed: stage.seed(), ..Line::default() })?;
     stage.serve(&Serve::stack("rust").with(&["--large-response", &format!("{bytes}/{every}")]))?;
     let tank = Tank::stack("rust", case.duration("duration"));
-    let apart = format!("{}us", large_ns * APART / 1_000);
     stage.call(&match case.near_miss {
-        true => tank.with(&["--interval", &apart]),
+        true => tank.in_flight(1),
         false => tank.rate(case.number("rate")),
     })?;
     let measured = stage.end()?;
