@@ -130,8 +130,9 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
         acted.at_most(delayed, after.grew(&before, "TcpExt.DelayedACKs"), expected * 0.3);
         acted.affected_rule = "no call is affected".into();
     } else {
-        acted.at_least(over, held, expected * 0.8);
-        acted.at_least(delayed, after.grew(&before, "TcpExt.DelayedACKs"), expected * 0.8);
+        // Not nearly all: where the machine holds up a call, the next one brings the ACK for it.
+        acted.at_least(over, held, expected * 0.5);
+        acted.at_least(delayed, after.grew(&before, "TcpExt.DelayedACKs"), expected * 0.5);
         acted.affected = calls
             .over_ns(HELD_NS)
             .map(|call| Affected { trace_id: call.trace_id.clone(), cost_ns: None })
