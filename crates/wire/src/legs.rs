@@ -99,6 +99,20 @@ impl Moments {
         Some((first, *known.next_back().unwrap_or(&first)))
     }
 
+    /// From the client's last moment before the server's first to its first after the server's last, nanoseconds; 0 where
+    /// there are no such moments.
+    #[inline]
+    pub fn away_ns(&self) -> u64 {
+        let of = |side: Side| move |moment: &Moment| matches!(moment, Some((_, of)) if *of == side);
+        let servers = self.0.iter().position(of(Side::Server)).zip(self.0.iter().rposition(of(Side::Server)));
+        let away = servers.and_then(|(first, last)| {
+            let left = self.0[..first].iter().rev().flatten().next()?;
+            let back = self.0[last + 1..].iter().flatten().next()?;
+            Some(back.0.abs_diff(left.0))
+        });
+        away.unwrap_or(0)
+    }
+
     /// What lies between neighbouring known moments.
     #[inline]
     pub fn raw(&self, mut each: impl FnMut(RawLeg)) {

@@ -250,9 +250,8 @@ impl<'a> Run<'a> {
         let duration_ns = moments.ends().map_or(0, |(first, last)| (last.0 - first.0).max(0) as u64);
         let mut found = self.findings(link, &halves, &moments, duration_ns);
         findings::by_weight(&mut found);
-        let guess = self.pace.offset_ns.unwrap_or(0);
         let state = self.joiner.links.at(link);
-        state.sums.call(&halves, &moments, duration_ns, &found, guess);
+        state.sums.call(&halves, &moments, duration_ns, &found);
         let key = state.key;
         self.calls += 1;
         if self.is_wanted(duration_ns, trace) {

@@ -105,7 +105,6 @@ proptest! {
     fn sums_are_within_their_bounds(world in any_world(), spans in any::<bool>()) {
         let (joiner, mut calls) = joined(&world);
         let clock = Clock::fit(&joiner.bounds, world.resolution_ns as u32);
-        let guess = joiner.bounds.guess_ns().unwrap_or(0);
         let mut sums = [Accum::default(), Accum::default()];
         let mut truths: Vec<(Legs, i64)> = Vec::new();
         let found = |halves: &&mut Halves| usize::from(halves.captures[0]) == world.client;
@@ -115,7 +114,7 @@ proptest! {
             }
             let moments = Moments::of(halves).closed();
             let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0);
-            sums[i % 2].call(halves, &moments, duration as u64, &[], guess);
+            sums[i % 2].call(halves, &moments, duration as u64, &[]);
             let call = call_of(&world, halves);
             moments.raw(|leg| {
                 let of = truth(&world, call, halves, &LegTime { legs: leg.legs, ns: 0, bound_ns: 0 });

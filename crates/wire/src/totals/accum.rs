@@ -20,7 +20,7 @@ struct LegAccum {
     calls: u64,
     /// Sum of the differences as the clocks show them.
     raw_ns: i128,
-    /// Sum of the moments the offset is to be taken at, by the first clock: only where `sign` is not 0.
+    /// Sum of the moments the offset is to be taken at, by the client's clock: only where `sign` is not 0.
     moments_ns: i128,
     /// Time by which the clocks' different rates could make the sum false.
     drifting_ns: u128,
@@ -36,8 +36,8 @@ pub(crate) struct Accum {
     durations: Histogram,
     legs: Vec<LegAccum>,
     causes: Vec<CauseSum>,
-    /// First and last moment, by the first clock.
-    range_ns: Option<(i64, i64)>,
+    /// First and last moment that an offset is to be taken at, of the clients at either capture, by its clock.
+    ranges_ns: [Option<(i64, i64)>; 2],
 }
 
 impl Accum {
@@ -46,17 +46,9 @@ impl Accum {
         self.durations.sum_ns()
     }
 
-    /// Counts a call. `guess_ns` is the offset as far as it is known now: good enough for where a sum's offset is
-    /// to be taken.
+    /// Counts a call.
     #[inline]
-    pub fn call(
-        &mut self,
-        halves: &Halves,
-        moments: &Moments,
-        duration_ns: u64,
-        findings: &[Finding],
-        guess_ns: i64,
-    ) {
+    pub fn call(&mut self, halves: &Halves, moments: &Moments, duration_ns: u64, findings: &[Finding]) {
         self.calls += 1;
         self.durations.record(duration_ns);
         let [client, server] = &halves.exchanges;
@@ -72,7 +64,7 @@ impl Accum {
                 Ended::Complete => self.failed += u64::from(failed(half.status)),
             }
         }
-        self.legs(halves, moments, guess_ns);
+        self.legs(halves, moments);
         for finding in findings {
             let shown = finding.certainty == Certainty::Shown;
             self.cause(CauseSum {
@@ -86,13 +78,13 @@ impl Accum {
     }
 
     #[inline]
-    fn legs(&mut self, halves: &Halves, moments: &Moments, guess_ns: i64) {
+    fn legs(&mut self, halves: &Halves, moments: &Moments) {
         let client = halves.captures[0];
         // Where one end's clock is to be compared with the other's, both ways take the offset of the same moment, so
-        // that the sum over the legs stays exact; that it drifts meanwhile goes into the bound.
-        let mut crossing: Option<(i64, u64)> = None;
-        let mut server_side = 0;
-        let (accums, range) = (&mut self.legs, &mut self.range_ns);
+        // that the sum over the legs stays exact; that it drifts until the server's moment of either goes into the bound.
+        let mut crossing: Option<i64> = None;
+        let away_ns = moments.away_ns();
+        let (accums, range) = (&mut self.legs, &mut self.ranges_ns[usize::from(client)]);
         moments.raw(|leg| {
             let ns = leg.to.0.saturating_sub(leg.from.0);
             let mut sign = 0;
@@ -102,13 +94,10 @@ impl Accum {
                 // Server's clock minus client's is the offset when the client is at the first capture.
                 let out = leg.from.1 == Side::Client;
                 sign = if out == (client == 0) { -1 } else { 1 };
-                let own = if out { leg.from.0 } else { leg.to.0 };
-                let (at, _) = *crossing.get_or_insert((if client == 0 { own } else { own - guess_ns }, 0));
-                moment_ns = at;
-                drifting = server_side;
-                *range = Some(range.map_or((at, at), |(low, high)| (low.min(at), high.max(at))));
+                moment_ns = *crossing.get_or_insert(if out { leg.from.0 } else { leg.to.0 });
+                drifting = away_ns;
+                *range = union(*range, Some((moment_ns, moment_ns)));
             } else if leg.from.1 == Side::Server {
-                server_side += ns.unsigned_abs();
                 drifting = ns.unsigned_abs();
             }
             let accum = place(accums, leg.legs, client, sign);
@@ -150,10 +139,9 @@ impl Accum {
         for cause in &other.causes {
             self.cause(*cause);
         }
-        self.range_ns = match (self.range_ns, other.range_ns) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            (a, b) => a.or(b),
-        };
+        for (mine, theirs) in self.ranges_ns.iter_mut().zip(other.ranges_ns) {
+            *mine = union(*mine, theirs);
+        }
     }
 
     /// The sums, the clocks being known.
@@ -173,9 +161,21 @@ impl Accum {
         }
     }
 
+    /// First and last moment that an offset is to be taken at, by the first clock; `None` where the clock does not tell.
+    /// All the same where there is no such moment.
+    fn range_ns(&self, clock: &Clock) -> Option<(i64, i64)> {
+        let [first, second] = self.ranges_ns;
+        let second = match second {
+            Some((from, to)) => Some((clock.first_at(from)?.0, clock.first_at(to)?.1)),
+            None => None,
+        };
+        Some(union(first, second).unwrap_or_default())
+    }
+
     fn finished_legs(&self, clock: Option<&Clock>, resolution_ns: u32) -> Vec<LegSum> {
-        let range = self.range_ns.unwrap_or((0, 0));
-        let stretches = clock.map(|clock| over(clock, range)).unwrap_or_default();
+        let range = clock.and_then(|clock| self.range_ns(clock));
+        let stretches = clock.zip(range).map(|(clock, range)| over(clock, range)).unwrap_or_default();
+        let range = range.unwrap_or_default();
         let bounded = !stretches.is_empty() && stretches.iter().all(|stretch| !stretch.corners.is_empty());
         let slopes = stretches.iter().flat_map(|stretch| &stretch.corners).map(|(_, slope)| slope.abs());
         let slope = if bounded { slopes.fold(0.0, f64::max) } else { 1e-3 };
@@ -183,7 +183,8 @@ impl Accum {
         let mut unplaced: Option<LegSum> = None;
         let crosses = self.legs.iter().any(|leg| leg.sign != 0);
         for leg in &self.legs {
-            let drift = (leg.drifting_ns as f64 * slope).ceil() as u128;
+            // By either clock: the other one's times are longer or shorter by as much.
+            let drift = (leg.drifting_ns as f64 * slope * (1.0 + 2.0 * slope)).ceil() as u128;
             let own_bound = u128::from(leg.calls) * u128::from(resolution_ns.max(1)) + drift;
             let between = leg.legs.first >= Leg::RequestWire && leg.legs.last <= Leg::ResponseWire;
             let (total, bound) =
@@ -210,6 +211,20 @@ impl Accum {
 }
 
 impl LegAccum {
+    /// Sum of the offsets at its moments beyond the stretch's `base_ns`, by one line.
+    fn offsets(&self, stretch: &Stretch, (offset, slope): (f64, f64)) -> i128 {
+        let (calls, from_ns) = (i128::from(self.calls), i128::from(stretch.from_ns));
+        let sum = if self.client == 0 {
+            let since = self.moments_ns - calls * from_ns;
+            self.calls as f64 * offset + since as f64 * slope
+        } else {
+            // By the second clock's t the offset is base + (offset + slope (t - from - base)) / (1 + slope).
+            let since = self.moments_ns - calls * (from_ns + i128::from(stretch.base_ns));
+            (self.calls as f64 * offset + since as f64 * slope) / (1.0 + slope)
+        };
+        sum.round() as i128
+    }
+
     /// The sum with the offset taken out, and how far off it may be: over all lines that fit.
     fn corrected(&self, stretches: &[&Stretch], range: (i64, i64)) -> (i128, u128) {
         let (calls, sign) = (i128::from(self.calls), i128::from(self.sign));
@@ -222,8 +237,7 @@ impl LegAccum {
             for (offset, slope) in &stretch.corners {
                 let base = calls * i128::from(stretch.base_ns) + (self.calls as f64 * offset).round() as i128;
                 if let [_] = stretches {
-                    let since = self.moments_ns - calls * i128::from(stretch.from_ns);
-                    include(base + (since as f64 * slope).round() as i128);
+                    include(calls * i128::from(stretch.base_ns) + self.offsets(stretch, (*offset, *slope)));
                 } else {
                     // Which calls fall into which stretch is not known: any may hold for all.
                     for at in [range.0, range.1] {
@@ -237,6 +251,14 @@ impl LegAccum {
         // Towards zero, so that what one way gains the other loses exactly.
         let middle = (low + high) / 2;
         (self.raw_ns + sign * middle, (high - low).unsigned_abs().div_ceil(2) + u128::from(self.calls))
+    }
+}
+
+/// A range that has both in it.
+fn union(a: Option<(i64, i64)>, b: Option<(i64, i64)>) -> Option<(i64, i64)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        (a, b) => a.or(b),
     }
 }
 
