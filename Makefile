@@ -43,7 +43,7 @@ test-isolate: build ## Run `isolate` on virtual machines with many CPUs and a NI
 	@scripts/setup.sh kernels
 	@SPANGAP=target/release/spangap scripts/isolate_machine.sh
 
-test-lab: build ## Make every fault of the lab and its near miss REPEATS times (20; over three hours): do they act? As root
+test-lab: build ## Make every fault of the lab and its near miss REPEATS times (20; two hours): do they act? As root
 	@scripts/lab.mjs repeat $(or $(REPEATS),20) $(SCENARIOS)
 
 test-lab-kernels: build ## Make runs of the lab on kernels with netem and control groups v2, in virtual machines (about 12 minutes)

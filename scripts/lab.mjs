@@ -135,7 +135,7 @@ function pages(words) {
   const rows = listed
     .filter(({ name }) => existsSync(join(docs, `${name}.md`)))
     .map(({ name, title, culprit, side }) => `| [${name}](${name}.md) | ${title} | \`${culprit}${side ? ` (${side})` : ""}\` |`);
-  const head = "# The lab's scenarios\n\nOne page for each, made from real runs: [how the lab works](../lab.md). In the bars of the\npictures, what both sides do at the same time (a SERVER span begins with the request's headers) counts once.\n\n";
+  const head = "# The lab's scenarios\n\nOne page for each, made from real runs: [how the lab works](../lab.md). In the bars of the\npictures, what both sides do at the same time (a response is on its way while its SERVER span goes on) counts\nonce.\n\n";
   writeFileSync(join(docs, "README.md"), `${head}| scenario | what happens | to blame |\n|---|---|---|\n${rows.join("\n")}\n`);
   if (failed.length > 0) {
     console.error(`lab: no page of ${failed.join(", ")}`);
