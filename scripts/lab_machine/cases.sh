@@ -9,7 +9,7 @@ GROUPS_HERE=/sys/fs/cgroup
 # Calls that such a machine has the time for.
 FEW="--set rate=2 --set duration=15s"
 # A limit that leaves room for what an emulated program takes, and bursts beyond it.
-QUOTA="--set quota=50ms --set burst=80ms --set rate=5 --set duration=15s"
+QUOTA="--set quota=30ms --set burst=80ms --set rate=20 --set duration=15s"
 
 # lab NAME SCENARIO ARGUMENT...: makes a run, and tells its truth, its machine.json, and what was seen of its control groups
 # and of netem meanwhile.

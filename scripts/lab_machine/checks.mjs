@@ -91,7 +91,7 @@ const limited = ["its control group is of version 2, with a limit and processes 
   const limits = [...new Set(seen.map((one) => one.limit))];
   const most = Math.max(0, ...seen.map((one) => one.processes));
   const version = json(at, "machine").cgroup_version;
-  const limit = limits.includes("50000 100000");
+  const limit = limits.includes("30000 100000");
   return [version === 2 && limit && most > 0, `version ${version}; cpu.max ${limits.join(", then ")}; at most ${most} processes`];
 }];
 const throttled = ["the kernel held it back", (at) => {
