@@ -8,7 +8,7 @@ use crate::join::{Half, Join, Joined, Outcome, Retracted, ServiceCounts};
 use crate::offset::Offsets;
 use crate::pairs::{Grouping, PairLimits, Pairs};
 use crate::pending::Key;
-use crate::window::{CallFigures, Minute, Windows};
+use crate::window::{CallFigures, Minute, Windows, minute_of};
 use spangap_model::accounting::Malformed;
 use spangap_model::pair::{KeptSide, WholeSpan};
 use spangap_model::{Accounting, Histogram, PairKey, PairStats, WorstCall};
@@ -23,6 +23,10 @@ const ENTRY_AHEAD: usize = 8;
 const EXPIRE_AT_ONCE: usize = 16_384;
 /// After a minute's end plus the time to live nothing of it can change; this much more for late ticks.
 const CLOSE_GRACE_MS: u64 = 2_000;
+/// The wall clock is followed when it is off by this much: less is drift and rounding.
+const CLOCK_STEP_MS: u64 = 1_000;
+/// Steps of the wall clock told of; of earlier ones only the number is known.
+const CLOCK_STEPS_TOLD: usize = 8;
 /// Closed minutes kept for a recorder that is late; beyond this the oldest are dropped, and counted.
 const CLOSED_KEPT: usize = 8;
 
@@ -43,7 +47,7 @@ pub struct Settings {
     pub exclude_response_over: Option<u64>,
     /// Attributes that tell the size of a response.
     pub response_size_attributes: Vec<String>,
-    /// Unix time of the engine's millisecond 0, in milliseconds.
+    /// Unix time of the engine's millisecond 0, in milliseconds, until [`Meter::set_wall_clock`] tells another.
     pub epoch_unix_ms: u64,
 }
 
@@ -98,6 +102,32 @@ pub struct Overview {
     pub calls_without_legs: u64,
     /// Minutes that nobody took in time; the totals have them, a history does not.
     pub minutes_dropped: u64,
+    /// Unix time of the engine's millisecond 0, in milliseconds, by the wall clock as it is now.
+    pub epoch_unix_ms: i64,
+    /// How often the wall clock was set since the start.
+    pub clock_steps: u64,
+    /// The last of these steps, oldest first.
+    pub last_clock_steps: Vec<ClockStep>,
+}
+
+/// The wall clock was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockStep {
+    /// When, Unix seconds by the clock after the step.
+    pub unix_s: u64,
+    /// By how much, in milliseconds; negative when it was set back.
+    pub by_ms: i64,
+}
+
+/// What a recorder takes from the engine.
+#[derive(Clone, Debug, Default)]
+pub struct Minutes {
+    /// Minutes that nothing changes any more, removed from the engine.
+    pub closed: Vec<PairMinute>,
+    /// A copy of those that are still open.
+    pub open: Vec<PairMinute>,
+    /// Unix time in seconds: minutes before it are all closed, as long as the wall clock is not set back.
+    pub settled_before_s: u64,
 }
 
 /// Statistics of one pair in one minute.
@@ -130,6 +160,12 @@ struct State {
     calls_in_other: u64,
     calls_without_legs: u64,
     minutes_dropped: u64,
+    /// Unix time of the engine's millisecond 0.
+    unix_at_zero_ms: i64,
+    /// Minutes before this engine time are closed.
+    settled_ms: u64,
+    clock_steps: u64,
+    last_clock_steps: VecDeque<ClockStep>,
     /// Bytes of the ring written by certain times, to tell its age.
     ring_marks: VecDeque<(u64, u64)>,
     last_sweep_ms: u64,
@@ -145,12 +181,16 @@ impl Meter {
         let state = State {
             join: Join::new(settings.max_pending_bytes, settings.keep_bytes, settings.exclude_response_over),
             pairs: Pairs::new(settings.grouping, settings.pair_limits),
-            windows: Windows::default(),
+            windows: Windows::new(settings.epoch_unix_ms as i64),
             offsets: Offsets::default(),
             closed: VecDeque::new(),
             calls_in_other: 0,
             calls_without_legs: 0,
             minutes_dropped: 0,
+            unix_at_zero_ms: settings.epoch_unix_ms as i64,
+            settled_ms: 0,
+            clock_steps: 0,
+            last_clock_steps: VecDeque::new(),
             ring_marks: VecDeque::new(),
             last_sweep_ms: 0,
         };
@@ -197,10 +237,8 @@ impl Meter {
                 let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
                 match state.join.offer(span, keys[i], bytes, now_ms as u32, &interned) {
                     Outcome::Counted => {}
-                    Outcome::Joined(call) => {
-                        state.record(&self.settings, call, span, bytes, now_ms, &interned)
-                    }
-                    Outcome::Retracted(call) => state.retract(&self.settings, call, span, now_ms),
+                    Outcome::Joined(call) => state.record(call, span, bytes, now_ms, &interned),
+                    Outcome::Retracted(call) => state.retract(call, span, now_ms),
                 }
             }
             let after = state.join.malformed;
@@ -229,8 +267,8 @@ impl Meter {
         let mut state = self.state();
         state.mark_ring(now_ms);
         let safe_ms = now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS);
-        let safe_minute = minute(&self.settings, safe_ms);
-        while let Some(closed) = state.windows.close_before(safe_minute) {
+        state.settled_ms = safe_ms;
+        while let Some(closed) = state.windows.close_before(safe_ms) {
             if state.closed.len() >= CLOSED_KEPT {
                 state.closed.pop_front();
                 state.minutes_dropped += 1;
@@ -239,10 +277,30 @@ impl Meter {
         }
         if now_ms >= state.last_sweep_ms + 60_000 {
             state.last_sweep_ms = now_ms;
-            state.offsets.sweep(self.settings.epoch_unix_ms + now_ms);
+            let unix_ms = state.unix_at_zero_ms.saturating_add(now_ms as i64).max(0) as u64;
+            state.offsets.sweep(unix_ms);
             drop(state);
             // Nothing refers to an origin longer than the time to live after it was last seen.
             self.origins.sweep(2 * ttl_ms as u64 + 60_000);
+        }
+    }
+
+    /// Tells what the wall clock shows at `now_ms`, the engine's own time, which must not step. When the wall clock
+    /// was set meanwhile, or the machine was suspended, minutes still in the engine are named by the new time.
+    pub fn set_wall_clock(&self, now_ms: u64, unix_ms: u64) {
+        let mut state = self.state();
+        let unix_at_zero_ms = unix_ms as i64 - now_ms as i64;
+        let by_ms = unix_at_zero_ms - state.unix_at_zero_ms;
+        if by_ms.unsigned_abs() < CLOCK_STEP_MS {
+            return;
+        }
+        state.unix_at_zero_ms = unix_at_zero_ms;
+        state.windows.set_wall_clock(now_ms, unix_at_zero_ms);
+        state.closed.iter_mut().for_each(|minute| minute.rename(unix_at_zero_ms));
+        state.clock_steps += 1;
+        state.last_clock_steps.push_back(ClockStep { unix_s: unix_ms / 1000, by_ms });
+        if state.last_clock_steps.len() > CLOCK_STEPS_TOLD {
+            state.last_clock_steps.pop_front();
         }
     }
 
@@ -253,11 +311,15 @@ impl Meter {
     }
 
     /// Removes and returns the closed minutes since the last call, and a copy of the open ones.
-    pub fn take_minutes(&self) -> Vec<PairMinute> {
+    pub fn take_minutes(&self) -> Minutes {
         let mut state = self.state();
         let closed = std::mem::take(&mut state.closed);
         let named = |minute: &Minute| state.named(minute);
-        closed.iter().flat_map(named).chain(state.windows.open().flat_map(named)).collect()
+        Minutes {
+            closed: closed.iter().flat_map(named).collect(),
+            open: state.windows.open().flat_map(named).collect(),
+            settled_before_s: minute_of(state.unix_at_zero_ms, state.settled_ms) * 60,
+        }
     }
 
     /// A copy of the minutes not yet taken by [`Meter::take_minutes`] or still open.
@@ -296,6 +358,9 @@ impl Meter {
             names_in_other: interned.overflowed,
             calls_without_legs: state.calls_without_legs,
             minutes_dropped: state.minutes_dropped,
+            epoch_unix_ms: state.unix_at_zero_ms,
+            clock_steps: state.clock_steps,
+            last_clock_steps: state.last_clock_steps.iter().copied().collect(),
         }
     }
 }
@@ -313,15 +378,7 @@ impl State {
     }
 
     #[inline]
-    fn record(
-        &mut self,
-        settings: &Settings,
-        call: Joined,
-        arriving: &SpanFacts,
-        bytes: &[u8],
-        now_ms: u64,
-        interned: &Interned,
-    ) {
+    fn record(&mut self, call: Joined, arriving: &SpanFacts, bytes: &[u8], now_ms: u64, interned: &Interned) {
         let client = interned.origin(call.client.origin);
         let server = interned.origin(call.server.origin);
         let pair = self.pairs.number(client, server, interned);
@@ -347,8 +404,7 @@ impl State {
         }
         self.calls_in_other += self.pairs.is_other(pair) as u64;
         let waited_ms = (now_ms as u32).wrapping_sub(call.first_arrival_ms);
-        let minute = minute(settings, now_ms.saturating_sub(waited_ms as u64));
-        let stats = self.windows.stats(minute, pair);
+        let stats = self.windows.stats(now_ms.saturating_sub(waited_ms as u64), pair);
         stats.mate_delay.record(waited_ms as u64 * 1_000_000);
         if call.many_attempts {
             stats.attempts_over_one += 1;
@@ -386,10 +442,9 @@ impl State {
     }
 
     #[cold]
-    fn retract(&mut self, settings: &Settings, call: Retracted, attempt: &SpanFacts, now_ms: u64) {
+    fn retract(&mut self, call: Retracted, attempt: &SpanFacts, now_ms: u64) {
         let waited_ms = (now_ms as u32).wrapping_sub(call.first_arrival_ms);
-        let minute = minute(settings, now_ms.saturating_sub(waited_ms as u64));
-        let stats = self.windows.stats(minute, call.pair);
+        let stats = self.windows.stats(now_ms.saturating_sub(waited_ms as u64), call.pair);
         call.figures.retract(stats);
         stats.attempts_over_one += 1;
         stats.forget_worst(&attempt.trace_id(), &client_span_id(attempt));
@@ -404,10 +459,6 @@ impl State {
             self.ring_marks.pop_front();
         }
     }
-}
-
-fn minute(settings: &Settings, ms: u64) -> u64 {
-    (settings.epoch_unix_ms + ms) / 60_000
 }
 
 /// The CLIENT span's id as it was on the wire, from either half.

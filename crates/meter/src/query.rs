@@ -1,6 +1,6 @@
 //! Statistics -> reports: the step from what the engine and the history hold to what users see.
 
-use crate::engine::Overview;
+use crate::engine::{ClockStep, Overview};
 use crate::join::ServiceCounts;
 use crate::report::*;
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -199,6 +199,20 @@ pub fn coverage(overview: &Overview) -> Coverage {
         calls_without_legs: overview.calls_without_legs,
         ..Coverage::default()
     }
+}
+
+/// What a reader must know of a wall clock that was set, in words.
+pub fn clock_note(steps: u64, last: &ClockStep) -> String {
+    let by = match last.by_ms.unsigned_abs() as f64 / 1e3 {
+        by_s if by_s >= 2.0 * 86_400.0 => format!("{:.1} days", by_s / 86_400.0),
+        by_s if by_s >= 2.0 * 3_600.0 => format!("{:.1} hours", by_s / 3_600.0),
+        by_s => format!("{by_s:.1} s"),
+    };
+    let way = if last.by_ms < 0 { "back" } else { "forward" };
+    format!(
+        "the system clock was set {steps} times since the start, last by {by} {way}; minutes written before a step \
+         keep the time of the clock as it was"
+    )
 }
 
 /// One call with both its spans.

@@ -90,13 +90,33 @@ impl CallFigures {
     }
 }
 
-/// One minute of all pairs, indexed by pair number.
+/// Milliseconds in a minute.
+const MINUTE_MS: i64 = 60_000;
+
+/// One minute of all pairs, indexed by pair number. It spans a stretch of the engine's own time, which never
+/// steps; the wall clock only names it.
 #[derive(Debug)]
 pub struct Minute {
     /// Minutes since 1970.
     pub minute: u64,
     /// Pairs without calls have empty statistics.
     pub pairs: Vec<PairStats>,
+    /// Engine time of its first millisecond.
+    from_ms: u64,
+    /// Engine time of the millisecond after its last.
+    until_ms: u64,
+}
+
+impl Minute {
+    /// Names the minute again after the wall clock was set: engine time 0 is now `unix_at_zero_ms`.
+    pub fn rename(&mut self, unix_at_zero_ms: i64) {
+        self.minute = minute_of(unix_at_zero_ms, self.from_ms);
+    }
+}
+
+/// The Unix minute of a moment of engine time.
+pub fn minute_of(unix_at_zero_ms: i64, at_ms: u64) -> u64 {
+    (unix_at_zero_ms.saturating_add(at_ms as i64) / MINUTE_MS).max(0) as u64
 }
 
 /// The open minutes, and the totals of the closed ones.
@@ -104,20 +124,25 @@ pub struct Minute {
 pub struct Windows {
     open: VecDeque<Minute>,
     totals: Vec<PairStats>,
+    /// Unix time of engine time 0.
+    unix_at_zero_ms: i64,
 }
 
 impl Windows {
-    /// The statistics of a pair in a minute; a minute before the oldest open one counts as that.
+    /// None open. Engine time 0 is `unix_at_zero_ms`, Unix milliseconds.
+    pub fn new(unix_at_zero_ms: i64) -> Windows {
+        Windows { unix_at_zero_ms, ..Windows::default() }
+    }
+
+    /// The statistics of a pair in the minute of an engine time; a time before the oldest open minute counts as
+    /// in that.
     #[inline]
-    pub fn stats(&mut self, minute: u64, pair: u32) -> &mut PairStats {
-        let at = match self.open.front() {
-            Some(first) => minute.saturating_sub(first.minute) as usize,
-            None => 0,
+    pub fn stats(&mut self, at_ms: u64, pair: u32) -> &mut PairStats {
+        let at = match self.open.iter().rposition(|minute| minute.from_ms <= at_ms) {
+            Some(at) if at_ms < self.open[at].until_ms => at,
+            None if !self.open.is_empty() => 0,
+            before => self.open_after(before, at_ms),
         };
-        if at >= self.open.len() {
-            self.open_until(minute);
-        }
-        let at = at.min(self.open.len() - 1);
         let pairs = &mut self.open[at].pairs;
         if pairs.len() <= pair as usize {
             pairs.resize_with(pair as usize + 1, PairStats::default);
@@ -125,17 +150,37 @@ impl Windows {
         &mut pairs[pair as usize]
     }
 
+    /// Opens the minute of `at_ms`, behind the one at `before`, and returns its place.
     #[cold]
-    fn open_until(&mut self, minute: u64) {
-        let next = self.open.back().map_or(minute, |last| last.minute + 1);
-        for minute in next..=minute {
-            self.open.push_back(Minute { minute, pairs: Vec::new() });
+    fn open_after(&mut self, before: Option<usize>, at_ms: u64) -> usize {
+        let minute = minute_of(self.unix_at_zero_ms, at_ms);
+        let starts_ms = minute as i64 * MINUTE_MS - self.unix_at_zero_ms;
+        let at = before.map_or(0, |before| before + 1);
+        let from_ms = before.map_or(0, |before| self.open[before].until_ms);
+        let until_ms = self.open.get(at).map_or(u64::MAX, |next| next.from_ms);
+        let opened = Minute {
+            minute,
+            pairs: Vec::new(),
+            from_ms: from_ms.max(starts_ms.max(0) as u64),
+            until_ms: until_ms.min((starts_ms + MINUTE_MS).max(0) as u64),
+        };
+        self.open.insert(at, opened);
+        at
+    }
+
+    /// The wall clock was set at engine time `now_ms`: open minutes get the names they would have had under it,
+    /// and the one under way ends.
+    pub fn set_wall_clock(&mut self, now_ms: u64, unix_at_zero_ms: i64) {
+        self.unix_at_zero_ms = unix_at_zero_ms;
+        for minute in &mut self.open {
+            minute.rename(unix_at_zero_ms);
+            minute.until_ms = minute.until_ms.min(now_ms.max(minute.from_ms + 1));
         }
     }
 
-    /// Closes and returns the oldest minute if it is before `minute`.
-    pub fn close_before(&mut self, minute: u64) -> Option<Minute> {
-        if self.open.front()?.minute >= minute {
+    /// Closes and returns the oldest minute if it ended before `safe_ms` of engine time.
+    pub fn close_before(&mut self, safe_ms: u64) -> Option<Minute> {
+        if self.open.front()?.until_ms > safe_ms {
             return None;
         }
         let closed = self.open.pop_front()?;

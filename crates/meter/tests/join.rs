@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use proptest::prelude::*;
 use prost::Message;
-use spangap_meter::engine::{Meter, Settings};
+use spangap_meter::engine::{Meter, PairMinute, Settings};
 use spangap_meter::pairs::{Grouping, PairLimits};
 use spangap_model::{CallStatus, PairStats};
 
@@ -245,6 +245,54 @@ fn methods_nodes_and_the_series_limit() {
     assert_eq!(narrow, (vec!["a b m1 1".into(), "a b m2 1".into(), "a other - 4".into()], 4));
 }
 
+/// Start and calls of each.
+fn minutes(of: &[PairMinute]) -> Vec<(u64, u64)> {
+    of.iter().map(|m| (m.unix_s, m.stats.calls())).collect()
+}
+
+#[test]
+fn minutes_follow_a_wall_clock_that_is_set() {
+    const DAY_MS: i64 = 86_400_000;
+    let started_ms = 1_700_000_000_000 / 60_000 * 60_000;
+    for (by_ms, told) in [(400 * DAY_MS, true), (-90 * 60_000, true), (25_000, true), (-400, false)] {
+        let meter = Meter::new(Settings { epoch_unix_ms: started_ms, ..Settings::default() });
+        let call = |trace, at| {
+            meter.ingest(&request("a", vec![span(CLIENT, trace, trace, 0, 1000, 900)]), at).unwrap();
+            meter.ingest(&request("b", vec![span(SERVER, trace, trace + 1, trace, 1000, 50)]), at).unwrap();
+        };
+        // What the wall clock shows once it was set, 130 s after the start.
+        let wall_ms = |at: u64| {
+            if at < 130_000 { started_ms + at } else { (started_ms + at).saturating_add_signed(by_ms) }
+        };
+        let mut written = Vec::new();
+        for (trace, at) in [(1, 10_000), (100, 70_000), (200, 125_000), (300, 140_000), (400, 200_000)] {
+            meter.set_wall_clock(at, wall_ms(at));
+            meter.tick(at);
+            call(trace, at);
+            written.extend(minutes(&meter.take_minutes().closed));
+        }
+        meter.set_wall_clock(300_000, wall_ms(300_000));
+        meter.tick(300_000);
+        let taken = meter.take_minutes();
+        written.extend(minutes(&taken.closed));
+        assert!(taken.open.is_empty());
+
+        assert_eq!(written.iter().map(|(_, calls)| calls).sum::<u64>(), 5, "{by_ms}: none lost, none twice");
+        // Minutes that were closed by then are written; all others go by the new clock.
+        let minute = |at: u64, by_ms: i64| (started_ms + at).saturating_add_signed(by_ms) / 60_000 * 60;
+        let new_ms = if told { by_ms } else { 0 };
+        let mut wanted = vec![minute(10_000, 0)];
+        wanted.extend([70_000, 125_000, 140_000, 200_000].map(|at: u64| minute(at, new_ms)));
+        // A minute that was open at the step is named by its first moment.
+        let close = |(found, _): &(u64, u64)| wanted.iter().any(|wanted| found.abs_diff(*wanted) <= 60);
+        assert!(written.iter().all(close), "{by_ms}: {written:?}, wanted {wanted:?}");
+        assert_eq!(written.last().unwrap().0, minute(200_000, new_ms), "{by_ms}");
+        assert_eq!(meter.overview().clock_steps, told as u64, "{by_ms}");
+        assert_eq!(meter.overview().last_clock_steps.iter().map(|s| s.by_ms).sum::<i64>(), new_ms);
+        assert_eq!(meter.totals()[0].1.calls(), 5);
+    }
+}
+
 #[test]
 fn closed_minutes_are_handed_over_once_and_totals_keep_them() {
     let meter = Meter::new(Settings { epoch_unix_ms: 600_000, ..Settings::default() });
@@ -254,13 +302,13 @@ fn closed_minutes_are_handed_over_once_and_totals_keep_them() {
     };
     call(1, 59_000);
     call(100, 61_000);
-    let minutes = |taken: Vec<spangap_meter::engine::PairMinute>| {
-        taken.iter().map(|m| (m.unix_s, m.stats.calls())).collect::<Vec<_>>()
-    };
-    assert_eq!(minutes(meter.take_minutes()), [(600, 1), (660, 1)]);
+    let taken = meter.take_minutes();
+    assert_eq!((minutes(&taken.closed), minutes(&taken.open)), (vec![], vec![(600, 1), (660, 1)]));
     meter.tick(80_000);
-    assert_eq!(minutes(meter.open_minutes()), [(600, 1), (660, 1)]);
-    assert_eq!(minutes(meter.take_minutes()), [(600, 1), (660, 1)]);
-    assert_eq!(minutes(meter.open_minutes()), [(660, 1)]);
+    assert_eq!(minutes(&meter.open_minutes()), [(600, 1), (660, 1)]);
+    let taken = meter.take_minutes();
+    assert_eq!((minutes(&taken.closed), minutes(&taken.open)), (vec![(600, 1)], vec![(660, 1)]));
+    assert_eq!(taken.settled_before_s, 660);
+    assert_eq!(minutes(&meter.open_minutes()), [(660, 1)]);
     assert_eq!(meter.totals()[0].1.calls(), 2);
 }

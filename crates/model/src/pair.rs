@@ -10,9 +10,9 @@ pub const OTHER: &str = "other";
 /// Who calls whom, and on request which method.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PairKey {
-    /// `service.name` of the CLIENT span's resource.
+    /// Service of the CLIENT span's resource: `service.name`, or `namespace/name` where a namespace is given.
     pub client: Arc<str>,
-    /// `service.name` of the SERVER span's resource.
+    /// Service of the SERVER span's resource, likewise.
     pub server: Arc<str>,
     /// Method, only when the meter was asked to tell methods apart.
     pub method: Option<Arc<str>>,

@@ -210,7 +210,7 @@ impl OriginSink for Origins {
         self.find(key).unwrap_or_else(|| {
             self.add(|interned| {
                 let named = Named::read(encoded);
-                let service = named.service.as_deref().unwrap_or(UNKNOWN_SERVICE);
+                let service = &*named.service_name();
                 let host = named.node.or(named.host_id).or(named.host_name);
                 let at_host = format!("{service}@{}", host.as_deref().unwrap_or("?"));
                 Origin {
@@ -240,12 +240,30 @@ impl OriginSink for Origins {
 #[derive(Default, Debug, PartialEq)]
 struct Named {
     service: Option<String>,
+    namespace: Option<String>,
     node: Option<String>,
     host_id: Option<String>,
     host_name: Option<String>,
 }
 
+/// What a service that is itself called [`OTHER`] gets appended, so that it is not taken for the pairs past the limit.
+const REAL_OTHER: &str = " (service)";
+
 impl Named {
+    /// `namespace/name` where a namespace is given: a name is unique within its namespace only (OpenTelemetry
+    /// resource conventions), and Prometheus receivers build `job` the same way.
+    fn service_name(&self) -> String {
+        let name = self.service.as_deref().unwrap_or(UNKNOWN_SERVICE);
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{name}"),
+            // Also after names that already end so: two services never become one.
+            None if name.strip_prefix(OTHER).is_some_and(|rest| rest.replace(REAL_OTHER, "").is_empty()) => {
+                format!("{name}{REAL_OTHER}")
+            }
+            None => name.into(),
+        }
+    }
+
     /// A damaged resource names nothing: the spans still count, under [`UNKNOWN_SERVICE`].
     fn read(encoded: &[u8]) -> Named {
         let mut named = Named::default();
@@ -264,6 +282,7 @@ impl Named {
             let (key, value) = key_value(&encoded[..to], from)?;
             let place = match &encoded[key.0..key.1] {
                 b"service.name" => &mut self.service,
+                b"service.namespace" => &mut self.namespace,
                 b"k8s.node.name" => &mut self.node,
                 b"host.id" => &mut self.host_id,
                 b"host.name" => &mut self.host_name,
@@ -317,6 +336,43 @@ mod tests {
         assert_eq!(interned.origin(a).service, interned.origin(b).service);
         assert_eq!(&**interned.name(interned.origin(a).host).unwrap(), "n1");
         assert_eq!(&**interned.name(interned.origin(b).service_at_host).unwrap(), "a@n1");
+    }
+
+    #[test]
+    fn services_of_one_name_in_two_namespaces_are_two() {
+        let origins = Origins::new(Limits::default());
+        let name = |pairs: &[(&str, &str)]| {
+            let id = origins.resource(&resource(pairs));
+            let interned = origins.read();
+            interned.name(interned.origin(id).service).unwrap().to_string()
+        };
+        assert_eq!(name(&[("service.name", "cart"), ("service.namespace", "shop")]), "shop/cart");
+        assert_eq!(name(&[("service.namespace", "bank"), ("service.name", "cart")]), "bank/cart");
+        assert_eq!(name(&[("service.name", "cart")]), "cart");
+        assert_eq!(name(&[("service.name", "cart"), ("service.namespace", "")]), "cart");
+        assert_eq!(name(&[("service.namespace", "shop")]), "shop/unknown_service");
+    }
+
+    #[test]
+    fn a_service_called_other_is_not_the_overflow() {
+        let origins = Origins::new(Limits::default());
+        let ids = ["other", "other (service)", "other (service) (service)", "others", "other@x"]
+            .map(|name| origins.resource(&resource(&[("service.name", name)])));
+        let interned = origins.read();
+        let numbers = ids.map(|id| interned.origin(id).service);
+        let overflow = interned.origin(0).service;
+        assert!(!numbers.contains(&overflow));
+        let names = numbers.map(|number| &**interned.name(number).unwrap());
+        assert_eq!(
+            names,
+            [
+                "other (service)",
+                "other (service) (service)",
+                "other (service) (service) (service)",
+                "others",
+                "other@x"
+            ]
+        );
     }
 
     #[test]

@@ -189,6 +189,9 @@ impl Api {
                 overview.minutes_dropped
             ));
         }
+        notes.extend(
+            overview.last_clock_steps.last().map(|last| query::clock_note(overview.clock_steps, last)),
+        );
         Ok(Coverage {
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
@@ -201,14 +204,17 @@ impl Api {
 
     /// All figures since the start, for the exporters.
     pub fn snapshot(&self) -> Snapshot {
+        let overview = self.meter.overview();
         let mut exported = self.exported.lock().unwrap_or_else(PoisonError::into_inner);
         Snapshot {
             pairs: exported.raise(self.meter.totals()),
-            overview: self.meter.overview(),
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
-            started_unix_ns: self.clock.epoch_unix_ms() * 1_000_000,
-            now_unix_ns: (self.clock.epoch_unix_ms() + self.clock.now_ms()) * 1_000_000,
+            // Follows the wall clock when that is set: a start in the future would be refused by receivers.
+            started_unix_ns: overview.epoch_unix_ms.max(0) as u64 * 1_000_000,
+            now_unix_ns: overview.epoch_unix_ms.saturating_add(self.clock.now_ms() as i64).max(0) as u64
+                * 1_000_000,
+            overview,
             version: env!("CARGO_PKG_VERSION"),
             process: process_figures(),
             history: self.store.lock().figures().ok(),

@@ -1,8 +1,9 @@
-//! The meter's clock: milliseconds since it started, and what Unix time that is.
+//! The meter's two clocks: milliseconds since it started, and the wall clock.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Monotonic, anchored once to Unix time; a later step of the system clock does not move it.
+/// The engine's time is monotonic and never steps; joins and deadlines go by it. The wall clock names minutes, and
+/// is read anew every time, because it can be set and because a suspended machine only moves that one.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -12,8 +13,7 @@ pub struct Clock {
 impl Clock {
     /// Starts now.
     pub fn start() -> Clock {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { start: Instant::now(), epoch_unix_ms: since_1970.as_millis() as u64 }
+        Clock { start: Instant::now(), epoch_unix_ms: wall_ms() }
     }
 
     /// Milliseconds since the start.
@@ -21,13 +21,22 @@ impl Clock {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// Unix time of the start, milliseconds.
+    /// Unix time of the start by the wall clock as it was then, milliseconds.
     pub fn epoch_unix_ms(&self) -> u64 {
         self.epoch_unix_ms
     }
 
-    /// Unix time, seconds.
-    pub fn unix_s(&self) -> u64 {
-        (self.epoch_unix_ms + self.now_ms()) / 1000
+    /// Unix time by the wall clock, milliseconds.
+    pub fn unix_ms(&self) -> u64 {
+        wall_ms()
     }
+
+    /// Unix time by the wall clock, seconds.
+    pub fn unix_s(&self) -> u64 {
+        wall_ms() / 1000
+    }
+}
+
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

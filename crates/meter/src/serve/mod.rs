@@ -137,7 +137,9 @@ async fn tick(meter: Arc<Meter>, clock: Clock) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         interval.tick().await;
-        meter.tick(clock.now_ms());
+        let now_ms = clock.now_ms();
+        meter.set_wall_clock(now_ms, clock.unix_ms());
+        meter.tick(now_ms);
     }
 }
 

@@ -51,7 +51,8 @@ impl Store {
     /// One checkpoint. Minutes that cannot be written are tried again with the next one.
     fn checkpoint(&self, meter: &Meter, clock: &Clock) -> Result<(), HistoryError> {
         let mut history = self.lock();
-        let minutes = meter.take_minutes();
+        let taken = meter.take_minutes();
+        let minutes = [taken.closed, taken.open].concat();
         history.checkpoint(clock.unix_s(), &minutes, &meter.overview().accounting)
     }
 }
