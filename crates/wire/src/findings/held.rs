@@ -61,6 +61,7 @@ pub(crate) fn findings(
     }
     let mut findings: Vec<Finding> = Vec::new();
     let mut done = vec![false; held.len()];
+    let events = Events::of(&held);
     for i in 0..held.len() {
         if done[i] {
             continue;
@@ -80,7 +81,7 @@ pub(crate) fn findings(
                 continue;
             }
             done[j] = true;
-            if other.tap == best.tap || !held.iter().any(|h| h.tap == best.tap && same_event(h, other)) {
+            if other.tap == best.tap || !events.seen_at(best.tap, other) {
                 taken.extend(other.taken);
             }
             let capture = halves.captures[other.tap.index()];
@@ -214,7 +215,99 @@ fn same_event(a: &Held<'_>, b: &Held<'_>) -> bool {
     alike && one.sender == other.sender && (apart < len(one) || back < len(other))
 }
 
+/// What each tap tells of which bytes, so that a long call with a thousand episodes does not compare each with all.
+struct Events {
+    /// Offsets of bytes count from this one, since those of two taps agree in their low halves only.
+    origin: u32,
+    /// Kind of event and tap, first byte, and the furthest end of those of that kind and tap up to this one; sorted.
+    told: Vec<(Event, i64, i64)>,
+}
+
+/// Who tells of it, who sent the bytes, and the cause; of all kinds of loss one stands for the others.
+type Event = (Side, Side, Cause);
+
+impl Events {
+    fn of(held: &[Held<'_>]) -> Events {
+        let origin = held.first().map_or(0, |first| first.episode.start as u32);
+        let range = |held: &Held<'_>| {
+            let (start, end) = range(held.episode, origin);
+            (event(held.tap, held.episode), start, end)
+        };
+        let mut told: Vec<(Event, i64, i64)> = held.iter().map(range).collect();
+        told.sort_unstable();
+        for i in 1..told.len() {
+            if told[i - 1].0 == told[i].0 {
+                told[i].2 = told[i].2.max(told[i - 1].2);
+            }
+        }
+        Events { origin, told }
+    }
+
+    /// Whether this tap tells of the same event: [`same_event`] for any of its episodes.
+    fn seen_at(&self, tap: Side, other: &Held<'_>) -> bool {
+        let (start, end) = range(other.episode, self.origin);
+        let event = event(tap, other.episode);
+        let before = self.told.partition_point(|told| (told.0, told.1) < (event, end));
+        before.checked_sub(1).is_some_and(|last| self.told[last].0 == event && self.told[last].2 > start)
+    }
+}
+
+fn event(tap: Side, episode: &Episode) -> Event {
+    (tap, episode.sender, if is_loss(episode.cause) { Cause::Rto } else { episode.cause })
+}
+
+/// The bytes of an episode, at least one; those of a call are within 2^31 of each other.
+fn range(episode: &Episode, origin: u32) -> (i64, i64) {
+    let start = i64::from((episode.start as u32).wrapping_sub(origin) as i32);
+    (start, start + (episode.end - episode.start).max(1) as i64)
+}
+
 /// Which of two tellings counts: the surer one, then that of the sender's tap, which saw what was sent.
 fn rank(held: &Held<'_>) -> (bool, bool, bool) {
     (held.episode.certainty == Certainty::Shown, held.taken.is_some(), held.tap == held.episode.sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::episode::EvidenceList;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn an_event_is_found_as_by_comparing_with_each(
+            told in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..4, 0u64..300, 0u64..30), 1..80),
+            origin in prop::sample::select(vec![0, 1 << 31, (1 << 32) - 100]),
+        ) {
+            let causes = [Cause::Rto, Cause::TailLoss, Cause::ReceiveWindow, Cause::NagleDelayedAck];
+            let side = |server: bool| if server { Side::Server } else { Side::Client };
+            let episode = |(_, sender, cause, start, len): (bool, bool, usize, u64, u64)| Episode {
+                cause: causes[cause],
+                certainty: Certainty::Shown,
+                side: None,
+                sender: side(sender),
+                from_ns: 0,
+                to_ns: 0,
+                start: origin + start,
+                end: origin + start + len,
+                stream_id: None,
+                evidence: EvidenceList::default(),
+            };
+            let episodes: Vec<Episode> = told.iter().map(|told| episode(*told)).collect();
+            let held: Vec<Held<'_>> = told
+                .iter()
+                .zip(&episodes)
+                .map(|(told, episode)| Held { episode, tap: side(told.0), taken: None })
+                .collect();
+            let events = Events::of(&held);
+            for other in &held {
+                for tap in [Side::Client, Side::Server] {
+                    let each = held.iter().any(|h| h.tap == tap && same_event(h, other));
+                    prop_assert_eq!(events.seen_at(tap, other), each);
+                }
+            }
+        }
+    }
 }

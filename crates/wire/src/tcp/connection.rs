@@ -2,6 +2,7 @@
 
 use super::accept_queue::{AcceptQueues, Listener, Place};
 use super::classify::Tracker;
+use super::episodes::Episodes;
 use super::in_flight;
 use super::reassembly::{Ledger, Output, Part, Reassembly};
 use super::{Chunk, ConnectionFacts, Hole, Kind, SideState, Step};
@@ -12,10 +13,6 @@ use crate::exchange::{Exchange, Protocol};
 use crate::segment::{Endpoint, Flags, Segment};
 use spangap_model::Side;
 use std::collections::VecDeque;
-
-/// Episodes kept per connection, the latest. As many calls may wait at once, each with one of its own, until both of
-/// its halves are joined.
-pub const MAX_EPISODES: usize = 1024;
 
 /// What connections share.
 #[derive(Default)]
@@ -46,7 +43,7 @@ pub struct Connection<P> {
     parser: Option<Box<P>>,
     causes: Causes,
     place: Place,
-    episodes: VecDeque<Episode>,
+    episodes: Episodes,
     packets: u64,
     first_ns: i64,
     last_ns: i64,
@@ -77,7 +74,7 @@ impl<P: Parser + Default> Connection<P> {
             parser: None,
             causes: Causes::default(),
             place: Place::default(),
-            episodes: VecDeque::new(),
+            episodes: Episodes::default(),
             packets: 0,
             first_ns: segment.time_ns,
             last_ns: segment.time_ns,
@@ -356,10 +353,7 @@ impl<P: Parser + Default> Connection<P> {
             episode
         });
         for episode in shared.found.drain(..).chain(of_parser) {
-            if self.episodes.len() == MAX_EPISODES {
-                self.episodes.pop_front();
-            }
-            self.episodes.push_back(episode);
+            self.episodes.push(episode);
         }
     }
 
@@ -368,30 +362,9 @@ impl<P: Parser + Default> Connection<P> {
         Context { connection: self.id, from_start: handshake.syn.is_some() || handshake.syn_ack.is_some() }
     }
 
-    /// Episodes that held up bytes of an exchange, oldest first: they overlap it in time, and the bytes are at or
-    /// before its last one in their direction.
+    /// Episodes that held up bytes of an exchange, oldest first.
     pub fn episodes_of(&self, exchange: &Exchange) -> Vec<Episode> {
-        let begin_ns = exchange.request.first.seen_ns;
-        let end_ns = exchange
-            .response
-            .map_or(i64::MAX, |response| response.last.ready_ns.max(exchange.request.last.ready_ns));
-        let of_stream = |stream: u32| match exchange.protocol {
-            Protocol::Grpc | Protocol::Http2 => stream == exchange.stream_id,
-            _ => false,
-        };
-        let concerns = |episode: &&Episode| {
-            let part = match episode.sender {
-                Side::Client => Some(exchange.request),
-                Side::Server => exchange.response,
-            };
-            episode.from_ns <= end_ns
-                && episode.to_ns >= begin_ns
-                && part.is_none_or(|part| episode.start < part.end)
-                && episode.stream_id.is_none_or(of_stream)
-        };
-        let mut episodes: Vec<Episode> = self.episodes.iter().filter(concerns).cloned().collect();
-        episodes.sort_by_key(|episode| episode.from_ns);
-        episodes
+        self.episodes.of(exchange)
     }
 
     /// What is to be said of it as a whole, in sentences.

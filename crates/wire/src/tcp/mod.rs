@@ -8,6 +8,7 @@
 pub mod accept_queue;
 pub mod classify;
 pub mod connection;
+pub mod episodes;
 pub mod flows;
 pub mod in_flight;
 pub mod reassembly;

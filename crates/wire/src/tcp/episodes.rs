@@ -1,0 +1,243 @@
+//! The latest episodes of one connection, and those of them that concern an exchange.
+//!
+//! A busy connection has as many episodes as calls, and every call asks for its own: looking at all of them each time
+//! would cost more than reading the packets. So episodes of a single stream are found by their stream, and those of
+//! the whole connection by the time that a block of them spans.
+
+use crate::episode::Episode;
+use crate::exchange::{Exchange, Protocol};
+use spangap_model::Side;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Episodes kept per connection, the latest. As many calls may wait at once, each with one of its own, until both of
+/// its halves are joined.
+pub const MAX_EPISODES: usize = 1024;
+/// Episodes whose times are looked at together first.
+const BLOCK: u64 = 16;
+
+/// The episodes of one connection, in the order in which they were found.
+#[derive(Debug, Default)]
+pub struct Episodes {
+    shared: Shared,
+    /// Most connections have none of a single stream.
+    streams: Option<Box<Streams>>,
+    /// Number of the next one.
+    next: u64,
+}
+
+/// Those that held up the whole connection.
+#[derive(Debug, Default)]
+struct Shared {
+    episodes: VecDeque<(u64, Episode)>,
+    blocks: VecDeque<Block>,
+    /// How many were forgotten: the place of the oldest one that is left.
+    forgotten: u64,
+}
+
+/// Those that held up a single stream.
+#[derive(Debug, Default)]
+struct Streams {
+    episodes: BTreeMap<(u32, u64), Episode>,
+    /// Their numbers and streams, oldest first.
+    order: VecDeque<(u64, u32)>,
+}
+
+/// What the episodes of [`BLOCK`] places span.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    from_ns: i64,
+    to_ns: i64,
+}
+
+impl Shared {
+    fn push(&mut self, number: u64, episode: Episode) {
+        let place = self.forgotten + self.episodes.len() as u64;
+        let span = Block { from_ns: episode.from_ns, to_ns: episode.to_ns };
+        match self.blocks.back_mut() {
+            Some(last) if !place.is_multiple_of(BLOCK) => {
+                last.from_ns = last.from_ns.min(span.from_ns);
+                last.to_ns = last.to_ns.max(span.to_ns);
+            }
+            _ => self.blocks.push_back(span),
+        }
+        self.episodes.push_back((number, episode));
+    }
+
+    fn forget_oldest(&mut self) {
+        if self.episodes.pop_front().is_none() {
+            return;
+        }
+        self.forgotten += 1;
+        if self.forgotten.is_multiple_of(BLOCK) || self.episodes.is_empty() {
+            self.blocks.pop_front();
+        }
+    }
+
+    /// Those of the blocks that overlap the time from `begin_ns` to `end_ns`.
+    fn around(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = &(u64, Episode)> {
+        // The oldest block may have lost its first places.
+        let lost = (self.forgotten % BLOCK) as usize;
+        let places = move |block: usize| {
+            let begin = (block * BLOCK as usize).saturating_sub(lost);
+            begin..((block + 1) * BLOCK as usize - lost).min(self.episodes.len())
+        };
+        let overlaps = move |block: &Block| block.from_ns <= end_ns && block.to_ns >= begin_ns;
+        let blocks = self.blocks.iter().enumerate().filter(move |(_, block)| overlaps(block));
+        blocks.flat_map(move |(block, _)| self.episodes.range(places(block)))
+    }
+}
+
+impl Episodes {
+    /// Remembers one; the oldest is forgotten for it when there are too many.
+    pub fn push(&mut self, episode: Episode) {
+        if self.len() >= MAX_EPISODES {
+            self.forget_oldest();
+        }
+        let number = self.next;
+        self.next += 1;
+        match episode.stream_id {
+            None => self.shared.push(number, episode),
+            Some(stream) => {
+                let streams = self.streams.get_or_insert_default();
+                streams.order.push_back((number, stream));
+                streams.episodes.insert((stream, number), episode);
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.shared.episodes.len() + self.streams.as_ref().map_or(0, |streams| streams.order.len())
+    }
+
+    fn forget_oldest(&mut self) {
+        let shared = self.shared.episodes.front().map(|(number, _)| *number);
+        if let Some(streams) = &mut self.streams
+            && let Some((number, stream)) = streams.order.front().copied()
+            && shared.is_none_or(|shared| number < shared)
+        {
+            streams.order.pop_front();
+            streams.episodes.remove(&(stream, number));
+            return;
+        }
+        self.shared.forget_oldest();
+    }
+
+    /// All of them, in no order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Episode> {
+        let streams = self.streams.iter_mut().flat_map(|streams| streams.episodes.values_mut());
+        self.shared.episodes.iter_mut().map(|(_, episode)| episode).chain(streams)
+    }
+
+    /// Those that held up bytes of an exchange, oldest first: they overlap it in time, and the bytes are at or before
+    /// its last one in their direction.
+    pub fn of(&self, exchange: &Exchange) -> Vec<Episode> {
+        if self.next == 0 {
+            return Vec::new();
+        }
+        let begin_ns = exchange.request.first.seen_ns;
+        let end_ns = exchange
+            .response
+            .map_or(i64::MAX, |response| response.last.ready_ns.max(exchange.request.last.ready_ns));
+        let concerns = |episode: &Episode| {
+            let part = match episode.sender {
+                Side::Client => Some(exchange.request),
+                Side::Server => exchange.response,
+            };
+            episode.from_ns <= end_ns
+                && episode.to_ns >= begin_ns
+                && part.is_none_or(|part| episode.start < part.end)
+        };
+        let shared = self.shared.around(begin_ns, end_ns).map(|(number, episode)| (*number, episode));
+        let mut found: Vec<(u64, &Episode)> = shared.filter(|(_, episode)| concerns(episode)).collect();
+        if let Some(streams) = &self.streams
+            && matches!(exchange.protocol, Protocol::Grpc | Protocol::Http2)
+        {
+            let own = streams.episodes.range((exchange.stream_id, 0)..=(exchange.stream_id, u64::MAX));
+            let own = own.map(|((_, number), episode)| (*number, episode));
+            found.extend(own.filter(|(_, episode)| concerns(episode)));
+        }
+        found.sort_unstable_by_key(|(number, episode)| (episode.from_ns, *number));
+        found.into_iter().map(|(_, episode)| episode.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::episode::{Certainty, EvidenceList};
+    use crate::exchange::{Mark, Part};
+    use proptest::prelude::*;
+    use spangap_model::Cause;
+
+    fn episode((from_ns, took_ns): (i64, i64), stream: Option<u32>, sender: Side, start: u64) -> Episode {
+        Episode {
+            cause: Cause::Rto,
+            certainty: Certainty::Shown,
+            side: None,
+            sender,
+            from_ns,
+            to_ns: from_ns + took_ns,
+            start,
+            end: start + 1,
+            stream_id: stream,
+            evidence: EvidenceList::default(),
+        }
+    }
+
+    fn exchange(from_ns: i64, took_ns: i64, stream_id: u32, protocol: Protocol, end: u64) -> Exchange {
+        let at = |ns| Mark { seen_ns: ns, ready_ns: ns, ..Mark::default() };
+        let part = Part { first: at(from_ns), last: at(from_ns + took_ns), end, ..Part::default() };
+        Exchange { stream_id, protocol, request: part, response: Some(part), ..Exchange::default() }
+    }
+
+    /// The definition, one after the other.
+    fn plainly(all: &[Episode], exchange: &Exchange) -> Vec<Episode> {
+        let streams = matches!(exchange.protocol, Protocol::Grpc | Protocol::Http2);
+        let (begin, end) = (exchange.request.first.seen_ns, exchange.request.last.ready_ns);
+        let latest = &all[all.len().saturating_sub(MAX_EPISODES)..];
+        let mut found: Vec<Episode> = latest
+            .iter()
+            .filter(|held| held.from_ns <= end && held.to_ns >= begin && held.start < exchange.request.end)
+            .filter(|held| held.stream_id.is_none_or(|id| streams && id == exchange.stream_id))
+            .cloned()
+            .collect();
+        found.sort_by_key(|held| held.from_ns);
+        found
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn they_are_those_that_looking_at_all_gives(
+            told in prop::collection::vec((0i64..3000, 0i64..400, prop::option::of(1u32..6), any::<bool>()), 0..1400),
+            asked in prop::collection::vec((0i64..3000, 0i64..500, 1u32..6, any::<bool>(), 0u64..1500), 1..20),
+        ) {
+            let mut kept = Episodes::default();
+            let mut all = Vec::new();
+            for (start, (from_ns, took_ns, stream, client)) in (0..).zip(told) {
+                let sender = if client { Side::Client } else { Side::Server };
+                let one = episode((from_ns, took_ns), stream, sender, start);
+                all.push(one.clone());
+                kept.push(one);
+            }
+            for (from_ns, took_ns, stream, http2, end) in asked {
+                let protocol = if http2 { Protocol::Http2 } else { Protocol::Turns };
+                let exchange = exchange(from_ns, took_ns, stream, protocol, end);
+                prop_assert_eq!(kept.of(&exchange), plainly(&all, &exchange));
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_call_looks_at_few_of_many() {
+        let mut kept = Episodes::default();
+        for n in 0..5_000 {
+            kept.push(episode((n * 100, 90), None, Side::Client, 0));
+        }
+        let around = kept.shared.around(450_000, 450_200).count();
+        assert!((3..=3 * BLOCK as usize).contains(&around), "{around} of {}", kept.len());
+        assert_eq!(kept.of(&exchange(450_000, 200, 1, Protocol::Grpc, 9)).len(), 3);
+        assert_eq!((kept.len(), kept.shared.blocks.len() as u64), (MAX_EPISODES, 1024 / BLOCK + 1));
+    }
+}
