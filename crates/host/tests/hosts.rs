@@ -140,6 +140,37 @@ fn text_stays_within_its_columns() {
     }
 }
 
+/// Before Kubernetes 1.18 the kubelet's state named containers by their id alone.
+#[test]
+fn the_kubelets_older_state_counts_as_its_newer_one_does() {
+    let machine = machines().into_iter().find(|machine| machine.ends_with("kubernetes-static")).unwrap();
+    let (pids, _) = expected(&machine);
+    let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
+    let judged = |state: &str| {
+        let line =
+            |line: &str| if line.starts_with("{\"policyName\"") { state.to_owned() } else { line.to_owned() };
+        let text: String = text.lines().map(|old| line(old) + "\n").collect();
+        let (_, second) = parse_readings(&text).unwrap();
+        let look = Look::read(&Host::kept(second), None, &pids).unwrap();
+        let findings = check::findings(&look);
+        findings.into_iter().find(|finding| finding.trap == "container-cpus").unwrap()
+    };
+    let process = judged(r#"{"policyName":"none","defaultCpuSet":"","checksum":1}"#);
+    let cgroup = &text[text.find(&format!("=== /proc/{}/cgroup", pids[0])).unwrap()..];
+    let cgroup = cgroup.lines().nth(1).unwrap();
+    let id = cgroup.rsplit(['/', '-']).next().unwrap().trim_end_matches(".scope");
+    let all = "0-1023";
+    let state = |id: &str| {
+        format!(r#"{{"policyName":"static","defaultCpuSet":"","entries":{{"{id}":"{all}"}},"checksum":1}}"#)
+    };
+    assert_eq!(process.verdict, Verdict::Trap(Severity::Low));
+    let others = judged(&state("0123456789abcdef"));
+    assert_eq!(others.verdict, Verdict::Trap(Severity::High), "{others:?}");
+    assert!(others.summary.contains("gave to another container alone"), "{others:?}");
+    let own = judged(&state(id));
+    assert_eq!(own.verdict, Verdict::Fine, "{id}: {own:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

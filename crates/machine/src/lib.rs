@@ -1,5 +1,7 @@
 //! The files of a machine, below a root that can be another machine's copy; what was read can be kept as one text.
 
+pub mod facts;
+
 use spangap_model::Cpus;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

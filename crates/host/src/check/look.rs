@@ -1,7 +1,6 @@
 //! What two readings of a machine say, a while apart.
 
 use super::facts::cgroup::{self, Mount};
-use super::facts::kubelet::{self, CpuManager};
 use super::facts::listeners::{self, Listener};
 use super::facts::nic::{self, Nic};
 use super::facts::power::{self, Frequency, Idle};
@@ -10,6 +9,7 @@ use super::facts::table::{self, Row, Softnet, Times};
 use super::facts::text::{self, Pressure};
 use super::finding::Why;
 use super::{Cpus, FactError, Host, Known};
+use spangap_machine::facts::cpu_manager_state::{self, CpuManagerState};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -114,7 +114,7 @@ pub struct Look {
     /// Processes named irqbalance.
     pub irqbalance: Known<Vec<Irqbalance>>,
     /// What the kubelet decided.
-    pub kubelet: Known<CpuManager>,
+    pub kubelet: Known<CpuManagerState>,
     /// The cpuset of each process.
     pub cpusets: BTreeMap<u32, Known<cgroup::CpuSet>>,
     /// Listening sockets of each process.
@@ -238,7 +238,9 @@ impl Look {
             clocksource: word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             settings: SETTINGS.iter().map(setting).collect(),
             irqbalance: irqbalance(host),
-            kubelet: host.read(kubelet::STATE).and_then(|text| kubelet::parse(kubelet::STATE, &text)),
+            kubelet: host
+                .read(cpu_manager_state::PATH)
+                .and_then(|text| cpu_manager_state::parse(cpu_manager_state::PATH, &text)),
             cpusets: pids.iter().map(of_each).collect(),
             listeners: pids.iter().map(|&pid| (pid, listeners::of(host, pid))).collect(),
             sockets: None,

@@ -2,11 +2,10 @@
 
 use super::reading::Reading;
 use super::{ExclusiveCpus, Kubelet};
-use serde_json::Value;
+use spangap_machine::facts::cpu_manager_state;
 use spangap_machine::{FactError, Known};
 use spangap_model::Cpus;
 
-const STATE: &str = "/var/lib/kubelet/cpu_manager_state";
 /// Where distributions of Kubernetes have its configuration.
 const CONFIGURATIONS: [&str; 4] = [
     "/var/lib/kubelet/config.yaml",
@@ -17,46 +16,13 @@ const CONFIGURATIONS: [&str; 4] = [
 
 /// Reads its state. A state that is not understood is told, and then nothing is known of what it has given away.
 pub(super) fn read(reading: &mut Reading) -> Option<Kubelet> {
-    let state = reading.parsed(STATE, state)?;
+    let state = reading.parsed(cpu_manager_state::PATH, cpu_manager_state::parse)?;
     let reserved = CONFIGURATIONS.iter().find_map(|path| reading.parsed(path, reserved).flatten());
-    Some(Kubelet { reserved, ..state })
-}
-
-/// Reads `cpu_manager_state`. CPUs given to a container are under the pod and the container's name, and before
-/// Kubernetes 1.18 under the container's id alone.
-fn state(path: &str, text: &str) -> Known<Kubelet> {
-    let bad = |expected| FactError::malformed(path, 0, text, expected);
-    let whole: Value = serde_json::from_str(text).map_err(|_| bad("a state of the CPU manager, as JSON"))?;
-    let policy = whole["policyName"].as_str().ok_or_else(|| bad("policyName in it"))?;
-    let cpus = |value: &Value| {
-        let list = value.as_str().and_then(Cpus::parse_list);
-        list.ok_or_else(|| bad("lists of CPUs for everybody (defaultCpuSet) and for containers (entries)"))
-    };
-    let shared = match &whole["defaultCpuSet"] {
-        Value::Null => Cpus::default(),
-        list => cpus(list)?,
-    };
-    let mut exclusive = Vec::new();
-    let entries = match &whole["entries"] {
-        Value::Null => serde_json::Map::new(),
-        Value::Object(entries) => entries.clone(),
-        _ => return Err(bad("entries of containers by pod")),
-    };
-    for (key, value) in &entries {
-        match value {
-            Value::Object(containers) => {
-                for (container, list) in containers {
-                    let (pod, container) = (key.clone(), container.clone());
-                    exclusive.push(ExclusiveCpus { pod, container, cpus: cpus(list)? });
-                }
-            }
-            list => {
-                let (pod, container) = (String::new(), key.clone());
-                exclusive.push(ExclusiveCpus { pod, container, cpus: cpus(list)? });
-            }
-        }
-    }
-    Ok(Kubelet { policy: policy.to_owned(), shared, exclusive, reserved: None })
+    let exclusive = state.exclusive.into_iter();
+    let exclusive = exclusive
+        .map(|one| ExclusiveCpus { pod: one.pod, container: one.container, cpus: one.cpus })
+        .collect();
+    Some(Kubelet { policy: state.policy, shared: state.shared, exclusive, reserved })
 }
 
 /// `reservedSystemCPUs` of a configuration in YAML or JSON, where it has that.
@@ -86,9 +52,10 @@ fn reserved(path: &str, text: &str) -> Known<Option<Cpus>> {
 mod tests {
     use super::super::tests::{read, told};
     use super::*;
+    use cpu_manager_state::PATH as STATE;
 
     #[test]
-    fn both_forms_of_the_state() {
+    fn the_state_and_what_is_reserved() {
         let newer = r#"{"policyName":"static","defaultCpuSet":"0,8-15","entries":{"u-1":{"db":"1-4"},"u-2":{"a":"5","b":"6-7"}},"checksum":1}"#;
         let kubelet = read(&format!(
             "=== {STATE}\n{newer}\n=== /var/lib/kubelet/config.yaml\ncpuManagerPolicy: static\nreservedSystemCPUs: 0,8\n"
@@ -102,11 +69,6 @@ mod tests {
             .collect();
         assert_eq!(exclusive, ["u-1/db 1-4", "u-2/a 5", "u-2/b 6-7"]);
         assert_eq!(kubelet.reserved.unwrap().to_string(), "0,8");
-        let older = r#"{"policyName":"static","defaultCpuSet":"0-3","entries":{"77aa":"4-5"},"checksum":2}"#;
-        let older = state(STATE, older).unwrap();
-        assert_eq!((older.exclusive[0].pod.as_str(), older.exclusive[0].container.as_str()), ("", "77aa"));
-        let none = state(STATE, r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#).unwrap();
-        assert!(none.shared.is_empty() && none.exclusive.is_empty());
     }
 
     #[test]

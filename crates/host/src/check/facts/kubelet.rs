@@ -1,10 +1,4 @@
-//! The kubelet: which pod a process belongs to, and which CPUs the kubelet gave away.
-
-use super::super::{Cpus, FactError, Known};
-use std::collections::BTreeMap;
-
-/// Where the kubelet keeps its decisions about CPUs.
-pub const STATE: &str = "/var/lib/kubelet/cpu_manager_state";
+//! The kubelet: which pod a process belongs to.
 
 /// Quality of service of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,40 +49,6 @@ pub fn pod(cgroup: &str) -> Option<Pod> {
     None
 }
 
-/// What the kubelet's CPU manager decided.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuManager {
-    /// `none` or `static`.
-    pub policy: String,
-    /// CPUs that all others share.
-    pub shared: Cpus,
-    /// CPUs of one container alone, by pod and container.
-    pub exclusive: BTreeMap<String, BTreeMap<String, Cpus>>,
-}
-
-/// Reads `cpu_manager_state`.
-///
-/// # Errors
-/// It is no such document.
-pub fn parse(path: &str, text: &str) -> Known<CpuManager> {
-    let bad = |expected| FactError::malformed(path, 0, text, expected);
-    let state: serde_json::Value = serde_json::from_str(text).map_err(|_| bad("JSON"))?;
-    let cpus = |value: &serde_json::Value| {
-        let list = value.as_str().and_then(Cpus::parse_list);
-        list.ok_or_else(|| bad("lists of CPUs in defaultCpuSet and entries"))
-    };
-    let policy = state["policyName"].as_str().ok_or_else(|| bad("policyName"))?.to_owned();
-    let shared =
-        if state["defaultCpuSet"].is_null() { Cpus::default() } else { cpus(&state["defaultCpuSet"])? };
-    let mut exclusive: BTreeMap<String, BTreeMap<String, Cpus>> = BTreeMap::new();
-    for (pod, containers) in state["entries"].as_object().into_iter().flatten() {
-        for (container, list) in containers.as_object().into_iter().flatten() {
-            exclusive.entry(pod.clone()).or_default().insert(container.clone(), cpus(list)?);
-        }
-    }
-    Ok(CpuManager { policy, shared, exclusive })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,8 +56,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "\\PC*|[/a-z.-]{0,40}|\\{\"policyName\":\"[a-z]*\",\"entries\":\\{\"a\":\\{\"b\":\"[0-9,-]*\"\\}\\}\\}") {
-            let _ = (pod(&text), parse("/p", &text));
+        fn no_text_panics(text in "\\PC*|[/a-z.-]{0,40}") {
+            let _ = pod(&text);
         }
     }
 
@@ -129,19 +89,5 @@ mod tests {
         }
         assert_eq!(pod("/system.slice/podman-7.scope"), None);
         assert_eq!(pod("/kubepods.slice"), None);
-    }
-
-    #[test]
-    fn the_kubelets_state() {
-        let text =
-            r#"{"policyName":"static","defaultCpuSet":"0,4-7","entries":{"u":{"app":"1-3"}},"checksum":1}"#;
-        let state = parse(STATE, text).unwrap();
-        assert_eq!((state.policy.as_str(), state.shared.to_string()), ("static", "0,4-7".to_owned()));
-        assert_eq!(state.exclusive["u"]["app"].to_string(), "1-3");
-        assert_eq!(
-            parse(STATE, r#"{"policyName":"none","defaultCpuSet":"","checksum":1}"#).unwrap().policy,
-            "none"
-        );
-        assert!(parse(STATE, "{}").unwrap_err().to_string().contains("policyName"));
     }
 }

@@ -7,6 +7,7 @@ use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::{Cpus, Known};
 use super::Trap;
+use spangap_machine::facts::cpu_manager_state::{self, ExclusiveCpus};
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "container-cpus", causes: &[Cause::RunQueue, Cause::CpuQuota], look };
@@ -38,18 +39,16 @@ fn look(look: &Look) -> Result<Judged, Why> {
 fn machine(look: &Look) -> Result<Judged, Why> {
     match &look.kubelet {
         Ok(state) => {
-            let taken = state
-                .exclusive
-                .values()
-                .flat_map(|pod| pod.values())
-                .fold(Cpus::default(), |all, cpus| all.either(cpus));
+            let taken = together(state.exclusive.iter());
             let summary = format!(
                 "CPU manager policy {}; CPUs of one container alone: {}",
                 state.policy,
                 if taken.is_empty() { "none".to_owned() } else { taken.to_string() }
             );
-            Ok(Judged::fine(summary)
-                .evidence(format!("policy {}, shared {}", state.policy, state.shared), kubelet::STATE))
+            Ok(Judged::fine(summary).evidence(
+                format!("policy {}, shared {}", state.policy, state.shared),
+                cpu_manager_state::PATH,
+            ))
         }
         Err(error) if error.is_absent() => Ok(Judged::fine("no kubelet here")),
         Err(error) => Err(Why::from(error)),
@@ -64,6 +63,7 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
         Qos::BestEffort => "BestEffort",
     };
     let own = &groups[0];
+    let is_its = |one: &ExclusiveCpus| one.is_of(&pod.uid, &own.name);
     let state = &look.kubelet;
     let (found, summary) = match state {
         Err(_) => (
@@ -71,14 +71,8 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
             format!("{class} pod on CPUs {cpus}; whether it has them alone is not known"),
         ),
         Ok(state) => {
-            let its = state.exclusive.get(&pod.uid);
-            let alone = its
-                .into_iter()
-                .flat_map(|pod| pod.values())
-                .fold(Cpus::default(), |all, cpus| all.either(cpus));
-            let others = state.exclusive.iter().filter(|(uid, _)| **uid != pod.uid);
-            let others =
-                others.flat_map(|(_, pod)| pod.values()).fold(Cpus::default(), |all, cpus| all.either(cpus));
+            let (its, others): (Vec<_>, Vec<_>) = state.exclusive.iter().partition(|one| is_its(one));
+            let (alone, others) = (together(its), together(others));
             let clash = others.both(&cpus);
             let shared = cpus.without(&alone);
             if !clash.is_empty() {
@@ -116,18 +110,20 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
     );
     match state {
         Ok(state) => {
+            let whose = |one: &ExclusiveCpus| match (is_its(one), one.pod.as_str()) {
+                (true, _) => "this pod".to_owned(),
+                (false, "") => "a pod that is not named".to_owned(),
+                (false, uid) => uid.to_owned(),
+            };
             let taken: Vec<String> = state
                 .exclusive
                 .iter()
-                .flat_map(|(uid, containers)| containers.iter().map(move |(name, cpus)| (uid, name, cpus)))
-                .map(|(uid, name, cpus)| {
-                    format!("{cpus} for {name} of {}", if *uid == pod.uid { "this pod" } else { uid })
-                })
+                .map(|one| format!("{} for {} of {}", one.cpus, one.container, whose(one)))
                 .collect();
             let taken = if taken.is_empty() { "none".to_owned() } else { taken.join("; ") };
             judged = judged.evidence(
                 format!("policy {}, shared: {}, alone: {taken}", state.policy, state.shared.words()),
-                kubelet::STATE,
+                cpu_manager_state::PATH,
             );
         }
         Err(error) => judged = judged.unknown(error),
@@ -139,6 +135,10 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
         judged = judged.fix("# kubelet: cpuManagerPolicy: static, and reservedSystemCPUs; drain the node, remove cpu_manager_state, restart");
     }
     judged
+}
+
+fn together<'a>(containers: impl IntoIterator<Item = &'a ExclusiveCpus>) -> Cpus {
+    containers.into_iter().fold(Cpus::default(), |all, one| all.either(&one.cpus))
 }
 
 /// What the cgroup asks for and may have.
