@@ -82,6 +82,14 @@ impl Calls {
         self.all.iter().filter(move |call| call.duration_ns() > ns)
     }
 
+    /// Calls that took longer than this, not counting the time in which the machine itself stood still.
+    pub fn over_ns_but(&self, ns: u64, pauses: &[Active]) -> impl Iterator<Item = &Call> {
+        let paused = |call: &Call| -> u64 {
+            pauses.iter().map(|one| one.overlap_ns(call.start_unix_ns, call.end_unix_ns)).sum()
+        };
+        self.all.iter().filter(move |call| call.duration_ns().saturating_sub(paused(call)) > ns)
+    }
+
     /// The duration that a share `q` of the calls does not exceed; 0 without calls.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         quantile(self.all.iter().map(Call::duration_ns).collect(), q)

@@ -15,6 +15,7 @@ pub mod folder;
 pub mod grade;
 pub mod hosts;
 pub mod page;
+pub mod pauses;
 pub mod run;
 pub mod scenario;
 pub mod scenarios;

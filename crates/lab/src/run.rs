@@ -87,13 +87,14 @@ fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) 
     let tank = stage.tank_report()?;
     let (clocks, began_unix_ns, line) = (stage.clocks().to_vec(), stage.began_unix_ns(), stage.line);
     let (recorded, reasons) = (stage.recorded().to_vec(), stage.not_recorded().to_vec());
+    let pauses = stage.pauses().to_vec();
     // Whatever still runs ends here, so that its CPU time is known to be the run's.
     drop(stage);
     (settings.say)("writing the folder");
     let not_recorded = NotRecorded::of(|file| work.join(file).exists(), &reasons);
     let recorded = recorded.into_iter().filter(|one| work.join(&one.file).exists()).collect();
     let recorded = clocks::of_recordings(recorded, &clocks, began_unix_ns);
-    let machine = before.until_now(&host, &tank, recorded, not_recorded);
+    let machine = before.until_now(&host, &tank, &pauses, recorded, not_recorded);
     clocks::set(work, &clocks, began_unix_ns, settings.retime, &mut acted)?;
     let truth = Truth { line, ..truth(case, settings, acted, &clocks) };
     let title = if case.near_miss { case.scenario.near_miss.title } else { case.scenario.title };

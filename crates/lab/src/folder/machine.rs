@@ -3,6 +3,7 @@
 use super::RECORDED;
 use crate::hosts::netem;
 use crate::stage::now_unix_ns;
+use crate::truth::Active;
 use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -49,6 +50,13 @@ pub struct Noise {
     pub others_cpu_ns: Option<u64>,
     /// CPU time that the hypervisor took.
     pub steal_ns: Option<u64>,
+    /// Stretches longer than 3 ms in which a CPU ran not even the most urgent thread of the run, while calls were made:
+    /// all together,
+    #[serde(default)]
+    pub paused_ns: u64,
+    /// and the longest of them.
+    #[serde(default)]
+    pub longest_pause_ns: u64,
 }
 
 /// Versions of what calls and serves.
@@ -111,6 +119,7 @@ impl Before {
         self,
         host: &Host,
         tank: &Value,
+        pauses: &[Active],
         recorded: Vec<Recorded>,
         not_recorded: Vec<NotRecorded>,
     ) -> Machine {
@@ -151,6 +160,8 @@ impl Before {
                     .zip(grown(|cpu| cpu.own))
                     .map(|(busy, own)| busy.saturating_sub(own)),
                 steal_ns: grown(|cpu| cpu.steal),
+                paused_ns: pauses.iter().map(Active::length_ns).sum(),
+                longest_pause_ns: pauses.iter().map(Active::length_ns).max().unwrap_or(0),
             },
             versions: Versions {
                 spangap: env!("CARGO_PKG_VERSION").into(),
@@ -253,10 +264,17 @@ mod tests {
         fs::write(root.path().join("proc/self/stat"), own(30)).expect("a file");
         let tank =
             serde_json::json!({ "runs": [{ "stack": "rust", "library": "tonic 1", "target_stack": "go" }] });
-        let machine = before.until_now(&host, &tank, Vec::new(), Vec::new());
+        let machine = before.until_now(
+            &host,
+            &tank,
+            &[Active { from_unix_ns: 5, to_unix_ns: 9 }, Active { from_unix_ns: 20, to_unix_ns: 23 }],
+            Vec::new(),
+            Vec::new(),
+        );
         let tick_ns = 1_000_000_000 / clock_ticks_per_second();
         assert_eq!(machine.noise.others_cpu_ns, Some(40 * tick_ns));
         assert_eq!(machine.noise.steal_ns, Some(5 * tick_ns));
+        assert_eq!((machine.noise.paused_ns, machine.noise.longest_pause_ns), (7, 4));
         assert_eq!((machine.kernel.as_str(), machine.cpus), ("6.1.0", 2));
         assert_eq!((machine.cpu_model.as_deref(), machine.memory_bytes), (Some("A CPU"), Some(2 << 20)));
         assert_eq!((machine.virtualization.as_deref(), machine.cgroup_version), (Some("QEMU"), Some(1)));
@@ -270,7 +288,7 @@ mod tests {
     #[test]
     fn a_machine_that_tells_nothing() {
         let (_root, host) = copy(&[]);
-        let machine = Before::look(&host).until_now(&host, &Value::Null, Vec::new(), Vec::new());
+        let machine = Before::look(&host).until_now(&host, &Value::Null, &[], Vec::new(), Vec::new());
         assert_eq!((machine.noise.others_cpu_ns, machine.cgroup_version, machine.cpus), (None, None, 0));
     }
 

@@ -97,7 +97,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let measured = calls.whole();
     let periods = throttled.grew(&measured);
-    let slow = calls.over_ns((think + SLOW).as_nanos() as u64).count() as f64;
+    let slow = calls.over_ns_but((think + SLOW).as_nanos() as u64, stage.pauses()).count() as f64;
     let expected = case.duration("duration").as_secs_f64() / EVERY.as_secs_f64();
     let mut acted = Acted::default();
     acted.at_least("bursts of the program beside", bursts.len() as f64, (expected / 2.0).floor());

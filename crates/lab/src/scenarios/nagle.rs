@@ -117,7 +117,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let measured = calls.all.len() as f64;
     let expected = (rate as f64 * case.duration("duration").as_secs_f64()).floor();
-    let held = calls.over_ns(HELD_NS).count() as f64;
+    let held = calls.over_ns_but(HELD_NS, stage.pauses()).count() as f64;
     let mut acted = Acted::default();
     acted.at_least("calls", measured, expected * 0.9);
     let over = "calls over 30 ms";

@@ -86,7 +86,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let bursts = waits::within(&calls, stretches(&stage.end_actor("hog")?));
     let waited = waited.end().grew(&until_counted(&bursts));
 
-    let slow = calls.over_ns((think + SLOW).as_nanos() as u64).count() as f64;
+    let slow = calls.over_ns_but((think + SLOW).as_nanos() as u64, stage.pauses()).count() as f64;
     let expected = case.duration("duration").as_millis() as f64 / 250.0;
     let burned: f64 = bursts.iter().map(Active::length_ns).map(|ns| ns as f64).sum();
     let mut acted = Acted::default();

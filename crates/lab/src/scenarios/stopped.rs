@@ -77,8 +77,8 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let tank = Tank::stack("rust", case.duration("duration")).rate(case.number("rate"));
     stage.call(&tank.around(apart.calm(Side::Client)))?;
     let whom = match (case.near_miss, side) {
-        // Busy now and then, as programs are.
-        (true, _) => stage.actor(side, &apart.nicest(side), "hog", &["--on", "2ms", "--every", "40ms"])?,
+        // Busy now and then, as programs are; before the rest of this machine, or it could not even stop when told.
+        (true, _) => stage.actor(side, &apart.behind(side), "hog", &["--on", "2ms", "--every", "40ms"])?,
         (false, Side::Client) => stage.client_pid(),
         (false, Side::Server) => stage.server_pid(),
     };
@@ -88,7 +88,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let calls = stage.end()?;
     let stops = waits::within(&calls, stretches(&stage.end_actor("pause")?));
 
-    let slow = calls.over_ns((think + SLOW).as_nanos() as u64).count() as f64;
+    let slow = calls.over_ns_but((think + SLOW).as_nanos() as u64, stage.pauses()).count() as f64;
     let expected = case.duration("duration").as_millis() as f64 / 500.0;
     let length = stops.iter().map(Active::length_ns).min().unwrap_or(0);
     let mut acted = Acted::default();

@@ -75,7 +75,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let opened = client.grew(&before, "Tcp.ActiveOpens");
     acted.at_least("connections that the client opened (ActiveOpens)", opened, 0.9 * calls.all.len() as f64);
     let again = client.grew(&before, "TcpExt.TCPSynRetrans");
-    let slow = calls.over_ns(FAST_NS).count() as f64;
+    let slow = calls.over_ns_but(FAST_NS, stage.pauses()).count() as f64;
     if case.near_miss {
         acted.at_most("SYNs that the client sent again (TCPSynRetrans)", again, 0.0);
         // When the machine stands still once, all that are under way are late.

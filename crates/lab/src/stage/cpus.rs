@@ -6,6 +6,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use spangap_model::Side;
 use std::process::Command;
 
+/// Priority of what looks whether the machine runs anything at all: before everything of a run.
+pub(crate) const WITNESS: u32 = 20;
 /// Niceness of the programs of a run that has to tell its own fault from what else this machine does.
 const NICE: i32 = -20;
 /// Real-time priority of such programs where niceness does not do.
@@ -13,7 +15,7 @@ const CALM: u32 = 5;
 /// Priority of what comes before them.
 const FIRST: u32 = 10;
 /// Priority of what comes behind them, but still at its time.
-const BEHIND: u32 = 2;
+pub(super) const BEHIND: u32 = 2;
 
 /// One CPU for each end.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 //! A scenario goes through it in this order: [`Stage::cable`] (or another link), [`Stage::serve`], [`Stage::call`], its
 //! own harm, [`Stage::end`].
 
+mod aside;
 pub mod cgroup;
 pub mod cpus;
 pub mod program;
@@ -19,7 +20,9 @@ use crate::clocks::HostClock;
 use crate::counters::Tcp;
 use crate::folder::{self, Recorded};
 use crate::hosts::{self, Hosts, line};
+use crate::pauses::Witness;
 use crate::run::Settings;
+use crate::truth::Active;
 use crate::undo::Undo;
 use crate::undo::journal::MARK;
 use rustix::process::Signal;
@@ -62,6 +65,8 @@ pub struct Stage<'a> {
     recorded: Vec<Recorded>,
     clocks: Vec<HostClock>,
     began_unix_ns: u64,
+    witness: Option<Witness>,
+    pauses: Vec<Active>,
 }
 
 impl<'a> Stage<'a> {
@@ -84,6 +89,8 @@ impl<'a> Stage<'a> {
             recorded: Vec::new(),
             clocks: settings.clocks.clone(),
             began_unix_ns: now_unix_ns(),
+            witness: None,
+            pauses: Vec::new(),
         }
     }
 
@@ -174,6 +181,7 @@ impl<'a> Stage<'a> {
         }
         target.says("listening on ", PATIENCE, &self.settings.interrupted)?;
         let pid = served_by(&target, &serve.arguments)?;
+        aside::shipping(pid, &serve.around)?;
         self.target = Some(target);
         self.record(Side::Server, pid)
     }
@@ -183,6 +191,7 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When the tank does not get as far.
     pub fn call(&mut self, tank: &Tank) -> Result<(), LabError> {
+        self.witness = Some(Witness::start());
         let address = format!("{}:{PORT}", hosts::SERVER);
         let (warmup, duration) = (traffic::text(tank.warmup), traffic::text(tank.duration));
         let otlp = format!("http://{COLLECTOR}");
@@ -202,6 +211,7 @@ impl<'a> Stage<'a> {
         })?;
         let Some(client) = client else { return self.wait_for_tank() };
         self.client = Some(client);
+        aside::conductor(pid, &tank.around)?;
         self.record(Side::Client, client)?;
         let ns = u64::try_from((tank.warmup + tank.duration).as_nanos()).unwrap_or(u64::MAX);
         (self.settings.say)(&format!("calling for {}", format_ns(ns)));
@@ -272,6 +282,7 @@ impl<'a> Stage<'a> {
     /// When a program fails.
     pub fn end(&mut self) -> Result<Calls, LabError> {
         self.wait_for_tank()?;
+        self.pauses = self.witness.take().map(Witness::end).unwrap_or_default();
         (self.settings.say)("ending what records");
         self.end_recordings()?;
         let tank = self.tank_report()?;
@@ -372,6 +383,11 @@ impl<'a> Stage<'a> {
             Err(error) => self.not_recorded.push(format!("{file}: {error}")),
         }
         Ok(())
+    }
+
+    /// When this machine itself stood still while calls were made; once [`Stage::end`] has ended them.
+    pub fn pauses(&self) -> &[Active] {
+        &self.pauses
     }
 
     /// What was recorded, and when, by this machine's clock; once [`Stage::end`] has ended it.
