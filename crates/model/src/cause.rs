@@ -31,6 +31,8 @@ causes! {
     TailLoss = "tail-loss",
     /// Loss, mended by fast retransmission or RACK.
     FastRetransmit = "fast-retransmit",
+    /// Bytes that had come as far as the receiver's tap did not reach its TCP, and were sent again.
+    ReceiverDrop = "receiver-drop",
     /// A SYN or SYN/ACK was lost.
     SynLoss = "syn-loss",
     /// The server's accept queue was full.

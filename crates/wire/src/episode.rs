@@ -65,6 +65,24 @@ pub enum Certainty {
 pub(crate) const WHEN_READY: &str =
     "when the server had this response ready: its span would tell whether it waited behind the other";
 
+/// How often a tap saw the bytes of an episode, where that tells on which side of the tap they were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// Once, or it says nothing.
+    #[default]
+    One,
+    /// The first copy, too: what was lost was lost behind this tap.
+    Both {
+        /// Whether a receiver that had the first copy would have said so when the second came, by DSACK (RFC 2883) or
+        /// the timestamp that it echoes.
+        told: bool,
+    },
+}
+
+/// What is missing where a capture or connection ends soon after bytes came twice.
+pub(crate) const ENDS_EARLY: &str = "whether the receiver had them already: it would have said so a little later, and here \
+                                     the connection or the capture ends";
+
 /// Bytes of one direction were held up from one moment to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Episode {
@@ -86,6 +104,8 @@ pub struct Episode {
     pub end: u64,
     /// HTTP/2 stream that alone is held up; `None` when it is the connection.
     pub stream_id: Option<u32>,
+    /// How often the tap saw the bytes.
+    pub copies: Copies,
     /// What shows it, in order, four packets at most.
     pub evidence: EvidenceList,
 }

@@ -5,6 +5,7 @@ pub(crate) mod batched_arrival;
 pub(crate) mod held;
 pub(crate) mod network_delay;
 pub(crate) mod ready;
+pub(crate) mod receiver_drop;
 #[cfg(test)]
 mod tests;
 
@@ -69,7 +70,7 @@ fn union(ranges: &mut [(i64, i64)]) -> Option<u64> {
 
 /// Whether bytes were lost and sent again.
 pub(crate) fn is_loss(cause: Cause) -> bool {
-    matches!(cause, Cause::Rto | Cause::TailLoss | Cause::FastRetransmit)
+    matches!(cause, Cause::Rto | Cause::TailLoss | Cause::FastRetransmit | Cause::ReceiverDrop)
 }
 
 /// One way of a call between the taps.

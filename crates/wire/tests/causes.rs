@@ -257,3 +257,39 @@ fn what_the_path_takes_needs_no_clock() {
         }
     }
 }
+
+#[test]
+fn what_the_receiving_host_drops_is_not_lost_on_the_path() {
+    let path = [Cause::Rto, Cause::TailLoss, Cause::FastRetransmit];
+    for name in ["receiver-drop-request", "receiver-drop-response", "receiver-drop-alone"] {
+        let fixture = fixture(name.into());
+        let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
+        for ends in [[client, server], [server, client]] {
+            let both = fixture.dissect(&ends);
+            let blamed = calls_with(&both, |finding| path.contains(&finding.cause));
+            assert_eq!(blamed.len(), 0, "{name}: {:?}", blamed[0].findings);
+        }
+    }
+}
+
+/// What the taps say was sent again needlessly is what the kernels got a DSACK for.
+#[test]
+fn a_hole_that_is_filled_is_acknowledged_at_once_and_was_a_loss() {
+    for name in ["receiver-drop-request", "receiver-drop-response", "receiver-drop-alone", "receiver-had-it"]
+    {
+        let fixture = fixture(name.into());
+        let counters = &fixture.about["counters"];
+        let dsacks: u64 =
+            ["client", "server"].iter().filter_map(|end| counters[*end]["TCPDSACKRecv"].as_u64()).sum();
+        for end in &fixture.ends {
+            let alone = fixture.dissect(&[end]);
+            let notes = alone.connections.iter().flat_map(|connection| &connection.notes);
+            let needless = notes.filter(|note| note.contains("segments again although"));
+            let said: u64 =
+                needless.filter_map(|note| note.split(' ').find_map(|word| word.parse::<u64>().ok())).sum();
+            // An acknowledgement that the sender's host dropped is at both taps; of it no DSACK need have come.
+            let had_it = if name == "receiver-had-it" { 1 } else { 0 };
+            assert!(said <= dsacks + had_it, "{name}: {said} needless, {dsacks} DSACKs at {}", end.display());
+        }
+    }
+}

@@ -4,7 +4,7 @@
 //! that a habit of the client's. How many of its connections are like this, the pair of hosts shows.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
 use crate::exchange::{Ended, Exchange, Mark};
 use crate::segment::Flags;
 use crate::tcp::Step;
@@ -107,6 +107,7 @@ impl Memory {
             start: only.start,
             end: only.end,
             stream_id: None,
+            copies: Copies::One,
             evidence: EvidenceList::of(&[
                 evidence(syn, What::text("the connection is opened")),
                 evidence(

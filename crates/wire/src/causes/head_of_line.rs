@@ -5,7 +5,7 @@
 //! behind a larger one of another call may have been ready before; only the server knows.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, WHEN_READY, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, WHEN_READY, What};
 use crate::exchange::{Exchange, Mark, Part};
 use crate::tcp::{Kind, Step};
 use spangap_model::{Cause, Side};
@@ -101,6 +101,7 @@ impl Memory {
             start: part.start,
             end: part.end,
             stream_id: Some(exchange.stream_id),
+            copies: Copies::One,
             evidence: EvidenceList::of(&[
                 Evidence {
                     packet,
@@ -141,6 +142,7 @@ fn behind(exchange: &Exchange, response: &Part, large: Large, found: &mut Vec<Ep
         start: response.start,
         end: response.end,
         stream_id: Some(exchange.stream_id),
+        copies: Copies::One,
         evidence: EvidenceList::of(&[
             Evidence { packet: large.last.packet, time_ns: large.last.seen_ns, what: size },
             Evidence { packet: response.first.packet, time_ns: response.first.seen_ns, what: next },

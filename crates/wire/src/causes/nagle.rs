@@ -15,7 +15,7 @@
 //! A long file: a third of it is its tests, which tell the rule by its near-misses.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
 use crate::exchange::{Exchange, Part};
 use crate::segment::Flags;
 use crate::tcp::{Kind, Step};
@@ -123,6 +123,7 @@ impl Hold {
             start: self.bytes.0,
             end: self.bytes.1,
             stream_id: None,
+            copies: Copies::One,
             evidence: EvidenceList::of(&[
                 mine(
                     sent_packet,

@@ -5,7 +5,7 @@
 //! as many bytes under way as the path holds is another thing: there acknowledgements open it as fast as they come.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
 use crate::segment::Flags;
 use crate::tcp::{Kind, Step};
 use spangap_model::{Cause, Side};
@@ -148,6 +148,7 @@ impl Memory {
             start: step.bytes.start,
             end: step.bytes.end,
             stream_id: None,
+            copies: Copies::One,
             evidence: EvidenceList::of(&items),
         });
     }

@@ -18,7 +18,7 @@
 //! A long file: a third of it is its tests; the three causes share one memory, since each excludes the others.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, ENDS_EARLY, Episode, Evidence, EvidenceList, What};
 use crate::segment::Segment;
 use crate::tcp::{Kind, Sent, Step};
 use spangap_model::{Cause, Side};
@@ -30,6 +30,9 @@ const RTO_MIN_NS: u64 = 190_000_000;
 const PROBE_SLACK_NS: u64 = 40_000_000;
 /// Packets that overtake each other on their way do so by less, and the bytes wait less: not worth a word.
 const REORDERED_NS: u64 = 3_000_000;
+
+/// How much later than two shortest ways a DSACK may come.
+const DSACK_SLACK_NS: u64 = 5_000_000;
 
 const TIMER: &str = "why it was sent again: neither acknowledgements of later bytes were seen nor had the 200 ms of \
                      the usual timer passed";
@@ -54,6 +57,17 @@ struct Recovery {
     timestamp: Option<u32>,
     start: u64,
     end: u64,
+    /// Whether the receiver says when it gets bytes twice.
+    told: bool,
+    /// An acknowledgement that seems too early for a copy sent again, and until when a DSACK may follow it.
+    early: Option<Early>,
+}
+
+/// See [`Recovery::early`].
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    at: (i64, u64),
+    until_ns: i64,
 }
 
 /// The first segment after a hole, at a tap behind the loss.
@@ -87,11 +101,19 @@ pub struct Memory {
     senders: [Sender; 2],
     /// Whether either end cannot do SACK, and so does not probe (RFC 8985, 3): known from the handshake.
     without_sack: bool,
+    /// Whether SACK is in use, as the handshake or a block shows: then bytes that come twice are reported.
+    with_sack: bool,
 }
 
 impl Rule for Memory {
     #[inline]
     fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        self.with_sack |= step.segment.options.sack_count > 0;
+        for (side, sender) in [Side::Client, Side::Server].into_iter().zip(&mut self.senders) {
+            if sender.recovery.is_some() {
+                sender.settle(side, step.segment.time_ns, found);
+            }
+        }
         let peer = &mut self.senders[step.from.other().index()];
         let sacks = step.segment.options.sack_count > 0 || step.kind == Kind::RepeatedAck;
         if sacks || peer.recovery.is_some() || peer.signal.is_some() {
@@ -111,15 +133,24 @@ impl Rule for Memory {
                     own.ahead = None;
                 }
             }
-            Kind::Handshake => self.without_sack |= !step.segment.options.sack_permitted,
+            Kind::Handshake => {
+                self.without_sack |= !step.segment.options.sack_permitted;
+                self.with_sack |= step.segment.options.sack_permitted;
+            }
             _ => {}
         }
     }
 
     fn finish(&mut self, _view: View<'_>, found: &mut Vec<Episode>) {
         for (side, sender) in [Side::Client, Side::Server].into_iter().zip(&mut self.senders) {
-            if let Some(recovery) = sender.recovery.take() {
-                found.push(recovery.episode(side, None));
+            match sender.recovery.take() {
+                Some(recovery) if recovery.early.is_none() => found.push(recovery.episode(side, None)),
+                // It ends before a DSACK could have come.
+                Some(recovery) => {
+                    let certainty = Certainty::Possible { missing: ENDS_EARLY };
+                    found.push(Recovery { certainty, ..recovery }.episode(side, None));
+                }
+                None => {}
             }
         }
     }
@@ -144,6 +175,7 @@ impl Memory {
     fn resent(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
         let own = view.of(step.from);
         let without_sack = self.without_sack;
+        let told = (self.with_sack && !without_sack) || step.segment.options.timestamps.is_some();
         let sender = &mut self.senders[step.from.index()];
         if step.bytes.end <= own.acked {
             // The tap has seen their acknowledgement: that one is late, or lost.
@@ -151,6 +183,9 @@ impl Memory {
             return;
         }
         let now = (step.segment.time_ns, step.segment.packet);
+        if sender.recovery.take_if(|recovery| recovery.early.is_some()).is_some() {
+            sender.needless = sender.needless.saturating_add(1);
+        }
         if let Some(recovery) = &mut sender.recovery {
             // Of the same flight: these, too, had left before the sender first sent again.
             let of_flight = step.bytes.start < recovery.end
@@ -185,6 +220,8 @@ impl Memory {
             timestamp: step.segment.options.timestamps.map(|(value, _)| value),
             start: step.bytes.start,
             end: step.bytes.end,
+            told,
+            early: None,
         });
     }
 }
@@ -259,8 +296,10 @@ impl Sender {
                 self.signal = Some((segment.time_ns, segment.packet));
             }
         }
-        let Some(recovery) = self.recovery.filter(|recovery| own.acked >= recovery.end) else { return };
+        let acknowledged = |recovery: &Recovery| recovery.early.is_none() && own.acked >= recovery.end;
+        let Some(recovery) = self.recovery.filter(acknowledged) else { return };
         self.recovery = None;
+        let at = (segment.time_ns, segment.packet);
         // Sooner than a copy could have come and its acknowledgement gone back: it is that of the first copy.
         // A way that is as long as the wait may be measured by this very loss.
         let waited_ns = nanos(recovery.first.time_ns, recovery.again.0);
@@ -271,11 +310,28 @@ impl Sender {
             (Some((_, echo)), Some(again)) => (echo.wrapping_sub(again) as i32) < 0,
             _ => false,
         };
+        if recovery.resent == 1 && too_soon && !echoes_first && recovery.told {
+            // The way was measured by acknowledgements that may all have been delayed, and the one of a hole that is
+            // filled is not. A receiver that has the bytes twice says so: until it could have, nothing is known.
+            let until_ns = recovery.again.0.saturating_add_unsigned(2 * way_ns + DSACK_SLACK_NS);
+            self.recovery = Some(Recovery { early: Some(Early { at, until_ns }), ..recovery });
+            return;
+        }
         if recovery.resent == 1 && (too_soon || echoes_first) {
             self.needless = self.needless.saturating_add(1);
             return;
         }
-        found.push(recovery.episode(from, Some((segment.time_ns, segment.packet))));
+        found.push(recovery.episode(from, Some(at)));
+    }
+
+    /// An acknowledgement that seemed too early, with no DSACK after it in all the time that one takes, was that of the
+    /// copy sent again.
+    #[cold]
+    fn settle(&mut self, side: Side, now_ns: i64, found: &mut Vec<Episode>) {
+        let over = |recovery: &mut Recovery| recovery.early.is_some_and(|early| now_ns > early.until_ns);
+        if let Some(recovery) = self.recovery.take_if(over) {
+            found.push(recovery.episode(side, recovery.early.map(|early| early.at)));
+        }
     }
 
     #[cold]
@@ -334,6 +390,7 @@ impl Sender {
             start: step.bytes.start,
             end: step.bytes.end,
             stream_id: None,
+            copies: Copies::One,
             evidence: EvidenceList::of(&[
                 evidence(
                     ahead.packet,
@@ -427,6 +484,7 @@ impl Recovery {
             start: self.start,
             end: self.end,
             stream_id: None,
+            copies: Copies::Both { told: self.told },
             evidence: EvidenceList::of(&items),
         }
     }
@@ -578,6 +636,29 @@ mod tests {
         scene.at(11 * MILLI).ack(SERVER);
         scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, sent);
         scene.finish();
+        assert_eq!((scene.found.len(), scene.notes().len()), (0, 1));
+    }
+
+    #[test]
+    fn an_early_acknowledgement_is_of_the_second_copy_when_no_dsack_follows() {
+        // At the receiver's own tap its acknowledgements take 20 us, unless a hole is filled: then 5.
+        let lossy = |dsack: bool| {
+            let mut scene = Scene::connected(20, 10 * MILLI);
+            let lost = scene.data(SERVER, 1000);
+            let later = scene.data(SERVER, 1000);
+            scene.at(5).ack_to(CLIENT, lost.start, &[(later.start, later.end)]);
+            scene.at(12 * MILLI).bytes(Kind::Resent, SERVER, lost.clone());
+            scene.at(12 * MILLI + 5).ack(CLIENT);
+            if dsack {
+                scene.at(12 * MILLI + 9).ack_to(CLIENT, later.end, &[(lost.start, lost.end)]);
+            }
+            scene.at(30 * MILLI).data(SERVER, 100);
+            scene
+        };
+        let scene = lossy(false);
+        assert_eq!((scene.shown(), scene.notes().len()), (vec![Cause::FastRetransmit], 0));
+        assert_eq!(scene.found[0].copies, Copies::Both { told: true });
+        let scene = lossy(true);
         assert_eq!((scene.found.len(), scene.notes().len()), (0, 1));
     }
 

@@ -7,7 +7,7 @@
 //! one whose calls go out one by one.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
 use crate::exchange::Exchange;
 use crate::tcp::{Kind, Step};
 use spangap_model::{Cause, Side};
@@ -102,6 +102,7 @@ impl Rule for Memory {
             start: begin.start,
             end: view.of(Side::Client).next,
             stream_id: None,
+            copies: Copies::One,
             evidence: EvidenceList::of(&[
                 Evidence { packet: quiet_packet, time_ns: quiet_ns, what: since },
                 Evidence { packet: begin.packet, time_ns: begin.time_ns, what: until },

@@ -7,7 +7,7 @@
 //! ([`together`]).
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
 use crate::segment::Flags;
 use crate::tcp::{Handshake, Kind, Step};
 use spangap_model::{Cause, Side};
@@ -114,6 +114,7 @@ impl Memory {
                 start: self.offset,
                 end: self.offset,
                 stream_id: None,
+                copies: Copies::One,
                 evidence: EvidenceList::of(items),
             };
         let after = |parts: &Parts, first: (i64, u64)| nanos(first.0, parts.last.0) / 1_000_000;

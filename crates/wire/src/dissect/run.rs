@@ -10,7 +10,7 @@ use crate::call::{Call, Finding, Halves};
 use crate::causes::syn;
 use crate::episode::{Certainty, Episode};
 use crate::exchange::{Exchange, TraceContext};
-use crate::findings::{self, Memory, apps, batched_arrival, held, network_delay, ready};
+use crate::findings::{self, Memory, apps, batched_arrival, held, network_delay, ready, receiver_drop};
 use crate::join::links::Link;
 use crate::join::{Joined, Joiner};
 use crate::legs::{Clocks, Moments, legs};
@@ -28,8 +28,8 @@ const BATCH: usize = 128;
 /// Packets between two reports of progress.
 const PROGRESS_PACKETS: u64 = 1 << 17;
 /// A call is concluded when its captures are this much further, nanoseconds: what is sent again after its last byte
-/// tells what held it up. With one capture longer than the least retransmission timeout of 200 ms.
-const SETTLING_NS: [i64; 2] = [250_000_000, 20_000_000];
+/// tells what held it up. Longer than the least retransmission timeout of 200 ms.
+const SETTLING_NS: i64 = 250_000_000;
 /// Or when so many calls wait for that.
 const MAX_SETTLING: usize = 1024;
 
@@ -218,8 +218,7 @@ impl<'a> Run<'a> {
                 let Some(half) = half else { return true };
                 let last = half.response.as_ref().map_or(half.request.last, |response| response.last);
                 let now = self.pace.now_ns[usize::from(capture)].unwrap_or(i64::MAX);
-                over[usize::from(capture)]
-                    || now.saturating_sub(last.ready_ns) > SETTLING_NS[self.taps.len() - 1]
+                over[usize::from(capture)] || now.saturating_sub(last.ready_ns) > SETTLING_NS
             });
             if !due && self.settling.len() < MAX_SETTLING {
                 break;
@@ -278,6 +277,7 @@ impl<'a> Run<'a> {
         let mut explained = Vec::new();
         self.opening(link, halves, &mut episodes);
         ready::settle(moments, &mut episodes);
+        receiver_drop::settle(&mut episodes);
         let mut found = if episodes.iter().all(Vec::is_empty) {
             Vec::new()
         } else {

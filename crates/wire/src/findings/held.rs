@@ -61,7 +61,7 @@ pub(crate) fn findings(
     }
     let mut findings: Vec<Finding> = Vec::new();
     let mut done = vec![false; held.len()];
-    let events = Events::of(&held);
+    let events = Events::of(held.iter().map(|held| (held.tap, held.episode)));
     for i in 0..held.len() {
         if done[i] {
             continue;
@@ -81,7 +81,7 @@ pub(crate) fn findings(
                 continue;
             }
             done[j] = true;
-            if other.tap == best.tap || !events.seen_at(best.tap, other) {
+            if other.tap == best.tap || !events.seen_at(best.tap, other.episode) {
                 taken.extend(other.taken);
             }
             let capture = halves.captures[other.tap.index()];
@@ -125,6 +125,14 @@ fn finding(episode: &Episode, cost_ns: Option<u64>, evidence: Vec<(u8, Evidence)
                 "before the first byte of the call was on the wire, {:.1} ms at most; how much of that the call waited, \
                  only its CLIENT span tells",
                 most_ns as f64 / 1e6
+            )
+        }
+        (None, Cause::ReceiverDrop, _) => {
+            let later_ns = episode.to_ns.saturating_sub(episode.from_ns).max(0);
+            format!(
+                "the bytes were at the tap {:.1} ms before they came again; how much of that the call waited, only its \
+                 CLIENT span tells",
+                later_ns as f64 / 1e6
             )
         }
         _ => "it lies before or after what this capture shows of the call".into(),
@@ -216,7 +224,7 @@ fn same_event(a: &Held<'_>, b: &Held<'_>) -> bool {
 }
 
 /// What each tap tells of which bytes, so that a long call with a thousand episodes does not compare each with all.
-struct Events {
+pub(crate) struct Events {
     /// Offsets of bytes count from this one, since those of two taps agree in their low halves only.
     origin: u32,
     /// Kind of event and tap, first byte, and the furthest end of those of that kind and tap up to this one; sorted.
@@ -227,26 +235,28 @@ struct Events {
 type Event = (Side, Side, Cause);
 
 impl Events {
-    fn of(held: &[Held<'_>]) -> Events {
-        let origin = held.first().map_or(0, |first| first.episode.start as u32);
-        let range = |held: &Held<'_>| {
-            let (start, end) = range(held.episode, origin);
-            (event(held.tap, held.episode), start, end)
+    /// Of episodes, each with its tap.
+    pub(crate) fn of<'a>(episodes: impl Iterator<Item = (Side, &'a Episode)>) -> Events {
+        let mut origin = None;
+        let range = |(tap, episode): (Side, &Episode)| {
+            let origin = *origin.get_or_insert(episode.start as u32);
+            let (start, end) = range(episode, origin);
+            (event(tap, episode), start, end)
         };
-        let mut told: Vec<(Event, i64, i64)> = held.iter().map(range).collect();
+        let mut told: Vec<(Event, i64, i64)> = episodes.map(range).collect();
         told.sort_unstable();
         for i in 1..told.len() {
             if told[i - 1].0 == told[i].0 {
                 told[i].2 = told[i].2.max(told[i - 1].2);
             }
         }
-        Events { origin, told }
+        Events { origin: origin.unwrap_or(0), told }
     }
 
     /// Whether this tap tells of the same event: [`same_event`] for any of its episodes.
-    fn seen_at(&self, tap: Side, other: &Held<'_>) -> bool {
-        let (start, end) = range(other.episode, self.origin);
-        let event = event(tap, other.episode);
+    pub(crate) fn seen_at(&self, tap: Side, other: &Episode) -> bool {
+        let (start, end) = range(other, self.origin);
+        let event = event(tap, other);
         let before = self.told.partition_point(|told| (told.0, told.1) < (event, end));
         before.checked_sub(1).is_some_and(|last| self.told[last].0 == event && self.told[last].2 > start)
     }
@@ -262,15 +272,18 @@ fn range(episode: &Episode, origin: u32) -> (i64, i64) {
     (start, start + (episode.end - episode.start).max(1) as i64)
 }
 
-/// Which of two tellings counts: the surer one, then that of the sender's tap, which saw what was sent.
+/// Which of two tellings counts: the surer one, then that of the sender's tap, which saw what was sent; of bytes that the
+/// receiver dropped its own, which saw for how long.
 fn rank(held: &Held<'_>) -> (bool, bool, bool) {
-    (held.episode.certainty == Certainty::Shown, held.taken.is_some(), held.tap == held.episode.sender)
+    let at_sender = held.tap == held.episode.sender;
+    let near = at_sender != (held.episode.cause == Cause::ReceiverDrop);
+    (held.episode.certainty == Certainty::Shown, held.taken.is_some(), near)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::episode::EvidenceList;
+    use crate::episode::{Copies, EvidenceList};
     use proptest::prelude::*;
 
     proptest! {
@@ -293,6 +306,7 @@ mod tests {
                 start: origin + start,
                 end: origin + start + len,
                 stream_id: None,
+                copies: Copies::One,
                 evidence: EvidenceList::default(),
             };
             let episodes: Vec<Episode> = told.iter().map(|told| episode(*told)).collect();
@@ -301,11 +315,11 @@ mod tests {
                 .zip(&episodes)
                 .map(|(told, episode)| Held { episode, tap: side(told.0), taken: None })
                 .collect();
-            let events = Events::of(&held);
+            let events = Events::of(held.iter().map(|held| (held.tap, held.episode)));
             for other in &held {
                 for tap in [Side::Client, Side::Server] {
                     let each = held.iter().any(|h| h.tap == tap && same_event(h, other));
-                    prop_assert_eq!(events.seen_at(tap, other), each);
+                    prop_assert_eq!(events.seen_at(tap, other.episode), each);
                 }
             }
         }

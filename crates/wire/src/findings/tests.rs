@@ -2,7 +2,7 @@
 
 use super::held::About;
 use super::*;
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
 use crate::join::Joiner;
 use crate::join::world::{START, TrueCall, World};
 use crate::spans::SpanTimes;
@@ -48,6 +48,7 @@ fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> 
         start: (1 << 32) + bytes.0,
         end: (1 << 32) + bytes.1,
         stream_id: None,
+        copies: Copies::One,
         evidence: EvidenceList::of(&[evidence]),
     }
 }

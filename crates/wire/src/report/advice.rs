@@ -13,6 +13,9 @@ pub struct Advice {
     pub next: &'static str,
 }
 
+const LOST: &str = "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path. Captures of both \
+                    ends tell that from a drop inside of the receiving host.";
+
 /// About a cause at a side.
 pub fn about(cause: Cause, side: Option<Side>) -> Advice {
     let server = side == Some(Side::Server);
@@ -31,17 +34,31 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "waited for a retransmission timer",
             "a segment was lost and nothing came back that would have told the sender, so it waited for its timer \
              (200 ms at least on Linux)",
-            "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path.",
+            LOST,
         ),
         Cause::TailLoss => (
             "waited for a tail loss probe",
             "the last segment of a message, or its ACK, was lost; a probe after about two round trips mended it",
-            "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path.",
+            LOST,
         ),
         Cause::FastRetransmit => (
             "waited for a fast retransmission",
             "a segment was lost; ACKs of later ones told the sender, which sent it again about a round trip later",
-            "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path.",
+            LOST,
+        ),
+        Cause::ReceiverDrop => (
+            "waited for bytes that the receiving host had dropped",
+            "both captures have the first copy, and yet the receiver's TCP never had it: behind that tap a filter, \
+             conntrack, a wrong checksum, or a full backlog or socket buffer dropped it, and it was sent again",
+            if server {
+                "On the server's host compare the counters of `nft list ruleset` or `iptables -vnL`, `conntrack -S`, and \
+                 TCPBacklogDrop, TCPRcvQDrop, PruneCalled and InCsumErrors of `nstat -az`; `perf trace -e skb:kfree_skb` \
+                 names the place."
+            } else {
+                "On the client's host compare the counters of `nft list ruleset` or `iptables -vnL`, `conntrack -S`, and \
+                 TCPBacklogDrop, TCPRcvQDrop, PruneCalled and InCsumErrors of `nstat -az`; `perf trace -e skb:kfree_skb` \
+                 names the place."
+            },
         ),
         Cause::SynLoss => (
             "waited for a connection whose SYN was sent again",

@@ -164,7 +164,7 @@ impl Episodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::episode::{Certainty, EvidenceList};
+    use crate::episode::{Certainty, Copies, EvidenceList};
     use crate::exchange::{Mark, Part};
     use proptest::prelude::*;
     use spangap_model::Cause;
@@ -180,6 +180,7 @@ mod tests {
             start,
             end: start + 1,
             stream_id: stream,
+            copies: Copies::One,
             evidence: EvidenceList::default(),
         }
     }

@@ -5,7 +5,7 @@
 //! receiver's end.
 
 use super::reader::Frame;
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
 use crate::exchange::Mark;
 use spangap_model::{Cause, Side};
 
@@ -171,6 +171,7 @@ impl Stall {
             start: frame.start,
             end: frame.start + u64::from(frame.header.len) + super::frame::HEADER_BYTES as u64,
             stream_id: self.stream,
+            copies: Copies::One,
             evidence: EvidenceList::of(&[self.last, opened, next]),
         }
     }

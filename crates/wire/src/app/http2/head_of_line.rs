@@ -1,7 +1,7 @@
 //! Responses that stand behind a large run of another stream's DATA on the same connection.
 
 use super::reader::Frame;
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, WHEN_READY, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, WHEN_READY, What};
 use crate::exchange::Mark;
 use spangap_model::{Cause, Side};
 
@@ -84,6 +84,7 @@ impl HeadOfLine {
             start: frame.start,
             end,
             stream_id: Some(frame.header.stream),
+            copies: Copies::One,
             evidence: EvidenceList::of(&[from, to]),
         });
     }

@@ -5,7 +5,7 @@
 //! apart is when the call began in the client, so this alone never convicts.
 
 use super::reader::Frame;
-use crate::episode::{Certainty, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
 use crate::exchange::Mark;
 use spangap_model::{Cause, Side};
 
@@ -120,6 +120,7 @@ fn episode(frame: &Frame, end: u64, since_ns: i64, freed: Mark, setting: Evidenc
         start: frame.start,
         end,
         stream_id: Some(frame.header.stream),
+        copies: Copies::One,
         evidence: EvidenceList::of(&[setting, ended, opened]),
     }
 }
