@@ -188,12 +188,14 @@ counters() {
 truth() { # truth NAME STACK HOW EXPECTED-JSON MUST-NOT-JSON NOTES [COUNTERS-JSON]: what they show, for programs.
   local how=$3
   how=${how//\"/\\\"}
+  local more=
+  if [ -n "${ends:-}" ]; then more=$'\n'"  \"ends\": $ends,"; fi
   cat >"$out/$1.json" <<END
 {
   "how": "$how",
   "stack": "$2",
   "expected": $4,
-  "must_not": $5,
+  "must_not": $5,$more
   "counters": {${7:-}},
   "notes": "$6"
 }
@@ -259,7 +261,7 @@ else
 fi
 for name in "${names[@]}"; do
   declare -F "case_${name//-/_}" >/dev/null || missing "there is no case $name"
-  expected='' must_not='' notes='' made_by='' serving='' filter='' snap='' limit='' server_seen=''
+  expected='' must_not='' notes='' made_by='' serving='' ends='' filter='' snap='' limit='' server_seen=''
   echo "== $name"
   "case_${name//-/_}"
   clear_case

@@ -65,6 +65,10 @@ causes! {
     SoftirqLate = "softirq-late",
     /// The NIC delivered interrupts together.
     Coalescing = "coalescing",
+    /// The server was asked and did not answer before the call was given up.
+    NoResponse = "no-response",
+    /// The path delivered no copy of the bytes.
+    BlackHole = "black-hole",
     /// Packets sent apart arrived together: softirq-late, coalescing or a queue on the way, not told apart.
     BatchedArrival = "batched-arrival",
     /// The hypervisor took the CPU.

@@ -25,11 +25,14 @@ pub enum Leg {
     ResponseWire,
     /// Last response byte at the client's tap -> end of the CLIENT span.
     ClientAppIn,
+    /// The request at the last place where it was seen -> the moment at which the call was given up, or the end of the
+    /// capture. In place of all legs between, for a call without an answer.
+    NoResponse,
 }
 
 impl Leg {
     /// All legs in order.
-    pub const ALL: [Leg; 9] = [
+    pub const ALL: [Leg; 10] = [
         Leg::ClientAppOut,
         Leg::ClientSend,
         Leg::RequestWire,
@@ -39,6 +42,7 @@ impl Leg {
         Leg::ServerSend,
         Leg::ResponseWire,
         Leg::ClientAppIn,
+        Leg::NoResponse,
     ];
 
     /// The name in JSON, tables and pages.
@@ -53,6 +57,7 @@ impl Leg {
             Leg::ServerSend => "server_send",
             Leg::ResponseWire => "response_wire",
             Leg::ClientAppIn => "client_app_in",
+            Leg::NoResponse => "no_response",
         }
     }
 }

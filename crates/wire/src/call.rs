@@ -44,6 +44,8 @@ pub struct Halves {
     pub captures: [u8; 2],
     /// What the spans say.
     pub spans: Option<SpanTimes>,
+    /// The server's capture covers the time of the call and its connection, and has no byte of the request.
+    pub never_arrived: bool,
 }
 
 /// A call, finished.

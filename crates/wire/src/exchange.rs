@@ -1,6 +1,6 @@
 //! One request and its response, as one tap saw them: the half of a call that a capture knows.
 
-use spangap_model::CallStatus;
+use spangap_model::{CallStatus, Side};
 
 /// When a byte was seen at the tap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +81,36 @@ pub enum Ended {
     CaptureEnded,
 }
 
+/// What ended an exchange before its response was whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// RST_STREAM, with its error code (RFC 9113, 7).
+    RstStream(u32),
+    /// GOAWAY whose last stream is below this one, with its error code.
+    GoAway(u32),
+    /// FIN.
+    Fin,
+    /// RST.
+    Rst,
+    /// Nothing: it was still open at the end of the capture, or at the last packet of its connection.
+    StillOpen,
+}
+
+/// The end of an exchange without a whole response: when, by whom, how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// When this tap saw it, Unix nanoseconds.
+    pub at_ns: i64,
+    /// Number of the packet.
+    pub packet: u64,
+    /// Who ended it; `None` when nobody did.
+    pub by: Option<Side>,
+    /// What ended it.
+    pub stop: Stop,
+    /// Whether this tap saw the last byte of the request acknowledged by then.
+    pub request_acked: bool,
+}
+
 /// What may be wrong with what is known of an exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
@@ -90,6 +120,20 @@ pub struct Doubts {
     pub headers_unknown: bool,
     /// Several requests were under way without anything that tells their responses apart.
     pub turns_overlap: bool,
+    /// No end of it was seen, and it may have had one: bytes are missing from the capture, or the protocol does not show
+    /// whether an answer was due.
+    pub end_unknown: bool,
+}
+
+/// What was recognised by the shape of a header field's value, its name not being known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByShape {
+    /// The trace context.
+    pub trace: bool,
+    /// The method.
+    pub method: bool,
+    /// The status.
+    pub status: bool,
 }
 
 /// A trace context found in a request's header fields.
@@ -122,8 +166,12 @@ pub struct Exchange {
     pub response: Option<Part>,
     /// How it ended.
     pub ended: Ended,
+    /// When and how it ended without a whole response; `None` where the response is whole or [`Doubts::end_unknown`].
+    pub ending: Option<Ending>,
     /// What may be wrong.
     pub doubts: Doubts,
+    /// Which of the next three were recognised by shape.
+    pub by_shape: ByShape,
     /// `:path`, or method and target of HTTP/1; zero is unknown.
     pub method: TextId,
     /// gRPC status, else HTTP status; unset when neither was seen.
@@ -134,4 +182,12 @@ pub struct Exchange {
     pub deadline_ns: Option<u64>,
     /// Calls under way on the connection when this one's request began, itself included.
     pub in_flight: u32,
+}
+
+impl Exchange {
+    /// Whether it was over before anything of a response was seen: the client had gone, whatever came after.
+    pub fn is_unanswered(&self) -> bool {
+        let before = |ending: &Ending| self.response.is_none_or(|part| part.first.seen_ns >= ending.at_ns);
+        self.ending.as_ref().is_some_and(before)
+    }
 }

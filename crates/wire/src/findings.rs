@@ -8,6 +8,7 @@ pub(crate) mod ready;
 pub(crate) mod receiver_drop;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unanswered;
 
 use crate::call::{Finding, Halves};
 use crate::episode::Certainty;

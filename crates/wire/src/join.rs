@@ -195,7 +195,7 @@ impl Joiner {
         let [first, second] = halves.map(Some);
         let exchanges = if client == 0 { [first, second] } else { [second, first] };
         let captures = [client as u8, 1 - client as u8];
-        let mut halves = Box::new(Halves { exchanges, captures, spans: None });
+        let mut halves = Box::new(Halves { exchanges, captures, ..Halves::default() });
         fill_in(&mut halves.exchanges);
         Joined { link, halves }
     }
@@ -227,7 +227,7 @@ impl Joiner {
         if self.two {
             captures[side.other().index()] = 1 - capture as u8;
         }
-        Joined { link, halves: Box::new(Halves { exchanges, captures, spans: None }) }
+        Joined { link, halves: Box::new(Halves { exchanges, captures, ..Halves::default() }) }
     }
 
     fn is_copy(&self, capture: usize, link: usize, exchange: &Exchange) -> bool {
@@ -365,14 +365,19 @@ fn bound_offset(bounds: &mut Bounds, halves: &[Exchange; 2], client: usize) {
 /// What one half knows and the other does not. Methods are numbers of their own capture, and stay where they are.
 fn fill_in(exchanges: &mut [Option<Exchange>; 2]) {
     let [Some(client), Some(server)] = exchanges else { return };
+    match (client.trace, server.trace) {
+        (None, Some(_)) => client.by_shape.trace = server.by_shape.trace,
+        (Some(_), None) => server.by_shape.trace = client.by_shape.trace,
+        _ => {}
+    }
     let trace = client.trace.or(server.trace);
     (client.trace, server.trace) = (trace, trace);
     let deadline_ns = client.deadline_ns.or(server.deadline_ns);
     (client.deadline_ns, server.deadline_ns) = (deadline_ns, deadline_ns);
     if client.status == spangap_model::CallStatus::UNSET {
-        client.status = server.status;
+        (client.status, client.by_shape.status) = (server.status, server.by_shape.status);
     } else if server.status == spangap_model::CallStatus::UNSET {
-        server.status = client.status;
+        (server.status, server.by_shape.status) = (client.status, client.by_shape.status);
     }
 }
 

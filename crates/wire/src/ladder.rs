@@ -153,6 +153,14 @@ fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<(u64, 
     if let Some(response) = &exchange.response {
         part(response, tap == Side::Server, "response");
     }
+    if let Some(ending) = &exchange.ending {
+        let what = if ending.by.is_some() {
+            "the call ends here"
+        } else {
+            "last packet seen, the call is still open"
+        };
+        notes.push((ending.packet, what.to_owned()));
+    }
     for (of, evidence) in call.findings.iter().flat_map(|finding| &finding.evidence) {
         if *of == capture {
             notes.push((evidence.packet, evidence.what.to_string()));

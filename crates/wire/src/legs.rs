@@ -9,6 +9,8 @@ use crate::align::Clock;
 use crate::call::{Halves, LegTime};
 use spangap_model::{Leg, Legs, Side};
 
+mod unanswered;
+
 /// Moment `i` begins leg `i` of [`Leg::ALL`] and ends leg `i - 1`.
 const MOMENTS: usize = 10;
 /// Rate of one clock by the other where nothing bounds it: see [`crate::align`].
@@ -17,9 +19,10 @@ const MAX_SLOPE: f64 = 1e-3;
 /// A moment: nanoseconds on the clock of that end.
 pub(crate) type Moment = Option<(i64, Side)>;
 
-/// The moments of a call, in order; unknown ones are `None`.
+/// The moments of a call, in order; unknown ones are `None`. Moment 8 of a call without a whole response is when that call
+/// was over. Where nothing of a response came by then, the second field names the leg that it waited in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moments(pub [Moment; MOMENTS]);
+pub(crate) struct Moments(pub [Moment; MOMENTS], pub Option<Leg>);
 
 /// The time between two neighbouring known moments, each as its own clock shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +78,17 @@ impl Moments {
             let begin = application_begins((start, end), whole.map(|(at, _)| at));
             (at[4], at[5]) = (Some((begin, Side::Server)), Some((end, Side::Server)));
         }
-        Moments(at)
+        let waited_in = unanswered::end(halves, &mut at);
+        Moments(at, waited_in)
+    }
+
+    /// The legs between moments `from` and `to`.
+    #[inline]
+    fn legs_between(&self, from: usize, to: usize) -> Legs {
+        match self.1 {
+            Some(waited_in) if from < 8 && to >= 8 => Legs::one(waited_in),
+            _ => Legs { first: Leg::ALL[from], last: Leg::ALL[to - 1] },
+        }
     }
 
     /// Without the server's moments where the client's end of the call is not known: what remains begins and ends
@@ -120,7 +133,7 @@ impl Moments {
         for (i, moment) in self.0.iter().enumerate() {
             let Some(moment) = *moment else { continue };
             if let Some((begin, from)) = before {
-                let legs = Legs { first: Leg::ALL[begin], last: Leg::ALL[i - 1] };
+                let legs = self.legs_between(begin, i);
                 each(RawLeg { legs, from, to: moment });
             }
             before = Some((i, moment));
@@ -212,7 +225,7 @@ pub(crate) fn legs(halves: &Halves, clocks: Clocks<'_>) -> (i64, u64, Vec<LegTim
             }
             _ => resolution,
         };
-        legs.push(LegTime { legs: Legs { first: Leg::ALL[from], last: Leg::ALL[to - 1] }, ns, bound_ns });
+        legs.push(LegTime { legs: moments.legs_between(from, to), ns, bound_ns });
     }
     (start_ns, duration_ns, legs)
 }

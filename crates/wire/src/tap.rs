@@ -6,7 +6,7 @@ use crate::decode::{Decoder, Unparsed};
 use crate::episode::Episode;
 use crate::exchange::Exchange;
 use crate::packet::Packet;
-use crate::segment::Segment;
+use crate::segment::{Endpoint, Segment};
 use crate::tcp::ConnectionFacts;
 use crate::tcp::connection::{Connection, Shared};
 use crate::tcp::flows::Flows;
@@ -49,6 +49,8 @@ pub struct Tap {
     shared: Shared,
     packets: u64,
     segments: u64,
+    /// Time and number of the latest packet.
+    latest: Option<(i64, u64)>,
     unparsed: BTreeMap<Unparsed, u64>,
 }
 
@@ -69,6 +71,7 @@ impl Tap {
     #[inline]
     pub fn packet(&mut self, packet: &Packet<'_>) {
         self.packets += 1;
+        self.latest = self.latest.max(Some((packet.time_ns, packet.number)));
         match self.decoder.decode(packet) {
             Ok(segment) => {
                 self.segments += 1;
@@ -83,6 +86,7 @@ impl Tap {
     pub fn segment(&mut self, segment: &Segment<'_>) {
         self.packets += 1;
         self.segments += 1;
+        self.latest = self.latest.max(Some((segment.time_ns, segment.packet)));
         self.flows.segment(segment, &mut self.shared);
     }
 
@@ -96,9 +100,15 @@ impl Tap {
         }
     }
 
+    /// The capture went on until then, although no packet came.
+    pub fn went_on_until(&mut self, at_ns: i64) {
+        self.latest = self.latest.map(|(latest_ns, packet)| (latest_ns.max(at_ns), packet));
+    }
+
     /// The capture is over: exchanges under way are handed out as they are. Connections that have not ended are in
     /// [`Tap::connections`], before and after.
     pub fn finish(&mut self) {
+        self.shared.end_of_capture = self.latest;
         self.flows.finish(&mut self.shared);
     }
 
@@ -111,6 +121,11 @@ impl Tap {
     /// What is known of a connection; `None` when it is forgotten.
     pub fn connection(&self, id: u32) -> Option<ConnectionFacts> {
         self.flows.connection(id).map(Connection::facts)
+    }
+
+    /// What is known of the connection between these ends, client and server, if it is followed now.
+    pub fn connection_of(&self, ends: [Endpoint; 2], network: u32) -> Option<ConnectionFacts> {
+        self.flows.between(ends, network).map(Connection::facts)
     }
 
     /// Every connection followed now, those that linger after they were closed included: all but those that

@@ -7,7 +7,7 @@ use crate::join::links::Link;
 use crate::segment::Endpoint;
 use crate::tcp::ConnectionFacts;
 use accum::Accum;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use spangap_model::{Cause, Histogram, Legs, Side};
 
 /// Connections listed; beyond it those with the least time in calls are only counted.
@@ -52,6 +52,10 @@ pub struct Sums {
     pub failed: u64,
     /// Calls still under way when the capture ended.
     pub unfinished: u64,
+    /// Calls that ended, or were still open at the end, without anything of a response.
+    pub unanswered: u64,
+    /// Calls that ended, of a protocol that has statuses, and whose status could not be read.
+    pub status_unknown: u64,
     /// Durations.
     pub durations: Histogram,
     /// Time by leg, in order.
@@ -120,6 +124,8 @@ pub(crate) struct Finished {
     pub connections_left_out: u64,
     /// Number in the report and [`Link::least_path_ns`], by [`Link::key`].
     pub numbers: FxHashMap<u32, (u32, Option<u64>)>,
+    /// Links, by [`Link::key`], whose one call opened a connection for itself, and no other call of the pair did.
+    pub reconnects: FxHashSet<u32>,
 }
 
 impl Totals {
@@ -129,11 +135,7 @@ impl Totals {
             return;
         }
         self.all.add(&link.sums);
-        if let Some(facts) =
-            link.facts[link.client_capture().unwrap_or(0)].as_ref().or(link.facts[1].as_ref())
-        {
-            let [client, server] = facts.ends;
-            let key = (client.address, server);
+        if let Some(key) = pair_of(&link) {
             if self.pairs.len() < MAX_PAIRS || self.pairs.contains_key(&key) {
                 let pair = self.pairs.entry(key).or_default();
                 pair.connections += 1;
@@ -159,9 +161,32 @@ impl Totals {
         self.listed.truncate(MAX_CONNECTIONS);
     }
 
+    /// One connection for one call is no habit of a client: it may be a reconnect. What was noted of its price stays only
+    /// where a CLIENT span shows that the call paid it.
+    fn drop_reconnects(&mut self) -> FxHashSet<u32> {
+        let mut reconnects = FxHashSet::default();
+        for Listed { link, .. } in &mut self.listed {
+            let Some(sum) = link.sums.of_cause(Cause::ConnectionPerCall).filter(|sum| sum.cost_ns == 0)
+            else {
+                continue;
+            };
+            let Some(pair) = pair_of(link).and_then(|key| self.pairs.get_mut(&key)) else { continue };
+            let all = pair.sums.of_cause(Cause::ConnectionPerCall);
+            if all.is_none_or(|all| all.calls + all.possible != 1) {
+                continue;
+            }
+            link.sums.take_back(sum);
+            pair.sums.take_back(sum);
+            self.all.take_back(sum);
+            reconnects.insert(link.key);
+        }
+        reconnects
+    }
+
     /// All sums.
     pub fn finish(mut self, clock: Option<&Clock>, resolution_ns: u32) -> Finished {
         self.shorten();
+        let reconnects = self.drop_reconnects();
         let mut numbers = FxHashMap::default();
         let mut connections = Vec::with_capacity(self.listed.len());
         for (i, Listed { link, notes }) in self.listed.into_iter().enumerate() {
@@ -184,6 +209,14 @@ impl Totals {
             connections,
             connections_left_out: self.connections_left_out,
             numbers,
+            reconnects,
         }
     }
+}
+
+/// Client's address, and server.
+fn pair_of(link: &Link) -> Option<([u8; 16], Endpoint)> {
+    let facts = link.facts[link.client_capture().unwrap_or(0)].as_ref().or(link.facts[1].as_ref())?;
+    let [client, server] = facts.ends;
+    Some((client.address, server))
 }

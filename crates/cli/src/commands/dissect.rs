@@ -48,6 +48,7 @@ A call's time is split into legs, in order; the name in the JSON stands in brack
   server: sending the response    first -> last response byte (server_send)
   network: response               last response byte: server's tap -> client's tap (response_wire)
   client: wire to application     response complete -> CLIENT span ends (client_app_in)
+  server: no response             request at the server -> the call was given up (no_response)
 Those with an application need --spans; those of the network need both captures. What cannot be
 told apart is one leg under the names of all. The legs of a call add up to its duration exactly,
 and each says how far off it may be: the clocks of two hosts are never assumed to agree.

@@ -81,6 +81,48 @@ fn known_length(name: &[u8], value: &[u8]) -> Option<TracePart> {
     }
 }
 
+/// The header that a value is of, and what it says, by the shape of the value alone: ids in full length and lower case, and
+/// every separator and flag in its place.
+pub fn by_shape(value: &[u8]) -> Option<(&'static [u8], TracePart)> {
+    let lower = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let ids = |separator: u8| {
+        let mut parts = value.split(move |byte| *byte == separator);
+        let (trace, span) = (parts.next()?, parts.next()?);
+        (matches!(trace.len(), 16 | 32) && span.len() == 16 && lower(trace) && lower(span)).then_some(parts)
+    };
+    let found = |name: &'static [u8], place, context: Option<TraceContext>| {
+        context.map(|context| (name, TracePart::Whole(place, context)))
+    };
+    match value.len() {
+        55 if value.starts_with(b"00-") && value.iter().all(|byte| *byte == b'-' || lower(&[*byte])) => {
+            found(b"traceparent", TRACEPARENT, traceparent(value))
+        }
+        39 | 40 if value.starts_with(b"AA") => {
+            let mut bytes = [0u8; 32];
+            let whole = base64(value, &mut bytes) == Some(29);
+            let fields = (bytes[0], bytes[1], bytes[18], bytes[27]) == (0, 0, 1, 2);
+            found(b"grpc-trace-bin", GRPC_TRACE_BIN, grpc_trace_bin(value).filter(|_| whole && fields))
+        }
+        _ => {
+            if let Some(mut rest) = ids(b'-') {
+                // The sampling decision, and maybe the parent's id.
+                let sampled = matches!(rest.next(), Some(b"0" | b"1" | b"d"));
+                let parent = rest.next().is_none_or(|parent| parent.len() == 16 && lower(parent));
+                return found(b"b3", B3, b3(value).filter(|_| sampled && parent && rest.next().is_none()));
+            }
+            let mut rest = ids(b':')?;
+            let (parent, flags) = (rest.next()?, rest.next()?);
+            let parent = matches!(parent.len(), 1 | 16) && lower(parent);
+            let flags = matches!(flags.len(), 1 | 2) && lower(flags);
+            found(
+                b"uber-trace-id",
+                JAEGER,
+                jaeger(value).filter(|_| parent && flags && rest.next().is_none()),
+            )
+        }
+    }
+}
+
 impl TraceParts {
     fn whole(&mut self, place: u8, context: Option<TraceContext>) {
         let Some(context) = context else { return };

@@ -30,6 +30,8 @@ pub struct Turns {
     /// The next turn may have begun before what was seen of it.
     doubtful: bool,
     begun: bool,
+    /// Bytes of the shortest request that was answered.
+    shortest: Option<u64>,
 }
 
 /// Bytes of one side, there or not.
@@ -68,6 +70,12 @@ impl Turns {
     /// Exchanges so far.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether bytes without an answer are a request that waits for one, by the connection's own measure: shorter ones
+    /// than any that was answered may be an acknowledgement or a farewell of the protocol.
+    fn asks(&self, turn: &Exchange) -> bool {
+        self.shortest.is_none_or(|shortest| turn.request.body_bytes >= shortest)
     }
 
     /// Forgets the turn under way: its bytes turned out to be something else.
@@ -142,6 +150,8 @@ impl Turns {
         match &mut turn.response {
             Some(response) => extend(response, run),
             None => {
+                let bytes = turn.request.body_bytes;
+                self.shortest = Some(self.shortest.map_or(bytes, |shortest| shortest.min(bytes)));
                 turn.response = Some(part(run));
                 self.hand_out_previous(sink);
             }
@@ -189,6 +199,7 @@ impl Parser for Turns {
         if let Some(mut turn) = self.current.take() {
             if turn.response.is_none() {
                 turn.ended = if closed { Ended::ConnectionClosed } else { Ended::CaptureEnded };
+                turn.doubts.end_unknown = turn.doubts.hole || !self.asks(&turn);
             }
             sink.exchanges.push(turn);
         }
@@ -199,7 +210,8 @@ impl Parser for Turns {
     }
 
     fn open(&self) -> usize {
-        usize::from(self.waiting())
+        // An answered turn may go on until the client speaks again.
+        usize::from(self.current.is_some())
     }
 
     fn memory_bytes(&self) -> usize {

@@ -35,6 +35,8 @@ pub struct Memory {
     /// First FIN or RST.
     closing: Option<(i64, u64)>,
     said: bool,
+    /// Calls beside the one were under way when it was closed.
+    others: bool,
 }
 
 impl Rule for Memory {
@@ -42,6 +44,8 @@ impl Rule for Memory {
     fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
         if step.segment.flags.0 & (Flags::FIN | Flags::RST) != 0 && self.closing.is_none() {
             self.closing = Some((step.segment.time_ns, step.segment.packet));
+            // The one call may itself be what the connection is closed on.
+            self.others = view.under_way > usize::from(self.exchanges == 0);
             self.conclude(view, found);
         }
     }
@@ -53,7 +57,8 @@ impl Rule for Memory {
             self.only = None;
             return;
         }
-        if matches!(exchange.ended, Ended::CaptureEnded) {
+        // A client that gives up closes the connection for that.
+        if matches!(exchange.ended, Ended::CaptureEnded) || exchange.ending.is_some() {
             return;
         }
         let request = &exchange.request;
@@ -79,7 +84,7 @@ impl Memory {
         // Bytes of the client after the request would be another one under way (its FIN counts as one).
         let more = view.of(Side::Client).next > only.end + 1
             && view.of(Side::Client).next - only.end > CONTROL_BYTES;
-        if self.said || more {
+        if self.said || more || self.others {
             return;
         }
         self.said = true;
@@ -162,6 +167,21 @@ mod tests {
         assert_eq!(scene.shown(), [Cause::ConnectionPerCall]);
         // From the SYN, 1,020 us before the handshake was complete.
         assert_eq!(scene.found[0].to_ns - scene.found[0].from_ns, 1_030_000);
+    }
+
+    #[test]
+    fn another_call_under_way_at_the_end_makes_two() {
+        for (under_way, found) in [(0, 1), (1, 0)] {
+            let mut scene = Scene::at_client();
+            let request = scene.data_and_ack(CLIENT, 100);
+            let asked = scene.mark();
+            scene.exchange(&Exchange { request: part(request, asked, asked), ..Exchange::default() });
+            scene.data_and_ack(CLIENT, 50);
+            scene.under_way = under_way;
+            scene.at(1000).fin(CLIENT);
+            scene.finish();
+            assert_eq!(scene.found.len(), found, "{:?}", scene.found);
+        }
     }
 
     #[test]

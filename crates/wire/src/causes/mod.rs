@@ -31,6 +31,8 @@ pub struct View<'a> {
     pub sides: &'a [SideState; 2],
     /// The handshake so far.
     pub handshake: &'a Handshake,
+    /// Exchanges under way. Only where the connection is being closed: it is zero before.
+    pub under_way: usize,
 }
 
 impl<'a> View<'a> {

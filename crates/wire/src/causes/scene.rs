@@ -29,6 +29,8 @@ pub struct Scene {
     pub timestamps: Option<(u32, u32)>,
     /// IP identification of the next segment.
     pub ip_id: u16,
+    /// Exchanges under way.
+    pub under_way: usize,
 }
 
 impl Scene {
@@ -45,6 +47,7 @@ impl Scene {
             windows: [WINDOW; 2],
             timestamps: None,
             ip_id: 0,
+            under_way: 0,
         }
     }
 
@@ -227,7 +230,7 @@ impl Scene {
             earlier,
             window_before,
         };
-        let view = View { id: 1, sides: &self.sides, handshake: &self.handshake };
+        let view = View { id: 1, sides: &self.sides, handshake: &self.handshake, under_way: self.under_way };
         self.causes.step(&step, view, &mut self.found);
         self.packet += 1;
     }
@@ -270,13 +273,13 @@ impl Scene {
 
     /// An exchange has finished.
     pub fn exchange(&mut self, exchange: &Exchange) {
-        let view = View { id: 1, sides: &self.sides, handshake: &self.handshake };
+        let view = View { id: 1, sides: &self.sides, handshake: &self.handshake, under_way: self.under_way };
         self.causes.exchange(exchange, view, &mut self.found);
     }
 
     /// The connection is over.
     pub fn finish(&mut self) {
-        let view = View { id: 1, sides: &self.sides, handshake: &self.handshake };
+        let view = View { id: 1, sides: &self.sides, handshake: &self.handshake, under_way: self.under_way };
         self.causes.finish(view, &mut self.found);
     }
 

@@ -144,7 +144,7 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     }
     if counts.app.header_blocks_unknown > 0 {
         out.push(format!(
-            "{file}: {} header blocks could not be decoded whole, since the capture does not have their connection from the start: methods and trace ids of some calls are unknown.",
+            "{file}: {} header blocks could not be decoded whole, since the capture does not have their connection from the start: methods, statuses and trace ids of some calls are unknown.",
             counts.app.header_blocks_unknown
         ));
     }

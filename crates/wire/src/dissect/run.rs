@@ -36,6 +36,8 @@ const MAX_SETTLING: usize = 1024;
 /// A call kept. The slowest calls are kept; of equal ones the first.
 struct Kept {
     duration_ns: u64,
+    /// Whether it got no response: of equally long calls these come first.
+    unanswered: bool,
     order: Reverse<u64>,
     link: u32,
     halves: Box<Halves>,
@@ -58,7 +60,11 @@ impl PartialOrd for Kept {
 
 impl Ord for Kept {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.duration_ns, self.order).cmp(&(other.duration_ns, other.order))
+        (self.duration_ns, self.unanswered, self.order).cmp(&(
+            other.duration_ns,
+            other.unanswered,
+            other.order,
+        ))
     }
 }
 
@@ -134,6 +140,9 @@ impl<'a> Run<'a> {
         }
         for capture in 0..self.taps.len() {
             self.pace.over[capture] = true;
+            if let Some(stopped_ns) = self.captures[capture].reading().stopped_ns {
+                self.taps[capture].went_on_until(stopped_ns);
+            }
             self.taps[capture].finish();
             self.drain(capture);
         }
@@ -245,6 +254,7 @@ impl<'a> Run<'a> {
                 None => spans,
             };
         }
+        halves.never_arrived = self.never_arrived(link, &halves);
         let moments = Moments::of(&halves).closed();
         let duration_ns = moments.ends().map_or(0, |(first, last)| (last.0 - first.0).max(0) as u64);
         let mut found = self.findings(link, &halves, &moments, duration_ns);
@@ -255,9 +265,39 @@ impl<'a> Run<'a> {
         self.calls += 1;
         if self.is_wanted(duration_ns, trace) {
             self.matching += 1;
-            self.keep(key, halves, duration_ns, found);
+            self.keep(key, halves, (duration_ns, moments.1.is_some()), found);
         }
         self.close(link);
+    }
+
+    /// Whether the server's capture has the connection and the time of a call that ended without a response, and no byte
+    /// of its request.
+    fn never_arrived(&self, link: usize, halves: &Halves) -> bool {
+        let [Some(client), None] = &halves.exchanges else { return false };
+        let Some(ending) = client.ending else { return false };
+        let other = 1 - usize::from(halves.captures[0]);
+        let (Some(tap), Some(capture)) = (self.taps.get(other), self.captures.get(other)) else {
+            return false;
+        };
+        let link = self.joiner.links.get(link);
+        let own = link.facts[1 - other].as_ref();
+        let facts = link.facts[other]
+            .clone()
+            .or_else(|| own.and_then(|own| tap.connection_of(own.ends, own.network)));
+        let Some(facts) = facts.filter(|facts| facts.hole_bytes[Side::Client.index()] == 0) else {
+            return false;
+        };
+        let offset_ns = self.pace.offset_ns.unwrap_or(0);
+        let ahead_ns = if other == 1 { offset_ns } else { offset_ns.saturating_neg() };
+        let there = |at_ns: i64| at_ns.saturating_add(ahead_ns);
+        let until_ns = self.pace.now_ns[other].max(capture.reading().stopped_ns).unwrap_or(i64::MIN);
+        // Of one still open, whatever could be lost was sent again once.
+        let asked_ns = client.request.last.seen_ns;
+        let covered_ns =
+            if ending.by.is_none() { asked_ns.saturating_add(SETTLING_NS) } else { ending.at_ns };
+        facts.first_ns <= there(asked_ns)
+            && until_ns >= there(covered_ns)
+            && capture.reading().dropped.is_none_or(|dropped| dropped == 0)
     }
 
     fn findings(
@@ -375,16 +415,17 @@ impl<'a> Run<'a> {
         of_trace && self.settings.over_ns.is_none_or(|over| duration_ns >= over)
     }
 
-    fn keep(&mut self, link: u32, halves: Box<Halves>, duration_ns: u64, findings: Vec<Finding>) {
+    fn keep(&mut self, link: u32, halves: Box<Halves>, weight: (u64, bool), findings: Vec<Finding>) {
+        let (duration_ns, unanswered) = weight;
         let full = self.kept.len() >= self.settings.slowest;
-        if full && self.kept.peek().is_none_or(|least| least.0.duration_ns >= duration_ns) {
+        if full && self.kept.peek().is_none_or(|least| (least.0.duration_ns, least.0.unanswered) >= weight) {
             return;
         }
         if full {
             self.kept.pop();
         }
         let order = Reverse(self.calls);
-        self.kept.push(Reverse(Kept { duration_ns, order, link, halves, findings }));
+        self.kept.push(Reverse(Kept { duration_ns, unanswered, order, link, halves, findings }));
     }
 
     /// A link that is over goes to the sums.
@@ -439,7 +480,10 @@ impl<'a> Run<'a> {
         let pairs_left_out = self.totals.pairs_left_out;
         let finished = std::mem::take(&mut self.totals).finish(clock.as_ref(), resolution_ns);
         let mut calls = Vec::with_capacity(self.kept.len());
-        for Reverse(kept) in std::mem::take(&mut self.kept).into_sorted_vec() {
+        for Reverse(mut kept) in std::mem::take(&mut self.kept).into_sorted_vec() {
+            if finished.reconnects.contains(&kept.link) {
+                kept.findings.retain(|finding| finding.cause != Cause::ConnectionPerCall);
+            }
             let (number, least_path_ns) = finished.numbers.get(&kept.link).copied().unwrap_or((0, None));
             calls.push(finished_call(kept, number, least_path_ns, clock.as_ref(), resolution_ns));
         }

@@ -14,6 +14,8 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
     if duration_ns < WORTH_NAMING_NS {
         return;
     }
+    // Of a call without a response, the server's time is told there.
+    let unanswered = super::unanswered::findings(about, explained, out);
     let most = |ns: i64| u64::try_from(ns).ok().filter(|ns| *ns >= WORTH_NAMING_NS && 2 * ns >= duration_ns);
     let at = |i: usize, side: Side| moments.0[i].filter(|(_, of)| *of == side).map(|(at, _)| at);
     let server = |i| at(i, Side::Server);
@@ -31,6 +33,7 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         Some(rest(half.request.last.seen_ns, response.last.ready_ns, Side::Client)).filter(|ns| *ns >= 0)
     });
     match (server(3).zip(server(6)), server(4).zip(server(5))) {
+        _ if unanswered => {}
         (wire, Some((start, end))) => {
             let span_ns = end - start;
             if let Some(cost) = most(whole_ns.map_or(span_ns, |whole_ns| whole_ns.min(span_ns))) {
@@ -56,7 +59,7 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         }
         (None, None) => {}
     }
-    let one_end = halves.exchanges[1].is_none();
+    let one_end = halves.exchanges[1].is_none() && !unanswered;
     if let Some(half) = halves.exchanges[0].as_ref().filter(|_| one_end && server(4).is_none())
         && let Some(response) = &half.response
         && let Some(cost) = most(rest(half.request.last.seen_ns, response.first.seen_ns, Side::Client))

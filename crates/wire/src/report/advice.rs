@@ -203,6 +203,18 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "the clocks differ, and nothing is wrong",
             "Compare durations of one clock only.",
         ),
+        Cause::NoResponse => (
+            "ended without a response",
+            "the request was there, and nothing of a response had come when the call was given up, refused or cut off",
+            "Look at the server's log, threads and dependencies at that time; a retry or a longer deadline only helps if \
+             the server would have answered.",
+        ),
+        Cause::BlackHole => (
+            "sent a request that never arrived",
+            "no copy of the request's bytes reached the server's tap, and none was acknowledged",
+            "Find what drops them on the path: firewalls, security groups, conntrack tables, a packet size that the path \
+             does not carry.",
+        ),
         Cause::CpuSaturated => ("met a busy host", "every CPU was busy", "Take load off the host."),
         Cause::None => ("shows nothing wrong", "nothing is wrong", "Nothing is to be done."),
     };
@@ -226,7 +238,10 @@ pub fn to_be_sure(cause: Cause) -> &'static str {
 /// Where to look when nothing on the wire explains a call and this leg took most of it.
 pub fn about_leg(legs: Legs) -> &'static str {
     let within = |first: Leg, last: Leg| first <= legs.first && legs.last <= last;
-    if legs == Legs::one(Leg::ServerApp) {
+    if legs == Legs::one(Leg::NoResponse) {
+        "Nothing came back before the call was given up: look at the server's log and threads for this request, and at what \
+         it waited for itself."
+    } else if legs == Legs::one(Leg::ServerApp) {
         "Look inside the server's span: this is not between client and server."
     } else if legs.first == Leg::ServerHostIn && legs.last == Leg::ServerHostOut {
         "The packets cannot tell the server's host from its application; the server's spans can (`--spans`)."

@@ -153,7 +153,12 @@ fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let facts = connection.and_then(|connection| seen_at_client(connection));
     let trace = known().find_map(|(_, exchange)| exchange.trace);
     let status = known().map(|(_, exchange)| exchange.status).find(|status| *status != CallStatus::UNSET);
-    let (ended, reset_code) = ended_report(known().map(|(_, exchange)| exchange.ended));
+    let ending = ending_report(call);
+    // What the client's end saw of the end counts; the server may have answered nobody.
+    let ends = known().map(|(_, exchange)| exchange.ended);
+    let (ended, reset_code) = ended_report(ends.take(if ending.is_some() { 1 } else { 2 }));
+    let status = status.filter(|_| ending.as_ref().is_none_or(|ending| !ending.unanswered));
+    let status = status.map(CallStatus::name).or(ending.as_ref().and_then(EndingReport::status));
     CallReport {
         trace_id: trace.map(|trace| hex(&trace.trace_id)),
         span_id: trace.map(|trace| hex(&trace.span_id)),
@@ -164,9 +169,11 @@ fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
         turn: (main.turn > 0).then_some(main.turn),
         method: dissection.method_of(call).map(str::to_owned),
         protocol: main.protocol.name(),
-        status: status.map(CallStatus::name),
+        status,
         ended,
         reset_code,
+        ending,
+        recognised_by_shape: recognised_by_shape(known().map(|(_, exchange)| exchange)),
         seen_in: [Side::Client, Side::Server]
             .map(|side| halves.exchanges[side.index()].as_ref().map(|_| halves.captures[side.index()])),
         start_unix_ns: call.start_ns,
@@ -190,6 +197,29 @@ fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
         doubts: doubts(known().map(|(_, exchange)| exchange)),
         ladder: None,
     }
+}
+
+/// What no half has in a header field whose name it knows.
+fn recognised_by_shape<'a>(halves: impl Iterator<Item = &'a Exchange> + Clone) -> Vec<&'static str> {
+    let only = |has: fn(&Exchange) -> bool, by_shape: fn(&Exchange) -> bool| {
+        let mut having = halves.clone().filter(|half| has(half)).peekable();
+        having.peek().is_some() && having.all(by_shape)
+    };
+    let all = [
+        (only(|half| half.trace.is_some(), |half| half.by_shape.trace), "trace_id"),
+        (only(|half| half.method.0 != 0, |half| half.by_shape.method), "method"),
+        (only(|half| half.status != CallStatus::UNSET, |half| half.by_shape.status), "status"),
+    ];
+    all.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect()
+}
+
+fn ending_report(call: &Call) -> Option<EndingReport> {
+    let (side, main) = main_half(call)?;
+    let ending = main.ending?;
+    let waited_ns = ending.at_ns.saturating_sub(main.request.first.seen_ns).max(0).unsigned_abs();
+    let deadline_ns = call.halves.exchanges.iter().flatten().find_map(|half| half.deadline_ns);
+    let capture = call.halves.captures[side.index()];
+    Some(EndingReport::new(&ending, capture, main.is_unanswered(), waited_ns, deadline_ns))
 }
 
 fn host_report(host: &HostTime) -> HostReport {
@@ -218,8 +248,9 @@ fn ended_report(ends: impl Iterator<Item = Ended>) -> (&'static str, Option<u32>
 }
 
 fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
-    let (mut hole, mut unknown, mut overlap) = (false, false, false);
+    let (mut hole, mut unknown, mut overlap, mut end) = (false, false, false, false);
     for doubts in halves.map(|exchange| exchange.doubts) {
+        end |= doubts.end_unknown;
         hole |= doubts.hole;
         unknown |= doubts.headers_unknown;
         overlap |= doubts.turns_overlap;
@@ -228,6 +259,10 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
         (hole, "bytes of it are missing from a capture"),
         (unknown, "the capture joined its connection late: some header fields could not be decoded"),
         (overlap, "several requests were under way with nothing that tells their responses apart"),
+        (
+            end,
+            "no response was seen, and whether one came or was due is not known: its time is only what was seen of it",
+        ),
     ];
     all.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect()
 }
@@ -324,6 +359,8 @@ fn sums_report(sums: &Sums) -> SumsReport {
         one_end: by_side(sums.one_end),
         failed: sums.failed,
         unfinished: sums.unfinished,
+        unanswered: sums.unanswered,
+        status_unknown: sums.status_unknown,
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),
         max_ns: sums.durations.max_ns(),

@@ -94,7 +94,15 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
             format!(", {}{}", format_ns(*most), if costs.len() > 1 { " each time" } else { "" })
         }
         (Some(least), Some(most)) => format!(", {} to {}", format_ns(*least), format_ns(*most)),
-        _ => ", for how long the wire does not show".into(),
+        _ => match opening(group, shown, report) {
+            Some((least, most)) if format_ns(least) == format_ns(most) => {
+                format!(", {} before the call's own time", format_ns(most))
+            }
+            Some((least, most)) => {
+                format!(", {} to {} before the call's own time", format_ns(least), format_ns(most))
+            }
+            None => ", for how long the wire does not show".into(),
+        },
     };
     let name = format!("{}{}", group.cause, at_side(group.side));
     let mut seen = match shown {
@@ -106,12 +114,15 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
     };
     let sum = report.totals.causes.iter().find(|sum| (sum.cause, sum.side) == (group.cause, group.side));
     if let Some(sum) = sum.filter(|sum| shown && sum.calls > group.calls && report.totals.total_ns > 0) {
-        seen += &format!(
-            " Over all calls: {} with it, {} together, {} of all time in calls.",
-            plural(sum.calls, "call"),
-            format_ns(sum.cost_ns),
-            percent(i64::try_from(sum.cost_ns).unwrap_or(i64::MAX), report.totals.total_ns)
-        );
+        seen += &format!(" Over all calls: {} with it", plural(sum.calls, "call"));
+        if sum.cost_ns > 0 {
+            let share = percent(i64::try_from(sum.cost_ns).unwrap_or(i64::MAX), report.totals.total_ns);
+            seen += &format!(", {} together, {share} of all time in calls", format_ns(sum.cost_ns));
+        }
+        seen += ".";
+    }
+    if let Cause::NoResponse | Cause::BlackHole = group.cause {
+        seen += &endings_of(group, shown, report);
     }
     let to_be_sure = if shown { "" } else { to_be_sure(group.cause) };
     Conclusion {
@@ -127,6 +138,40 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
         },
         next: if to_be_sure.is_empty() { advice.next.into() } else { to_be_sure.into() },
     }
+}
+
+/// The shortest and the longest time from the SYN to the request, nanoseconds, where that is the cause: only a CLIENT span
+/// tells how much of it a call waited, but how long it took is in the evidence.
+fn opening(group: &Group, shown: bool, report: &DissectReport) -> Option<(u64, u64)> {
+    let is_it = |finding: &&super::FindingReport| {
+        group.cause == Cause::ConnectionPerCall && finding.cause == group.cause && finding.is_shown() == shown
+    };
+    let took =
+        report.calls.iter().flat_map(|call| call.findings.iter().filter(is_it)).filter_map(|finding| {
+            let [opened, begins, ..] = finding.evidence.as_slice() else { return None };
+            Some(begins.time_unix_ns.saturating_sub(opened.time_unix_ns).max(0).unsigned_abs())
+        });
+    took.fold(None, |range: Option<(u64, u64)>, ns| {
+        let (least, most) = range.unwrap_or((ns, ns));
+        Some((least.min(ns), most.max(ns)))
+    })
+}
+
+/// ` 2 deadline, 1 connection_reset.`
+fn endings_of(group: &Group, shown: bool, report: &DissectReport) -> String {
+    let is_it = |finding: &super::FindingReport| {
+        (finding.cause, finding.side, finding.is_shown()) == (group.cause, group.side, shown)
+    };
+    let mut counts: Vec<(String, u64)> = Vec::new();
+    for call in report.calls.iter().filter(|call| call.findings.iter().any(is_it)) {
+        let status = super::outcome::cell(call);
+        match counts.iter_mut().find(|(known, _)| *known == status) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((status, 1)),
+        }
+    }
+    let words: Vec<String> = counts.into_iter().map(|(status, count)| format!("{count} {status}")).collect();
+    format!(" How they ended: {}.", words.join(", "))
 }
 
 /// Calls without a shown cause, by the leg that took most of each: the most frequent one is put into words.

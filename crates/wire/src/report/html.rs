@@ -1,7 +1,8 @@
 //! The report as one page that needs no other file and no script: what one would paste into an incident report.
 
-use super::ladder_text::{finding_title, particulars, route, times_explained, title};
+use super::ladder_text::{by_shape, finding_title, particulars, route, times_explained, title};
 use super::legs_bar::place_of;
+use super::outcome;
 use super::table::{calls_title, clock_line, first_finding, head, largest, method};
 use super::words::{at_side, bounded, date, leg_words, part_words, percent, plural, time_of_day};
 use super::{CallReport, Conclusion, DissectReport, FindingReport, SumsReport, legs_bar, svg};
@@ -109,6 +110,9 @@ fn call_section(report: &DissectReport, call: &CallReport, place: usize) -> Stri
     if let Some(trace) = &call.trace_id {
         html += &format!("<p class=\"facts\">trace <code>{}</code></p>\n", escaped(trace));
     }
+    if let Some(words) = by_shape(call) {
+        html += &element("p", "facts", &words);
+    }
     html += &legs_bar::picture(call);
     html += &host_parts(call);
     if let Some(ladder) = call.ladder.as_ref().filter(|ladder| !ladder.packets.is_empty()) {
@@ -168,23 +172,41 @@ fn calls_table(report: &DissectReport) -> String {
     if report.calls.len() < 2 {
         return String::new();
     }
-    let figures = [1, 5];
+    let figures = [1, 6];
     let mut html = String::from("<section>\n");
     html += &element("h2", "", &calls_title(report));
     html += "<table>\n<thead>";
     html += &row(
         "th",
-        &["Start, UTC", "Duration", "Method", "Connection", "Largest leg", "", "Finding (? possible)"],
+        &[
+            "Start, UTC",
+            "Duration",
+            "Method",
+            "Status",
+            "Connection",
+            "Largest leg",
+            "",
+            "Finding (? possible)",
+        ],
         &figures,
     );
     html += "</thead>\n<tbody>\n";
     for call in report.calls.iter().take(ROWS) {
         let [leg, value] = largest(call);
         let connection = call.connection.map_or("-".into(), |number| number.to_string());
-        let (start, duration) = (time_of_day(call.start_unix_ns), format_ns(call.duration_ns));
+        let (start, duration) = (time_of_day(call.start_unix_ns), outcome::duration_cell(call));
         html += &row(
             "td",
-            &[&start, &duration, &method(call), &connection, &leg, &value, &first_finding(call)],
+            &[
+                &start,
+                &duration,
+                &method(call),
+                &outcome::cell(call),
+                &connection,
+                &leg,
+                &value,
+                &first_finding(call),
+            ],
             &figures,
         );
     }

@@ -1,6 +1,7 @@
 //! One call as text: a row for each packet with its time at both taps, its legs as bars, its findings.
 
 use super::crossing::{Crossing, Way, crossings};
+use super::outcome;
 use super::words::{bounded, bytes, date, leg_words, part_words, percent, plural, time_of_day, wrapped};
 use super::{
     CallReport, CaptureReport, DissectReport, FindingReport, HostPartReport, HostReport, LadderReport,
@@ -47,20 +48,7 @@ pub(super) fn title(call: &CallReport) -> String {
         "turns" | "tls" => format!("a turn of {}", if call.protocol == "tls" { "TLS" } else { "bytes" }),
         _ => "a method that could not be read".into(),
     });
-    format!("{method}, {}, {}", format_ns(call.duration_ns), outcome(call))
-}
-
-fn outcome(call: &CallReport) -> String {
-    match (call.ended, call.status) {
-        ("complete", Some(status)) => status.to_owned(),
-        ("complete", None) => "complete".into(),
-        ("reset", _) => match call.reset_code {
-            Some(code) => format!("reset with code {code}"),
-            None => "reset".into(),
-        },
-        ("connection-closed", _) => "connection closed before its end".into(),
-        _ => "still under way when the capture ended".into(),
-    }
+    format!("{method}, {}, {}", outcome::duration(call), outcome::words(call))
 }
 
 /// `10.0.0.1:40312 -> 10.0.0.2:50051 (connection 1), stream 5`
@@ -94,7 +82,17 @@ fn head(call: &CallReport, width: usize) -> String {
     if let Some(trace) = &call.trace_id {
         text += &format!("  trace {trace}\n");
     }
+    if let Some(words) = by_shape(call) {
+        text += &format!("  {words}\n");
+    }
     text
+}
+
+/// What was recognised by shape, in words.
+pub(super) fn by_shape(call: &CallReport) -> Option<String> {
+    let names = call.recognised_by_shape.join(", ").replace('_', " ");
+    (!names.is_empty())
+        .then(|| format!("recognised by the shape of a value, its name not being known: {names}"))
 }
 
 /// How the times of the two taps were brought together, as a sentence.

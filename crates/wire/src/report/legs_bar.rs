@@ -19,8 +19,7 @@ const BAR: f64 = 14.0;
 
 /// Whose time a leg is: the class that gives it its colour.
 pub(super) fn place_of(legs: Legs) -> &'static str {
-    let server =
-        |leg: Leg| matches!(leg, Leg::ServerHostIn | Leg::ServerApp | Leg::ServerHostOut | Leg::ServerSend);
+    let server = |leg: Leg| (Leg::ServerHostIn..=Leg::ServerSend).contains(&leg) || leg == Leg::NoResponse;
     match (legs.first, legs.last) {
         (Leg::ClientAppOut | Leg::ClientSend, Leg::ClientAppOut | Leg::ClientSend) => "client",
         (Leg::ClientAppIn, Leg::ClientAppIn) => "client",

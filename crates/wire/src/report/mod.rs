@@ -10,6 +10,7 @@ mod crossing;
 pub mod html;
 pub mod ladder_text;
 mod legs_bar;
+mod outcome;
 #[cfg(test)]
 mod samples;
 mod svg;
@@ -152,13 +153,20 @@ pub struct CallReport {
     pub method: Option<String>,
     /// `grpc`, `http2`, `http1`, `tls`, `turns`.
     pub protocol: &'static str,
-    /// gRPC status, else class of the HTTP status; `null` when none was seen.
+    /// gRPC status, else class of the HTTP status; of a call that got neither, what ended it: `deadline`, `cancelled`,
+    /// `refused`, `reset`, `goaway`, `connection_closed`, `connection_reset`. `null` when nothing of it was seen.
     pub status: Option<&'static str>,
     /// `complete`, `reset`, `connection-closed`, `capture-ended`.
     pub ended: &'static str,
     /// Error code of RST_STREAM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_code: Option<u32>,
+    /// How it ended, where no whole response was seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ending: Option<EndingReport>,
+    /// Which of `trace_id`, `method` and `status` were recognised by the shape of a value whose name is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recognised_by_shape: Vec<&'static str>,
     /// Captures that have it: number of the client's, then of the server's; `null` for an end without one.
     pub seen_in: [Option<u8>; 2],
     /// Begin, Unix nanoseconds by the clock of the end where it is known first.
@@ -184,6 +192,39 @@ pub struct CallReport {
     /// Its packets; absent when they were not read a second time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ladder: Option<LadderReport>,
+}
+
+/// How a call ended without a whole response.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndingReport {
+    /// Who ended it; `null` when it was still open.
+    #[serde(serialize_with = "maybe_side_name")]
+    pub by: Option<Side>,
+    /// `rst_stream`, `goaway`, `fin`, `rst`; `still_open` at the end of the capture.
+    pub how: &'static str,
+    /// Error code of RST_STREAM or GOAWAY.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u32>,
+    /// Its name (RFC 9113, 7).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code_name: Option<&'static str>,
+    /// Whether nothing of a response had come by then.
+    pub unanswered: bool,
+    /// Whether the call may have gone on: its duration is the least there is.
+    pub at_least: bool,
+    /// Whether the deadline of its `grpc-timeout` had passed; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_elapsed: Option<bool>,
+    /// Whether the last byte of the request had been acknowledged.
+    pub request_acknowledged: bool,
+    /// Number of the capture that shows it.
+    pub capture: u8,
+    /// Number of the packet.
+    pub packet: u64,
+    /// When the tap saw it.
+    pub time_unix_ns: i64,
+    /// All of it in words.
+    pub words: String,
 }
 
 /// A leg's time; the true one lies in `ns - bound_ns ..= ns + bound_ns`.
@@ -346,6 +387,10 @@ pub struct SumsReport {
     pub failed: u64,
     /// Calls still under way when the capture ended.
     pub unfinished: u64,
+    /// Calls that ended, or were still open, without anything of a response.
+    pub unanswered: u64,
+    /// Calls that ended, and whose status could not be read: whether they failed is not known.
+    pub status_unknown: u64,
     /// Median duration, nanoseconds.
     pub p50_ns: Option<u64>,
     /// 99th percentile.

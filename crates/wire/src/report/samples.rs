@@ -136,6 +136,7 @@ fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
             ],
             captures: [0, 1],
             spans: None,
+            never_arrived: false,
         },
         connection: 1,
         start_ns,
@@ -166,6 +167,8 @@ fn sums() -> Sums {
         one_end: [1, 0],
         failed: 2,
         unfinished: 1,
+        unanswered: 0,
+        status_unknown: 0,
         durations,
         legs: vec![
             sum(Legs::one(Leg::ClientSend), 2_424_000_000, 0),

@@ -1,5 +1,6 @@
 //! What people get first: what was read, the slowest calls, where the time went, what it means.
 
+use super::outcome;
 use super::words::{
     aligned, bounded, bytes, date, leg_words, percent, plural, shortened, time_of_day, wrapped,
 };
@@ -156,6 +157,12 @@ fn calls_line(report: &DissectReport) -> String {
     if totals.failed > 0 {
         besides.push(format!("{} failed", totals.failed));
     }
+    if totals.status_unknown > 0 {
+        besides.push(format!("{} whose status could not be read", totals.status_unknown));
+    }
+    if totals.unanswered > 0 {
+        besides.push(format!("{} without a response", totals.unanswered));
+    }
     if totals.unfinished > 0 {
         besides.push(format!("{} still under way when the capture ended", totals.unfinished));
     }
@@ -197,6 +204,10 @@ fn calls(report: &DissectReport, width: usize) -> String {
     let finding = if possible { "FINDING (? possible)" } else { "FINDING" };
     let mut header: Vec<String> =
         ["START UTC", "DURATION", "METHOD", "CONN", "LARGEST LEG", "", finding].map(String::from).to_vec();
+    let endings = report.calls.iter().any(|call| call.ending.is_some());
+    if endings {
+        header.insert(6, "STATUS".into());
+    }
     if traces {
         header.push("TRACE ID".into());
     }
@@ -205,13 +216,16 @@ fn calls(report: &DissectReport, width: usize) -> String {
             let [name, value] = largest(call);
             let mut row = vec![
                 time_of_day(call.start_unix_ns),
-                format_ns(call.duration_ns),
+                outcome::duration_cell(call),
                 shortened(&method(call), method_width),
                 call.connection.map_or("-".into(), |number| number.to_string()),
                 name,
                 value,
                 first_finding(call),
             ];
+            if endings {
+                row.insert(6, outcome::cell(call));
+            }
             if traces {
                 row.push(call.trace_id.clone().unwrap_or_else(|| "-".into()));
             }
@@ -221,7 +235,7 @@ fn calls(report: &DissectReport, width: usize) -> String {
     };
     // The method gets what the other columns leave.
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    let left = [0, 2, 4, 6, 7];
+    let left = [0, 2, 4, 6, 7, 8];
     let full = aligned(&cells(usize::MAX), &left);
     let methods = report.calls.iter().map(|call| method(call).chars().count()).max().unwrap_or(0);
     let over = longest(&full).saturating_sub(width);

@@ -72,6 +72,7 @@ pub(super) fn leg_words(legs: Legs) -> String {
             Leg::ServerSend => "server: sending the response",
             Leg::ResponseWire => "network: response",
             Leg::ClientAppIn => "client: wire to application",
+            Leg::NoResponse => "server: no response",
         };
         return words.into();
     }

@@ -89,6 +89,17 @@ struct Interface {
     offset_ns: i64,
 }
 
+/// When capturing on an interface ended. dumpcap writes microseconds here, whatever unit its packets have: the first of
+/// both that is not before the last packet, and within a year of it.
+fn stopped_ns(units: u64, interface: Interface, last_ns: Option<i64>) -> Option<i64> {
+    const YEAR_NS: i64 = 366 * 86_400 * 1_000_000_000;
+    let last_ns = last_ns?;
+    let scales = [interface.scale, Scale::Times(1_000)];
+    let mut times = scales.iter().filter_map(|scale| scale.ns(units)?.checked_add(interface.offset_ns));
+    // Microseconds are cut off, so the last packet may be later by less than one.
+    times.find(|at_ns| (-1_000..YEAR_NS).contains(&at_ns.saturating_sub(last_ns)))
+}
+
 /// A section as far as it was read. A clone of it is all that reading from the middle of the file takes.
 #[derive(Clone, Debug)]
 pub(super) struct Pcapng {
@@ -326,7 +337,12 @@ impl Pcapng {
             STATISTICS if block.len() >= 24 => {
                 let interface = self.word(block, 8) as usize;
                 let mut total: Option<u64> = None;
+                let mut stopped: Option<u64> = None;
                 self.options(block, 20, |code, value| {
+                    // isb_endtime
+                    if let (3, Some(units)) = (code, value.get(..8)) {
+                        stopped = Some(u64::from(self.word(units, 0)) << 32 | u64::from(self.word(units, 4)));
+                    }
                     // isb_ifdrop and isb_osdrop
                     if let (5 | 7, Some(count)) = (code, value.get(..8)) {
                         total = Some(total.unwrap_or(0).saturating_add(self.long(count)));
@@ -334,6 +350,10 @@ impl Pcapng {
                 });
                 if let Some(total) = total {
                     extras.dropped(interface, reading, |drops| drops.0 = total);
+                }
+                if let Some(interface) = self.interfaces.get(interface) {
+                    let stopped_ns = stopped.and_then(|units| stopped_ns(units, *interface, reading.last_ns));
+                    reading.stopped_ns = reading.stopped_ns.max(stopped_ns);
                 }
                 Block::Nothing
             }

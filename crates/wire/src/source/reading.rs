@@ -46,6 +46,8 @@ pub struct Reading {
     pub first_ns: Option<i64>,
     /// See `first_ns`.
     pub last_ns: Option<i64>,
+    /// When capturing ended, where the file tells (pcapng's interface statistics), Unix nanoseconds.
+    pub stopped_ns: Option<i64>,
 }
 
 /// Places of damage kept with their words; more are only counted.

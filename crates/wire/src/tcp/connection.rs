@@ -2,6 +2,7 @@
 
 use super::accept_queue::{AcceptQueues, Listener, Place};
 use super::classify::Tracker;
+use super::closing::Closings;
 use super::episodes::Episodes;
 use super::in_flight;
 use super::reassembly::{Ledger, Output, Part, Reassembly};
@@ -9,7 +10,7 @@ use super::{Chunk, ConnectionFacts, Hole, Kind, SideState, Step};
 use crate::app::{Context, Parser, Sink};
 use crate::causes::{Causes, View};
 use crate::episode::Episode;
-use crate::exchange::{Exchange, Protocol};
+use crate::exchange::{Ended, Exchange, Protocol};
 use crate::segment::{Endpoint, Flags, Segment};
 use spangap_model::Side;
 use std::collections::VecDeque;
@@ -25,6 +26,8 @@ pub struct Shared {
     pub runs: usize,
     /// Connections that wait to be taken.
     pub queues: AcceptQueues,
+    /// Time and number of the capture's last packet, once it is over.
+    pub end_of_capture: Option<(i64, u64)>,
     found: Vec<Episode>,
 }
 
@@ -48,6 +51,7 @@ pub struct Connection<P> {
     first_ns: i64,
     last_ns: i64,
     closed: bool,
+    closings: Closings,
     /// No more bytes are taken: closed, or the capture is over.
     over: bool,
     protocol: Protocol,
@@ -79,6 +83,7 @@ impl<P: Parser + Default> Connection<P> {
             first_ns: segment.time_ns,
             last_ns: segment.time_ns,
             closed: false,
+            closings: Closings::default(),
             over: false,
             protocol: Protocol::default(),
             max_streams: None,
@@ -122,6 +127,10 @@ impl<P: Parser + Default> Connection<P> {
         self.parser.as_ref().map_or(0, |parser| parser.memory_bytes())
     }
 
+    fn under_way(&self) -> usize {
+        self.parser.as_ref().map_or(0, |parser| parser.open())
+    }
+
     #[inline]
     fn listener(&self) -> Listener {
         (self.ends[Side::Server.index()], self.network)
@@ -159,7 +168,10 @@ impl<P: Parser + Default> Connection<P> {
         let step = self.tracker.step(segment, from, limit, |bytes| reassembly.unseen(bytes));
         let listener = self.listener();
         self.place.step(&step, listener, &mut self.tracker.handshake, &mut shared.queues);
-        let view = View { id: self.id, sides: &self.tracker.sides, handshake: &self.tracker.handshake };
+        let closes = segment.flags.0 & (Flags::FIN | Flags::RST) != 0;
+        let under_way = if closes { self.under_way() } else { 0 };
+        let Tracker { sides, handshake, .. } = &self.tracker;
+        let view = View { id: self.id, sides, handshake, under_way };
         self.causes.step(&step, view, &mut shared.found);
         let [client, server] = &self.tracker.sides;
         let runs = client.in_flight.len() + server.in_flight.len();
@@ -167,6 +179,10 @@ impl<P: Parser + Default> Connection<P> {
         self.runs = runs;
         if !self.over {
             self.read(&step, shared);
+        }
+        if step.kind == Kind::Reset && self.resets(segment, from) {
+            self.closings.reset(segment, from);
+            self.release(shared);
         }
         if shared.sink.exchanges.len() > exchanges {
             self.exchanges(exchanges, shared);
@@ -204,6 +220,7 @@ impl<P: Parser + Default> Connection<P> {
             Kind::Duplicate => return,
             Kind::Reset => {
                 if self.resets(segment, from) {
+                    self.closings.reset(segment, from);
                     self.close((segment.time_ns, segment.packet), shared);
                 }
                 return;
@@ -222,6 +239,9 @@ impl<P: Parser + Default> Connection<P> {
             reassembly.acknowledged(peer.acked, again, segment.time_ns, segment.packet);
         }
         let fin = flags.has(Flags::FIN);
+        if fin {
+            self.closings.fin(segment, from);
+        }
         if step.bytes.is_empty() && !fin {
             if step.kind != Kind::Handshake {
                 self.reassembly[from.index()].hint(step.bytes.start);
@@ -274,6 +294,7 @@ impl<P: Parser + Default> Connection<P> {
     fn swap(&mut self, shared: &mut Shared) {
         self.keep_episodes(shared);
         self.place.leave(self.listener(), &mut shared.queues);
+        self.closings.swap();
         self.ends.swap(0, 1);
         self.tracker.swap();
         self.reassembly.swap(0, 1);
@@ -301,8 +322,14 @@ impl<P: Parser + Default> Connection<P> {
         let exchanges = shared.sink.exchanges.len();
         let last = self.tracker.sides.iter().filter_map(|side| side.last).max();
         self.end(last.unwrap_or((self.last_ns, 0)), shared);
+        self.release(shared);
         self.exchanges(exchanges, shared);
-        let view = View { id: self.id, sides: &self.tracker.sides, handshake: &self.tracker.handshake };
+        let view = View {
+            id: self.id,
+            sides: &self.tracker.sides,
+            handshake: &self.tracker.handshake,
+            under_way: 0,
+        };
         self.causes.finish(view, &mut shared.found);
         self.keep_episodes(shared);
         shared.runs = shared.runs.saturating_sub(std::mem::take(&mut self.runs));
@@ -333,14 +360,52 @@ impl<P: Parser + Default> Connection<P> {
         }
     }
 
-    /// Shows finished exchanges to the rules.
+    /// Shows finished exchanges to the rules, with how those ended that have no whole response.
     #[cold]
     fn exchanges(&mut self, from: usize, shared: &mut Shared) {
+        self.endings(from, shared);
         let Shared { sink, found, .. } = shared;
         for exchange in sink.exchanges.get(from..).unwrap_or_default() {
-            let view = View { id: self.id, sides: &self.tracker.sides, handshake: &self.tracker.handshake };
+            let view = View {
+                id: self.id,
+                sides: &self.tracker.sides,
+                handshake: &self.tracker.handshake,
+                under_way: 0,
+            };
             self.causes.exchange(exchange, view, found);
         }
+    }
+
+    /// How the latest exchanges ended, as far as their parser cannot know. Those answered after the client's FIN are held
+    /// back: whether anybody was there to read the answer shows only when the client's kernel refuses it.
+    fn endings(&mut self, from: usize, shared: &mut Shared) {
+        let acked = self.tracker.sides[Side::Client.index()].acked;
+        let last = shared.end_of_capture.or(self.tracker.sides.iter().filter_map(|side| side.last).max());
+        let last = last.unwrap_or((self.last_ns, 0));
+        // At either tap one of the two is a whole round trip.
+        let round_trip_ns = self.tracker.sides.iter().filter_map(|side| side.rtt_min_ns).max().unwrap_or(0);
+        for exchange in shared.sink.exchanges.get_mut(from..).unwrap_or_default() {
+            match &mut exchange.ending {
+                Some(ending) => ending.request_acked = acked >= exchange.request.end,
+                None if exchange.ended != Ended::Complete && !exchange.doubts.end_unknown => {
+                    self.closings.end(exchange, round_trip_ns, last, acked);
+                }
+                None => {}
+            }
+        }
+        if self.closings.may_be_late() {
+            let from = from.min(shared.sink.exchanges.len());
+            let closings = &mut self.closings;
+            let held: Vec<Exchange> = (shared.sink.exchanges)
+                .extract_if(from.., |exchange| closings.is_undecided(exchange, round_trip_ns, acked))
+                .collect();
+            self.closings.hold(held);
+        }
+    }
+
+    /// Hands out what was held back.
+    fn release(&mut self, shared: &mut Shared) {
+        self.closings.release(&mut shared.sink.exchanges);
     }
 
     /// Takes the episodes found, of rules and of the parser.

@@ -137,7 +137,9 @@ impl Episodes {
         let begin_ns = exchange.request.first.seen_ns;
         let end_ns = exchange
             .response
-            .map_or(i64::MAX, |response| response.last.ready_ns.max(exchange.request.last.ready_ns));
+            .map(|response| response.last.ready_ns.max(exchange.request.last.ready_ns))
+            .or(exchange.ending.map(|ending| ending.at_ns))
+            .unwrap_or(i64::MAX);
         let concerns = |episode: &Episode| {
             let part = match episode.sender {
                 Side::Client => Some(exchange.request),

@@ -352,6 +352,11 @@ impl<P: Parser + Default> Flows<P> {
         }
     }
 
+    /// The connection followed between these ends.
+    pub fn between(&self, [a, b]: [Endpoint; 2], network: u32) -> Option<&Connection<P>> {
+        self.get(*self.by_key.get(&Key::of(&a, &b, network))?)
+    }
+
     /// Every connection followed now, in the order in which they began.
     pub fn followed(&self) -> Vec<&Connection<P>> {
         let slots = self.by_key.values();

@@ -7,6 +7,7 @@
 
 pub mod accept_queue;
 pub mod classify;
+mod closing;
 pub mod connection;
 pub mod episodes;
 pub mod flows;

@@ -5,9 +5,9 @@ use super::{CauseSum, LegSum, Sums};
 use crate::align::{Clock, Stretch};
 use crate::call::{Finding, Halves};
 use crate::episode::Certainty;
-use crate::exchange::Ended;
+use crate::exchange::{Ended, Protocol};
 use crate::legs::Moments;
-use spangap_model::{Histogram, Leg, Legs, Side};
+use spangap_model::{CallStatus, Cause, Histogram, Leg, Legs, Side};
 
 /// Sum of one leg over calls.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Accum {
     one_end: [u64; 2],
     failed: u64,
     unfinished: u64,
+    unanswered: u64,
+    status_unknown: u64,
     durations: Histogram,
     legs: Vec<LegAccum>,
     causes: Vec<CauseSum>,
@@ -61,9 +63,14 @@ impl Accum {
             match half.ended {
                 Ended::CaptureEnded => self.unfinished += 1,
                 Ended::Reset { .. } | Ended::ConnectionClosed => self.failed += 1,
-                Ended::Complete => self.failed += u64::from(failed(half.status)),
+                Ended::Complete => {
+                    self.failed += u64::from(failed(half.status));
+                    let has_status = !matches!(half.protocol, Protocol::Turns | Protocol::Tls);
+                    self.status_unknown += u64::from(has_status && half.status == CallStatus::UNSET);
+                }
             }
         }
+        self.unanswered += u64::from(moments.1.is_some());
         self.legs(halves, moments);
         for finding in findings {
             let shown = finding.certainty == Certainty::Shown;
@@ -120,6 +127,22 @@ impl Accum {
         }
     }
 
+    /// What is known of a cause: calls for which it is shown and possible, and its cost.
+    pub fn of_cause(&self, cause: Cause) -> Option<CauseSum> {
+        self.causes.iter().find(|known| known.cause == cause).copied()
+    }
+
+    /// Takes back what [`Accum::cause`] added.
+    pub fn take_back(&mut self, sum: CauseSum) {
+        for known in self.causes.iter_mut().filter(|known| (known.cause, known.side) == (sum.cause, sum.side))
+        {
+            known.calls -= sum.calls;
+            known.possible -= sum.possible;
+            known.cost_ns = known.cost_ns.saturating_sub(sum.cost_ns);
+        }
+        self.causes.retain(|known| known.calls + known.possible > 0);
+    }
+
     /// Adds the calls of another.
     pub fn add(&mut self, other: &Accum) {
         self.calls += other.calls;
@@ -128,6 +151,8 @@ impl Accum {
         }
         self.failed += other.failed;
         self.unfinished += other.unfinished;
+        self.unanswered += other.unanswered;
+        self.status_unknown += other.status_unknown;
         self.durations.merge(&other.durations);
         for leg in &other.legs {
             let mine = place(&mut self.legs, leg.legs, leg.client, leg.sign);
@@ -155,6 +180,8 @@ impl Accum {
             one_end: self.one_end,
             failed: self.failed,
             unfinished: self.unfinished,
+            unanswered: self.unanswered,
+            status_unknown: self.status_unknown,
             legs: self.finished_legs(clock, resolution_ns),
             durations: self.durations,
             causes: self.causes,

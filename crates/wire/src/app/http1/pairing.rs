@@ -232,6 +232,8 @@ impl Pairing {
         let Some(Waiting { mut exchange, answered, .. }) = self.waiting.pop_front() else { return };
         if !answered {
             exchange.ended = if closed { Ended::ConnectionClosed } else { Ended::CaptureEnded };
+            exchange.doubts.end_unknown =
+                self.lost[1] || exchange.doubts.turns_overlap || exchange.doubts.hole;
         }
         self.asking &= !self.waiting.is_empty();
         sink.exchanges.push(exchange);

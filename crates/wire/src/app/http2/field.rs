@@ -3,7 +3,7 @@
 use super::grpc;
 use crate::app::Texts;
 use crate::app::trace::{self, TracePart, TraceParts};
-use crate::exchange::{TextId, TraceContext};
+use crate::exchange::{ByShape, TextId, TraceContext};
 
 /// Names of header fields that mean something here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,6 +134,10 @@ pub struct Head {
     trace: TraceParts,
     /// Fields that could not be decoded.
     pub unknown: u32,
+    /// What was recognised by shape.
+    pub by_shape: ByShape,
+    /// The value of a field without a name that may be a gRPC status.
+    pub small: Option<u32>,
 }
 
 impl Head {
@@ -158,6 +162,27 @@ impl Head {
             Meaning::GrpcStatus(status) => self.grpc_status = Some(status),
             Meaning::Timeout(ns) => self.timeout_ns = Some(ns),
             Meaning::Trace(ref part) => self.trace.add(part),
+        }
+    }
+
+    /// Takes the next field in, whose name was recognised by shape at best: it could not be decoded.
+    #[cold]
+    pub fn take_by_shape(&mut self, meaning: &Meaning) {
+        self.take(meaning);
+        self.unknown += u32::from(!matches!(meaning, Meaning::Unknown));
+        match meaning {
+            Meaning::Trace(_) => self.by_shape.trace = true,
+            Meaning::Path(_) => self.by_shape.method = true,
+            Meaning::Status(_) => self.by_shape.status = true,
+            _ => {}
+        }
+    }
+
+    /// The trailers of a gRPC response: they have to have its status, so where only one field has no name, it is that.
+    #[cold]
+    pub fn complete_trailers(&mut self) {
+        if self.unknown == 1 && self.grpc_status.is_none() && self.small.is_some() {
+            (self.grpc_status, self.by_shape.status) = (self.small, true);
         }
     }
 

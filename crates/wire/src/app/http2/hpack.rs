@@ -1,8 +1,8 @@
 //! Header compression of HTTP/2 (RFC 7541), decoded to what the fields mean.
 
 use super::field::{Head, Meaning, Name};
-use super::huffman;
 use super::table::{Entry, Found, STATIC, Table, Text, static_name};
+use super::{huffman, shape};
 use crate::app::Texts;
 
 /// Why bytes are no header block.
@@ -31,6 +31,19 @@ pub struct Decoder {
     table: Table,
     name: Vec<u8>,
     value: Vec<u8>,
+}
+
+/// A literal field as its first bytes say.
+#[derive(Clone, Copy)]
+struct Literal {
+    /// Where its name stands in the tables; 0 when it stands here.
+    index: u32,
+    /// Whether it goes into the dynamic table.
+    insert: bool,
+    /// Where it begins in the block.
+    start: usize,
+    /// How many fields come before it.
+    place: u32,
 }
 
 /// Longest scratch buffer kept from block to block.
@@ -83,7 +96,10 @@ impl Decoder {
                 let mut text = None;
                 match self.table.get(index as usize) {
                     Found::Dynamic(entry) => {
-                        head.take(&entry.meaning);
+                        match entry.by_shape {
+                            true => head.take_by_shape(&entry.meaning),
+                            false => head.take(&entry.meaning),
+                        }
                         text = entry.text.as_deref();
                     }
                     Found::Static(index) => head.take(&static_meaning(index, texts)),
@@ -107,7 +123,8 @@ impl Decoder {
             } else {
                 let indexed = byte & 0x40 != 0;
                 let index = cursor.integer(if indexed { 6 } else { 4 })?;
-                self.literal(&mut cursor, index, indexed, start, texts, &mut head, observed.as_deref_mut())?;
+                let literal = Literal { index, insert: indexed, start, place: fields };
+                self.literal(&mut cursor, literal, texts, &mut head, observed.as_deref_mut())?;
             }
             fields += 1;
         }
@@ -115,20 +132,19 @@ impl Decoder {
     }
 
     /// A field whose value, and maybe name, stands in the block.
-    #[expect(clippy::too_many_arguments, reason = "the state of one loop, which is clearer in two functions")]
     #[inline]
     fn literal(
         &mut self,
         cursor: &mut Cursor<'_>,
-        index: u32,
-        insert: bool,
-        start: usize,
+        literal: Literal,
         texts: &mut Texts,
         head: &mut Head,
         observed: Option<&mut Vec<Text>>,
     ) -> Result<(), Fault> {
+        let Literal { index, insert, start, .. } = literal;
         // The name's text is only wanted by an observer: elsewhere its meaning and length do.
         let watched = observed.is_some();
+        let mut by_shape = false;
         let (name, name_bytes, name_text) = if index == 0 {
             let text = cursor.string(&mut self.name)?;
             (Name::of(text), text.len() as u32, watched.then(|| text.to_vec()))
@@ -138,30 +154,60 @@ impl Decoder {
                     let text = STATIC[index - 1].0.as_bytes();
                     (static_name(index), text.len() as u32, watched.then(|| text.to_vec()))
                 }
+                Found::Dynamic(entry) if entry.name == Name::Unknown => (Name::Unknown, 0, None),
                 Found::Dynamic(entry) => {
+                    by_shape = entry.by_shape;
                     (entry.name, entry.name_bytes, entry.text.as_ref().map(|text| text.0.clone()))
                 }
                 Found::Unknown => (Name::Unknown, 0, None),
                 Found::None => return Err(Fault::Index(start)),
             }
         };
-        if !insert && !watched && matches!(name, Name::Other | Name::Unknown) {
+        if name == Name::Unknown {
+            return self.nameless(cursor, literal, texts, head);
+        }
+        if !insert && !watched && name == Name::Other {
             // It is in no table and says nothing: its value need not be decoded.
-            cursor.skip_string()?;
-            head.unknown += u32::from(name == Name::Unknown);
-            return Ok(());
+            return cursor.skip_string();
         }
         let value = cursor.string(&mut self.value)?;
         let meaning = name.read(value, texts);
-        head.take(&meaning);
+        match by_shape {
+            true => head.take_by_shape(&meaning),
+            false => head.take(&meaning),
+        }
         let text = name_text.map(|name| (name, value.to_vec()));
         if insert {
             let text = text.clone().map(Box::new);
             let value_bytes = value.len() as u32;
-            self.table.insert(Entry { name_bytes, value_bytes, name, meaning, text });
+            self.table.insert(Entry { name_bytes, value_bytes, name, meaning, by_shape, text });
         }
         if let (Some(observed), Some(text)) = (observed, text) {
             observed.push(text);
+        }
+        Ok(())
+    }
+
+    /// A literal whose name stands in a part of the table that was not seen: what its value shows.
+    #[cold]
+    fn nameless(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        literal: Literal,
+        texts: &mut Texts,
+        head: &mut Head,
+    ) -> Result<(), Fault> {
+        let value = cursor.string(&mut self.value)?;
+        let shape = shape::of(value, literal.place, texts);
+        let (name, meaning) = shape.unwrap_or((Name::Unknown, Meaning::Unknown));
+        head.take_by_shape(&meaning);
+        if shape.is_none() {
+            head.small = shape::small_status(value);
+        }
+        if literal.insert {
+            let value_bytes = value.len() as u32;
+            let by_shape = shape.is_some();
+            self.table.insert(Entry { name_bytes: 0, value_bytes, name, meaning, by_shape, text: None });
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ pub mod hpack;
 pub mod huffman;
 pub mod reader;
 pub mod resync;
+pub mod shape;
 pub mod stream;
 pub mod stream_limit;
 pub mod streams;
@@ -19,7 +20,7 @@ pub mod table;
 
 use super::{Context, Parser, Sink};
 use crate::episode::Episode;
-use crate::exchange::{Ended, Mark, Protocol};
+use crate::exchange::{Ended, Ending, Mark, Protocol, Stop};
 use crate::tcp::{Chunk, Hole};
 use field::Head;
 use flow_control::{FlowControl, Sent};
@@ -166,7 +167,7 @@ impl Parser for Http2 {
 
     fn finish(&mut self, _context: Context, closed: bool, sink: &mut Sink) {
         let ended = if closed { Ended::ConnectionClosed } else { Ended::CaptureEnded };
-        self.rest.streams.close_all(ended, sink, |_| true);
+        self.rest.streams.close_all(ended, None, sink, |_| true);
     }
 
     fn protocol(&self) -> Protocol {
@@ -201,6 +202,14 @@ struct Here {
     at: Mark,
     /// Offset after it.
     end: u64,
+}
+
+impl Here {
+    /// What a frame here ends, as `by` does.
+    fn ending(&self, by: Side, stop: Stop) -> Ending {
+        let Mark { seen_ns, packet, .. } = self.at;
+        Ending { at_ns: seen_ns, packet, by: Some(by), stop, request_acked: false }
+    }
 }
 
 impl Rest {
@@ -381,14 +390,19 @@ impl Rest {
                 }
             }
             kind::RST_STREAM => {
-                let ended = Ended::Reset { code: frame::number(payload), by_client: side == Side::Client };
-                self.streams.close(stream, ended, sink);
+                let code = frame::number(payload);
+                let ended = Ended::Reset { code, by_client: side == Side::Client };
+                self.streams.close(stream, ended, Some(here.ending(side, Stop::RstStream(code))), sink);
                 self.limit.closed(here.at);
             }
             kind::GOAWAY if side == Side::Server => {
                 // The server will not look at the streams after this one.
                 let last = frame::number(payload) & 0x7fff_ffff;
-                self.streams.close_all(Ended::ConnectionClosed, sink, |open| open.exchange.stream_id > last);
+                let code = payload.get(4..).map_or(0, frame::number);
+                let ending = here.ending(side, Stop::GoAway(code));
+                self.streams.close_all(Ended::ConnectionClosed, Some(ending), sink, |open| {
+                    open.exchange.stream_id > last
+                });
                 self.limit.lose();
             }
             _ => {}

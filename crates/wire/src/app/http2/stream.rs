@@ -1,6 +1,7 @@
 //! One stream: its frames become an exchange, or one exchange for each turn of a gRPC stream.
 
 use super::field::Head;
+use super::frame::flag;
 use super::grpc::{Event, Messages};
 use super::reader::Frame;
 use crate::exchange::{Ended, Exchange, Mark, Part, Protocol};
@@ -76,6 +77,8 @@ impl Stream {
         let exchange = &mut self.exchange;
         exchange.method = head.path.unwrap_or(exchange.method);
         exchange.trace = exchange.trace.or(head.trace());
+        exchange.by_shape.trace |= head.by_shape.trace;
+        exchange.by_shape.method |= head.by_shape.method;
         exchange.deadline_ns = exchange.deadline_ns.or(head.timeout_ns);
         self.content_type(head);
     }
@@ -85,7 +88,13 @@ impl Stream {
         if head.informational() {
             return;
         }
+        let mut head = *head;
+        if self.framing == Framing::Grpc && self.response_begun && frame.header.has(flag::END_STREAM) {
+            head.complete_trailers();
+        }
+        let head = &head;
         self.response_begins(frame.first, frame.start);
+        self.exchange.by_shape.status |= head.by_shape.status;
         self.http_status = self.http_status.or(head.status);
         self.grpc_status = head.grpc_status.or(self.grpc_status);
         self.content_type(head);

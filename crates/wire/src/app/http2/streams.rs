@@ -4,7 +4,7 @@ use super::field::Head;
 use super::reader::Frame;
 use super::stream::{Body, Stream};
 use crate::app::Sink;
-use crate::exchange::{Ended, Mark};
+use crate::exchange::{Ended, Ending, Mark};
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
 use std::collections::VecDeque;
@@ -134,12 +134,12 @@ impl Streams {
                     stream.request_ended = true;
                 }
             }
-            Side::Server => self.close(id, Ended::Complete, sink),
+            Side::Server => self.close(id, Ended::Complete, None, sink),
         }
     }
 
-    /// A stream is over.
-    pub fn close(&mut self, id: u32, ended: Ended, sink: &mut Sink) {
+    /// A stream is over, without a whole response where there is an `ending`.
+    pub fn close(&mut self, id: u32, ended: Ended, ending: Option<Ending>, sink: &mut Sink) {
         let Some(slot) = self.open.remove(&id) else { return };
         self.free.push(slot);
         let Some(stream) = self.slots.get_mut(slot as usize) else { return };
@@ -150,7 +150,12 @@ impl Streams {
             }
             self.late.push_back(id);
         }
-        sink.exchanges.push(stream.finish(ended));
+        let mut exchange = stream.finish(ended);
+        if exchange.ended != Ended::Complete {
+            exchange.ending = ending;
+            exchange.doubts.end_unknown = ending.is_none() && stream.doubtful;
+        }
+        sink.exchanges.push(exchange);
     }
 
     /// Frames of one direction may have been missed: what is open now may be over. When only the snap length `cut`
@@ -169,15 +174,21 @@ impl Streams {
     }
 
     /// Ends all streams that `which` is true for, in the order of their numbers.
-    pub fn close_all(&mut self, ended: Ended, sink: &mut Sink, which: impl Fn(&Stream) -> bool) {
+    pub fn close_all(
+        &mut self,
+        ended: Ended,
+        ending: Option<Ending>,
+        sink: &mut Sink,
+        which: impl Fn(&Stream) -> bool,
+    ) {
         let is = |slot: &u32| self.slots.get(*slot as usize).is_some_and(&which);
         let mut ids: Vec<u32> = self.open.iter().filter(|(_, slot)| is(slot)).map(|(id, _)| *id).collect();
         ids.sort_unstable();
-        ids.into_iter().for_each(|id| self.close(id, ended, sink));
+        ids.into_iter().for_each(|id| self.close(id, ended, ending, sink));
     }
 
     fn drop_doubtful(&mut self, sink: &mut Sink) {
-        self.close_all(Ended::CaptureEnded, sink, |stream| stream.doubtful);
+        self.close_all(Ended::CaptureEnded, None, sink, |stream| stream.doubtful);
     }
 
     /// Both ends were taken for one another: what was made of their frames is wrong.

@@ -103,6 +103,8 @@ pub struct Entry {
     pub name: Name,
     /// What the field says.
     pub meaning: Meaning,
+    /// Whether the name was recognised by the shape of a value.
+    pub by_shape: bool,
     /// The text, for an observer.
     pub text: Option<Box<Text>>,
 }
@@ -239,7 +241,14 @@ mod tests {
     use super::*;
 
     fn entry(name_bytes: u32) -> Entry {
-        Entry { name_bytes, value_bytes: 0, name: Name::Other, meaning: Meaning::Nothing, text: None }
+        Entry {
+            name_bytes,
+            value_bytes: 0,
+            name: Name::Other,
+            meaning: Meaning::Nothing,
+            by_shape: false,
+            text: None,
+        }
     }
 
     fn found(table: &Table, index: usize) -> Option<u32> {

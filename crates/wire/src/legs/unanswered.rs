@@ -1,0 +1,62 @@
+//! The end of a call that got no whole response: when it was over, and what it waited for until then.
+
+use super::{MOMENTS, Moment};
+use crate::call::Halves;
+use crate::exchange::{Ending, Exchange};
+use spangap_model::{Leg, Side};
+
+/// Sets moment 8 of a call without a whole response, and takes out the moments of the server's end that came after it: a
+/// server may go on, and even answer, when nobody listens any more. The client's end tells where there is one. Gives the
+/// leg that the call waited in when nothing of a response had left the server by then.
+///
+/// What happened at the server is compared with the client's waiting by durations of one clock each. The request takes
+/// some time to the server, so a response that left the server as long after the request as the client waited, or
+/// longer, left too late; one that left earlier may have been on its way.
+pub(super) fn end(halves: &Halves, at: &mut [Moment; MOMENTS]) -> Option<Leg> {
+    let (main, side, ending) = main(halves)?;
+    if side == Side::Server && halves.spans.is_some_and(|spans| spans.client.is_some()) {
+        // The client's span goes on, and its clock is another.
+        at[8] = None;
+    } else {
+        at[8] = Some((ending.at_ns, side));
+    }
+    let patience_ns = ending.at_ns.saturating_sub(main.request.first.seen_ns);
+    let in_time = |moment: &Moment| match (moment, &halves.exchanges[Side::Server.index()]) {
+        (Some((at, _)), Some(server)) => at.saturating_sub(server.request.first.seen_ns) < patience_ns,
+        _ => false,
+    };
+    if let (Some((begin, _)), Some((end, _)), None) = (at[4], at[5], &halves.exchanges[Side::Server.index()])
+    {
+        // Without the server's packets the span's place in the call is not known, only that it fits.
+        if end - begin > patience_ns {
+            (at[4], at[5]) = (None, None);
+        }
+    } else {
+        (4..8).filter(|i| !in_time(&at[*i])).collect::<Vec<_>>().into_iter().for_each(|i| at[i] = None);
+    }
+    // A whole response on its way, and a part of one, are legs of their own.
+    if at[6].is_some() || !main.is_unanswered() {
+        return None;
+    }
+    at[7] = None;
+    let lost = halves.never_arrived || (at[3].is_none() && halves.exchanges.iter().all(Option::is_some));
+    let lost = lost && side == Side::Client && !ending.request_acked && !main.doubts.hole;
+    Some(if lost { Leg::RequestWire } else { Leg::NoResponse })
+}
+
+/// The half that tells how the call ended, if it is one without a whole response.
+fn main(halves: &Halves) -> Option<(&Exchange, Side, Ending)> {
+    let [client, server] = &halves.exchanges;
+    let (half, side) = match (client, server) {
+        (Some(client), _) => (client, Side::Client),
+        (None, server) => (server.as_ref()?, Side::Server),
+    };
+    Some((half, side, half.ending?))
+}
+
+impl Halves {
+    /// How the call ended, if it got no whole response.
+    pub fn ending(&self) -> Option<Ending> {
+        main(self).map(|(.., ending)| ending)
+    }
+}
