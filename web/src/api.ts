@@ -11,6 +11,7 @@ export interface Quantiles {
   p99_ns: number;
   p999_ns: number;
   max_ns: number;
+  max_low_ns?: number;
   mean_ns: number;
   p50_ci95_ns: [number, number];
   p99_ci95_ns: [number, number];
@@ -36,12 +37,14 @@ export interface PairRow {
   negative_by_status: Record<string, number>;
   attempts_over_one: number;
   excluded_large: number;
+  size_known_ratio: number | null;
   request_leg?: LegReport;
   response_leg?: LegReport;
   mate_delay: Quantiles;
   client_match_ratio: number | null;
   server_match_ratio: number | null;
   worst: WorstRow[];
+  worst_complete_above_ns?: number;
 }
 
 export interface WorstRow {
@@ -69,11 +72,41 @@ export interface Coverage {
   whole_span_horizon_ms: number | null;
   refused_requests: number;
   invalid_requests: number;
+  slow_requests: number;
+  displaced_requests: number;
+  request_bytes: number;
+  request_bytes_limit: number;
+  ports: PortReport[];
+  limits: LimitReport[];
   calls_in_other: number;
   calls_without_legs: number;
+  calls_without_size: number;
+  exclude_response_over_bytes: number | null;
   uptime_s: number;
   holes: Hole[];
   notes: string[];
+}
+
+export interface PortReport {
+  port: string;
+  open: number;
+  limit: number;
+  accepted: number;
+  closed_no_request: number;
+  closed_idle: number;
+  closed_not_reading: number;
+  closed_for_room: number;
+  refused: number;
+  accept_errors: number;
+}
+
+export interface LimitReport {
+  name: string;
+  used: number;
+  limit: number;
+  cut: number;
+  forgotten: number;
+  refused: number;
 }
 
 export interface ServiceCoverage {
@@ -150,6 +183,7 @@ export interface Heatmap {
 
 export interface WorstReport {
   calls: WorstOfPair[];
+  complete_above_ns?: number;
 }
 
 export interface WorstOfPair extends WorstRow {

@@ -1,6 +1,6 @@
 // Coverage, always in sight: where every span went, and in words what is wrong and what to do about it.
 
-import type { Coverage, MalformedCounts, ServiceCoverage, SpanCounts } from "./api";
+import type { Coverage, LimitReport, MalformedCounts, PortReport, ServiceCoverage, SpanCounts } from "./api";
 import { el, refill, svg } from "./dom";
 import { bytes, count, dayAndClock, duration, percent, shortCount, span } from "./format";
 
@@ -37,6 +37,41 @@ const MALFORMED: Record<keyof MalformedCounts, string> = {
   no_time: "without a start or an end",
   too_long: "longer than 78 hours",
 };
+
+/** What is lost at a limit, where the page says so in words; the table has all of them. */
+const LIMITS: Record<string, (limit: LimitReport) => string | null> = {
+  resources: (l) => (l.refused > 0 ? `${count(l.refused)} times a resource found no room beside ${count(l.limit)} others and counts as “other”.` : null),
+  names: (l) =>
+    l.refused > 0
+      ? `${count(l.refused)} times a name found no room and counts as “other”: raise --max-resource-bytes, or find out who sends so many names.`
+      : `${count(l.cut)} names of services, hosts or methods were too long and are cut; they end in a digest.`,
+  resource_bytes: (l) => `Of ${count(l.cut)} resources only the names are kept, because they or all together are too large: raise --max-resource-bytes.`,
+  worst_bytes: (l) => `${count(l.refused)} spans of worst calls are not held, because they or all together are too large: raise --worst-bytes.`,
+};
+
+function numbersTable(caption: string, head: string[], rows: [string, ...string[]][]): HTMLElement {
+  return el(
+    "table",
+    { class: "services" },
+    el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, ...head.map((text, at) => el("th", { scope: "col", class: at > 0 ? "number" : "" }, text)))),
+    el("tbody", {}, ...rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, name), ...cells.map((cell) => el("td", { class: "number" }, cell))))),
+  );
+}
+
+function limitsTable(limits: LimitReport[]): HTMLElement {
+  const size = (limit: LimitReport, n: number) => (limit.name.endsWith("_bytes") ? bytes(n) : count(n));
+  const rows = limits.map((l): [string, ...string[]] => [l.name, size(l, l.used), size(l, l.limit), count(l.cut), count(l.forgotten), count(l.refused)]);
+  return numbersTable("Limits: what is held, and what did not fit", ["limit of", "used", "limit", "cut", "forgotten", "refused"], rows);
+}
+
+function portsTable(ports: PortReport[]): HTMLElement {
+  const rows = ports.map((p): [string, ...string[]] => {
+    const closed = [p.closed_no_request, p.closed_idle, p.closed_not_reading, p.closed_for_room, p.refused];
+    return [p.port, `${count(p.open)} of ${count(p.limit)}`, count(p.accepted), ...closed.map(count)];
+  });
+  return numbersTable("Connections of each port", ["port", "open", "accepted", "without request", "idle", "not reading", "for room", "refused"], rows);
+}
 
 function unmatched(services: ServiceCoverage[]): Finding[] {
   const lacking: { lost: number; finding: Finding }[] = [];
@@ -84,6 +119,23 @@ export function findings(c: Coverage): Finding[] {
   }
   if (c.invalid_requests > 0) {
     wrong(`${count(c.invalid_requests)} requests could not be decoded and count nowhere below: is their sender speaking OTLP?`);
+  }
+  if (c.slow_requests > 0) {
+    note(`${count(c.slow_requests)} requests did not arrive within their deadlines: their senders are slow, or the network to them is.`);
+  }
+  if (c.displaced_requests > 0) {
+    note(`${count(c.displaced_requests)} requests that arrived slowly were dropped because others needed their room; their senders were told to retry.`);
+  }
+  for (const port of c.ports) {
+    if (port.refused + port.accept_errors > 0) {
+      wrong(`Port ${port.port} could not take ${count(port.refused + port.accept_errors)} connections: raise --max-connections (${count(port.limit)} now) and the limit of file descriptors.`);
+    } else if (port.closed_for_room > 0) {
+      note(`${count(port.closed_for_room)} connections of port ${port.port} were closed to make room for others; at most ${count(port.limit)} may be open (--max-connections).`);
+    }
+  }
+  for (const limit of c.limits) {
+    const text = LIMITS[limit.name]?.(limit);
+    if (text && limit.cut + limit.refused > 0) wrong(text);
   }
   if (spans.evicted > 0) {
     wrong(`${count(spans.evicted)} spans were evicted before their mate came, because the store of pending spans was full: raise --max-pending-bytes.`);
@@ -164,7 +216,7 @@ export class CoverageView {
   private readonly shares = el("div", {});
   private readonly list = el("ul", { class: "findings" });
   private readonly more = el("div", { class: "more" });
-  private readonly details = el("details", {}, el("summary", {}, "services, arrival and memory"), this.more);
+  private readonly details = el("details", {}, el("summary", {}, "services, arrival, memory and limits"), this.more);
 
   /** The strip stays in sight; the remarks scroll with the page. */
   constructor(strip: HTMLElement, remarks: HTMLElement) {
@@ -195,6 +247,8 @@ export class CoverageView {
           `whole spans for the worst calls ${bytes(c.whole_bytes)}.`,
       ),
       c.services.length > 0 && servicesTable(c.services),
+      limitsTable(c.limits),
+      portsTable(c.ports),
     );
   }
 }

@@ -93,9 +93,21 @@ function apartTable(total: PairRow): HTMLElement {
       row("negative gap", total.negative, "the server span was the longer one: timeouts, cancellations, work after the reply"),
       ...statuses.map(([status, n]) => row(status, n, "status of the CLIENT span", true)),
       row("more than one attempt", total.attempts_over_one, "several SERVER spans under one CLIENT span"),
-      row("large response", total.excluded_large, "excluded because marshalling would count into the gap"),
+      row("large response", total.excluded_large, `excluded because marshalling would count into the gap; the size is known of ${percent(total.size_known_ratio)} of the calls`),
     ),
   );
+}
+
+/** What cannot be said of this pair. */
+function unsaid(total: PairRow): string {
+  const parts: string[] = [];
+  if (total.size_known_ratio !== null && total.size_known_ratio < 0.5) {
+    parts.push(` The size of the response is known of ${percent(total.size_known_ratio)} of the calls only: large ones among the others are not excluded.`);
+  }
+  if (total.worst_complete_above_ns !== undefined) {
+    parts.push(` Worst calls with a gap up to ${duration(total.worst_complete_above_ns)} may be missing: calls with several attempts had taken their places.`);
+  }
+  return parts.join("");
 }
 
 function summary(total: PairRow, rangeLabel: string): string {
@@ -155,7 +167,7 @@ export class PairView {
     this.close.href = toHash({ ...view, pair: null, call: null });
     this.waiting.hidden = true;
     this.content.hidden = false;
-    this.said.textContent = summary(pair.total, view.range.label);
+    this.said.textContent = summary(pair.total, view.range.label) + unsaid(pair.total);
     const minutes = minutesPerPoint(fromS, toS);
     this.step.textContent = minutes === 1 ? "a point is a minute" : `a point is the median of ${minutes} minutes' figures`;
     this.series.update(pair.points, fromS, toS);

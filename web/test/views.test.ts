@@ -51,8 +51,16 @@ function coverage(changes: Omit<Partial<Coverage>, "spans"> & { spans?: Partial<
     whole_span_horizon_ms: null,
     refused_requests: 0,
     invalid_requests: 0,
+    slow_requests: 0,
+    displaced_requests: 0,
+    request_bytes: 0,
+    request_bytes_limit: 40 * 2 ** 20,
+    ports: [],
+    limits: [],
     calls_in_other: 0,
     calls_without_legs: 0,
+    calls_without_size: 0,
+    exclude_response_over_bytes: 102_400,
     uptime_s: 60,
     holes: [],
     notes: [],
@@ -86,6 +94,17 @@ test("what is wrong is said in words", () => {
   assert.match(said(coverage({ spans: { received: 2, malformed: 2 }, malformed: { bad_id: 0, end_before_start: 2, no_time: 0, too_long: 0 } })), /2 spans cannot be used: 2 that end before they start\./);
   assert.match(said(coverage({ spans: { received: 3, joined: 2 } })), /a fault of the meter/);
   assert.match(said(coverage({ holes: [{ from_unix_s: 1_000, to_unix_s: 4_600 }], notes: ["word"] })), /Nothing was recorded .*\(1 h\).*\nword$/);
+});
+
+test("limits that were reached are said, and those that were not are not", () => {
+  const limit = { name: "names", used: 5, limit: 100, cut: 0, forgotten: 9, refused: 0 };
+  const port = { port: "otlp_grpc", open: 4096, limit: 4096, accepted: 5000, closed_no_request: 1, closed_idle: 2, closed_not_reading: 0, closed_for_room: 0, refused: 0, accept_errors: 0 };
+  assert.equal(said(coverage({ limits: [limit], ports: [port] })), "");
+  assert.match(said(coverage({ limits: [{ ...limit, cut: 3 }] })), /^3 names of services, hosts or methods were too long/);
+  assert.match(said(coverage({ limits: [{ ...limit, refused: 7 }] })), /^7 times a name found no room/);
+  assert.match(said(coverage({ ports: [{ ...port, closed_for_room: 104 }] })), /^104 connections of port otlp_grpc were closed to make room/);
+  assert.match(said(coverage({ ports: [{ ...port, refused: 2 }] })), /^Port otlp_grpc could not take 2 connections/);
+  assert.match(said(coverage({ slow_requests: 1, displaced_requests: 2 })), /^1 requests did not arrive .*\n2 requests that arrived slowly/);
 });
 
 test("of many services without mates the worst are named and the rest counted", () => {
@@ -138,6 +157,7 @@ test("pairs are sorted by each column in both directions", () => {
     negative_by_status: {},
     attempts_over_one: 0,
     excluded_large: 0,
+    size_known_ratio: null,
     mate_delay: NONE,
     client_match_ratio: null,
     server_match_ratio: null,

@@ -1,16 +1,19 @@
 //! The meter itself: walk, join, statistics. It does no IO and knows no clock; whoever drives it tells the time.
 
+use crate::candidates::Candidates;
 use crate::ingest::origins::{Interned, Limits, NO_NAME, Origins};
 use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
 use crate::ingest::walk::{Batch, SpanFacts, walk};
 use crate::ingest::wire::WalkError;
 use crate::join::{Half, Join, Joined, Outcome, Retracted, ServiceCounts};
+use crate::keep::MAX_SPAN_BYTES;
 use crate::offset::Offsets;
 use crate::pairs::{Grouping, PairLimits, Pairs};
 use crate::pending::Key;
 use crate::window::{CallFigures, Minute, Windows, minute_of};
 use spangap_model::accounting::Malformed;
-use spangap_model::pair::{KeptSide, WholeSpan};
+use spangap_model::pair::{KeptSide, WORST_KEPT, WholeSpan};
+use spangap_model::shared::{Account, SharedBytes};
 use spangap_model::{Accounting, Histogram, PairKey, PairStats, WorstCall};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,6 +30,11 @@ const CLOSE_GRACE_MS: u64 = 2_000;
 const CLOCK_STEP_MS: u64 = 1_000;
 /// Steps of the wall clock told of; of earlier ones only the number is known.
 const CLOCK_STEPS_TOLD: usize = 8;
+/// How often idle origins are forgotten, and how often when room is short.
+const SWEEP_MS: u64 = 60_000;
+const SWEEP_CROWDED_MS: u64 = 1_000;
+/// Past the time to live nothing waits; this much more for late ticks.
+const IDLE_GRACE_MS: u64 = 5_000;
 /// Closed minutes kept for a recorder that is late; beyond this the oldest are dropped, and counted.
 const CLOSED_KEPT: usize = 8;
 
@@ -39,6 +47,10 @@ pub struct Settings {
     pub max_pending_bytes: u64,
     /// Size of the ring of whole spans.
     pub keep_bytes: u64,
+    /// Limit of the bytes of whole spans that belong to worst calls.
+    pub worst_bytes: u64,
+    /// Limits of resources, methods and names.
+    pub origin_limits: Limits,
     /// Limits of the number of pairs.
     pub pair_limits: PairLimits,
     /// What a row stands for.
@@ -57,6 +69,8 @@ impl Default for Settings {
             join_ttl_ms: Some(15_000),
             max_pending_bytes: 1 << 30,
             keep_bytes: 24 << 20,
+            worst_bytes: 256 << 20,
+            origin_limits: Limits::default(),
             pair_limits: PairLimits { total: 10_000, per_client: 500 },
             grouping: Grouping::Pair,
             exclude_response_over: Some(100 << 10),
@@ -100,6 +114,12 @@ pub struct Overview {
     pub names_in_other: u64,
     /// Calls of the main distributions whose legs are unknown.
     pub calls_without_legs: u64,
+    /// Calls with one attempt.
+    pub calls_with_one_attempt: u64,
+    /// Those of them for which neither span told the size of the response.
+    pub calls_without_size: u64,
+    /// Responses over this size are excluded; `None` for none.
+    pub exclude_response_over: Option<u64>,
     /// Minutes that nobody took in time; the totals have them, a history does not.
     pub minutes_dropped: u64,
     /// Unix time of the engine's millisecond 0, in milliseconds, by the wall clock as it is now.
@@ -108,6 +128,8 @@ pub struct Overview {
     pub clock_steps: u64,
     /// The last of these steps, oldest first.
     pub last_clock_steps: Vec<ClockStep>,
+    /// Every store that has a limit.
+    pub limits: Vec<LimitFigures>,
 }
 
 /// The wall clock was set.
@@ -128,6 +150,23 @@ pub struct Minutes {
     pub open: Vec<PairMinute>,
     /// Unix time in seconds: minutes before it are all closed, as long as the wall clock is not set back.
     pub settled_before_s: u64,
+}
+
+/// How full a store is, and what its limit made of what came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitFigures {
+    /// What is limited; the last word is its unit where it is not a number of things.
+    pub name: &'static str,
+    /// In it now.
+    pub used: u64,
+    /// The most that may be in it.
+    pub limit: u64,
+    /// What was shortened to fit, since the start.
+    pub cut: u64,
+    /// What was forgotten to make room or because it was idle.
+    pub forgotten: u64,
+    /// What found no room.
+    pub refused: u64,
 }
 
 /// Statistics of one pair in one minute.
@@ -159,6 +198,8 @@ struct State {
     closed: VecDeque<Minute>,
     calls_in_other: u64,
     calls_without_legs: u64,
+    calls_with_one_attempt: u64,
+    calls_without_size: u64,
     minutes_dropped: u64,
     /// Unix time of the engine's millisecond 0.
     unix_at_zero_ms: i64,
@@ -169,6 +210,11 @@ struct State {
     /// Bytes of the ring written by certain times, to tell its age.
     ring_marks: VecDeque<(u64, u64)>,
     last_sweep_ms: u64,
+    /// Bytes of whole spans that belong to worst calls, wherever they are shown.
+    worst: Account,
+    worst_bytes: u64,
+    worst_refused: u64,
+    candidates: Candidates,
 }
 
 thread_local! {
@@ -186,6 +232,8 @@ impl Meter {
             closed: VecDeque::new(),
             calls_in_other: 0,
             calls_without_legs: 0,
+            calls_with_one_attempt: 0,
+            calls_without_size: 0,
             minutes_dropped: 0,
             unix_at_zero_ms: settings.epoch_unix_ms as i64,
             settled_ms: 0,
@@ -193,13 +241,17 @@ impl Meter {
             last_clock_steps: VecDeque::new(),
             ring_marks: VecDeque::new(),
             last_sweep_ms: 0,
+            worst: Account::default(),
+            worst_bytes: settings.worst_bytes,
+            worst_refused: 0,
+            candidates: Candidates::default(),
         };
         Meter {
             interest: Interest::new(
                 settings.grouping == Grouping::Method,
                 &settings.response_size_attributes,
             ),
-            origins: Origins::new(Limits::default()),
+            origins: Origins::new(settings.origin_limits),
             state: Mutex::new(state),
             settings,
         }
@@ -220,6 +272,7 @@ impl Meter {
     /// # Errors
     /// When the request is not well-formed; nothing of it is then counted.
     pub fn ingest(&self, request: &[u8], now_ms: u64) -> Result<Ingested, WalkError> {
+        self.origins.set_now(now_ms);
         BATCH.with_borrow_mut(|(batch, keys)| {
             walk(request, &self.interest, &self.origins, batch)?;
             let interned = self.origins.read();
@@ -242,8 +295,11 @@ impl Meter {
                 }
             }
             let after = state.join.malformed;
+            let spans = batch.spans.len() as u64;
+            batch.shrink();
+            keys.shrink_to(batch.spans.capacity());
             Ok(Ingested {
-                spans: batch.spans.len() as u64,
+                spans,
                 malformed: Malformed {
                     bad_id: after.bad_id - before.bad_id,
                     end_before_start: after.end_before_start - before.end_before_start,
@@ -269,19 +325,35 @@ impl Meter {
         let safe_ms = now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS);
         state.settled_ms = safe_ms;
         while let Some(closed) = state.windows.close_before(safe_ms) {
+            state.candidates.minute_closed(&closed.pairs);
             if state.closed.len() >= CLOSED_KEPT {
                 state.closed.pop_front();
                 state.minutes_dropped += 1;
             }
             state.closed.push_back(closed);
         }
-        if now_ms >= state.last_sweep_ms + 60_000 {
-            state.last_sweep_ms = now_ms;
-            let unix_ms = state.unix_at_zero_ms.saturating_add(now_ms as i64).max(0) as u64;
-            state.offsets.sweep(unix_ms);
-            drop(state);
-            // Nothing refers to an origin longer than the time to live after it was last seen.
-            self.origins.sweep(2 * ttl_ms as u64 + 60_000);
+        let since_ms = now_ms.saturating_sub(state.last_sweep_ms);
+        drop(state);
+        let is_crowded = since_ms >= SWEEP_CROWDED_MS && self.origins.read().is_crowded();
+        if is_crowded || since_ms >= SWEEP_MS {
+            self.forget_idle(now_ms, ttl_ms, is_crowded);
+        }
+    }
+
+    /// Forgets what is idle. Nothing refers to an origin longer than the time to live after it was last seen.
+    fn forget_idle(&self, now_ms: u64, ttl_ms: u32, is_crowded: bool) {
+        let mut interned = self.origins.write();
+        let mut state = self.state();
+        state.last_sweep_ms = now_ms;
+        let unix_ms = state.unix_at_zero_ms.saturating_add(now_ms as i64).max(0) as u64;
+        state.offsets.sweep(unix_ms, is_crowded);
+        let idle_ms = if is_crowded { ttl_ms as u64 + IDLE_GRACE_MS } else { 2 * ttl_ms as u64 + SWEEP_MS };
+        let mut live = interned.forget_idle(now_ms, idle_ms);
+        if is_crowded {
+            state.pairs.mark(&mut live);
+            state.offsets.mark(&mut live);
+            let forgotten = interned.forget_names(&live);
+            forgotten.into_iter().for_each(|number| state.join.forget_service(number));
         }
     }
 
@@ -355,17 +427,64 @@ impl Meter {
                 .filter(|(_, last)| last.0 > state.join.keep().bytes() as u64)
                 .map(|(first, last)| last.1 - first.1),
             calls_in_other: state.calls_in_other,
-            names_in_other: interned.overflowed,
+            names_in_other: interned.fill().origins_refused + interned.fill().names_refused,
             calls_without_legs: state.calls_without_legs,
+            calls_with_one_attempt: state.calls_with_one_attempt,
+            calls_without_size: state.calls_without_size,
+            exclude_response_over: self.settings.exclude_response_over,
             minutes_dropped: state.minutes_dropped,
             epoch_unix_ms: state.unix_at_zero_ms,
             clock_steps: state.clock_steps,
             last_clock_steps: state.last_clock_steps.iter().copied().collect(),
+            limits: state.limits(&interned, &self.settings),
         }
     }
 }
 
 impl State {
+    fn limits(&self, interned: &Interned, settings: &Settings) -> Vec<LimitFigures> {
+        let (fill, limits) = (interned.fill(), interned.limits());
+        let of = |name, used, limit| LimitFigures { name, used, limit, ..LimitFigures::default() };
+        let (pending, keep) = (self.join.pending(), self.join.keep());
+        let [host_pairs, host_pairs_limit, host_pairs_forgotten, host_pairs_refused] = self.offsets.fill();
+        vec![
+            LimitFigures {
+                forgotten: fill.origins_forgotten,
+                refused: fill.origins_refused,
+                ..of("resources", fill.origins, limits.origins as u64)
+            },
+            LimitFigures {
+                cut: fill.names_cut,
+                forgotten: fill.names_forgotten,
+                refused: fill.names_refused,
+                ..of("names", fill.names, limits.names as u64)
+            },
+            LimitFigures { cut: fill.resources_cut, ..of("resource_bytes", fill.bytes, limits.bytes) },
+            LimitFigures {
+                refused: self.pairs.refused(),
+                ..of("pairs", self.pairs.keys().len() as u64, settings.pair_limits.total as u64)
+            },
+            LimitFigures {
+                forgotten: host_pairs_forgotten,
+                refused: host_pairs_refused,
+                ..of("host_pairs", host_pairs, host_pairs_limit)
+            },
+            LimitFigures {
+                forgotten: self.join.accounting.evicted,
+                ..of("pending_bytes", pending.bytes() as u64, pending.max_bytes() as u64)
+            },
+            LimitFigures {
+                refused: keep.refused(),
+                ..of("whole_bytes", keep.written_bytes().min(keep.bytes() as u64), keep.bytes() as u64)
+            },
+            of("worst_candidates", self.candidates.reserved(), Candidates::MOST),
+            LimitFigures {
+                refused: self.worst_refused,
+                ..of("worst_bytes", self.worst.bytes(), self.worst_bytes)
+            },
+        ]
+    }
+
     fn named(&self, minute: &Minute) -> Vec<PairMinute> {
         let pairs = minute.pairs.iter().enumerate().filter(|(_, stats)| !stats.is_empty());
         pairs
@@ -387,6 +506,7 @@ impl State {
             server_ns: call.server.duration_ns,
             status: call.status,
             large: call.large,
+            sized: call.sized,
             request_leg_ns: None,
         };
         let gap_ns = if call.many_attempts { None } else { figures.gap_ns() };
@@ -404,12 +524,15 @@ impl State {
         }
         self.calls_in_other += self.pairs.is_other(pair) as u64;
         let waited_ms = (now_ms as u32).wrapping_sub(call.first_arrival_ms);
-        let stats = self.windows.stats(now_ms.saturating_sub(waited_ms as u64), pair);
+        let at_ms = now_ms.saturating_sub(waited_ms as u64);
+        let stats = self.windows.stats(at_ms, pair);
         stats.mate_delay.record(waited_ms as u64 * 1_000_000);
         if call.many_attempts {
             stats.attempts_over_one += 1;
         } else {
             figures.record(stats);
+            self.calls_with_one_attempt += 1;
+            self.calls_without_size += !call.sized as u64;
         }
         if figures.request_leg_ns.is_some() {
             stats.leg_bound_max_ns = stats.leg_bound_max_ns.max(bound_ns);
@@ -418,27 +541,56 @@ impl State {
         if let Some(gap_ns) = gap_ns
             && stats.would_keep(gap_ns)
         {
-            let side = |half: &Half| {
-                let origin = interned.origin(half.origin);
-                let span = half.kept.map_or(Some(bytes), |kept| self.join.keep().get(kept));
-                KeptSide {
-                    start_unix_ns: half.start_ns,
-                    duration_ns: half.duration_ns,
-                    host: interned.name(origin.host).cloned(),
-                    whole: span
-                        .map(|span| WholeSpan { resource: origin.resource.clone(), span: span.into() }),
-                }
-            };
-            stats.keep_worst(WorstCall {
-                gap_ns,
-                trace_id: arriving.trace_id(),
-                client_span_id: client_span_id(arriving),
-                status: call.status,
-                client: side(&call.client),
-                server: side(&call.server),
-            });
+            self.keep_worst(at_ms, pair, gap_ns, &call, arriving, bytes, interned);
         }
         self.join.remember(call.position, pair, figures.request_leg_ns);
+    }
+
+    #[allow(clippy::too_many_arguments)] // apart from `record`, so that the common way stays short
+    #[cold]
+    fn keep_worst(
+        &mut self,
+        at_ms: u64,
+        pair: u32,
+        gap_ns: u64,
+        call: &Joined,
+        arriving: &SpanFacts,
+        bytes: &[u8],
+        interned: &Interned,
+    ) {
+        let mut side = |half: &Half| {
+            let origin = interned.origin(half.origin);
+            let span = match half.kept {
+                Some(kept) => self.join.keep().get(kept),
+                None => Some(bytes),
+            };
+            let whole = span.and_then(|span| {
+                if span.len() > MAX_SPAN_BYTES || self.worst.bytes() + span.len() as u64 > self.worst_bytes {
+                    self.worst_refused += 1;
+                    return None;
+                }
+                let span = SharedBytes::charged(span, &self.worst);
+                Some(WholeSpan { resource: origin.resource.clone(), span })
+            });
+            KeptSide {
+                start_unix_ns: half.start_ns,
+                duration_ns: half.duration_ns,
+                host: interned.name(origin.host).cloned(),
+                whole,
+            }
+        };
+        let worst = WorstCall {
+            gap_ns,
+            trace_id: arriving.trace_id(),
+            client_span_id: client_span_id(arriving),
+            status: call.status,
+            client: side(&call.client),
+            server: side(&call.server),
+        };
+        let room = self.candidates.room(pair);
+        let stats = self.windows.stats(at_ms, pair);
+        stats.worst_room = stats.worst_room.max(room);
+        stats.keep_worst(worst);
     }
 
     #[cold]
@@ -447,7 +599,18 @@ impl State {
         let stats = self.windows.stats(now_ms.saturating_sub(waited_ms as u64), call.pair);
         call.figures.retract(stats);
         stats.attempts_over_one += 1;
-        stats.forget_worst(&attempt.trace_id(), &client_span_id(attempt));
+        self.calls_with_one_attempt -= 1;
+        self.calls_without_size -= !call.figures.sized as u64;
+        let Some(gap_ns) = call.figures.gap_ns() else { return };
+        if !stats.forget_worst(gap_ns, &attempt.trace_id(), &client_span_id(attempt)) {
+            return;
+        }
+        let is_short = stats.worst_complete_above_ns(WORST_KEPT).is_some();
+        stats.worst_room = stats.worst_room.max(self.candidates.grow(call.pair, is_short));
+        // The list has every call above its floor, and so the largest.
+        if let Some(first) = stats.worst.first().filter(|first| first.gap_ns >= stats.worst_floor_ns) {
+            stats.gap.set_max_ns(first.gap_ns);
+        }
     }
 
     /// Notes how far the ring has been written by now, and drops the notes of what has been overwritten.

@@ -5,7 +5,7 @@
 //! ends: a resent span is then a duplicate, and a further SERVER span an attempt, which takes the call out of the
 //! main distributions again. Each further attempt leaves an entry of its own, so that it too is known if resent.
 
-use crate::ingest::origins::Interned;
+use crate::ingest::origins::{Interned, OTHER_NAME};
 use crate::ingest::walk::{Kind, SpanFacts};
 use crate::keep::Keep;
 use crate::pending::{Entry, Key, KeyMaker, Pending, Position};
@@ -41,6 +41,8 @@ pub struct Joined {
     pub status: CallStatus,
     /// Either side told of a response over the limit.
     pub large: bool,
+    /// Either side told the size of the response.
+    pub sized: bool,
     /// More than one SERVER span has come before the CLIENT span.
     pub many_attempts: bool,
 }
@@ -90,6 +92,7 @@ const ATTEMPT: u64 = 1 << 52;
 const HAS_LEG: u64 = 1 << 53;
 const STATUS_SHIFT: u32 = 54;
 const STATUS_MASK: u64 = 0x3f << STATUS_SHIFT;
+const SIZED: u64 = 1 << 60;
 /// Mixed into the trace id of an attempt's own entry, so that it cannot meet a call's key.
 const ATTEMPT_SALT: u64 = 0x5bd1_e995_9d1b_54a5;
 
@@ -241,7 +244,8 @@ impl Join {
         let large = if span.response_bytes > self.large_over { LARGE } else { 0 };
         // Status is the client's word; a SERVER span's is not kept.
         let status = if side == HAS_CLIENT { span.status.code() as u64 } else { 0 };
-        side | large | status << STATUS_SHIFT
+        let sized = if span.sized { SIZED } else { 0 };
+        side | large | sized | status << STATUS_SHIFT
     }
 
     #[inline]
@@ -289,6 +293,7 @@ impl Join {
             server,
             status: CallStatus::from_code(((both & STATUS_MASK) >> STATUS_SHIFT) as u8),
             large: both & LARGE != 0,
+            sized: both & SIZED != 0,
             many_attempts: both & MANY != 0,
         })
     }
@@ -339,6 +344,7 @@ impl Join {
                 server_ns: present.start & DURATION_MASK,
                 status: CallStatus::from_code(((flags & STATUS_MASK) >> STATUS_SHIFT) as u8),
                 large: flags & LARGE != 0,
+                sized: flags & SIZED != 0,
                 request_leg_ns: (flags & HAS_LEG != 0).then_some(leg),
             },
         })
@@ -399,6 +405,16 @@ impl Join {
             }
         }
         true
+    }
+
+    /// The name with this number is forgotten: what was counted of its service goes to `other`.
+    pub fn forget_service(&mut self, number: u32) {
+        let Some(counts) = self.services.get_mut(number as usize).map(std::mem::take) else { return };
+        let other = self.service(OTHER_NAME);
+        other.client_joined += counts.client_joined;
+        other.client_unmatched += counts.client_unmatched;
+        other.server_joined += counts.server_joined;
+        other.server_unmatched += counts.server_unmatched;
     }
 
     #[inline]

@@ -4,6 +4,8 @@
 /// Positions are in units of 16 bytes, modulo 2^32.
 const UNIT: usize = 16;
 const HEADER: usize = 4;
+/// A longer span is not kept: it would push out hundreds of others.
+pub const MAX_SPAN_BYTES: usize = 64 << 10;
 
 /// The ring. Zero stands for "not kept".
 #[derive(Debug)]
@@ -11,13 +13,14 @@ pub struct Keep {
     ring: Vec<u8>,
     /// Units written since the start, without wrapping; the ring holds the last `ring.len() / UNIT` of them.
     written: u64,
+    refused: u64,
 }
 
 impl Keep {
     /// A ring of `bytes` (rounded down to 16); the memory is touched as it is first used.
     pub fn new(bytes: u64) -> Keep {
         let units = usize::try_from(bytes).unwrap_or(0).min(u32::MAX as usize * 8) / UNIT;
-        Keep { ring: vec![0; units * UNIT], written: 0 }
+        Keep { ring: vec![0; units * UNIT], written: 0, refused: 0 }
     }
 
     /// Size of the ring in bytes.
@@ -34,12 +37,18 @@ impl Keep {
         (self.ring.len() / UNIT) as u64
     }
 
-    /// Keeps a span's bytes; returns where, or 0 when they are longer than the ring.
+    /// Spans that were longer than [`MAX_SPAN_BYTES`] and not kept.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Keeps a span's bytes; returns where, or 0 when they are longer than the ring or than [`MAX_SPAN_BYTES`].
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> u32 {
         let need = (HEADER + bytes.len()).div_ceil(UNIT) as u64;
         let units = self.units();
-        if need > units {
+        if need > units || bytes.len() > MAX_SPAN_BYTES {
+            self.refused += 1;
             return 0;
         }
         // A record does not wrap: the rest of the ring's end is left unused.

@@ -1,5 +1,6 @@
 //! Spans in, gaps out: reads OTLP, joins CLIENT with SERVER spans, and keeps per-pair distributions.
 
+mod candidates;
 pub mod engine;
 pub mod export;
 pub mod history;

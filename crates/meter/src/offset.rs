@@ -6,6 +6,7 @@
 //! the path cannot be told apart: a leg is given by the interval's midpoint and is true to within half its width.
 //! Request leg and response leg sum to the gap exactly.
 
+use crate::ingest::origins::LiveNames;
 use rustc_hash::FxHashMap;
 
 /// Length of one slot of the sliding window.
@@ -16,6 +17,8 @@ const SLOTS: usize = 4;
 const MIN_CALLS: u64 = 10;
 /// A host pair without a call for this long, by the clients' clocks, makes room for others.
 const IDLE_MS: u64 = 3_600_000;
+/// The same when room is needed: the window, and what clients' clocks may be behind.
+const IDLE_CROWDED_MS: u64 = 120_000;
 /// Host pairs watched at once.
 const MAX_HOST_PAIRS: usize = 100_000;
 
@@ -53,6 +56,8 @@ const EMPTY: Slot = Slot { epoch: 0, calls: 0, min_d1: i64::MAX, min_d2: i64::MA
 #[derive(Debug, Default)]
 pub struct Offsets {
     by_hosts: FxHashMap<(u32, u32), [Slot; SLOTS]>,
+    forgotten: u64,
+    refused: u64,
 }
 
 impl Offsets {
@@ -67,6 +72,7 @@ impl Offsets {
             return Some(Legs { request_ns, response_ns, bound_ns: 0 });
         }
         if self.by_hosts.len() >= MAX_HOST_PAIRS && !self.by_hosts.contains_key(&hosts) {
+            self.refused += 1;
             return None;
         }
         let slots = self.by_hosts.entry(hosts).or_insert([EMPTY; SLOTS]);
@@ -94,10 +100,29 @@ impl Offsets {
         Some(Legs { request_ns, response_ns, bound_ns: (width - width / 2) as u64 })
     }
 
-    /// Forgets host pairs that have been idle.
-    pub fn sweep(&mut self, now_unix_ms: u64) {
-        let oldest = now_unix_ms.saturating_sub(IDLE_MS) / SLOT_MS + 1;
+    /// Forgets host pairs that have been idle: for an hour, or when room is needed for little more than the window.
+    pub fn sweep(&mut self, now_unix_ms: u64, is_crowded: bool) {
+        let idle_ms = if is_crowded || self.by_hosts.len() > MAX_HOST_PAIRS / 4 * 3 {
+            IDLE_CROWDED_MS
+        } else {
+            IDLE_MS
+        };
+        let oldest = now_unix_ms.saturating_sub(idle_ms) / SLOT_MS + 1;
+        let before = self.by_hosts.len();
         self.by_hosts.retain(|_, slots| slots.iter().any(|s| s.epoch >= oldest));
+        self.forgotten += (before - self.by_hosts.len()) as u64;
+    }
+
+    /// Marks the names of hosts that are known.
+    pub fn mark(&self, live: &mut LiveNames) {
+        self.by_hosts
+            .keys()
+            .for_each(|(client, server)| [*client, *server].into_iter().for_each(|n| live.mark(n)));
+    }
+
+    /// Host pairs watched now, their limit, those forgotten, and calls for which there was no room.
+    pub fn fill(&self) -> [u64; 4] {
+        [self.by_hosts.len() as u64, MAX_HOST_PAIRS as u64, self.forgotten, self.refused]
     }
 }
 

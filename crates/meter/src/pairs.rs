@@ -1,6 +1,6 @@
 //! Pairs numbered, and limited: past the limit calls go to the pair `other` and are counted there.
 
-use crate::ingest::origins::{Interned, NO_NAME, Origin};
+use crate::ingest::origins::{Interned, LiveNames, NO_NAME, OTHER_NAME, Origin};
 use rustc_hash::FxHashMap;
 use spangap_model::PairKey;
 use spangap_model::pair::OTHER;
@@ -38,6 +38,7 @@ pub struct Pairs {
     keys: Vec<PairKey>,
     is_other: Vec<bool>,
     per_client: FxHashMap<u32, usize>,
+    refused: u64,
 }
 
 impl Pairs {
@@ -50,6 +51,7 @@ impl Pairs {
             keys: Vec::new(),
             is_other: Vec::new(),
             per_client: FxHashMap::default(),
+            refused: 0,
         }
     }
 
@@ -75,29 +77,44 @@ impl Pairs {
         let text = |number| interned.name(number).cloned();
         let other: Arc<str> = OTHER.into();
         let client = text(names.0).unwrap_or_else(|| other.clone());
-        let of_client = self.per_client.entry(names.0).or_default();
-        let (key, is_other) = if self.keys.len() >= self.limits.total {
+        let of_client = self.per_client.get(&names.0).copied().unwrap_or(0);
+        let (key, is_past_limit) = if self.keys.len() >= self.limits.total {
             (PairKey { client: other.clone(), server: other, method: None }, true)
-        } else if *of_client >= self.limits.per_client {
+        } else if of_client >= self.limits.per_client {
             (PairKey { client, server: other, method: None }, true)
         } else {
             let server = text(names.1).unwrap_or(other);
             (PairKey { client, server, method: text(names.2) }, false)
         };
-        *of_client += 1;
-        if is_other {
+        if is_past_limit {
             // Not remembered under its names: the map stays bounded, and this path is the overflow's price.
+            self.refused += 1;
             if let Some(at) = self.keys.iter().position(|k| *k == key) {
                 return at as u32;
             }
         }
         let number = self.keys.len() as u32;
         self.keys.push(key);
-        self.is_other.push(is_other);
-        if !is_other {
+        // A name that found no room has the calls of many in it.
+        let named = [names.0, names.1, names.2];
+        self.is_other.push(is_past_limit || named.contains(&OTHER_NAME));
+        if !is_past_limit {
+            *self.per_client.entry(names.0).or_default() += 1;
             self.numbers.insert(names, number);
         }
         number
+    }
+
+    /// Marks the names by which pairs are found.
+    pub fn mark(&self, live: &mut LiveNames) {
+        for (client, server, method) in self.numbers.keys() {
+            [*client, *server, *method].into_iter().for_each(|number| live.mark(number));
+        }
+    }
+
+    /// Calls that were counted in a pair past a limit.
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Who the pair with this number is.

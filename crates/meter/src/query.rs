@@ -1,11 +1,13 @@
 //! Statistics -> reports: the step from what the engine and the history hold to what users see.
 
-use crate::engine::{ClockStep, Overview};
+use crate::engine::{ClockStep, LimitFigures, Overview};
 use crate::join::ServiceCounts;
 use crate::report::*;
+use crate::serve::places::PortFigures;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use spangap_model::count::grouped;
 use spangap_model::histogram::{SCALE, upper_bound_ns};
 use spangap_model::pair::WholeSpan;
 use spangap_model::{Histogram, PairKey, PairStats, WorstCall};
@@ -40,6 +42,7 @@ pub fn quantiles(histogram: &Histogram) -> Quantiles {
         p99_ns: value(0.99),
         p999_ns: value(0.999),
         max_ns: histogram.max_ns().unwrap_or(0),
+        max_low_ns: histogram.max_low_ns().filter(|low| Some(*low) != histogram.max_ns()),
         mean_ns: histogram.mean_ns().unwrap_or(0),
         p50_ci95_ns: interval(0.5),
         p99_ci95_ns: interval(0.99),
@@ -75,12 +78,15 @@ pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow 
         negative_by_status: stats.negative.iter().map(|(s, n)| (s.name().to_string(), *n)).collect(),
         attempts_over_one: stats.attempts_over_one,
         excluded_large: stats.excluded_large,
+        size_known_ratio: (stats.single_calls() > 0)
+            .then(|| stats.sized as f64 / stats.single_calls() as f64),
         request_leg: leg(&stats.request_leg, stats),
         response_leg: leg(&stats.response_leg, stats),
         mate_delay: quantiles(&stats.mate_delay),
         client_match_ratio: matches.ratio(&key.client, |c| (c.client_joined, c.client_unmatched)),
         server_match_ratio: matches.ratio(&key.server, |c| (c.server_joined, c.server_unmatched)),
         worst: stats.worst.iter().take(WORST_SHOWN).map(worst_row).collect(),
+        worst_complete_above_ns: stats.worst_complete_above_ns(WORST_SHOWN),
     }
 }
 
@@ -197,6 +203,10 @@ pub fn coverage(overview: &Overview) -> Coverage {
         whole_span_horizon_ms: overview.whole_span_horizon_ms,
         calls_in_other: overview.calls_in_other,
         calls_without_legs: overview.calls_without_legs,
+        calls_without_size: overview.calls_without_size,
+        exclude_response_over_bytes: overview.exclude_response_over,
+        notes: size_note(overview).into_iter().collect(),
+        limits: overview.limits.iter().map(limit_report).collect(),
         ..Coverage::default()
     }
 }
@@ -213,6 +223,44 @@ pub fn clock_note(steps: u64, last: &ClockStep) -> String {
         "the system clock was set {steps} times since the start, last by {by} {way}; minutes written before a step \
          keep the time of the clock as it was"
     )
+}
+
+/// What a reader must know of the size limit of responses when most calls do not tell their size.
+pub fn size_note(overview: &Overview) -> Option<String> {
+    let limit_bytes = overview.exclude_response_over?;
+    let (calls, unknown) = (overview.calls_with_one_attempt, overview.calls_without_size);
+    (unknown * 2 > calls).then(|| {
+        format!(
+            "the size of the response is unknown for {} of {} calls: large ones among them are not excluded by \
+             --exclude-response-over {} bytes and widen their gaps; let an SDK record \
+             http.response.body.size, the header content-length or message events, or name the attribute with \
+             --response-size-attribute",
+            grouped(unknown),
+            grouped(calls),
+            grouped(limit_bytes)
+        )
+    })
+}
+
+fn limit_report(limit: &LimitFigures) -> LimitReport {
+    let LimitFigures { name, used, limit, cut, forgotten, refused } = *limit;
+    LimitReport { name: name.into(), used, limit, cut, forgotten, refused }
+}
+
+/// The connections of a port.
+pub fn port_report(port: &str, figures: &PortFigures) -> PortReport {
+    PortReport {
+        port: port.into(),
+        open: figures.open,
+        limit: figures.limit,
+        accepted: figures.accepted,
+        closed_no_request: figures.closed_no_request,
+        closed_idle: figures.closed_idle,
+        closed_not_reading: figures.closed_not_reading,
+        closed_for_room: figures.closed_for_room,
+        refused: figures.refused,
+        accept_errors: figures.accept_errors,
+    }
 }
 
 /// One call with both its spans.

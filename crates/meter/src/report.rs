@@ -22,8 +22,12 @@ pub struct Quantiles {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
-    /// Largest value seen.
+    /// Largest value.
     pub max_ns: u64,
+    /// Absent when `max_ns` is exact. Else the largest value was taken back, of a call that turned out to have several
+    /// attempts, and what is now the largest lies between this and `max_ns`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub max_low_ns: Option<u64>,
     /// Exact mean.
     pub mean_ns: u64,
     /// 95 % interval of the median.
@@ -76,6 +80,9 @@ pub struct PairRow {
     pub attempts_over_one: u64,
     /// Calls excluded for the size of their response.
     pub excluded_large: u64,
+    /// Share of the calls with one attempt whose spans tell the size of the response: only these can be excluded for it.
+    /// Null without such calls.
+    pub size_known_ratio: Option<f64>,
     /// Client start to server start; absent when no call's clock offset is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub request_leg: Option<LegReport>,
@@ -90,6 +97,10 @@ pub struct PairRow {
     pub server_match_ratio: Option<f64>,
     /// The calls with the largest gap.
     pub worst: Vec<WorstRow>,
+    /// Absent when `worst` is exact. Else so many calls were taken back, because they had several attempts, that calls with
+    /// a gap up to this may be missing.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub worst_complete_above_ns: Option<u64>,
 }
 
 /// One of the worst calls.
@@ -145,16 +156,75 @@ pub struct Coverage {
     pub refused_requests: u64,
     /// Requests that could not be decoded.
     pub invalid_requests: u64,
+    /// Requests that did not arrive within their deadlines (the sender was told).
+    pub slow_requests: u64,
+    /// Requests dropped while they were still arriving slowly, because others needed their room (the sender was told to
+    /// retry).
+    pub displaced_requests: u64,
+    /// Bytes of requests in hand now, as far as they have arrived.
+    pub request_bytes: u64,
+    /// The limit of `request_bytes`.
+    pub request_bytes_limit: u64,
+    /// Connections of each port.
+    pub ports: Vec<PortReport>,
+    /// Every store that has a limit.
+    pub limits: Vec<LimitReport>,
     /// Calls of pairs past the series limit, counted in the pair `other`.
     pub calls_in_other: u64,
     /// Joined calls whose legs are unknown: no host name, too few calls between the hosts, or clocks that contradict.
     pub calls_without_legs: u64,
+    /// Calls with one attempt for which neither span tells the size of the response: these are never excluded for it.
+    pub calls_without_size: u64,
+    /// Calls with a larger response are excluded, in bytes; null when none are.
+    pub exclude_response_over_bytes: Option<u64>,
     /// Seconds since the meter started.
     pub uptime_s: u64,
     /// Stretches of the stored history in which no meter was recording.
     pub holes: Vec<Hole>,
     /// What the start of this run found about the end of the last one, in words.
     pub notes: Vec<String>,
+}
+
+/// Connections of one port since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortReport {
+    /// `otlp_grpc`, `otlp_http` or `http`.
+    pub port: String,
+    /// Connections open now.
+    pub open: u64,
+    /// Connections that may be open at once.
+    pub limit: u64,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Closed because no request came in time, or not all of its head.
+    pub closed_no_request: u64,
+    /// Closed after a long time without a request.
+    pub closed_idle: u64,
+    /// Closed because the peer did not read its answer.
+    pub closed_not_reading: u64,
+    /// Closed because all places were taken and a new connection needed one.
+    pub closed_for_room: u64,
+    /// New connections closed at once, because no other could be closed for them.
+    pub refused: u64,
+    /// Times that the system could not accept a connection, such as for lack of file descriptors.
+    pub accept_errors: u64,
+}
+
+/// A store with a limit, and what became of what did not fit. Counts are since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LimitReport {
+    /// What is limited. One that ends in `_bytes` is in bytes, the others are numbers of things.
+    pub name: String,
+    /// In it now.
+    pub used: u64,
+    /// The most that may be in it.
+    pub limit: u64,
+    /// Shortened to fit.
+    pub cut: u64,
+    /// Forgotten to make room, or because it was idle.
+    pub forgotten: u64,
+    /// Found no room.
+    pub refused: u64,
 }
 
 /// Match ratios of one service.
@@ -344,6 +414,10 @@ pub struct Heatmap {
 pub struct WorstReport {
     /// Worst calls with their pair, largest gap first.
     pub calls: Vec<WorstOfPair>,
+    /// Absent when none can be missing. Else calls with a gap up to this may be, because calls with several attempts had
+    /// taken their places.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub complete_above_ns: Option<u64>,
 }
 
 /// A worst call with the pair it belongs to.

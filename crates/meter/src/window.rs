@@ -16,6 +16,8 @@ pub struct CallFigures {
     pub status: CallStatus,
     /// Its response was over the size limit.
     pub large: bool,
+    /// The size of its response is known.
+    pub sized: bool,
     /// Request leg, if known; the response leg is the rest of the gap.
     pub request_leg_ns: Option<u64>,
 }
@@ -50,6 +52,7 @@ impl CallFigures {
     /// Counts the call.
     #[inline]
     pub fn record(&self, stats: &mut PairStats) {
+        stats.sized += self.sized as u64;
         match self.class() {
             Class::Main { gap_ns } => {
                 stats.gap.record(gap_ns);
@@ -67,6 +70,7 @@ impl CallFigures {
 
     /// Takes the call back, because it turned out to have had more than one attempt.
     pub fn retract(&self, stats: &mut PairStats) {
+        stats.sized = stats.sized.saturating_sub(self.sized as u64);
         match self.class() {
             Class::Main { gap_ns } => {
                 stats.gap.retract(gap_ns);

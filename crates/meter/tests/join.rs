@@ -312,3 +312,73 @@ fn closed_minutes_are_handed_over_once_and_totals_keep_them() {
     assert_eq!(minutes(&meter.open_minutes()), [(660, 1)]);
     assert_eq!(meter.totals()[0].1.calls(), 2);
 }
+
+/// How instrumentations tell the size of a response of 200,000 bytes, on which side's span; and some that tell nothing.
+#[test]
+fn sizes_are_learnt_from_either_side_and_unknown_ones_are_said() {
+    use opentelemetry_proto::tonic::common::v1::ArrayValue;
+    use opentelemetry_proto::tonic::trace::v1::span::Event;
+    use spangap_meter::query::{pair_row, size_note};
+    let int = |n: i64| any_value::Value::IntValue(n);
+    let header = |text: &str| {
+        let values = vec![AnyValue { value: Some(any_value::Value::StringValue(text.into())) }];
+        any_value::Value::ArrayValue(ArrayValue { values })
+    };
+    let with = |key: &str, value: any_value::Value| {
+        let attribute = attribute(key, value);
+        move |span: &mut Span| span.attributes.push(attribute.clone())
+    };
+    let message = |direction: &str, sizes: &[(&str, i64)]| {
+        let mut attributes = vec![text("message.type", direction)];
+        attributes.extend(sizes.iter().map(|(key, n)| attribute(key, int(*n))));
+        let event = Event { name: "message".into(), attributes, ..Event::default() };
+        move |span: &mut Span| span.events.extend([event.clone(), event.clone()])
+    };
+    type Told = Box<dyn Fn(&mut Span)>;
+    let cases: Vec<(i32, Told, bool)> = vec![
+        (CLIENT, Box::new(with("http.response.body.size", int(200_000))), true),
+        (SERVER, Box::new(with("http.response_content_length", int(200_000))), true),
+        (CLIENT, Box::new(with("http.response_content_length_uncompressed", int(200_000))), true),
+        (SERVER, Box::new(with("rpc.server.response.size", int(200_000))), true),
+        (CLIENT, Box::new(with("http.response.header.content-length", header("200000"))), true),
+        (SERVER, Box::new(with("http.response.header.content_length", header("200000"))), true),
+        (SERVER, Box::new(with("http.wrote_bytes", int(200_000))), true),
+        (CLIENT, Box::new(with("response_size", any_value::Value::StringValue("200000".into()))), true),
+        (CLIENT, Box::new(message("RECEIVED", &[("message.uncompressed_size", 100_000)])), true),
+        (SERVER, Box::new(message("SENT", &[("message.compressed_size", 100_000)])), true),
+        // What is said of requests, or not said.
+        (CLIENT, Box::new(with("http.wrote_bytes", int(200_000))), false),
+        (SERVER, Box::new(message("RECEIVED", &[("message.uncompressed_size", 100_000)])), false),
+        (CLIENT, Box::new(message("RECEIVED", &[])), false),
+        (CLIENT, Box::new(with("http.request.header.content-length", header("200000"))), false),
+    ];
+    for (at, (side, told, is_known)) in cases.iter().enumerate() {
+        let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
+        let mut client = span(CLIENT, 1, 10, 0, 1000, 900);
+        let mut server = span(SERVER, 1, 11, 10, 1100, 50);
+        told(if *side == CLIENT { &mut client } else { &mut server });
+        meter.ingest(&request("a", vec![client]), 0).unwrap();
+        meter.ingest(&request("b", vec![server]), 0).unwrap();
+        let (_, stats) = &meter.totals()[0];
+        assert_eq!((stats.excluded_large, stats.sized), (*is_known as u64, *is_known as u64), "case {at}");
+        assert_eq!(size_note(&meter.overview()).is_some(), !is_known, "case {at}");
+    }
+
+    // A small response of known size, one of size zero, and two unknown ones: half is known, and one is taken back.
+    let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
+    for (id, size) in [(1u64, Some(100)), (2, Some(0)), (3, None), (4, None)] {
+        let mut client = span(CLIENT, id, id * 10, 0, 1000, 900);
+        client.attributes.extend(size.map(|size| attribute("http.response.body.size", int(size))));
+        meter.ingest(&request("a", vec![client]), 0).unwrap();
+        meter.ingest(&request("b", vec![span(SERVER, id, id * 10 + 1, id * 10, 1100, 50)]), 0).unwrap();
+    }
+    let row = |meter: &Meter| {
+        let (key, stats) = &meter.totals()[0];
+        pair_row(key, stats, &Default::default()).size_known_ratio
+    };
+    assert_eq!((row(&meter), size_note(&meter.overview())), (Some(0.5), None));
+    meter.ingest(&request("b", vec![span(SERVER, 1, 12, 10, 1100, 50)]), 0).unwrap();
+    assert_eq!(row(&meter), Some(1.0 / 3.0));
+    let note = size_note(&meter.overview()).expect("most are unknown");
+    assert!(note.contains("unknown for 2 of 3 calls") && note.contains("102,400 bytes"), "{note}");
+}

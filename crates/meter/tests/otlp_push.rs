@@ -18,7 +18,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::otlp::{MAX_POINTS, Push, PushSettings, requests};
-use spangap_meter::export::snapshot::{ProcessFigures, Snapshot};
+use spangap_meter::export::snapshot::{ProcessFigures, RequestFigures, Snapshot};
+use spangap_meter::serve::places::PortFigures;
 use spangap_model::pair::KeptSide;
 use spangap_model::{Accounting, CallStatus, Histogram, PairKey, PairStats, WorstCall};
 use std::collections::VecDeque;
@@ -74,6 +75,8 @@ fn snapshot(pairs: usize) -> Snapshot {
         overview,
         refused_requests: 3,
         invalid_requests: 0,
+        requests: RequestFigures { bytes: 11, bytes_limit: 40, slow: 1, displaced: 2 },
+        ports: vec![("otlp_grpc", PortFigures { open: 3, limit: 4096, ..PortFigures::default() })],
         started_unix_ns: 1_700_000_000_000_000_000,
         now_unix_ns: 1_700_000_100_000_000_000,
         version: "0.1.0-test",

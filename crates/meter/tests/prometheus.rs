@@ -16,8 +16,9 @@ use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::messages::MetricFamily;
 use spangap_meter::export::monotone::Monotone;
 use spangap_meter::export::prometheus::{Format, encode, negotiate};
-use spangap_meter::export::snapshot::{HistoryFigures, ProcessFigures, Snapshot};
+use spangap_meter::export::snapshot::{HistoryFigures, ProcessFigures, RequestFigures, Snapshot};
 use spangap_meter::join::ServiceCounts;
+use spangap_meter::serve::places::PortFigures;
 use spangap_model::accounting::Malformed;
 use spangap_model::histogram::bucket_index;
 use spangap_model::pair::KeptSide;
@@ -102,6 +103,8 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
         overview,
         refused_requests: 5,
         invalid_requests: 6,
+        requests: RequestFigures { bytes: 11, bytes_limit: 40, slow: 1, displaced: 2 },
+        ports: vec![("otlp_grpc", PortFigures { open: 3, limit: 4096, ..PortFigures::default() })],
         started_unix_ns: now_unix_ns - 90_000_000_000,
         now_unix_ns,
         version: "0.1.0-test",

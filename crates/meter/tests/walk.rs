@@ -1,7 +1,9 @@
 //! The walk against prost: whatever prost accepts, the walk accepts with the same facts.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue, any_value,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span};
 use proptest::prelude::*;
@@ -56,12 +58,19 @@ fn facts(span: &Span) -> SpanFacts {
         span::SpanKind::Server => Kind::Server,
         _ => Kind::Other,
     };
-    let number = |value: &Option<any_value::Value>| match value {
+    let scalar = |value: &Option<any_value::Value>| match value {
         Some(any_value::Value::IntValue(n)) => u64::try_from(*n).ok(),
         Some(any_value::Value::StringValue(s)) => s.parse().ok(),
         _ => None,
     };
-    let (mut status, mut http, mut size) = (None, 0, 0);
+    let number = |value: &Option<any_value::Value>| match value {
+        Some(any_value::Value::ArrayValue(list)) => match &list.values[..] {
+            [only] => scalar(&only.value),
+            _ => None,
+        },
+        value => scalar(value),
+    };
+    let (mut status, mut http, mut size, mut moved) = (None, 0, None, None);
     for attribute in &span.attributes {
         let value = attribute.value.clone().unwrap_or_default().value;
         match attribute.key.as_str() {
@@ -70,25 +79,27 @@ fn facts(span: &Span) -> SpanFacts {
                     let code = name.parse().map(CallStatus::from_grpc).ok();
                     status = code.or_else(|| CallStatus::from_grpc_name(name)).or(status);
                 }
-                value => status = number(value).map(CallStatus::from_grpc).or(status),
+                value => status = scalar(value).map(CallStatus::from_grpc).or(status),
             },
             "http.response.status_code" | "http.status_code" => http = number(&value).unwrap_or(http),
-            key if RESPONSE_SIZE_ATTRIBUTES.contains(&key) => size = size.max(number(&value).unwrap_or(0)),
+            key if RESPONSE_SIZE_ATTRIBUTES.contains(&key) => size = size.max(number(&value)),
+            "http.wrote_bytes" if kind == Kind::Server => moved = number(&value).or(moved),
+            "http.read_bytes" if kind == Kind::Client => moved = number(&value).or(moved),
             _ => {}
         }
     }
     let of_span = span.status.as_ref().map_or(0, |s| s.code as u64);
-    let by_events: u64 = span
+    let by_events = span
         .events
         .iter()
         .filter(|e| e.name == "message" || e.name == "rpc.message")
-        .map(|e| {
+        .filter_map(|e| {
             let mine = match kind {
                 Kind::Client => "RECEIVED",
                 Kind::Server => "SENT",
-                Kind::Other => return 0,
+                Kind::Other => return None,
             };
-            let (mut direction, mut bytes) = (String::new(), 0);
+            let (mut direction, mut bytes, mut compressed) = (String::new(), None, None);
             for attribute in &e.attributes {
                 let value = attribute.value.clone().unwrap_or_default().value;
                 match (attribute.key.as_str(), value) {
@@ -96,21 +107,26 @@ fn facts(span: &Span) -> SpanFacts {
                         direction = s
                     }
                     ("message.uncompressed_size" | "rpc.message.uncompressed_size", value) => {
-                        bytes = number(&value).unwrap_or(0)
+                        bytes = number(&value)
+                    }
+                    ("message.compressed_size" | "rpc.message.compressed_size", value) => {
+                        compressed = number(&value)
                     }
                     _ => {}
                 }
             }
-            if direction.eq_ignore_ascii_case(mine) { bytes } else { 0 }
+            bytes.or(compressed).filter(|_| direction.eq_ignore_ascii_case(mine))
         })
-        .sum();
+        .reduce(u64::saturating_add);
+    let response_bytes = size.max(moved).max(by_events);
     SpanFacts {
         trace,
         span: if span.span_id.len() == 8 { word(&span.span_id) } else { 0 },
         parent: if span.parent_span_id.len() == 8 { word(&span.parent_span_id) } else { 0 },
         start_ns: span.start_time_unix_nano,
         end_ns: span.end_time_unix_nano,
-        response_bytes: size.max(by_events),
+        response_bytes: response_bytes.unwrap_or(0),
+        sized: response_bytes.is_some(),
         kind,
         status: match status {
             Some(status) => status,
@@ -146,6 +162,10 @@ fn attribute() -> impl Strategy<Value = KeyValue> {
         Just("http.response.body.size".to_string()),
         Just("message.type".to_string()),
         Just("message.uncompressed_size".to_string()),
+        Just("message.compressed_size".to_string()),
+        Just("http.wrote_bytes".to_string()),
+        Just("http.read_bytes".to_string()),
+        Just("http.response.header.content-length".to_string()),
         "[a-z.]{0,80}",
     ];
     let value = prop_oneof![
@@ -154,6 +174,11 @@ fn attribute() -> impl Strategy<Value = KeyValue> {
         prop_oneof![Just("SENT"), Just("RECEIVED"), Just("DEADLINE_EXCEEDED"), Just("14"), Just("x")]
             .prop_map(|s| any_value::Value::StringValue(s.into())),
         any::<bool>().prop_map(any_value::Value::BoolValue),
+        prop::collection::vec("[0-9]{0,6}", 0..3).prop_map(|texts| {
+            let item = |s| AnyValue { value: Some(any_value::Value::StringValue(s)) };
+            let values = texts.into_iter().map(item).collect();
+            any_value::Value::ArrayValue(ArrayValue { values })
+        }),
         any::<f64>().prop_filter("equal to itself", |f| !f.is_nan()).prop_map(any_value::Value::DoubleValue),
     ];
     (key, prop::option::of(value)).prop_map(|(key, value)| KeyValue {

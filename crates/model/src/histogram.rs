@@ -111,27 +111,40 @@ pub struct Histogram {
     zero: u64,
     count: u64,
     sum_ns: u128,
-    /// Extremes of everything ever recorded; `retract` cannot narrow them.
+    /// Smallest of everything ever recorded; `retract` cannot raise it.
     min_ns: u64,
+    /// No value is larger.
     max_ns: u64,
+    /// Some value is at least this large. It is `max_ns` until the largest value is retracted.
+    max_low_ns: u64,
 }
 
 impl Histogram {
     /// An empty distribution; allocates nothing.
     pub const fn new() -> Self {
-        Histogram { first: 0, counts: Vec::new(), zero: 0, count: 0, sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
+        Histogram {
+            first: 0,
+            counts: Vec::new(),
+            zero: 0,
+            count: 0,
+            sum_ns: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+            max_low_ns: 0,
+        }
     }
 
     /// Counts one duration.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         if self.count == 0 {
-            self.min_ns = u64::MAX;
+            (self.min_ns, self.max_ns, self.max_low_ns) = (u64::MAX, 0, 0);
         }
         self.count += 1;
         self.sum_ns += ns as u128;
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
+        self.max_low_ns = self.max_low_ns.max(ns);
         if ns == 0 {
             self.zero += 1;
         } else {
@@ -139,7 +152,8 @@ impl Histogram {
         }
     }
 
-    /// Takes back one duration that was recorded before. The seen minimum and maximum stay.
+    /// Takes back one duration that was recorded before. The smallest value seen stays. When the largest is taken back,
+    /// the next one is known to within its bucket: see [`Histogram::max_low_ns`].
     pub fn retract(&mut self, ns: u64) {
         debug_assert!(self.count > 0);
         if ns == 0 {
@@ -150,6 +164,29 @@ impl Histogram {
         }
         self.count = self.count.saturating_sub(1);
         self.sum_ns = self.sum_ns.saturating_sub(ns as u128);
+        if ns >= self.max_low_ns {
+            self.narrow_max();
+        }
+    }
+
+    /// The largest value may be gone: what is left lies in the highest bucket that is not empty.
+    #[cold]
+    fn narrow_max(&mut self) {
+        let highest = self.counts.iter().rposition(|n| *n > 0).map(|at| self.first + at as i32);
+        let (low, high) = match highest {
+            // A bucket holds what is above its lower bound.
+            Some(index) => (lower_bound_ns(index).floor() as u64, upper_bound_ns(index).ceil() as u64),
+            None => (0, 0),
+        };
+        self.max_ns = self.max_ns.min(high);
+        self.max_low_ns = low.max(1).min(self.max_ns);
+    }
+
+    /// Says what the largest value is, where that is known from elsewhere.
+    pub fn set_max_ns(&mut self, max_ns: u64) {
+        if (self.max_low_ns..=self.max_ns).contains(&max_ns) {
+            (self.max_low_ns, self.max_ns) = (max_ns, max_ns);
+        }
     }
 
     #[inline]
@@ -188,8 +225,14 @@ impl Histogram {
                 *mine += theirs;
             }
         }
-        self.min_ns = if self.count == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
-        self.max_ns = self.max_ns.max(other.max_ns);
+        if self.count == 0 {
+            (self.min_ns, self.max_ns, self.max_low_ns) = (u64::MAX, 0, 0);
+        }
+        if other.count > 0 {
+            self.min_ns = self.min_ns.min(other.min_ns);
+            self.max_ns = self.max_ns.max(other.max_ns);
+            self.max_low_ns = self.max_low_ns.max(other.max_low_ns);
+        }
         self.zero += other.zero;
         self.count += other.count;
         self.sum_ns += other.sum_ns;
@@ -211,6 +254,7 @@ impl Histogram {
         if other.count > 0 {
             self.min_ns = if self.count == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
             self.max_ns = self.max_ns.max(other.max_ns);
+            self.max_low_ns = self.max_low_ns.max(other.max_low_ns);
         }
         self.zero = self.zero.max(other.zero);
         self.count = self.zero + self.counts.iter().sum::<u64>();
@@ -235,6 +279,12 @@ impl Histogram {
     /// Smallest duration recorded, `None` when empty.
     pub fn min_ns(&self) -> Option<u64> {
         (self.count > 0).then_some(self.min_ns)
+    }
+
+    /// The largest duration is at least this, and no larger than [`Histogram::max_ns`]; the two are the same unless the
+    /// largest was retracted. `None` when empty.
+    pub fn max_low_ns(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.max_low_ns)
     }
 
     /// Largest duration recorded, `None` when empty.
@@ -311,6 +361,9 @@ impl Histogram {
         for n in &self.counts {
             put_varint(&mut out, *n);
         }
+        if self.max_low_ns != self.max_ns && self.count > 0 {
+            put_varint(&mut out, self.max_low_ns);
+        }
         out
     }
 
@@ -331,6 +384,8 @@ impl Histogram {
             return None;
         }
         let counts = (0..len).map(|_| take_varint(input)).collect::<Option<Vec<_>>>()?;
+        let max_low_ns =
+            if input.is_empty() { max_ns } else { take_varint(input).filter(|low| *low <= max_ns)? };
         let total = counts.iter().try_fold(zero, |sum, n| sum.checked_add(*n))?;
         (total == count && input.is_empty()).then_some(Histogram {
             first,
@@ -340,6 +395,7 @@ impl Histogram {
             sum_ns,
             min_ns: if count == 0 { u64::MAX } else { min_ns },
             max_ns,
+            max_low_ns,
         })
     }
 }
@@ -438,6 +494,36 @@ mod tests {
             h.record(extra);
             h.retract(extra);
             prop_assert_eq!((h.buckets().collect::<Vec<_>>(), h.count(), h.sum_ns()), (before, count, sum));
+        }
+
+        #[test]
+        fn the_largest_value_lies_within_its_bound(values in prop::collection::vec(0u64..3_000_000_000, 1..60), takes in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {
+            let mut h = Histogram::new();
+            let mut left = values.clone();
+            values.iter().for_each(|v| h.record(*v));
+            for take in takes {
+                if left.is_empty() { break; }
+                h.retract(left.swap_remove(take.index(left.len())));
+                let back = Histogram::decode(&h.encode()).unwrap();
+                let mut merged = Histogram::new();
+                merged.merge(&h);
+                for h in [&h, &back, &merged] {
+                    let (low, high) = (h.max_low_ns(), h.max_ns());
+                    prop_assert_eq!(low.is_some(), !left.is_empty());
+                    if let Some(max) = left.iter().copied().max() {
+                        let (low, high) = (low.unwrap(), high.unwrap());
+                        prop_assert!(low <= max.max(1) && max <= high, "{} in {}..={}", max, low, high);
+                        prop_assert!(high as f64 <= low as f64 * 1.05 + 2.0, "{}..={}", low, high);
+                    }
+                }
+            }
+            let max = left.iter().copied().max().unwrap_or(0);
+            if !left.is_empty() {
+                h.set_max_ns(max);
+                prop_assert!(max == 0 || h.max_ns() == Some(max) && h.max_low_ns() == Some(max));
+            }
+            h.record(4_000_000_000);
+            prop_assert_eq!((h.max_ns(), h.max_low_ns()), (Some(4_000_000_000), Some(4_000_000_000)));
         }
 
         #[test]

@@ -13,6 +13,7 @@ pub mod histogram;
 pub mod leg;
 pub mod markup;
 pub mod pair;
+pub mod shared;
 
 pub use accounting::Accounting;
 pub use cause::{Cause, Side};

@@ -1,6 +1,7 @@
 //! A pair of services that call each other, and what is known of its calls over one stretch of time.
 
 use crate::histogram::Histogram;
+use crate::shared::SharedBytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -111,9 +112,9 @@ pub struct KeptSide {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeSpan {
     /// Encoded `opentelemetry.proto.resource.v1.Resource`.
-    pub resource: Arc<[u8]>,
+    pub resource: SharedBytes,
     /// Encoded `opentelemetry.proto.trace.v1.Span`.
-    pub span: Box<[u8]>,
+    pub span: SharedBytes,
 }
 
 /// One of the calls with the largest gap of its pair and window.
@@ -131,6 +132,13 @@ pub struct WorstCall {
     pub client: KeptSide,
     /// The SERVER span.
     pub server: KeptSide,
+}
+
+impl WorstCall {
+    /// Order of the worst list. Ties go by trace id, so that it does not depend on the order of arrival.
+    fn rank(&self) -> (std::cmp::Reverse<u64>, [u8; 16], [u8; 8]) {
+        (std::cmp::Reverse(self.gap_ns), self.trace_id, self.client_span_id)
+    }
 }
 
 /// What is known of one pair over one stretch of time.
@@ -158,11 +166,19 @@ pub struct PairStats {
     pub attempts_over_one: u64,
     /// Calls excluded because their response was over the size limit.
     pub excluded_large: u64,
+    /// Calls with one attempt for which a span told the size of the response, excluded ones included.
+    pub sized: u64,
     /// The calls with the largest gap, largest first.
     pub worst: Vec<WorstCall>,
+    /// How many of them are kept: [`WORST_KEPT`] unless it is more. A pair whose calls are often retracted needs
+    /// candidates to take their places.
+    pub worst_room: u32,
+    /// Calls with a smaller gap than this may be missing in `worst`: there was no room for them, and room came later, when
+    /// others were retracted.
+    pub worst_floor_ns: u64,
 }
 
-/// How many worst calls a pair keeps per window.
+/// How many worst calls a pair keeps per window at least.
 pub const WORST_KEPT: usize = 10;
 
 impl PairStats {
@@ -171,9 +187,14 @@ impl PairStats {
         self.gap.count()
     }
 
+    /// Calls with one attempt.
+    pub fn single_calls(&self) -> u64 {
+        self.calls() + self.negative.values().sum::<u64>() + self.excluded_large
+    }
+
     /// All joined calls, whatever class they fell into.
     pub fn joined_calls(&self) -> u64 {
-        self.calls() + self.negative.values().sum::<u64>() + self.attempts_over_one + self.excluded_large
+        self.single_calls() + self.attempts_over_one
     }
 
     /// Whether nothing at all was seen.
@@ -196,6 +217,8 @@ impl PairStats {
         }
         self.attempts_over_one += other.attempts_over_one;
         self.excluded_large += other.excluded_large;
+        self.sized += other.sized;
+        self.worst_floor_ns = self.worst_floor_ns.max(other.worst_floor_ns);
         for call in &other.worst {
             if self.would_keep(call.gap_ns) {
                 self.keep_worst(call.clone());
@@ -203,24 +226,43 @@ impl PairStats {
         }
     }
 
+    /// How many worst calls there is room for.
+    #[inline]
+    fn room(&self) -> usize {
+        (self.worst_room as usize).max(WORST_KEPT)
+    }
+
     /// Whether a call with this gap would be among the worst; cheap, so that the call is only built if so.
     #[inline]
     pub fn would_keep(&self, gap_ns: u64) -> bool {
-        self.worst.len() < WORST_KEPT || self.worst.last().is_some_and(|w| gap_ns > w.gap_ns)
+        self.worst.len() < self.room() || self.worst.last().is_some_and(|w| gap_ns > w.gap_ns)
     }
 
     /// Puts a call among the worst, and drops the smallest of them if there are too many.
     pub fn keep_worst(&mut self, call: WorstCall) {
-        // Ties are ordered by trace id so that the list does not depend on the order of arrival.
-        let rank = |w: &WorstCall| (std::cmp::Reverse(w.gap_ns), w.trace_id, w.client_span_id);
-        let at = self.worst.partition_point(|w| rank(w) < rank(&call));
+        let at = self.worst.partition_point(|w| w.rank() < call.rank());
         self.worst.insert(at, call);
-        self.worst.truncate(WORST_KEPT);
+        self.worst.truncate(self.room());
     }
 
-    /// Takes a call out of the worst list, if it is there.
-    pub fn forget_worst(&mut self, trace_id: &[u8; 16], client_span_id: &[u8; 8]) {
-        self.worst.retain(|w| w.trace_id != *trace_id || w.client_span_id != *client_span_id);
+    /// Takes a call out of the worst list; false if it is not there.
+    pub fn forget_worst(&mut self, gap_ns: u64, trace_id: &[u8; 16], client_span_id: &[u8; 8]) -> bool {
+        let rank = (std::cmp::Reverse(gap_ns), *trace_id, *client_span_id);
+        let Ok(at) = self.worst.binary_search_by_key(&rank, WorstCall::rank) else { return false };
+        if self.worst.len() >= self.room() {
+            // Whatever was left out until now is no larger than the smallest that was not.
+            let smallest = self.worst.last().map_or(0, |w| w.gap_ns);
+            self.worst_floor_ns = self.worst_floor_ns.max(smallest);
+        }
+        self.worst.remove(at);
+        true
+    }
+
+    /// When the first `shown` worst calls may not be the true ones: every call with a larger gap than this is among them.
+    /// `None` when the list is exact.
+    pub fn worst_complete_above_ns(&self, shown: usize) -> Option<u64> {
+        let last_shown = self.worst.get(shown.max(1) - 1).map_or(0, |w| w.gap_ns);
+        (last_shown < self.worst_floor_ns).then_some(self.worst_floor_ns)
     }
 }
 
@@ -252,8 +294,11 @@ mod tests {
         let gaps: Vec<u64> = stats.worst.iter().map(|w| w.gap_ns).collect();
         assert_eq!(gaps, (40..50).rev().collect::<Vec<_>>());
         let top = (stats.worst[0].trace_id, stats.worst[0].client_span_id);
-        stats.forget_worst(&top.0, &top.1);
+        assert!(stats.forget_worst(49, &top.0, &top.1));
+        assert!(!stats.forget_worst(49, &top.0, &top.1));
         assert_eq!(stats.worst[0].gap_ns, 48);
+        assert_eq!(stats.worst_complete_above_ns(9), None);
+        assert_eq!(stats.worst_complete_above_ns(10), Some(40), "the tenth was dropped long ago");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::ingest::delivery::FileReport;
 use spangap_meter::ingest::file::{Input, Progress, ReadError, read};
+use spangap_meter::ingest::origins::Limits as OriginLimits;
 use spangap_meter::query::pairs_report;
 use spangap_meter::report::{PairsReport, Quantiles, Skipped};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -58,6 +59,10 @@ pub struct GapsArgs {
     /// Exclude and count calls with a larger response, or `none`
     #[arg(long, value_name = "SIZE", default_value = "100KiB")]
     exclude_response_over: SizeOrNone,
+    /// Attribute that tells a response's size, besides the message events; may be repeated
+    /// [default: the http.response.* and rpc.*.size attributes, and the header content-length]
+    #[arg(long, value_name = "NAME")]
+    response_size_attribute: Option<Vec<String>>,
     /// Memory for spans that wait for their mate; when it is full the oldest go, counted
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     max_pending_bytes: Size,
@@ -101,12 +106,16 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
         bail!("standard input can be read once: \"-\" was given more than once");
     }
     let SizeOrNone(exclude_over) = args.exclude_response_over;
+    let usual = Settings::default();
     let meter = Arc::new(Meter::new(Settings {
         // Mates may be anywhere in the files, so only room limits how long a span waits.
         join_ttl_ms: None,
         max_pending_bytes: args.max_pending_bytes.bytes(),
         exclude_response_over: exclude_over.map(Size::bytes),
         grouping: args.by.into(),
+        response_size_attributes: args.response_size_attribute.unwrap_or(usual.response_size_attributes),
+        // Nothing becomes idle in files.
+        origin_limits: OriginLimits { bytes: 1 << 30, ..usual.origin_limits },
         ..Settings::default()
     }));
 

@@ -10,9 +10,11 @@ use serde::Deserialize;
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::otlp::PushSettings;
 use spangap_meter::history::{History, LastRun, Limits};
+use spangap_meter::ingest::origins::Limits as OriginLimits;
 use spangap_meter::ingest::semconv::RESPONSE_SIZE_ATTRIBUTES;
 use spangap_meter::pairs::{Grouping, PairLimits};
 use spangap_meter::serve::clock::Clock;
+use spangap_meter::serve::places::Deadlines;
 use spangap_meter::serve::{Addresses, ServeSettings, serve};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -64,9 +66,15 @@ pub struct MeterArgs {
     /// Memory for spans that wait; when it is full the oldest go, counted [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     max_pending_bytes: Option<Size>,
-    /// Memory for whole spans, so that worst calls can be shown with both sides [default: 24MiB]
+    /// Memory for whole spans that wait, so that worst calls can be shown with both sides [default: 24MiB]
     #[arg(long, value_name = "SIZE")]
     keep_bytes: Option<Size>,
+    /// Memory for names and resources; those that are idle make room, larger ones are cut [default: 64MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_resource_bytes: Option<Size>,
+    /// Memory for whole spans of the worst calls [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    worst_bytes: Option<Size>,
     /// Pairs told apart in all; further ones are counted in the pair `other` [default: 10000]
     #[arg(long, value_name = "N")]
     max_pairs: Option<usize>,
@@ -77,7 +85,7 @@ pub struct MeterArgs {
     #[arg(long, value_name = "SIZE")]
     exclude_response_over: Option<SizeOrNone>,
     /// Attribute that tells a response's size, besides the message events; may be repeated
-    /// [default: the http.response.* and rpc.*.size attributes]
+    /// [default: the http.response.* and rpc.*.size attributes, and the header content-length]
     #[arg(long, value_name = "NAME")]
     response_size_attribute: Option<Vec<String>>,
     /// What a row of the table is [default: pair]
@@ -89,6 +97,21 @@ pub struct MeterArgs {
     /// Memory for requests in hand; beyond it senders are told to retry [default: 40MiB]
     #[arg(long, value_name = "SIZE")]
     request_budget: Option<Size>,
+    /// Connections open at once on each port; beyond it the oldest idle one goes [default: 4096]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+    /// How long the head of a request may take [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    head_timeout: Option<Duration>,
+    /// How long the body of a request may take [default: 60s]
+    #[arg(long, value_name = "DURATION")]
+    body_timeout: Option<Duration>,
+    /// How long a connection may be without a request [default: 5m]
+    #[arg(long, value_name = "DURATION")]
+    idle_timeout: Option<Duration>,
+    /// A request arriving for longer than this makes room for others when the budget is full [default: 1s]
+    #[arg(long, value_name = "DURATION")]
+    slow_after: Option<Duration>,
     /// Push metrics to this OTLP/gRPC receiver, http://HOST:PORT
     #[arg(long, value_name = "URL")]
     push_otlp: Option<String>,
@@ -168,6 +191,8 @@ impl MeterArgs {
             join_ttl,
             max_pending_bytes,
             keep_bytes,
+            max_resource_bytes,
+            worst_bytes,
             max_pairs,
             max_pairs_per_client,
             exclude_response_over,
@@ -175,6 +200,11 @@ impl MeterArgs {
             by,
             max_request_bytes,
             request_budget,
+            max_connections,
+            head_timeout,
+            body_timeout,
+            idle_timeout,
+            slow_after,
             push_otlp,
             push_interval
         )
@@ -194,6 +224,11 @@ impl MeterArgs {
             join_ttl_ms: Some(ttl_ms),
             max_pending_bytes: bytes(self.max_pending_bytes, 1 << 30),
             keep_bytes: bytes(self.keep_bytes, 24 << 20),
+            worst_bytes: bytes(self.worst_bytes, 256 << 20),
+            origin_limits: OriginLimits {
+                bytes: bytes(self.max_resource_bytes, 64 << 20),
+                ..OriginLimits::default()
+            },
             pair_limits: PairLimits {
                 total: self.max_pairs.unwrap_or(10_000),
                 per_client: self.max_pairs_per_client.unwrap_or(500),
@@ -214,6 +249,13 @@ impl MeterArgs {
     fn serve(&self) -> anyhow::Result<ServeSettings> {
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let interval = self.push_interval.map_or(std::time::Duration::from_secs(30), Duration::std);
+        let usual = Deadlines::default();
+        let deadlines = Deadlines {
+            head: self.head_timeout.map_or(usual.head, Duration::std),
+            idle: self.idle_timeout.map_or(usual.idle, Duration::std),
+            body: self.body_timeout.map_or(usual.body, Duration::std),
+            slow_after: self.slow_after.map_or(usual.slow_after, Duration::std),
+        };
         let push = self.push_otlp.as_deref().map(|url| PushSettings::new(url, interval)).transpose();
         Ok(ServeSettings {
             otlp_grpc: self.otlp_grpc.unwrap_or(local(4317)),
@@ -221,6 +263,8 @@ impl MeterArgs {
             http: self.http.unwrap_or(local(7070)),
             max_request_bytes: self.max_request_bytes.map_or(16 << 20, Size::bytes),
             request_budget_bytes: self.request_budget.map_or(40 << 20, Size::bytes),
+            max_connections: self.max_connections.unwrap_or(4096),
+            deadlines,
             push: push.context("--push-otlp")?,
         })
     }

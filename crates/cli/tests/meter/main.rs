@@ -1,6 +1,8 @@
 //! `spangap meter` and `spangap demo` as their users meet them: the real binary, real sockets, real senders.
 
 mod api;
+mod attack;
+mod bytes;
 mod client;
 mod demo;
 mod exposition;

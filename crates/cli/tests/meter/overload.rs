@@ -5,7 +5,7 @@ use super::grpc::sender;
 use super::process::{Meter, PATIENCE, until};
 use super::spans::calls;
 use prost::Message;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -49,24 +49,24 @@ async fn storm(meter: &Meter, numbers: std::ops::Range<u64>) -> (u64, u64) {
     (accepted, refused)
 }
 
-/// Begins a request whose body does not come yet, and waits until the meter has set its bytes aside: it asks for
-/// the body after that.
-fn open_and_hold(meter: &Meter, body_bytes: usize) -> TcpStream {
+/// Sends a request but for its last byte, and waits until the meter has charged what it has of it.
+fn open_and_hold(meter: &Meter, body: &[u8]) -> TcpStream {
     let head = format!(
-        "POST /v1/traces HTTP/1.1\r\nHost: meter\r\nConnection: close\r\nExpect: 100-continue\r\n\
-         Content-Type: {PROTOBUF}\r\nContent-Length: {body_bytes}\r\n\r\n"
+        "POST /v1/traces HTTP/1.1\r\nHost: meter\r\nConnection: close\r\n\
+         Content-Type: {PROTOBUF}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
     );
     let mut stream = open(meter.otlp_http, &head);
-    let mut go_on = [0; 25];
-    stream.read_exact(&mut go_on).expect("an answer");
-    assert_eq!(go_on, *b"HTTP/1.1 100 Continue\r\n\r\n");
+    let most = &body[..body.len() - 1];
+    stream.write_all(most).expect("it reads");
+    until("it is charged", || (meter.coverage().request_bytes == most.len() as u64).then_some(()));
     stream
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_refused_is_told_counted_and_forgotten() {
     assert!(calls("web", "cart", 0..CALLS).encoded_len() > 33 << 10);
-    let meter = Arc::new(Meter::start(&["--request-budget", BUDGET]));
+    let meter = Arc::new(Meter::start(&["--request-budget", BUDGET, "--slow-after", "1h"]));
     // Figures are read all the while; each sample is held to the identity of the spans.
     let done = Arc::new(AtomicBool::new(false));
     let samples = std::thread::spawn({
@@ -81,12 +81,12 @@ async fn what_is_refused_is_told_counted_and_forgotten() {
         }
     });
 
-    // A sender that is not done with its request has its bytes set aside: no second one fits beside it.
+    // A sender that is not done with its request holds what has arrived of it: no second one fits beside it.
     let body = calls("slow", "cart", 1_000_000..1_000_000 + CALLS).encode_to_vec();
-    let mut slow = open_and_hold(&meter, body.len());
+    let mut slow = open_and_hold(&meter, &body);
     let (none, refused_before) = storm(&meter, 0..64).await;
     assert_eq!((none, refused_before), (0, 64), "while the slow sender holds the budget");
-    slow.write_all(&body).expect("it reads");
+    slow.write_all(&body[body.len() - 1..]).expect("it reads");
     let answer = tokio::task::spawn_blocking(|| read_answer(slow)).await.expect("no panic");
     assert_eq!(answer.status, 200, "{answer:?}");
 
@@ -110,8 +110,8 @@ async fn what_is_refused_is_told_counted_and_forgotten() {
 
 #[test]
 fn over_http_the_status_is_503_with_a_time_to_wait() {
-    let meter = Meter::start(&["--request-budget", BUDGET]);
-    let slow = open_and_hold(&meter, 60 << 10);
+    let meter = Meter::start(&["--request-budget", BUDGET, "--slow-after", "1h"]);
+    let slow = open_and_hold(&meter, &vec![0; 60 << 10]);
     let body = calls("web", "cart", 0..CALLS).encode_to_vec();
     let send = || request(meter.otlp_http, "POST", "/v1/traces", &[("Content-Type", PROTOBUF)], &body);
     let refused = send();

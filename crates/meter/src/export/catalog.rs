@@ -3,6 +3,8 @@
 use super::exemplar::{Exemplar, ExemplarCall, calls};
 use super::family::{Family, Kind, Labels, Point, Unit, Value, seconds};
 use super::snapshot::Snapshot;
+use crate::engine::LimitFigures;
+use crate::serve::places::PortFigures;
 use spangap_model::{Histogram, PairKey, PairStats};
 use std::rc::Rc;
 
@@ -181,6 +183,11 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         "Calls excluded because their response was over the size limit; in no distribution.",
         |stats| stats.excluded_large,
     );
+    calls(
+        "spangap_sized_calls",
+        "Calls with one attempt whose spans tell the size of the response; only these can be excluded for it.",
+        |stats| stats.sized,
+    );
 }
 
 fn labelled<'a, const N: usize>(name: &'static str, counts: [(&'static str, u64); N]) -> Vec<Point<'a>> {
@@ -286,6 +293,88 @@ fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     }
 }
 
+fn of_limits<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
+    let limits = &snapshot.overview.limits;
+    let points = |of: fn(&LimitFigures) -> u64| {
+        let point = |limit: &LimitFigures| Point {
+            labels: vec![("limit", limit.name)],
+            value: Value::Count(of(limit)),
+        };
+        limits.iter().map(point).collect::<Vec<_>>()
+    };
+    let mut add = |kind, name, help, of| families.add(kind, Unit::None, name, help, points(of));
+    add(Kind::Gauge, "spangap_limit_used", "What is in a store that has a limit: things, or bytes.", |l| {
+        l.used
+    });
+    add(Kind::Gauge, "spangap_limit", "The most that may be in the store.", |l| l.limit);
+    add(Kind::Counter, "spangap_limit_cut", "What was shortened to fit into the store.", |l| l.cut);
+    add(
+        Kind::Counter,
+        "spangap_limit_forgotten",
+        "What was forgotten to make room, or because it was idle.",
+        |l| l.forgotten,
+    );
+    add(Kind::Counter, "spangap_limit_refused", "What found no room in the store.", |l| l.refused);
+}
+
+fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
+    let requests = &snapshot.requests;
+    families.count(
+        "spangap_slow_requests",
+        "Requests that did not arrive within their deadlines; the sender was told.",
+        requests.slow,
+    );
+    families.count(
+        "spangap_displaced_requests",
+        "Requests dropped while they were arriving slowly, because others needed their room; the sender was told to retry.",
+        requests.displaced,
+    );
+    families.bytes(
+        "spangap_request_bytes",
+        "Bytes of requests in hand, as far as they have arrived.",
+        requests.bytes,
+    );
+    families.bytes("spangap_request_bytes_limit", "Limit of spangap_request_bytes.", requests.bytes_limit);
+    let of_ports = |of: fn(&PortFigures) -> u64| {
+        let point = |(port, figures): &(&'static str, PortFigures)| Point {
+            labels: vec![("port", *port)],
+            value: Value::Count(of(figures)),
+        };
+        snapshot.ports.iter().map(point).collect::<Vec<_>>()
+    };
+    let mut add = |kind, name, help, points| families.add(kind, Unit::None, name, help, points);
+    add(Kind::Gauge, "spangap_connections", "Connections open.", of_ports(|p| p.open));
+    add(Kind::Gauge, "spangap_connections_limit", "Limit of spangap_connections.", of_ports(|p| p.limit));
+    add(Kind::Counter, "spangap_accepted_connections", "Connections accepted.", of_ports(|p| p.accepted));
+    type Closed = (&'static str, fn(&PortFigures) -> u64);
+    let closed: [Closed; 5] = [
+        ("no_request", |p| p.closed_no_request),
+        ("idle", |p| p.closed_idle),
+        ("not_reading", |p| p.closed_not_reading),
+        ("for_room", |p| p.closed_for_room),
+        ("refused", |p| p.refused),
+    ];
+    let closed = closed.into_iter().flat_map(|(reason, of)| {
+        let reasoned = move |mut point: Point<'a>| {
+            point.labels.push(("reason", reason));
+            point
+        };
+        of_ports(of).into_iter().map(reasoned)
+    });
+    add(
+        Kind::Counter,
+        "spangap_closed_connections",
+        "Connections that the meter closed: without a request in time, idle, of a peer that does not read, to make room for another, or refused for lack of room.",
+        closed.collect(),
+    );
+    add(
+        Kind::Counter,
+        "spangap_accept_errors",
+        "Times that the system could not accept a connection, such as for lack of file descriptors.",
+        of_ports(|p| p.accept_errors),
+    );
+}
+
 fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     families.count(
         "spangap_refused_requests",
@@ -297,6 +386,8 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         "Requests that could not be decoded.",
         snapshot.invalid_requests,
     );
+    of_requests(snapshot, families);
+    of_limits(snapshot, families);
     if let Some(history) = snapshot.history {
         families.bytes("spangap_history_bytes", "Size of the stored history on disk.", history.bytes);
         families.count(

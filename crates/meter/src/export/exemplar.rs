@@ -88,7 +88,7 @@ mod tests {
             start_unix_ns: 1_000,
             duration_ns: 10,
             host: Some(node.into()),
-            whole: Some(WholeSpan { resource: resource.encode_to_vec().into(), span: Box::default() }),
+            whole: Some(WholeSpan { resource: resource.encode_to_vec().into(), span: vec![].into() }),
         }
     }
 

@@ -61,6 +61,7 @@ fn raise_to(shown: &mut PairStats, now: &PairStats) {
     }
     shown.attempts_over_one = shown.attempts_over_one.max(now.attempts_over_one);
     shown.excluded_large = shown.excluded_large.max(now.excluded_large);
+    shown.sized = shown.sized.max(now.sized);
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! All figures at one moment: what every exporter starts from.
 
 use crate::engine::Overview;
+use crate::serve::places::PortFigures;
 use spangap_model::{PairKey, PairStats};
 
 /// All figures at one moment. The exporters are pure functions of it.
@@ -15,6 +16,10 @@ pub struct Snapshot {
     pub refused_requests: u64,
     /// Requests that could not be decoded.
     pub invalid_requests: u64,
+    /// Requests in hand.
+    pub requests: RequestFigures,
+    /// Connections, by the name of their port.
+    pub ports: Vec<(&'static str, PortFigures)>,
     /// When the counts began, Unix time.
     pub started_unix_ns: u64,
     /// Now, Unix time.
@@ -25,6 +30,19 @@ pub struct Snapshot {
     pub process: Option<ProcessFigures>,
     /// The stored history, if there is one.
     pub history: Option<HistoryFigures>,
+}
+
+/// The byte budget of requests in hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestFigures {
+    /// Bytes of requests in hand.
+    pub bytes: u64,
+    /// Their limit.
+    pub bytes_limit: u64,
+    /// Requests that did not arrive within their deadlines.
+    pub slow: u64,
+    /// Requests dropped while they were still arriving, because others needed their room.
+    pub displaced: u64,
 }
 
 /// Figures of the process, as the system tells them.

@@ -37,6 +37,10 @@ struct Stats {
     attempts_over_one: u64,
     #[prost(uint64, tag = "11")]
     excluded_large: u64,
+    #[prost(uint64, tag = "12")]
+    worst_floor_ns: u64,
+    #[prost(uint64, tag = "13")]
+    sized: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -122,6 +126,8 @@ pub fn encode_stats(stats: &PairStats) -> Vec<u8> {
         negative: stats.negative.iter().map(|(status, n)| (status.code() as u32, *n)).collect(),
         attempts_over_one: stats.attempts_over_one,
         excluded_large: stats.excluded_large,
+        worst_floor_ns: stats.worst_floor_ns,
+        sized: stats.sized,
     })
 }
 
@@ -143,6 +149,9 @@ pub fn decode_stats(bytes: &[u8]) -> Option<PairStats> {
         attempts_over_one: stored.attempts_over_one,
         excluded_large: stored.excluded_large,
         worst: Vec::new(),
+        worst_room: 0,
+        worst_floor_ns: stored.worst_floor_ns,
+        sized: stored.sized,
     })
 }
 

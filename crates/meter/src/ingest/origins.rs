@@ -1,35 +1,61 @@
 //! Where spans come from: resources (and on request methods) interned as small numbers, services and hosts
-//! as smaller ones. Bounded in number; what has not been seen for a while is dropped and its number used again.
+//! as smaller ones. Bounded in number and in bytes: names are cut, large resources are not kept whole, and what has
+//! not been seen for a while is forgotten and its number used again, but never while anything refers to it.
 
 use super::semconv::{key_value, text_value};
 use super::walk::OriginSink;
 use super::wire::{Cursor, LEN, WalkError};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
 use rustc_hash::FxHashMap;
+use sha2::{Digest, Sha256};
 use spangap_model::pair::OTHER;
+use spangap_model::shared::{Account, SharedBytes};
+use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What the service of a resource without `service.name` is called (OpenTelemetry resource conventions).
 pub const UNKNOWN_SERVICE: &str = "unknown_service";
 /// The name number that stands for "not known".
 pub const NO_NAME: u32 = u32::MAX;
+/// The name number of whatever found no room.
+pub const OTHER_NAME: u32 = 0;
 
-/// How many of what may be interned at once.
+/// How much of what may be interned at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Resources, times methods where these are told apart.
     pub origins: usize,
-    /// Services, hosts and methods together; names are never dropped.
+    /// Services, hosts and methods together.
     pub names: usize,
+    /// Bytes of a name; a longer one is cut, and ends in a digest of the whole, so that it stays distinct.
+    pub name_bytes: usize,
+    /// Bytes of a resource; of a larger one only the attributes that name it are kept.
+    pub resource_bytes: usize,
+    /// Bytes of all names and resources together.
+    pub bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { origins: 200_000, names: 100_000 }
+        Limits {
+            origins: 200_000,
+            names: 100_000,
+            name_bytes: 255,
+            resource_bytes: 32 << 10,
+            bytes: 64 << 20,
+        }
     }
 }
+
+/// What a name and an origin take besides their text: tables, counts, headers.
+const NAME_OVERHEAD: usize = 96;
+const ORIGIN_OVERHEAD: usize = 160;
 
 /// One resource, or one method of it.
 #[derive(Clone, Debug)]
@@ -43,8 +69,31 @@ pub struct Origin {
     /// Name number of the method, [`NO_NAME`] where methods are not told apart.
     pub method: u32,
     /// The encoded `Resource`.
-    pub resource: Arc<[u8]>,
+    pub resource: SharedBytes,
     key: u128,
+}
+
+/// How full the interner is, and what it could not keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill {
+    /// Resources, times methods.
+    pub origins: u64,
+    /// Services, hosts and methods.
+    pub names: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Names that were longer than the limit, each time that one was interned.
+    pub names_cut: u64,
+    /// Resources of which only the naming attributes are kept.
+    pub resources_cut: u64,
+    /// Origins forgotten because they were idle.
+    pub origins_forgotten: u64,
+    /// Names forgotten because nothing referred to them any more.
+    pub names_forgotten: u64,
+    /// Resources and methods that found no room and went to the origin `other`.
+    pub origins_refused: u64,
+    /// Names that found no room and went to `other`.
+    pub names_refused: u64,
 }
 
 /// The interned values; read-locked for the length of a batch.
@@ -54,9 +103,11 @@ pub struct Interned {
     slots: Vec<Slot>,
     free: Vec<u32>,
     name_numbers: FxHashMap<Arc<str>, u32>,
-    names: Vec<Arc<str>>,
-    /// Resources and methods that found no room and went to the origin `other`.
-    pub overflowed: u64,
+    names: Vec<Option<Arc<str>>>,
+    free_names: Vec<u32>,
+    account: Account,
+    limits: Limits,
+    counts: Fill,
 }
 
 #[derive(Debug)]
@@ -65,67 +116,202 @@ struct Slot {
     last_used_ms: AtomicU64,
 }
 
+/// Names that something refers to, by their numbers.
+#[derive(Debug)]
+pub struct LiveNames(Vec<bool>);
+
+impl LiveNames {
+    /// Something refers to this name.
+    pub fn mark(&mut self, number: u32) {
+        if let Some(live) = self.0.get_mut(number as usize) {
+            *live = true;
+        }
+    }
+}
+
 impl Interned {
     /// The origin of a number that the walk gave out.
     #[inline]
     pub fn origin(&self, id: u32) -> &Origin {
-        // A number outlives its use in the pending store: see `sweep`. Slot 0 is `other` and never goes away.
+        // A number outlives its use in the pending store: see `forget_idle`. Slot 0 is `other` and never goes away.
         let slot = self.slots.get(id as usize).and_then(|s| s.origin.as_ref());
         slot.unwrap_or_else(|| self.slots[0].origin.as_ref().expect("slot 0 is filled at construction"))
     }
 
     /// The text of a name number; `None` for [`NO_NAME`].
     pub fn name(&self, number: u32) -> Option<&Arc<str>> {
-        self.names.get(number as usize)
+        self.names.get(number as usize)?.as_ref()
     }
 
-    /// How many names there are.
-    pub fn name_count(&self) -> usize {
-        self.names.len()
+    /// How full it is.
+    pub fn fill(&self) -> Fill {
+        Fill {
+            origins: (self.slots.len() - self.free.len()) as u64,
+            names: (self.names.len() - self.free_names.len()) as u64,
+            bytes: self.account.bytes(),
+            ..self.counts
+        }
     }
 
-    fn intern_name(&mut self, name: &str, limit: usize) -> u32 {
+    /// The limits it keeps.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether any limit is half used: what is idle should be forgotten sooner, so that there is room for many at once.
+    pub fn is_crowded(&self) -> bool {
+        let fill = self.fill();
+        let crowded = |used: u64, limit: u64| used > limit / 2;
+        crowded(fill.origins, self.limits.origins as u64)
+            || crowded(fill.names, self.limits.names as u64)
+            || crowded(fill.bytes, self.limits.bytes)
+    }
+
+    /// Interns a name, cut if it is too long.
+    fn intern_name(&mut self, name: &str) -> u32 {
+        let cut = cut(name, self.limits.name_bytes);
+        self.counts.names_cut += matches!(cut, Cow::Owned(_)) as u64;
+        self.intern(&cut)
+    }
+
+    fn intern(&mut self, name: &str) -> u32 {
         if let Some(number) = self.name_numbers.get(name) {
             return *number;
         }
-        if self.names.len() >= limit {
-            self.overflowed += 1;
-            return 0;
+        let bytes = (name.len() + NAME_OVERHEAD) as u64;
+        let is_full = self.names.len() - self.free_names.len() >= self.limits.names
+            || self.account.bytes() + bytes > self.limits.bytes;
+        // The first name is `other`, which there is always room for.
+        if is_full && !self.names.is_empty() {
+            self.counts.names_refused += 1;
+            return OTHER_NAME;
         }
+        self.account.charge(bytes as usize);
         let name: Arc<str> = name.into();
-        let number = self.names.len() as u32;
-        self.names.push(name.clone());
+        let number = match self.free_names.pop() {
+            Some(number) => {
+                self.names[number as usize] = Some(name.clone());
+                number
+            }
+            None => {
+                self.names.push(Some(name.clone()));
+                self.names.len() as u32 - 1
+            }
+        };
         self.name_numbers.insert(name, number);
         number
     }
 
-    fn insert(&mut self, origin: Origin, limit: usize, now_ms: u64) -> u32 {
+    /// A resource as far as it is kept: whole, or only the attributes that name it, with a count of the others.
+    fn kept(&mut self, encoded: &[u8], named: &Named) -> SharedBytes {
+        let left = self.limits.bytes.saturating_sub(self.account.bytes());
+        // Names and tables have the last quarter for themselves.
+        let is_small = encoded.len() <= self.limits.resource_bytes
+            && left > self.limits.bytes / 4 + encoded.len() as u64;
+        if is_small || encoded.is_empty() {
+            return SharedBytes::charged(encoded, &self.account);
+        }
+        self.counts.resources_cut += 1;
+        let attribute = |(key, value): (&str, &Option<String>)| {
+            let text = Value::StringValue(cut(value.as_deref()?, self.limits.name_bytes).into_owned());
+            let value = Some(AnyValue { value: Some(text) });
+            Some(KeyValue { key: key.into(), value, ..KeyValue::default() })
+        };
+        let attributes: Vec<KeyValue> = named.attributes().into_iter().filter_map(attribute).collect();
+        let dropped_attributes_count = named.count.saturating_sub(attributes.len() as u32);
+        let rest = Resource { attributes, dropped_attributes_count, ..Resource::default() };
+        SharedBytes::charged(rest.encode_to_vec(), &self.account)
+    }
+
+    fn insert(&mut self, origin: Origin, now_ms: u64) -> u32 {
         let key = origin.key;
+        let is_full =
+            self.account.bytes() + ORIGIN_OVERHEAD as u64 > self.limits.bytes && !self.slots.is_empty();
         let slot = Slot { origin: Some(origin), last_used_ms: AtomicU64::new(now_ms) };
         let id = match self.free.pop() {
+            _ if is_full => {
+                self.counts.origins_refused += 1;
+                return 0;
+            }
             Some(id) => {
                 self.slots[id as usize] = slot;
                 id
             }
-            None if self.slots.len() < limit => {
+            None if self.slots.len() < self.limits.origins.max(1) => {
                 self.slots.push(slot);
                 self.slots.len() as u32 - 1
             }
             None => {
-                self.overflowed += 1;
+                self.counts.origins_refused += 1;
                 return 0;
             }
         };
+        self.account.charge(ORIGIN_OVERHEAD);
         self.by_key.insert(key, id);
         id
     }
+
+    /// Forgets origins not seen for `idle_ms`, which must be longer than anything refers to them. Returns the names
+    /// that the others refer to.
+    pub fn forget_idle(&mut self, now_ms: u64, idle_ms: u64) -> LiveNames {
+        let mut live = LiveNames(vec![false; self.names.len()]);
+        live.mark(OTHER_NAME);
+        for id in 1..self.slots.len() {
+            let slot = &mut self.slots[id];
+            if slot.last_used_ms.load(Relaxed) + idle_ms < now_ms
+                && let Some(origin) = slot.origin.take()
+            {
+                self.by_key.remove(&origin.key);
+                self.free.push(id as u32);
+                self.account.release(ORIGIN_OVERHEAD);
+                self.counts.origins_forgotten += 1;
+            }
+            if let Some(origin) = &slot.origin {
+                [origin.service, origin.service_at_host, origin.host, origin.method]
+                    .into_iter()
+                    .for_each(|number| live.mark(number));
+            }
+        }
+        live
+    }
+
+    /// Forgets the names that nothing refers to, and returns their numbers, which will be given to others.
+    pub fn forget_names(&mut self, live: &LiveNames) -> Vec<u32> {
+        let mut forgotten = Vec::new();
+        for (number, live) in (0u32..).zip(&live.0) {
+            if !live && let Some(name) = self.names[number as usize].take() {
+                self.name_numbers.remove(&name);
+                self.account.release(name.len() + NAME_OVERHEAD);
+                forgotten.push(number);
+            }
+        }
+        self.free_names.extend(&forgotten);
+        self.counts.names_forgotten += forgotten.len() as u64;
+        forgotten
+    }
+}
+
+/// Bytes that mark a cut: an ellipsis, `#`, 16 hex digits.
+const CUT_MARK_BYTES: usize = 3 + 1 + 16;
+
+/// The name, or its beginning and a digest of the whole, the same for ever, that fit into `limit` bytes.
+fn cut(name: &str, limit: usize) -> Cow<'_, str> {
+    if name.len() <= limit {
+        return name.into();
+    }
+    let mut end = limit.saturating_sub(CUT_MARK_BYTES);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    let digest = Sha256::digest(name.as_bytes());
+    let digits: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}\u{2026}#{digits}", &name[..end]).into()
 }
 
 /// The interner: shared by all walks, written only when something new appears.
 #[derive(Debug)]
 pub struct Origins {
     interned: RwLock<Interned>,
-    limits: Limits,
     hasher: [RandomState; 2],
     now_ms: AtomicU64,
 }
@@ -139,20 +325,25 @@ impl Origins {
             free: Vec::new(),
             name_numbers: FxHashMap::default(),
             names: Vec::new(),
-            overflowed: 0,
+            free_names: Vec::new(),
+            account: Account::default(),
+            limits,
+            counts: Fill::default(),
         };
-        let other = interned.intern_name(OTHER, usize::MAX);
+        let other = interned.intern(OTHER);
+        // A host or method that is really called so has a number of its own.
+        interned.name_numbers.clear();
         let origin = Origin {
             service: other,
             service_at_host: other,
             host: NO_NAME,
             method: NO_NAME,
-            resource: Arc::from([]),
+            resource: SharedBytes::from(&[][..]),
             key: 0,
         };
-        interned.insert(origin, usize::MAX, 0);
+        interned.insert(origin, 0);
         let hasher = [RandomState::new(), RandomState::new()];
-        Origins { interned: RwLock::new(interned), limits, hasher, now_ms: AtomicU64::new(0) }
+        Origins { interned: RwLock::new(interned), hasher, now_ms: AtomicU64::new(0) }
     }
 
     /// Read access for the length of a batch or a report.
@@ -160,23 +351,15 @@ impl Origins {
         self.interned.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the time, for [`Origins::sweep`].
-    pub fn set_now(&self, now_ms: u64) {
-        self.now_ms.store(now_ms, Relaxed);
+    /// Write access, to forget.
+    pub fn write(&self) -> RwLockWriteGuard<'_, Interned> {
+        self.interned.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops origins not seen for `idle_ms`, which must be longer than anything refers to them.
-    pub fn sweep(&self, idle_ms: u64) {
-        let now_ms = self.now_ms.load(Relaxed);
-        let mut interned = self.interned.write().unwrap_or_else(PoisonError::into_inner);
-        for id in 1..interned.slots.len() {
-            let slot = &mut interned.slots[id];
-            if slot.last_used_ms.load(Relaxed) + idle_ms < now_ms
-                && let Some(origin) = slot.origin.take()
-            {
-                interned.by_key.remove(&origin.key);
-                interned.free.push(id as u32);
-            }
+    /// Tells the time, by which origins are idle.
+    pub fn set_now(&self, now_ms: u64) {
+        if self.now_ms.load(Relaxed) < now_ms {
+            self.now_ms.fetch_max(now_ms, Relaxed);
         }
     }
 
@@ -192,15 +375,15 @@ impl Origins {
         Some(id)
     }
 
-    fn add(&self, build: impl FnOnce(&mut Interned) -> Origin) -> u32 {
+    fn add(&self, key: u128, build: impl FnOnce(&mut Interned) -> Origin) -> u32 {
         let now_ms = self.now_ms.load(Relaxed);
-        let mut interned = self.interned.write().unwrap_or_else(PoisonError::into_inner);
-        let origin = build(&mut interned);
+        let mut interned = self.write();
         // Another thread may have added it between the look-up and this lock.
-        match interned.by_key.get(&origin.key) {
-            Some(id) => *id,
-            None => interned.insert(origin, self.limits.origins, now_ms),
+        if let Some(id) = interned.by_key.get(&key) {
+            return *id;
         }
+        let origin = build(&mut interned);
+        interned.insert(origin, now_ms)
     }
 }
 
@@ -208,17 +391,19 @@ impl OriginSink for Origins {
     fn resource(&self, encoded: &[u8]) -> u32 {
         let key = self.digest((encoded, 0));
         self.find(key).unwrap_or_else(|| {
-            self.add(|interned| {
-                let named = Named::read(encoded);
-                let service = &*named.service_name();
-                let host = named.node.or(named.host_id).or(named.host_name);
-                let at_host = format!("{service}@{}", host.as_deref().unwrap_or("?"));
+            let named = Named::read(encoded);
+            self.add(key, |interned| {
+                let service = interned.intern_name(&named.service_name());
+                let host = named.node.as_ref().or(named.host_id.as_ref()).or(named.host_name.as_ref());
+                let host = host.map_or(NO_NAME, |host| interned.intern_name(host));
+                let text = |number, unknown| interned.name(number).map_or(unknown, |name| &**name);
+                let at_host = format!("{}@{}", text(service, OTHER), text(host, "?"));
                 Origin {
-                    service: interned.intern_name(service, self.limits.names),
-                    service_at_host: interned.intern_name(&at_host, self.limits.names),
-                    host: host.map_or(NO_NAME, |host| interned.intern_name(&host, self.limits.names)),
+                    service,
+                    service_at_host: interned.intern(&at_host),
+                    host,
                     method: NO_NAME,
-                    resource: encoded.into(),
+                    resource: interned.kept(encoded, &named),
                     key,
                 }
             })
@@ -228,8 +413,8 @@ impl OriginSink for Origins {
     fn method(&self, resource: u32, method: &str) -> u32 {
         let key = self.digest((method.as_bytes(), resource + 1));
         self.find(key).unwrap_or_else(|| {
-            self.add(|interned| {
-                let method = interned.intern_name(method, self.limits.names);
+            self.add(key, |interned| {
+                let method = interned.intern_name(method);
                 Origin { method, key, ..interned.origin(resource).clone() }
             })
         })
@@ -244,6 +429,8 @@ struct Named {
     node: Option<String>,
     host_id: Option<String>,
     host_name: Option<String>,
+    /// Attributes of any kind.
+    count: u32,
 }
 
 /// What a service that is itself called [`OTHER`] gets appended, so that it is not taken for the pairs past the limit.
@@ -264,6 +451,17 @@ impl Named {
         }
     }
 
+    /// Those that are there, by their keys.
+    fn attributes(&self) -> [(&'static str, &Option<String>); 5] {
+        [
+            ("service.name", &self.service),
+            ("service.namespace", &self.namespace),
+            ("k8s.node.name", &self.node),
+            ("host.id", &self.host_id),
+            ("host.name", &self.host_name),
+        ]
+    }
+
     /// A damaged resource names nothing: the spans still count, under [`UNKNOWN_SERVICE`].
     fn read(encoded: &[u8]) -> Named {
         let mut named = Named::default();
@@ -279,6 +477,7 @@ impl Named {
                 continue;
             }
             let (from, to) = fields.len_range()?;
+            self.count += 1;
             let (key, value) = key_value(&encoded[..to], from)?;
             let place = match &encoded[key.0..key.1] {
                 b"service.name" => &mut self.service,
@@ -377,21 +576,88 @@ mod tests {
 
     #[test]
     fn past_the_limit_everything_is_other_and_counted() {
-        let origins = Origins::new(Limits { origins: 3, names: 100 });
+        let origins = Origins::new(Limits { origins: 3, ..Limits::default() });
         let ids: Vec<u32> =
             (0..5).map(|i| origins.resource(&resource(&[("service.name", &format!("s{i}"))]))).collect();
         assert_eq!(ids, [1, 2, 0, 0, 0]);
-        assert_eq!(origins.read().overflowed, 3);
+        assert_eq!(origins.read().fill().origins_refused, 3);
     }
 
     #[test]
     fn idle_origins_make_room() {
-        let origins = Origins::new(Limits { origins: 2, names: 100 });
+        let origins = Origins::new(Limits { origins: 2, ..Limits::default() });
         let first = origins.resource(&resource(&[("service.name", "a")]));
         origins.set_now(10_000);
-        origins.sweep(5_000);
+        let live = origins.write().forget_idle(10_000, 5_000);
+        origins.write().forget_names(&live);
         let second = origins.resource(&resource(&[("service.name", "b")]));
         assert_eq!(first, second);
         assert_eq!(&**origins.read().name(origins.read().origin(second).service).unwrap(), "b");
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_distinct() {
+        let long = |end: &str| format!("{}{end}", "ü".repeat(5_000_000));
+        let origins = Origins::new(Limits::default());
+        let name = |origins: &Origins, service: &str| {
+            let id = origins.resource(&resource(&[("service.name", service), ("host.name", &long("h"))]));
+            let interned = origins.read();
+            let name = |number| interned.name(number).unwrap().to_string();
+            let origin = interned.origin(id);
+            assert!(name(origin.host).len() <= 255 && name(origin.service_at_host).len() <= 511);
+            let kept = Resource::decode(&*origin.resource).unwrap();
+            assert_eq!((kept.attributes.len(), kept.dropped_attributes_count), (2, 0));
+            assert!(kept.encoded_len() < 1000);
+            name(origin.service)
+        };
+        let (a, b) = (name(&origins, &long("a")), name(&origins, &long("b")));
+        assert_ne!(a, b);
+        assert!(a.len() <= 255 && a.starts_with("üü") && a.contains("\u{2026}#"), "{a}");
+        // The history goes by names: the same one after a restart.
+        assert_eq!(a, name(&Origins::new(Limits::default()), &long("a")));
+        let fill = origins.read().fill();
+        assert_eq!((fill.names_cut, fill.resources_cut, fill.names), (4, 2, 6));
+        assert!(fill.bytes < 10_000, "{fill:?}");
+        assert_eq!(name(&origins, "exactly"), "exactly");
+        assert_eq!(cut(&"x".repeat(255), 255), "x".repeat(255));
+    }
+
+    #[test]
+    fn large_resources_keep_their_names_and_bytes_stay_within_their_limit() {
+        let limits = Limits { bytes: 1 << 20, ..Limits::default() };
+        let origins = Origins::new(limits);
+        let big = "v".repeat(20_000);
+        for i in 0..600 {
+            origins.resource(&resource(&[("service.name", &format!("s{i}")), ("big", &big)]));
+            let fill = origins.read().fill();
+            assert!(fill.bytes <= limits.bytes, "{fill:?}");
+        }
+        let fill = origins.read().fill();
+        assert!(fill.resources_cut > 500 && fill.origins_refused == 0, "{fill:?}");
+        let id = origins.resource(&resource(&[("service.name", "s599"), ("big", &big)]));
+        let interned = origins.read();
+        assert_eq!(&**interned.name(interned.origin(id).service).unwrap(), "s599");
+        let kept = Resource::decode(&*interned.origin(id).resource).unwrap();
+        assert_eq!((kept.attributes.len(), kept.dropped_attributes_count), (1, 1));
+    }
+
+    #[test]
+    fn forgotten_names_make_room_for_others() {
+        let origins = Origins::new(Limits { names: 10, ..Limits::default() });
+        for round in 0..20u64 {
+            origins.set_now(round * 1000);
+            let id =
+                origins.resource(&resource(&[("service.name", "s"), ("host.name", &format!("pod-{round}"))]));
+            let interned = origins.read();
+            let host = interned.origin(id).host;
+            assert_eq!(&**interned.name(host).unwrap(), &format!("pod-{round}"));
+            drop(interned);
+            let mut interned = origins.write();
+            let live = interned.forget_idle(round * 1000, 1_500);
+            interned.forget_names(&live);
+        }
+        let fill = origins.read().fill();
+        assert_eq!((fill.names_refused, fill.origins_refused), (0, 0), "{fill:?}");
+        assert!(fill.names <= 10 && fill.names_forgotten > 30, "{fill:?}");
     }
 }

@@ -16,6 +16,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use prost::Message;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -66,7 +67,25 @@ pub fn parse<T>(json: &[u8]) -> Result<T, JsonError>
 where
     Json<T>: for<'de> Deserialize<'de>,
 {
-    Ok(serde_json::from_slice::<Json<T>>(json)?.0)
+    ROOM.set(LEAST_ROOM + json.len() * MEMORY_PER_BYTE);
+    let parsed = serde_json::from_slice::<Json<T>>(json);
+    ROOM.set(usize::MAX);
+    Ok(parsed?.0)
+}
+
+/// Items of lists may take this many bytes of memory for each byte of text, and so many in any case. A span without
+/// attributes takes two.
+const MEMORY_PER_BYTE: usize = 8;
+const LEAST_ROOM: usize = 1 << 20;
+
+thread_local! {
+    /// What is left of it for the text that this thread is reading.
+    static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn take(room: &Cell<usize>, bytes: usize) -> bool {
+    let left = room.get().checked_sub(bytes);
+    left.inspect(|left| room.set(*left)).is_some()
 }
 
 /// A message, or a field of one, read by the JSON mapping.
@@ -279,6 +298,11 @@ where
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 let mut items = Vec::new();
                 while let Some(Json(item)) = seq.next_element()? {
+                    if !ROOM.with(|room| take(room, size_of::<T>())) {
+                        return Err(A::Error::custom(
+                            "too many nearly empty messages: in memory they take many times the size of the text",
+                        ));
+                    }
                     items.push(item);
                 }
                 Ok(List(items))

@@ -1,7 +1,8 @@
 //! The attributes that matter to the join, by their old and their new names in the semantic conventions.
 //!
 //! Status: `rpc.grpc.status_code` (until 1.37), `rpc.response.status_code` (since), `http.response.status_code`,
-//! `http.status_code` (until 1.20). Response size: no settled attribute, so a configurable list, and the
+//! `http.status_code` (until 1.20). Response size: no settled attribute, so a configurable list, which includes the
+//! response's `content-length` where headers are recorded and what proxies write, the bytes a server wrote, and the
 //! `message` / `rpc.message` events of the gRPC instrumentations. Method: `rpc.method` with `rpc.service`,
 //! else `http.route` with the HTTP method, else the span's name.
 
@@ -11,7 +12,7 @@ use spangap_model::CallStatus;
 use std::borrow::Cow;
 
 /// Attributes of a CLIENT or SERVER span that tell the size of the response, looked at unless told otherwise.
-pub const RESPONSE_SIZE_ATTRIBUTES: [&str; 7] = [
+pub const RESPONSE_SIZE_ATTRIBUTES: [&str; 10] = [
     "http.response.body.size",
     "http.response.size",
     "http.response_content_length",
@@ -19,13 +20,22 @@ pub const RESPONSE_SIZE_ATTRIBUTES: [&str; 7] = [
     "rpc.response.size",
     "rpc.client.response.size",
     "rpc.server.response.size",
+    "http.response.header.content-length",
+    "http.response.header.content_length",
+    "response_size",
 ];
+/// What older instrumentations of Go say of a SERVER span's response; on a CLIENT span it is the request.
+const SERVER_WROTE: &str = "http.wrote_bytes";
+/// And of a CLIENT span's response; on a SERVER span it is the request.
+const CLIENT_READ: &str = "http.read_bytes";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     GrpcStatus,
     HttpStatus,
     ResponseSize,
+    WroteBytes,
+    ReadBytes,
     RpcMethod,
     RpcService,
     HttpRoute,
@@ -52,6 +62,8 @@ impl Interest {
             ("rpc.response.status_code", Meaning::GrpcStatus),
             ("http.response.status_code", Meaning::HttpStatus),
             ("http.status_code", Meaning::HttpStatus),
+            (SERVER_WROTE, Meaning::WroteBytes),
+            (CLIENT_READ, Meaning::ReadBytes),
         ];
         names.extend(response_size_attributes.iter().map(|name| (name.as_ref(), Meaning::ResponseSize)));
         if methods {
@@ -99,12 +111,12 @@ impl Interest {
                     let code = text.parse().map(CallStatus::from_grpc).ok();
                     seen.grpc = code.or_else(|| CallStatus::from_grpc_name(&text)).or(seen.grpc);
                 }
-                Value::Other => {}
+                Value::List(..) | Value::Other => {}
             },
             Meaning::HttpStatus => seen.http_status = value.as_number(buf).unwrap_or(seen.http_status),
-            Meaning::ResponseSize => {
-                seen.response_bytes = seen.response_bytes.max(value.as_number(buf).unwrap_or(0));
-            }
+            Meaning::ResponseSize => seen.response_bytes = seen.response_bytes.max(value.as_number(buf)),
+            Meaning::WroteBytes => seen.wrote_bytes = value.as_number(buf).or(seen.wrote_bytes),
+            Meaning::ReadBytes => seen.read_bytes = value.as_number(buf).or(seen.read_bytes),
             Meaning::RpcMethod => seen.rpc_method = value.as_text(),
             Meaning::RpcService => seen.rpc_service = value.as_text(),
             Meaning::HttpRoute => seen.http_route = value.as_text(),
@@ -116,7 +128,7 @@ impl Interest {
     /// Looks at one event for the size of a message sent or received.
     pub fn event(&self, buf: &[u8], from: usize, seen: &mut Seen) -> Result<(), WalkError> {
         let mut is_message = false;
-        let (mut sent, mut size) = (None, 0);
+        let (mut sent, mut size, mut compressed) = (None, None, None);
         let mut fields = Cursor::at(buf, from);
         while let Some((field, wire)) = fields.tag()? {
             match (field, wire) {
@@ -139,7 +151,10 @@ impl Interest {
                             }
                         }
                         b"message.uncompressed_size" | b"rpc.message.uncompressed_size" => {
-                            size = value.as_number(buf).unwrap_or(0);
+                            size = value.as_number(buf);
+                        }
+                        b"message.compressed_size" | b"rpc.message.compressed_size" => {
+                            compressed = value.as_number(buf);
                         }
                         _ => {}
                     }
@@ -147,10 +162,11 @@ impl Interest {
                 _ => fields.skip(field, wire)?,
             }
         }
-        if is_message {
+        if is_message && let Some(size) = size.or(compressed) {
+            let sum = |bytes: Option<u64>| Some(bytes.unwrap_or(0).saturating_add(size));
             match sent {
-                Some(true) => seen.sent_bytes += size,
-                Some(false) => seen.received_bytes += size,
+                Some(true) => seen.sent_bytes = sum(seen.sent_bytes),
+                Some(false) => seen.received_bytes = sum(seen.received_bytes),
                 None => {}
             }
         }
@@ -166,9 +182,11 @@ type Range = (u32, u32);
 pub struct Seen {
     grpc: Option<CallStatus>,
     http_status: u64,
-    response_bytes: u64,
-    sent_bytes: u64,
-    received_bytes: u64,
+    response_bytes: Option<u64>,
+    sent_bytes: Option<u64>,
+    received_bytes: Option<u64>,
+    wrote_bytes: Option<u64>,
+    read_bytes: Option<u64>,
     rpc_method: Range,
     rpc_service: Range,
     http_route: Range,
@@ -188,15 +206,15 @@ impl Seen {
         }
     }
 
-    /// Size of the response: an attribute's, else what the client received or the server sent.
+    /// Size of the response: an attribute's, or what the client received or the server sent; `None` for unknown.
     #[inline]
-    pub fn response_bytes(&self, kind: Kind) -> u64 {
-        let by_events = match kind {
-            Kind::Client => self.received_bytes,
-            Kind::Server => self.sent_bytes,
-            Kind::Other => 0,
+    pub fn response_bytes(&self, kind: Kind) -> Option<u64> {
+        let moved = match kind {
+            Kind::Client => self.received_bytes.max(self.read_bytes),
+            Kind::Server => self.sent_bytes.max(self.wrote_bytes),
+            Kind::Other => None,
         };
-        self.response_bytes.max(by_events)
+        self.response_bytes.max(moved)
     }
 
     /// The method, as far as it can be told.
@@ -224,6 +242,8 @@ impl Seen {
 enum Value {
     Int(u64),
     Text(u32, u32),
+    /// An `ArrayValue`, such as a header that may come more than once.
+    List(u32, u32),
     Other,
 }
 
@@ -232,8 +252,12 @@ impl Value {
         match *self {
             Value::Int(n) => Some(n),
             Value::Text(from, to) => {
-                std::str::from_utf8(&buf[from as usize..to as usize]).ok().and_then(|t| t.parse().ok())
+                std::str::from_utf8(&buf[from as usize..to as usize]).ok().and_then(|t| t.trim().parse().ok())
             }
+            Value::List(from, to) => match only_item(&buf[..to as usize], from as usize) {
+                Ok(Some(item @ (Value::Int(_) | Value::Text(..)))) => item.as_number(buf),
+                _ => None,
+            },
             Value::Other => None,
         }
     }
@@ -278,6 +302,10 @@ fn any_value(buf: &[u8], from: usize) -> Result<Value, WalkError> {
                 let n = fields.varint()?;
                 value = if n > i64::MAX as u64 { Value::Other } else { Value::Int(n) };
             }
+            (5, LEN) => {
+                let (from, to) = fields.len_range()?;
+                value = Value::List(from as u32, to as u32);
+            }
             (1 | 3, _) => return Err(fields.expected("an AnyValue field of its own wire type")),
             _ => {
                 fields.skip(field, wire)?;
@@ -290,11 +318,28 @@ fn any_value(buf: &[u8], from: usize) -> Result<Value, WalkError> {
     Ok(value)
 }
 
+/// The item of an `ArrayValue` that has only one.
+fn only_item(buf: &[u8], from: usize) -> Result<Option<Value>, WalkError> {
+    let mut only = None;
+    let mut fields = Cursor::at(buf, from);
+    while let Some((field, wire)) = fields.tag()? {
+        match (field, wire) {
+            (1, LEN) if only.is_none() => {
+                let (from, to) = fields.len_range()?;
+                only = Some(any_value(&buf[..to], from)?);
+            }
+            (1, _) => return Ok(None),
+            _ => fields.skip(field, wire)?,
+        }
+    }
+    Ok(only)
+}
+
 /// The text of a `KeyValue`'s value, when it is a text.
 pub(super) fn text_value(buf: &[u8], from: usize) -> Result<Option<String>, WalkError> {
     Ok(match any_value(buf, from)? {
         Value::Text(from, to) => Some(String::from_utf8_lossy(&buf[from as usize..to as usize]).into_owned()),
         Value::Int(n) => Some(n.to_string()),
-        Value::Other => None,
+        Value::List(..) | Value::Other => None,
     })
 }

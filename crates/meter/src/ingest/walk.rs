@@ -26,7 +26,7 @@ pub struct SpanFacts {
     pub start_ns: u64,
     /// End, Unix nanoseconds on the span's own host; zero for missing.
     pub end_ns: u64,
-    /// Size of the response in bytes, as far as an attribute or event tells; zero for unknown.
+    /// Size of the response in bytes, as far as an attribute or event tells; zero when [`SpanFacts::sized`] is not set.
     pub response_bytes: u64,
     /// What [`Origins`](super::origins::Origins) calls the span's resource (and method).
     pub origin: u32,
@@ -40,6 +40,8 @@ pub struct SpanFacts {
     pub status: CallStatus,
     /// A trace id that is not 16 bytes, a span id that is not 8 bytes, or one that is all zero.
     pub bad_id: bool,
+    /// The size of the response is known.
+    pub sized: bool,
 }
 
 impl SpanFacts {
@@ -69,6 +71,22 @@ pub enum Kind {
 pub struct Batch {
     /// In the order of the request.
     pub spans: Vec<SpanFacts>,
+    /// How many there may be.
+    most: usize,
+}
+
+/// No span is well-formed below this: ids and times alone take more. Spans that are shorter on average are refused once
+/// there are [`FEW_SPANS`], because what is known of a span takes more memory than an empty one does in the request.
+const SHORT_SPAN_BYTES: usize = 32;
+const FEW_SPANS: usize = 8192;
+
+impl Batch {
+    /// Gives memory back that an unusually large request made it take.
+    pub fn shrink(&mut self) {
+        if self.spans.capacity() > 4 * FEW_SPANS {
+            self.spans = Vec::new();
+        }
+    }
 }
 
 /// Where the walk leaves resources and methods; returns the number that stands for them.
@@ -93,6 +111,7 @@ pub fn walk(
     if u32::try_from(request.len()).is_err() {
         return Err(WalkError { offset: 0, expected: "a request below 4 GiB" });
     }
+    batch.most = FEW_SPANS + request.len() / SHORT_SPAN_BYTES;
     let mut top = Cursor::new(request);
     while let Some((field, wire)) = top.tag()? {
         match (field, wire) {
@@ -154,6 +173,9 @@ fn resource_spans(
                         (2, LEN) => {
                             let (from, to) = scope.len_range()?;
                             let facts = span(&buf[..to], from, resource, interest, origins)?;
+                            if batch.spans.len() >= batch.most {
+                                return Err(scope.expected("spans of at least 32 bytes on average"));
+                            }
                             batch.spans.push(facts);
                         }
                         (2, _) => return Err(scope.expected("Span as a length-delimited field")),
@@ -250,7 +272,9 @@ fn span(
         || facts.trace == [0, 0]
         || facts.span == 0;
     facts.status = seen.status(span_code);
-    facts.response_bytes = seen.response_bytes(facts.kind);
+    let response_bytes = seen.response_bytes(facts.kind);
+    facts.response_bytes = response_bytes.unwrap_or(0);
+    facts.sized = response_bytes.is_some();
     if interest.methods && facts.kind != Kind::Other {
         let method = seen.method(buf);
         facts.origin = origins.method(resource, &method);

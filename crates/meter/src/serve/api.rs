@@ -2,11 +2,12 @@
 
 use super::clock::Clock;
 use super::otlp::Receiver;
+use super::places::Port;
 use super::recorder::Store;
 use crate::engine::{Meter, PairMinute};
 use crate::export::monotone::Monotone;
 use crate::export::prometheus::{encode, negotiate};
-use crate::export::snapshot::{ProcessFigures, Snapshot};
+use crate::export::snapshot::{ProcessFigures, RequestFigures, Snapshot};
 use crate::history::{HistoryError, Which, by_pair};
 use crate::query::{self, Matches};
 use crate::report::*;
@@ -29,6 +30,7 @@ pub struct Api {
     meter: Arc<Meter>,
     clock: Clock,
     receiver: Arc<Receiver>,
+    ports: [Arc<Port>; 3],
     store: Arc<Store>,
     exported: Arc<Mutex<Monotone>>,
 }
@@ -156,8 +158,14 @@ struct Minutes {
 
 impl Api {
     /// Over the running meter.
-    pub fn new(meter: Arc<Meter>, clock: Clock, receiver: Arc<Receiver>, store: Arc<Store>) -> Api {
-        Api { meter, clock, receiver, store, exported: Arc::default() }
+    pub fn new(
+        meter: Arc<Meter>,
+        clock: Clock,
+        receiver: Arc<Receiver>,
+        ports: [Arc<Port>; 3],
+        store: Arc<Store>,
+    ) -> Api {
+        Api { meter, clock, receiver, ports, store, exported: Arc::default() }
     }
 
     /// Open minutes from the engine and closed ones from the history, none twice.
@@ -183,6 +191,7 @@ impl Api {
         let holes = self.store.lock().holes()?;
         let overview = self.meter.overview();
         let mut notes = self.store.notes();
+        notes.extend(query::size_note(&overview));
         if overview.minutes_dropped > 0 {
             notes.push(format!(
                 "history: {} minutes were not written in time and are missing",
@@ -195,6 +204,11 @@ impl Api {
         Ok(Coverage {
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
+            slow_requests: self.receiver.admission.too_slow.load(Relaxed),
+            displaced_requests: self.receiver.admission.displaced.load(Relaxed),
+            request_bytes: self.receiver.admission.bytes(),
+            request_bytes_limit: self.receiver.admission.limit(),
+            ports: self.ports.iter().map(|port| query::port_report(port.name, &port.figures())).collect(),
             uptime_s: self.clock.now_ms() / 1000,
             holes,
             notes,
@@ -210,6 +224,13 @@ impl Api {
             pairs: exported.raise(self.meter.totals()),
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
+            requests: RequestFigures {
+                bytes: self.receiver.admission.bytes(),
+                bytes_limit: self.receiver.admission.limit(),
+                slow: self.receiver.admission.too_slow.load(Relaxed),
+                displaced: self.receiver.admission.displaced.load(Relaxed),
+            },
+            ports: self.ports.iter().map(|port| (port.name, port.figures())).collect(),
             // Follows the wall clock when that is set: a start in the future would be refused by receivers.
             started_unix_ns: overview.epoch_unix_ms.max(0) as u64 * 1_000_000,
             now_unix_ns: overview.epoch_unix_ms.saturating_add(self.clock.now_ms() as i64).max(0) as u64
@@ -302,7 +323,9 @@ async fn worst(
             b.call.gap_ns.cmp(&a.call.gap_ns).then_with(|| a.call.trace_id.cmp(&b.call.trace_id))
         });
         calls.truncate(asked.limit.unwrap_or(DEFAULT_LIMIT));
-        Ok(Json(WorstReport { calls }))
+        let floor_ns = minutes.iter().filter(|m| asked.matches(&m.key)).map(|m| m.stats.worst_floor_ns).max();
+        let last_ns = calls.last().map_or(0, |c| c.call.gap_ns);
+        Ok(Json(WorstReport { calls, complete_above_ns: floor_ns.filter(|floor_ns| last_ns < *floor_ns) }))
     })
     .await
 }

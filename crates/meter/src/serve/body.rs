@@ -1,13 +1,14 @@
-//! Request bodies: read within a byte budget shared by all requests, and decompressed within a size limit.
+//! Request bodies: read within deadlines and a byte budget shared by all requests, and decompressed within a size limit.
 
+use super::admission::Permit;
+use super::places::Deadlines;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::cell::RefCell;
 use std::io::Read;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// Why a request is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,53 +35,12 @@ pub enum Refusal {
     /// An encoding that is not known here.
     #[error("{0}")]
     Unsupported(String),
+    /// The body does not arrive within its deadlines.
+    #[error("request too slow: {0}")]
+    TooSlow(String),
     /// The connection ended inside the body.
     #[error("connection lost inside the request body: {0}")]
     Lost(String),
-}
-
-/// The byte budget for requests in hand.
-#[derive(Debug)]
-pub struct Admission {
-    in_flight: AtomicU64,
-    limit: u64,
-}
-
-impl Admission {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: u64) -> Arc<Admission> {
-        Arc::new(Admission { in_flight: AtomicU64::new(0), limit })
-    }
-
-    fn permit(self: &Arc<Self>) -> Permit {
-        Permit { admission: self.clone(), bytes: 0 }
-    }
-}
-
-/// A share of the budget, given back when dropped.
-#[derive(Debug)]
-struct Permit {
-    admission: Arc<Admission>,
-    bytes: u64,
-}
-
-impl Permit {
-    fn grow(&mut self, bytes: u64) -> Result<(), Refusal> {
-        let in_flight = self.admission.in_flight.fetch_add(bytes, Relaxed) + bytes;
-        self.bytes += bytes;
-        let limit = self.admission.limit;
-        // A request alone in the house is always taken, whatever its size.
-        if in_flight > limit && in_flight > self.bytes {
-            return Err(Refusal::Overloaded { in_flight, limit });
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.admission.in_flight.fetch_sub(self.bytes, Relaxed);
-    }
 }
 
 /// A body in hand, with its share of the budget.
@@ -96,102 +56,157 @@ pub struct Body {
 /// Bytes of a gRPC message's prefix: one of flags, four of length.
 const GRPC_PREFIX: usize = 5;
 
-/// Reads the one message of a unary gRPC request.
-pub async fn read_grpc(mut body: Incoming, admission: &Arc<Admission>, limit: u64) -> Result<Body, Refusal> {
-    let mut permit = admission.permit();
-    let mut message = BytesMut::new();
-    let mut prefix: Option<(bool, usize)> = None;
-    while let Some(mut data) = next_data(&mut body).await? {
-        if prefix.is_none() {
+/// The most memory that is set aside for a body before its bytes are here.
+const RESERVE: usize = 256 << 10;
+/// After [`LEAST_RATE_AFTER`] a body must have come at this rate on average, bytes per second.
+const LEAST_RATE: u64 = 4 << 10;
+const LEAST_RATE_AFTER: Duration = Duration::from_secs(10);
+
+/// A body on its way, with the deadlines it is held to and its share of the budget.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    body: &'a mut Incoming,
+    permit: Permit,
+    deadlines: Deadlines,
+    begun: Instant,
+    last: Instant,
+    arrived: u64,
+}
+
+impl<'a> Arrival<'a> {
+    /// Begins now.
+    pub fn new(body: &'a mut Incoming, permit: Permit, deadlines: Deadlines) -> Arrival<'a> {
+        let now = Instant::now();
+        Arrival { body, permit, deadlines, begun: now, last: now, arrived: 0 }
+    }
+
+    /// When the next piece must be here.
+    fn due(&self) -> Instant {
+        let at_least_rate = Duration::from_millis(self.arrived.saturating_mul(1000) / LEAST_RATE);
+        let whole = self.deadlines.body.min(LEAST_RATE_AFTER + at_least_rate);
+        (self.begun + whole).min(self.last + self.deadlines.stall())
+    }
+
+    fn too_slow(&self) -> Refusal {
+        self.permit.is_too_slow();
+        let waited_s = self.begun.elapsed().as_secs_f64();
+        Refusal::TooSlow(format!(
+            "{} bytes in {waited_s:.1} s; expected the whole body within {} s, {LEAST_RATE} bytes a second after {} s, \
+             and no pause of {} s",
+            self.arrived,
+            self.deadlines.body.as_secs_f64(),
+            LEAST_RATE_AFTER.as_secs(),
+            self.deadlines.stall().as_secs_f64(),
+        ))
+    }
+
+    /// The next piece, charged to the budget; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        loop {
+            let frame = tokio::select! {
+                biased;
+                refusal = self.permit.displaced() => return Err(refusal),
+                frame = timeout_at(self.due(), self.body.frame()) => frame,
+            };
+            let Ok(frame) = frame else { return Err(self.too_slow()) };
+            let Some(frame) = frame else {
+                self.permit.arrived()?;
+                return Ok(None);
+            };
+            let Ok(data) = frame.map_err(|e| Refusal::Lost(e.to_string()))?.into_data() else { continue };
+            self.arrived += data.len() as u64;
+            self.last = Instant::now();
+            self.permit.grow(data.len() as u64)?;
+            return Ok(Some(data));
+        }
+    }
+
+    /// Reads the one message of a unary gRPC request.
+    ///
+    /// # Errors
+    /// [`Refusal`], with what was found and what was expected.
+    pub async fn grpc(mut self, limit: u64) -> Result<Body, Refusal> {
+        let mut message = BytesMut::new();
+        let mut prefix: Option<(bool, usize)> = None;
+        while let Some(mut data) = self.next().await? {
+            if prefix.is_none() {
+                message.extend_from_slice(&data);
+                if message.len() < GRPC_PREFIX {
+                    continue;
+                }
+                let compressed = message.get_u8() != 0;
+                let size = message.get_u32() as usize;
+                if size as u64 > limit {
+                    return Err(Refusal::TooLarge { size: size as u64, limit });
+                }
+                prefix = Some((compressed, size));
+                data = message.split().freeze();
+                message.reserve(size.min(RESERVE));
+            }
             message.extend_from_slice(&data);
-            if message.len() < GRPC_PREFIX {
-                continue;
+            if prefix.is_some_and(|(_, size)| message.len() > size) {
+                return Err(Refusal::Invalid("more than one message in a unary call".into()));
             }
-            let compressed = message.get_u8() != 0;
-            let size = message.get_u32() as usize;
-            if size as u64 > limit {
-                return Err(Refusal::TooLarge { size: size as u64, limit });
+        }
+        match prefix {
+            Some((compressed, size)) if message.len() == size => {
+                Ok(Body { bytes: message.freeze(), compressed, _permit: self.permit })
             }
-            permit.grow(size as u64)?;
-            prefix = Some((compressed, size));
-            data = message.split().freeze();
-            message.reserve(size);
-        }
-        message.extend_from_slice(&data);
-        if prefix.is_some_and(|(_, size)| message.len() > size) {
-            return Err(Refusal::Invalid("more than one message in a unary call".into()));
-        }
-    }
-    match prefix {
-        Some((compressed, size)) if message.len() == size => {
-            Ok(Body { bytes: message.freeze(), compressed, _permit: permit })
-        }
-        Some((_, size)) => {
-            let got = message.len();
-            Err(Refusal::Invalid(format!("message ends after {got} of {size} bytes")))
-        }
-        None => {
-            Err(Refusal::Invalid("no message in the call: expected one ExportTraceServiceRequest".into()))
+            Some((_, size)) => {
+                let got = message.len();
+                Err(Refusal::Invalid(format!("message ends after {got} of {size} bytes")))
+            }
+            None => {
+                Err(Refusal::Invalid("no message in the call: expected one ExportTraceServiceRequest".into()))
+            }
         }
     }
-}
 
-/// Reads a plain HTTP body. `declared` is its Content-Length, if there is one.
-pub async fn read_http(
-    body: &mut Incoming,
-    declared: Option<u64>,
-    compressed: bool,
-    admission: &Arc<Admission>,
-    limit: u64,
-) -> Result<Body, Refusal> {
-    let mut permit = admission.permit();
-    let declared = declared.unwrap_or(0);
-    if declared > limit {
-        return Err(Refusal::TooLarge { size: declared, limit });
-    }
-    permit.grow(declared)?;
-    let mut bytes = BytesMut::with_capacity(declared as usize);
-    while let Some(data) = next_data(body).await? {
-        let size = (bytes.len() + data.len()) as u64;
-        if size > limit {
-            return Err(Refusal::TooLarge { size, limit });
+    /// Reads a plain HTTP body. `declared` is its Content-Length, if there is one.
+    ///
+    /// # Errors
+    /// [`Refusal`], with what was found and what was expected.
+    pub async fn http(
+        mut self,
+        declared: Option<u64>,
+        compressed: bool,
+        limit: u64,
+    ) -> Result<Body, Refusal> {
+        let declared = declared.unwrap_or(0);
+        if declared > limit {
+            return Err(Refusal::TooLarge { size: declared, limit });
         }
-        permit.grow(size.saturating_sub(permit.bytes))?;
-        bytes.extend_from_slice(&data);
-    }
-    Ok(Body { bytes: bytes.freeze(), compressed, _permit: permit })
-}
-
-/// How long the next piece of a body may take: a sender that stalls would hold its share of the budget.
-const STALL: Duration = Duration::from_secs(20);
-
-async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Refusal> {
-    let stalled = |_| Refusal::Lost(format!("no data for {} s", STALL.as_secs()));
-    while let Some(frame) = tokio::time::timeout(STALL, body.frame()).await.map_err(stalled)? {
-        match frame.map_err(|e| Refusal::Lost(e.to_string()))?.into_data() {
-            Ok(data) => return Ok(Some(data)),
-            Err(_trailers) => continue,
+        let mut bytes = BytesMut::with_capacity((declared as usize).min(RESERVE));
+        while let Some(data) = self.next().await? {
+            let size = (bytes.len() + data.len()) as u64;
+            if size > limit {
+                return Err(Refusal::TooLarge { size, limit });
+            }
+            bytes.extend_from_slice(&data);
         }
+        Ok(Body { bytes: bytes.freeze(), compressed, _permit: self.permit })
     }
-    Ok(None)
 }
 
 /// Most that is read of a body only to be forgotten.
 const DISCARD: usize = 64 << 20;
 
+/// How long that may take.
+const DISCARD_TIME: Duration = Duration::from_secs(20);
+
 /// Reads and forgets what a refused sender is still writing, up to a limit in bytes and in time: a connection that
 /// is closed on unread data is reset, and the reset can overtake the answer that says why.
-pub async fn discard(body: &mut Incoming) {
+pub async fn discard(body: &mut Incoming, deadlines: &Deadlines) {
     let rest = async {
         let mut read = 0;
-        while let Ok(Some(data)) = next_data(body).await {
-            read += data.len();
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, Bytes::len);
             if read > DISCARD {
                 break;
             }
         }
     };
-    let _ = tokio::time::timeout(STALL, rest).await;
+    let _ = tokio::time::timeout(DISCARD_TIME.min(deadlines.stall()), rest).await;
 }
 
 /// How a body may be compressed.
@@ -229,6 +244,9 @@ thread_local! {
 /// A buffer grown beyond this by one request is given back after it.
 const KEEP_CAPACITY: usize = 4 << 20;
 
+/// The largest window of a zstd frame, as a power of two: what RFC 8878 wants every decoder to support.
+const ZSTD_WINDOW_LOG: u32 = 23;
+
 /// Hands the decompressed bytes to `then`; they may not be longer than `limit`.
 pub fn with_plain<T>(
     bytes: &[u8],
@@ -243,7 +261,11 @@ pub fn with_plain<T>(
         plain.clear();
         let (name, read) = match encoding {
             Encoding::Zstd => {
-                let decoder = zstd::stream::read::Decoder::with_buffer(bytes);
+                let decoder = zstd::stream::read::Decoder::with_buffer(bytes).and_then(|mut decoder| {
+                    // A frame may ask for a window of 128 MiB, whatever comes out of it.
+                    decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+                    Ok(decoder)
+                });
                 ("zstd", decoder.and_then(|d| d.take(limit + 1).read_to_end(plain)))
             }
             _ => ("gzip", flate2::bufread::MultiGzDecoder::new(bytes).take(limit + 1).read_to_end(plain)),
@@ -278,16 +300,5 @@ mod tests {
         assert_eq!(with_plain(&zst, Encoding::Zstd, 1 << 20, |b| Ok(b.to_vec())), Ok(vec![7u8; 5000]));
         assert!(matches!(with_plain(b"junk", Encoding::Zstd, 100, |_| Ok(())), Err(Refusal::Invalid(_))));
         assert!(matches!(with_plain(b"junk", Encoding::Gzip, 100, |_| Ok(())), Err(Refusal::Invalid(_))));
-    }
-
-    #[test]
-    fn the_budget_is_given_back() {
-        let admission = Admission::new(100);
-        let mut first = admission.permit();
-        assert_eq!(first.grow(150), Ok(()), "alone in the house");
-        let mut second = admission.permit();
-        assert!(matches!(second.grow(1), Err(Refusal::Overloaded { .. })));
-        drop((first, second));
-        assert_eq!(admission.in_flight.load(Relaxed), 0);
     }
 }

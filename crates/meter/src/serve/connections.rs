@@ -1,26 +1,85 @@
-//! Connections of an OTLP port: accepted up to a number, served by HTTP/1 or HTTP/2, ended gracefully.
+//! Connections of a port: accepted up to a number, served by HTTP/1 or HTTP/2, held to deadlines, ended gracefully.
 
-use super::otlp::Receiver;
+use super::places::{Connection, InHand, Peer, Port, Reason};
+use bytes::Buf;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use std::convert::Infallible;
+use std::error::Error;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
 
-/// Connections that may be open at once on one OTLP port; further ones wait to be accepted.
-const MAX_CONNECTIONS: usize = 4096;
 /// How long requests in hand may take to finish when the service stops.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long a peer may take to hear that its connection ends.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The same when others wait for the place.
+const HASTY_FAREWELL: Duration = Duration::from_millis(100);
 /// Flow-control windows: a batch of 512 spans is about 250 KB, and what is not yet read is memory.
 const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
+/// Bytes of answers held for one stream whose peer does not read.
+const SEND_BUFFER: usize = 128 << 10;
+/// How often a peer over HTTP/2 is asked whether it is still there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves one port until `stopped` changes; then requests in hand may finish.
-pub async fn serve(listener: TcpListener, receiver: Arc<Receiver>, mut stopped: watch::Receiver<()>) {
+pub async fn serve<H, F, B>(
+    listener: TcpListener,
+    port: Arc<Port>,
+    handler: H,
+    mut stopped: watch::Receiver<()>,
+) where
+    H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Buf + Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let builder = Arc::new(builder(&port));
+    // Every connection holds a sender: the last one gone is the end.
+    let (running, mut ended) = mpsc::channel::<Infallible>(1);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok((stream, address)) => (stream, Peer::of(address.ip())),
+            Err(_) => {
+                // Out of descriptors, most likely: one connection less gives one back.
+                port.accept_failed();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        let Some(place) = port.enter(peer) else { continue };
+        let _ = stream.set_nodelay(true);
+        let (port, builder, handler) = (port.clone(), builder.clone(), handler.clone());
+        let (stopped, running) = (stopped.clone(), running.clone());
+        tokio::spawn(async move {
+            let reason = connection(&builder, stream, &port, &place, handler, stopped).await;
+            port.leave(&place, reason);
+            drop(running);
+        });
+    }
+    drop((listener, running));
+    let _ = tokio::time::timeout(GRACE, ended.recv()).await;
+}
+
+fn builder(port: &Port) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http2()
@@ -28,41 +87,149 @@ pub async fn serve(listener: TcpListener, receiver: Arc<Receiver>, mut stopped: 
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(256)
         .max_frame_size(256 << 10)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT)
         .timer(TokioTimer::new());
-    builder.http1().timer(TokioTimer::new());
-    let builder = Arc::new(builder);
-    let graceful = Arc::new(GracefulShutdown::new());
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let accept = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
+    // This time runs while a connection is idle, too: the head's own deadline is kept by its task.
+    builder
+        .http1()
+        .header_read_timeout(port.deadlines.idle.max(port.deadlines.head))
+        .timer(TokioTimer::new());
+    builder
+}
+
+/// Serves one connection; why the meter ended it, if it did.
+async fn connection<H, F, B>(
+    builder: &auto::Builder<TokioExecutor>,
+    stream: TcpStream,
+    port: &Port,
+    place: &Arc<Connection>,
+    handler: H,
+    mut stopped: watch::Receiver<()>,
+) -> Option<Reason>
+where
+    H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Buf + Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let its_place = place.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let mut in_hand = its_place.begin();
+        let answer = handler(request, its_place.peer);
+        async move {
+            let answer = answer.await;
+            in_hand.answers();
+            Ok::<_, Infallible>(answer.map(|body| Answer { body: body.boxed_unsync(), in_hand }))
+        }
+    });
+    let io = TokioIo::new(Watched { stream, place: place.clone() });
+    let mut served = pin!(builder.serve_connection(io, service));
+    let mut wait = port.deadlines.head;
+    let reason = loop {
+        tokio::select! {
+            // One that ends in an error has told its peer; its requests were counted one by one.
+            _ = &mut served => return None,
+            () = place.told_to_go() => break Some(Reason::ForRoom),
+            _ = stopped.changed() => break None,
+            () = tokio::time::sleep(wait) => match place.overdue(&port.deadlines) {
+                Ok(left) => wait = left.max(Duration::from_millis(1)),
+                Err(reason) => break Some(reason),
+            },
+        }
+    };
+    if reason != Some(Reason::NotReading) {
+        served.as_mut().graceful_shutdown();
+        let farewell = match reason {
+            None => GRACE,
+            Some(Reason::ForRoom) => HASTY_FAREWELL,
+            Some(_) => FAREWELL,
         };
-        let (place, stream) = tokio::select! {
-            accepted = accept => accepted,
-            _ = stopped.changed() => break,
-        };
-        let Ok((stream, _peer)) = stream else {
-            // Out of descriptors, most likely: connections that end give some back.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        let receiver = receiver.clone();
-        let service = service_fn(move |request| {
-            let receiver = receiver.clone();
-            async move { Ok::<_, Infallible>(receiver.handle(request).await) }
-        });
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let watched = graceful.watch(connection);
-        tokio::spawn(async move {
-            // A connection that ends in an error has told its peer; its requests were counted one by one.
-            let _ = watched.await;
-            drop(place);
-        });
+        let _ = tokio::time::timeout(farewell, served).await;
     }
-    drop(listener);
-    if let Ok(graceful) = Arc::try_unwrap(graceful) {
-        let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    reason
+}
+
+/// The body of an answer; dropped when all of it has been handed to the connection.
+struct Answer<D: Buf, E> {
+    body: UnsyncBoxBody<D, E>,
+    #[allow(dead_code)] // held for its end
+    in_hand: InHand,
+}
+
+impl<D: Buf, E> Body for Answer<D, E> {
+    type Data = D;
+    type Error = E;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<D>, E>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection's stream that tells what moves.
+struct Watched {
+    stream: TcpStream,
+    place: Arc<Connection>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let done = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.place.has_read(&buf.filled()[before..]);
+        }
+        done
+    }
+}
+
+impl Watched {
+    fn wrote(&self, done: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(done, Poll::Ready(Ok(1..))) {
+            self.place.has_written();
+        }
+        done
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.wrote(done)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.wrote(done)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -1,24 +1,29 @@
 //! The always-on service: OTLP in, API and metrics out. With the metric push the only code of
 //! this crate that knows an async runtime.
 
+pub mod admission;
 pub mod api;
 pub mod body;
 pub mod clock;
 pub mod connections;
 pub mod otlp;
+pub mod places;
 pub mod recorder;
 
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};
 use crate::history::{History, HistoryError, LastRun};
 use clock::Clock;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use otlp::Receiver;
+use places::{Deadlines, Port};
 use recorder::Recorder;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tower::ServiceExt;
 
 /// Where to listen, and how much to take.
 #[derive(Clone, Debug)]
@@ -33,6 +38,10 @@ pub struct ServeSettings {
     pub max_request_bytes: u64,
     /// All requests in hand together.
     pub request_budget_bytes: u64,
+    /// Connections of each port, as far as the limit of file descriptors allows.
+    pub max_connections: usize,
+    /// How long what may take.
+    pub deadlines: Deadlines,
     /// Metric push, if wanted.
     pub push: Option<PushSettings>,
 }
@@ -93,39 +102,65 @@ pub async fn serve(
         http: pages.local_addr().map_err(ServeError::Api)?,
     };
 
-    let receiver =
-        Receiver::new(meter.clone(), clock, settings.max_request_bytes, settings.request_budget_bytes);
+    let deadlines = settings.deadlines;
+    let receiver = Receiver::new(
+        meter.clone(),
+        clock,
+        settings.max_request_bytes,
+        settings.request_budget_bytes,
+        deadlines,
+    );
     let receiver = Arc::new(receiver);
+    let places = settings.max_connections.min(descriptors_for_each_port());
+    let ports = ["otlp_grpc", "otlp_http", "http"].map(|name| Port::new(name, places, deadlines));
     let recorder = Recorder::start(meter.clone(), clock, history);
-    let api = api::Api::new(meter.clone(), clock, receiver.clone(), recorder.store());
+    let api = api::Api::new(meter.clone(), clock, receiver.clone(), ports.clone(), recorder.store());
     let push = settings.push.map(|push| {
         let source = api.clone();
         Push::start(push, move || source.snapshot(), |notice| tell(&notice))
     });
     let (stopping, stopped) = tokio::sync::watch::channel(());
-    let receivers = [grpc, http]
-        .map(|listener| tokio::spawn(connections::serve(listener, receiver.clone(), stopped.clone())));
-    let ticker = tokio::spawn(tick(meter.clone(), clock));
-    let mut until = stopped.clone();
-    let pages = tokio::spawn(async move {
-        let stopped = async move { drop(until.changed().await) };
-        axum::serve(pages, api::router(api).merge(page)).with_graceful_shutdown(stopped).await
+    let [grpc_port, http_port, pages_port] = ports;
+    let receivers = [(grpc, grpc_port), (http, http_port)].map(|(listener, port)| {
+        let receiver = receiver.clone();
+        let handler = move |request, peer| {
+            let receiver = receiver.clone();
+            async move { receiver.handle(request, peer).await }
+        };
+        tokio::spawn(connections::serve(listener, port, handler, stopped.clone()))
     });
+    let ticker = tokio::spawn(tick(meter.clone(), clock));
+    let router = api::router(api).merge(page);
+    let answer = move |request: hyper::Request<hyper::body::Incoming>, _| {
+        let answer = router.clone().oneshot(request.map(axum::body::Body::new));
+        async { answer.await.unwrap_or_else(|never| match never {}) }
+    };
+    let pages = tokio::spawn(connections::serve(pages, pages_port, answer, stopped));
 
     on_ready(&addresses);
     stop.await;
 
     let _ = stopping.send(());
-    for receiver in receivers {
-        let _ = receiver.await;
+    for port in receivers.into_iter().chain([pages]) {
+        let _ = port.await;
     }
-    pages.abort();
     if let Some(push) = push {
         push.stop().await;
     }
     ticker.abort();
     recorder.stop()?;
     Ok(())
+}
+
+/// File descriptors for everything but connections: the history, the runtime, the listeners.
+const OTHER_DESCRIPTORS: u64 = 128;
+
+/// How many connections each of three ports can have at once. A process may raise its own limit of file descriptors as
+/// far as its hard limit, and the soft one is often 1,024 for the sake of programs that call `select`.
+fn descriptors_for_each_port() -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return usize::MAX };
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_or(soft, |()| hard);
+    usize::try_from(raised.saturating_sub(OTHER_DESCRIPTORS) / 3).unwrap_or(usize::MAX)
 }
 
 async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, ServeError> {

@@ -1,11 +1,13 @@
 //! The OTLP receiver: gRPC and HTTP (protobuf and JSON) over one handler, on either port.
 //!
 //! Written on hyper rather than on a gRPC framework because this is the hot path: the message is copied once,
-//! its length is charged to the byte budget before it is read, and the walk takes it from there.
+//! charged to the byte budget as it arrives, and the walk takes it from there.
 //! Status codes and retry rules: OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
 
-use super::body::{Admission, Body, Encoding, Refusal, discard, read_grpc, read_http, with_plain};
+use super::admission::Admission;
+use super::body::{Arrival, Body, Encoding, Refusal, discard, with_plain};
 use super::clock::Clock;
+use super::places::{Deadlines, Peer};
 use crate::engine::{Ingested, Meter};
 use crate::ingest::otlp_json;
 use crate::rpc_status::RpcStatus;
@@ -45,7 +47,9 @@ pub type Reply = Response<BoxBody<Bytes, Infallible>>;
 pub struct Receiver {
     meter: Arc<Meter>,
     clock: Clock,
-    admission: Arc<Admission>,
+    /// The byte budget of requests in hand.
+    pub admission: Arc<Admission>,
+    deadlines: Deadlines,
     max_request_bytes: u64,
     /// Requests refused because of overload.
     pub refused: AtomicU64,
@@ -55,11 +59,18 @@ pub struct Receiver {
 
 impl Receiver {
     /// Feeds `meter`. One request may have `max_request_bytes`, all in hand together `budget_bytes`.
-    pub fn new(meter: Arc<Meter>, clock: Clock, max_request_bytes: u64, budget_bytes: u64) -> Receiver {
+    pub fn new(
+        meter: Arc<Meter>,
+        clock: Clock,
+        max_request_bytes: u64,
+        budget_bytes: u64,
+        deadlines: Deadlines,
+    ) -> Receiver {
         Receiver {
             meter,
             clock,
-            admission: Admission::new(budget_bytes),
+            admission: Admission::new(budget_bytes, deadlines.slow_after),
+            deadlines,
             max_request_bytes,
             refused: AtomicU64::new(0),
             invalid: AtomicU64::new(0),
@@ -67,11 +78,15 @@ impl Receiver {
     }
 
     /// Answers one request.
-    pub async fn handle(&self, request: Request<Incoming>) -> Reply {
+    pub async fn handle(&self, request: Request<Incoming>, peer: Peer) -> Reply {
         match header(request.headers(), CONTENT_TYPE) {
-            Some(kind) if is_grpc(kind) => self.grpc(request).await,
-            _ => self.http(request).await,
+            Some(kind) if is_grpc(kind) => self.grpc(request, peer).await,
+            _ => self.http(request, peer).await,
         }
+    }
+
+    fn arrival<'a>(&self, body: &'a mut Incoming, peer: Peer) -> Arrival<'a> {
+        Arrival::new(body, self.admission.permit(peer), self.deadlines)
     }
 
     fn ingest(&self, body: &Body, encoding: Encoding, json: bool) -> Result<Ingested, Refusal> {
@@ -100,7 +115,7 @@ impl Receiver {
         };
     }
 
-    async fn grpc(&self, request: Request<Incoming>) -> Reply {
+    async fn grpc(&self, mut request: Request<Incoming>, peer: Peer) -> Reply {
         let path = request.uri().path();
         if path != EXPORT_METHOD {
             let message = format!("{path} is not served here: expected {EXPORT_METHOD}");
@@ -108,7 +123,7 @@ impl Receiver {
         }
         let done = async {
             let encoding = Encoding::from_name(header(request.headers(), "grpc-encoding"))?;
-            let body = read_grpc(request.into_body(), &self.admission, self.max_request_bytes).await?;
+            let body = self.arrival(request.body_mut(), peer).grpc(self.max_request_bytes).await?;
             self.ingest(&body, encoding, false)
         };
         match done.await {
@@ -120,6 +135,7 @@ impl Receiver {
                     Refusal::TooLarge { .. } => (8, false),
                     Refusal::Unsupported(_) => (12, false),
                     Refusal::Invalid(_) => (3, false),
+                    Refusal::TooSlow(_) => (4, false),
                     Refusal::Lost(_) => (1, false),
                 };
                 grpc_error(code, &refusal.to_string(), retry)
@@ -127,18 +143,18 @@ impl Receiver {
         }
     }
 
-    async fn http(&self, request: Request<Incoming>) -> Reply {
+    async fn http(&self, request: Request<Incoming>, peer: Peer) -> Reply {
         let (head, mut body) = request.into_parts();
-        let reply = self.http_reply(&head, &mut body).await;
+        let reply = self.http_reply(&head, &mut body, peer).await;
         // HTTP/2 ends the one stream; and who waits to be told to go on has not sent anything yet.
         let still_writing = head.version < Version::HTTP_2 && !head.headers.contains_key(EXPECT);
         if reply.status() != StatusCode::OK && still_writing {
-            discard(&mut body).await;
+            discard(&mut body, &self.deadlines).await;
         }
         reply
     }
 
-    async fn http_reply(&self, request: &Parts, body: &mut Incoming) -> Reply {
+    async fn http_reply(&self, request: &Parts, body: &mut Incoming, peer: Peer) -> Reply {
         let json =
             header(&request.headers, CONTENT_TYPE).is_some_and(|kind| essence(kind) == "application/json");
         if request.uri.path() != HTTP_PATH {
@@ -161,7 +177,7 @@ impl Receiver {
             let encoding = Encoding::from_name(header(&request.headers, CONTENT_ENCODING))?;
             let declared = header(&request.headers, CONTENT_LENGTH).and_then(|n| n.parse().ok());
             let compressed = encoding != Encoding::Identity;
-            let body = read_http(body, declared, compressed, &self.admission, self.max_request_bytes).await?;
+            let body = self.arrival(body, peer).http(declared, compressed, self.max_request_bytes).await?;
             self.ingest(&body, encoding, json)
         };
         match done.await {
@@ -172,6 +188,7 @@ impl Receiver {
                     Refusal::Overloaded { .. } => (StatusCode::SERVICE_UNAVAILABLE, 14),
                     Refusal::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, 8),
                     Refusal::Unsupported(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 12),
+                    Refusal::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, 4),
                     Refusal::Invalid(_) | Refusal::Lost(_) => (StatusCode::BAD_REQUEST, 3),
                 };
                 let mut reply = http_error(status, code, &refusal.to_string(), json);

@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, spa
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::history::{History, Limits};
 use spangap_meter::serve::clock::Clock;
+use spangap_meter::serve::places::Deadlines;
 use spangap_meter::serve::{ServeSettings, serve};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,6 +62,8 @@ async fn the_running_service_is_scraped() {
         http: any,
         max_request_bytes: 16 << 20,
         request_budget_bytes: 64 << 20,
+        max_connections: 64,
+        deadlines: Deadlines::default(),
         push: None,
     };
     let (ready, addresses) = oneshot::channel();

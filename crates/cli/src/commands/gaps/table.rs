@@ -2,6 +2,7 @@
 
 use super::Reading;
 use spangap_meter::engine::Overview;
+use spangap_meter::query::size_note;
 use spangap_meter::report::{PairRow, PairsReport};
 use spangap_model::duration::format_ns;
 use std::io::{self, Write};
@@ -117,6 +118,9 @@ fn print_coverage(out: &mut impl Write, overview: &Overview, reading: &Reading) 
         rare.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     if !rare.is_empty() {
         writeln!(out, "Besides: {}.", rare.join(", "))?;
+    }
+    if let Some(note) = size_note(overview) {
+        writeln!(out, "Note: {note}.")?;
     }
     Ok(())
 }

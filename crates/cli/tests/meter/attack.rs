@@ -1,0 +1,280 @@
+//! Senders that hold what they were given: each attack on a real socket, and beside it a sender that behaves well.
+
+use super::client::{open, read_answer, request};
+use super::grpc::sender;
+use super::process::{Meter, until};
+use super::spans::calls;
+use prost::Message;
+use spangap_meter::report::PortReport;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+const PROTOBUF: &str = "application/x-protobuf";
+const MIB: usize = 1 << 20;
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// An empty SETTINGS frame.
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// The well-behaved sender: one request over gRPC and one over HTTP, which must both be accepted, and a look at the API.
+async fn is_served(meter: &Meter, client: &str) {
+    // Calls of their own, so that they are no duplicates of others.
+    let first = 10_000 * u64::from(client.as_bytes()[0]);
+    let numbers = |from: u64| first + from..first + from + 100;
+    sender(meter).await.export(calls(client, "cart", numbers(0))).await.expect("gRPC is served");
+    let (address, body) = (meter.otlp_http, calls(client, "cart", numbers(100)).encode_to_vec());
+    let send = move || request(address, "POST", "/v1/traces", &[("Content-Type", PROTOBUF)], &body).status;
+    assert_eq!(tokio::task::spawn_blocking(send).await.expect("no panic"), 200, "HTTP is served");
+    assert_eq!(meter.pair(client, "cart", 200).calls, 200);
+}
+
+fn port(meter: &Meter, name: &str) -> PortReport {
+    meter.coverage().ports.into_iter().find(|port| port.port == name).expect("every port is in the coverage")
+}
+
+fn body_of(meter: &Meter, bytes: usize) -> TcpStream {
+    let head = format!(
+        "POST /v1/traces HTTP/1.1\r\nHost: meter\r\nContent-Type: {PROTOBUF}\r\nContent-Length: {bytes}\r\n\r\n"
+    );
+    open(meter.otlp_http, &head)
+}
+
+/// Reads until the peer has closed the connection, whichever way.
+fn closed(mut stream: &TcpStream) -> Vec<u8> {
+    let (mut all, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => return all,
+            Ok(n) => all.extend_from_slice(&piece[..n]),
+            Err(e) if matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => return all,
+            Err(e) => panic!("not closed: {e}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_only_announced_takes_nothing_from_others() {
+    // Patient enough not to interfere: the budget alone is looked at.
+    let meter = Meter::start(&["--slow-after", "1h", "--body-timeout", "1h"]);
+    let _announced: Vec<TcpStream> = (0..16).map(|_| body_of(&meter, 15 * MIB)).collect();
+    until("their heads are read", || (port(&meter, "otlp_http").accepted >= 16).then_some(()));
+    is_served(&meter, "web").await;
+    assert_eq!(meter.coverage().refused_requests, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_requests_give_their_room_to_others() {
+    let meter = Meter::start(&["--slow-after", "1ms", "--body-timeout", "1h"]);
+    let piece = vec![0; 13 * MIB];
+    let slow: Vec<TcpStream> = (0..3)
+        .map(|_| {
+            let mut stream = body_of(&meter, 15 * MIB);
+            stream.write_all(&piece).expect("it reads");
+            stream
+        })
+        .collect();
+    until("they hold nearly all of the budget", || {
+        (meter.coverage().request_bytes >= 39 * MIB as u64).then_some(())
+    });
+    // 4 MiB and more do not fit beside them.
+    let large = calls("large", "cart", 0..20_000);
+    assert!(large.encoded_len() > 2 * MIB);
+    sender(&meter).await.export(large).await.expect("there is room");
+    meter.pair("large", "cart", 20_000);
+    is_served(&meter, "web").await;
+    let coverage = meter.coverage();
+    assert!((1..=3).contains(&coverage.displaced_requests), "{coverage:#?}");
+    assert_eq!(coverage.refused_requests, coverage.displaced_requests, "they alone were told to retry");
+    assert!(coverage.request_bytes <= coverage.request_bytes_limit);
+    drop(slow);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_and_a_body_have_deadlines_on_every_port() {
+    let meter = Meter::start(&["--head-timeout", "300ms", "--body-timeout", "300ms", "--idle-timeout", "1h"]);
+    for (name, address) in
+        [("otlp_grpc", meter.otlp_grpc), ("otlp_http", meter.otlp_http), ("http", meter.http)]
+    {
+        let before = port(&meter, name).closed_no_request;
+        // Nothing at all; half a head; half of the second head on a connection that was used.
+        let silent = open(address, "");
+        let half = open(address, "GET / HTTP/1.1\r\nHost: m");
+        let mut second = open(address, "GET /nothing HTTP/1.1\r\nHost: meter\r\n\r\n");
+        second.read_exact(&mut [0; 12]).expect("an answer");
+        second.write_all(b"GET / HTT").expect("it is open");
+        for stream in [&silent, &half, &second] {
+            closed(stream);
+        }
+        until("all three are counted", || (port(&meter, name).closed_no_request >= before + 3).then_some(()));
+    }
+    // A connection that was used may be idle for long.
+    let mut used = open(meter.http, "GET /healthz HTTP/1.1\r\nHost: meter\r\n\r\n");
+    let mut answer = [0; 12];
+    used.read_exact(&mut answer).expect("an answer");
+
+    let mut slow = body_of(&meter, MIB);
+    slow.write_all(&[0; 100]).expect("it reads");
+    let answer = String::from_utf8_lossy(&closed(&slow)).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("100 bytes in "), "{answer}");
+    until("it is counted", || (meter.coverage().slow_requests == 1).then_some(()));
+    used.write_all(b"GET /readyz HTTP/1.1\r\nHost: meter\r\nConnection: close\r\n\r\n").expect("it is open");
+    let rest = String::from_utf8_lossy(&closed(&used)).into_owned();
+    assert!(rest.contains("ready"), "{rest}");
+    is_served(&meter, "web").await;
+}
+
+/// A HEADERS frame of a request to the trace service, and the first bytes of a message.
+fn begin_grpc(stream: &mut TcpStream, id: u32) {
+    let mut block = vec![0x83, 0x86];
+    let mut literal = |name: &str, value: &str| {
+        block.push(0);
+        for text in [name, value] {
+            block.push(text.len() as u8);
+            block.extend_from_slice(text.as_bytes());
+        }
+    };
+    literal(":path", "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+    literal(":authority", "meter");
+    literal("content-type", "application/grpc");
+    literal("te", "trailers");
+    stream.write_all(&frame(1, 4, id, &block)).expect("it reads");
+    stream.write_all(&frame(0, 0, id, &[0, 0, 0x10, 0, 0, 7])).expect("it reads");
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+fn http2(address: SocketAddr) -> TcpStream {
+    let mut stream = open(address, "");
+    stream.write_all(&[PREFACE, SETTINGS].concat()).expect("it reads");
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_over_grpc_has_a_deadline() {
+    let meter = Meter::start(&["--body-timeout", "300ms"]);
+    let mut slow = http2(meter.otlp_grpc);
+    (0..50).for_each(|i| begin_grpc(&mut slow, 1 + 2 * i));
+    until("they are counted", || (meter.coverage().slow_requests == 50).then_some(()));
+    is_served(&meter, "web").await;
+    assert_eq!(meter.coverage().request_bytes, 0, "nothing is held for them");
+}
+
+/// How many connections are opened beyond the limit of 64.
+const IDLE: usize = 200;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connections_make_room_on_every_port() {
+    let meter = Meter::start(&["--max-connections", "64", "--head-timeout", "1h", "--idle-timeout", "1h"]);
+    let mut held = Vec::new();
+    for address in [meter.otlp_grpc, meter.otlp_http, meter.http] {
+        for i in 0..IDLE {
+            held.push(match i % 3 {
+                0 => open(address, ""),
+                1 => http2(address),
+                _ => open(address, "GET /healthz HTTP/1.1\r\nHost: meter\r\n\r\n"),
+            });
+        }
+    }
+    is_served(&meter, "web").await;
+    for name in ["otlp_grpc", "otlp_http", "http"] {
+        let port =
+            until("all are accepted", || Some(port(&meter, name)).filter(|p| p.accepted >= IDLE as u64));
+        assert_eq!(port.limit, 64);
+        assert!(port.open <= 64 && port.closed_for_room >= IDLE as u64 - 64, "{port:?}");
+        assert_eq!((port.refused, port.accept_errors), (0, 0), "{port:?}");
+    }
+}
+
+/// As many as a port has by default, and more. Both processes need as many file descriptors.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_thousand_idle_connections_silence_no_port() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let had = getrlimit(Resource::Nofile);
+    if had.maximum.is_some_and(|most| most < 16_000) {
+        return println!("not run: 4,200 idle connections: the hard limit of file descriptors is {had:?}");
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: had.maximum, maximum: had.maximum })
+        .expect("it may be raised");
+    let meter = Meter::start(&[]);
+    let _held: Vec<TcpStream> = (0..4200).map(|_| http2(meter.otlp_grpc)).collect();
+    is_served(&meter, "web").await;
+    let port = port(&meter, "otlp_grpc");
+    assert!(port.open <= 4096 && port.closed_for_room > 100, "{port:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_never_reads_is_cut() {
+    let meter = Meter::start(&["--body-timeout", "500ms", "--idle-timeout", "500ms"]);
+    let before = port(&meter, "http");
+    let mut deaf = open(meter.http, "");
+    deaf.set_nonblocking(true).expect("it can be");
+    // As many requests as fit: their answers fill every buffer between here and there.
+    let pipelined = b"GET / HTTP/1.1\r\nHost: meter\r\n\r\n".repeat(2000);
+    let cut = || {
+        let written = deaf.write(&pipelined);
+        let now = port(&meter, "http");
+        let n = now.closed_not_reading - before.closed_not_reading;
+        (n > 0 || matches!(written, Err(e) if e.kind() != ErrorKind::WouldBlock)).then_some(())
+    };
+    until("it is cut", cut);
+    is_served(&meter, "web").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_of_http2_frames_disturb_nobody() {
+    let meter = Meter::start(&[]);
+    let floods: [(&str, Vec<u8>); 3] = [
+        ("PING", frame(6, 0, 0, &[7; 8]).repeat(4000)),
+        ("SETTINGS", SETTINGS.repeat(4000)),
+        ("RST_STREAM", Vec::new()),
+    ];
+    let attackers = floods.into_iter().map(|(name, flood)| {
+        let address = meter.otlp_grpc;
+        std::thread::spawn(move || {
+            let mut stream = http2(address);
+            stream.set_nonblocking(true).expect("it can be");
+            let mut id = 1;
+            for _ in 0..100 {
+                let bytes = match name {
+                    "RST_STREAM" => (0..100)
+                        .flat_map(|_| {
+                            id += 2;
+                            [frame(1, 5, id, &[0x83, 0x86, 0x84]), frame(3, 0, id, &[0, 0, 0, 8])].concat()
+                        })
+                        .collect(),
+                    _ => flood.clone(),
+                };
+                // It never reads: sooner or later nothing more can be written, or the connection is cut.
+                match stream.write(&bytes) {
+                    Err(e) if e.kind() != ErrorKind::WouldBlock => return,
+                    _ => {}
+                }
+            }
+        })
+    });
+    let attackers: Vec<_> = attackers.collect();
+    is_served(&meter, "during").await;
+    attackers.into_iter().for_each(|attacker| attacker.join().expect("no panic"));
+    is_served(&meter, "after").await;
+}
+
+/// Well-behaved senders over one address are never refused for being many.
+#[test]
+fn many_agents_behind_one_address_are_served() {
+    let meter = Meter::start(&["--max-connections", "32"]);
+    for i in 0..100u64 {
+        let body = calls("web", "cart", i * 10..i * 10 + 10).encode_to_vec();
+        let head = format!(
+            "POST /v1/traces HTTP/1.1\r\nHost: meter\r\nContent-Type: {PROTOBUF}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = open(meter.otlp_http, &head);
+        stream.write_all(&body).expect("it reads");
+        assert_eq!(read_answer(stream).status, 200);
+    }
+    meter.pair("web", "cart", 1000);
+    let port = port(&meter, "otlp_http");
+    assert_eq!((port.refused, port.accepted), (0, 100), "{port:?}");
+}

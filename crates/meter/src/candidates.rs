@@ -1,0 +1,89 @@
+//! How many calls a pair keeps beyond the worst that are shown.
+//!
+//! A hedged or retried call is joined first and retracted seconds later, when its second attempt comes. Such calls are
+//! slow, so they take the places of the worst calls, and when they go there must be others to take theirs. A pair that
+//! loses worst calls keeps more from then on, as many as it takes; all pairs together keep a bounded number.
+
+use rustc_hash::FxHashMap;
+use spangap_model::PairStats;
+use spangap_model::pair::WORST_KEPT;
+
+/// Kept from the first retraction on, and by any one pair at most.
+const FIRST: u32 = 64;
+const MOST_OF_PAIR: u32 = 4096;
+
+/// Numbers of candidates, by pair. One that is not here keeps [`WORST_KEPT`].
+#[derive(Debug, Default)]
+pub struct Candidates {
+    rooms: FxHashMap<u32, u32>,
+    reserved: u64,
+}
+
+impl Candidates {
+    /// Candidates of all pairs together, for each open minute.
+    pub const MOST: u64 = 1 << 16;
+
+    /// How many calls a pair keeps.
+    pub fn room(&self, pair: u32) -> u32 {
+        self.rooms.get(&pair).copied().unwrap_or(WORST_KEPT as u32)
+    }
+
+    /// Candidates reserved beyond those that every pair keeps.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// One of the worst calls of the pair was retracted; `is_short` when too few are left to be sure of the worst. Returns
+    /// how many it keeps from now on.
+    pub fn grow(&mut self, pair: u32, is_short: bool) -> u32 {
+        let room = self.room(pair);
+        let wanted = match is_short {
+            true => (room * 2).clamp(FIRST, MOST_OF_PAIR),
+            false => room.max(FIRST),
+        };
+        let more = (wanted - room) as u64;
+        if more == 0 || self.reserved + more > Candidates::MOST {
+            return room;
+        }
+        self.reserved += more;
+        self.rooms.insert(pair, wanted);
+        wanted
+    }
+
+    /// Pairs without a retraction in a minute need half as many.
+    pub fn minute_closed(&mut self, stats: &[PairStats]) {
+        let quiet = |pair: u32| stats.get(pair as usize).is_none_or(|stats| stats.attempts_over_one == 0);
+        self.rooms.retain(|pair, room| {
+            if quiet(*pair) {
+                *room /= 2;
+            }
+            *room >= FIRST
+        });
+        self.reserved = self.rooms.values().map(|room| (*room - WORST_KEPT as u32) as u64).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_keep_more_while_they_lose_calls_and_all_together_are_bounded() {
+        let mut candidates = Candidates::default();
+        assert_eq!((candidates.room(7), candidates.grow(7, false), candidates.room(7)), (10, 64, 64));
+        assert_eq!((candidates.grow(7, false), candidates.grow(7, true)), (64, 128));
+        let quiet = vec![PairStats::default(); 8];
+        candidates.minute_closed(&quiet);
+        assert_eq!((candidates.room(7), candidates.reserved()), (64, 54));
+        candidates.minute_closed(&quiet);
+        assert_eq!((candidates.room(7), candidates.reserved()), (10, 0));
+        for pair in 0..1000 {
+            (0..10).for_each(|_| _ = candidates.grow(pair, true));
+            assert!(candidates.room(pair) <= MOST_OF_PAIR && candidates.reserved() <= Candidates::MOST);
+        }
+        let busy = vec![PairStats { attempts_over_one: 1, ..PairStats::default() }; 1000];
+        let reserved = candidates.reserved();
+        candidates.minute_closed(&busy);
+        assert_eq!(candidates.reserved(), reserved);
+    }
+}

@@ -1,0 +1,422 @@
+//! The connections of one port: how many there are, whose they are, and which one goes when there is no room.
+//!
+//! Many agents may stand behind one address, so a peer has no limit of its own. It has a share: when all places are
+//! taken, the peer that has most of them gives one up, first a connection without a request.
+
+use rustc_hash::FxHashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Who is at the other end: an IPv4 address, or the /64 network of an IPv6 address, which is one customer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Peer(IpAddr);
+
+impl Peer {
+    /// The peer of this address.
+    pub fn of(address: IpAddr) -> Peer {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Peer(IpAddr::V4(address)),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Peer(IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)))
+            }
+        }
+    }
+
+    /// The peer of an IPv4 address.
+    pub const fn of_v4([a, b, c, d]: [u8; 4]) -> Peer {
+        Peer(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+    }
+}
+
+/// How long what may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// The first request of a connection, and over HTTP/1 the head of every further one.
+    pub head: Duration,
+    /// A connection without a request.
+    pub idle: Duration,
+    /// The whole body of a request.
+    pub body: Duration,
+    /// After this long, a request that is still arriving makes room for others when there is none.
+    pub slow_after: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines {
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(300),
+            body: Duration::from_secs(60),
+            slow_after: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The next piece of a body, and of the room to write an answer, may take this long.
+const STALL: Duration = Duration::from_secs(20);
+
+impl Deadlines {
+    /// How long nothing may move while a body arrives or an answer leaves.
+    pub fn stall(&self) -> Duration {
+        STALL.min(self.body)
+    }
+}
+
+/// Why the meter ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No request came in time, or not all of its head.
+    NoRequest,
+    /// It had no request for too long.
+    Idle,
+    /// The peer did not read its answer.
+    NotReading,
+    /// Another connection needed its place.
+    ForRoom,
+}
+
+/// Counts of one port since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortFigures {
+    /// Connections open now.
+    pub open: u64,
+    /// Connections that may be open at once.
+    pub limit: u64,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Ended by [`Reason::NoRequest`].
+    pub closed_no_request: u64,
+    /// Ended by [`Reason::Idle`].
+    pub closed_idle: u64,
+    /// Ended by [`Reason::NotReading`].
+    pub closed_not_reading: u64,
+    /// Ended by [`Reason::ForRoom`].
+    pub closed_for_room: u64,
+    /// Closed as soon as they were accepted, because no other could be closed for them.
+    pub refused: u64,
+    /// Times that the system could not accept, such as for lack of file descriptors.
+    pub accept_errors: u64,
+}
+
+/// The connections of one port.
+#[derive(Debug)]
+pub struct Port {
+    /// `otlp_grpc`, `otlp_http` or `http`.
+    pub name: &'static str,
+    /// What connections and requests of this port are held to.
+    pub deadlines: Deadlines,
+    limit: usize,
+    began: Instant,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    connections: FxHashMap<u64, Arc<Connection>>,
+    next: u64,
+    figures: PortFigures,
+}
+
+/// A time that is not there.
+const NONE: u64 = u64::MAX;
+
+/// One connection, as its task, its requests and its port see it. Times are milliseconds since the port opened.
+#[derive(Debug)]
+pub struct Connection {
+    id: u64,
+    /// Who is at the other end.
+    pub peer: Peer,
+    began: Instant,
+    opened_ms: u64,
+    /// HTTP/2, as far as its first bytes tell.
+    is_http2: AtomicBool,
+    requests: AtomicU64,
+    /// Requests in hand, until their answers are written.
+    active: AtomicU64,
+    /// Since when `active` is zero, or since when it is not.
+    since_ms: AtomicU64,
+    /// First byte after the last request.
+    head_ms: AtomicU64,
+    /// Answers that are being written, and when the last of their bytes left.
+    writing: AtomicU64,
+    written_ms: AtomicU64,
+    /// Told to end, to make room.
+    room: Notify,
+}
+
+impl Port {
+    /// A port with `limit` places.
+    pub fn new(name: &'static str, limit: usize, deadlines: Deadlines) -> Arc<Port> {
+        let limit = limit.max(1);
+        Arc::new(Port { name, deadlines, limit, began: Instant::now(), open: Mutex::default() })
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What happened so far.
+    pub fn figures(&self) -> PortFigures {
+        let open = self.open();
+        PortFigures { open: open.connections.len() as u64, limit: self.limit as u64, ..open.figures }
+    }
+
+    /// A place for a connection that was just accepted; `None` when there is none for it.
+    pub fn enter(&self, peer: Peer) -> Option<Arc<Connection>> {
+        let mut open = self.open();
+        open.figures.accepted += 1;
+        if open.connections.len() >= self.limit && !self.make_room(&mut open) {
+            open.figures.refused += 1;
+            return None;
+        }
+        let id = open.next;
+        open.next += 1;
+        let opened_ms = self.began.elapsed().as_millis() as u64;
+        let connection = Arc::new(Connection {
+            id,
+            peer,
+            began: self.began,
+            opened_ms,
+            is_http2: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            active: AtomicU64::new(0),
+            since_ms: AtomicU64::new(opened_ms),
+            head_ms: AtomicU64::new(NONE),
+            writing: AtomicU64::new(0),
+            written_ms: AtomicU64::new(opened_ms),
+            room: Notify::new(),
+        });
+        open.connections.insert(id, connection.clone());
+        Some(connection)
+    }
+
+    /// The system could not accept. A place less is a file descriptor more.
+    pub fn accept_failed(&self) {
+        let mut open = self.open();
+        open.figures.accept_errors += 1;
+        self.make_room(&mut open);
+    }
+
+    /// Ends the connection that can best be done without: of the peer with most of them, one without a request
+    /// before one whose request is slow, and the one that has been so for the longest.
+    fn make_room(&self, open: &mut Open) -> bool {
+        let slow_ms = self.deadlines.slow_after.as_millis() as u64;
+        let now_ms = self.began.elapsed().as_millis() as u64;
+        let mut of_peer = FxHashMap::<Peer, u32>::default();
+        open.connections.values().for_each(|c| *of_peer.entry(c.peer).or_default() += 1);
+        let rank = |c: &Connection| {
+            let is_idle = c.active.load(Relaxed) == 0;
+            let since_ms = c.since_ms.load(Relaxed);
+            let may_go = is_idle || now_ms.saturating_sub(since_ms) >= slow_ms;
+            may_go.then_some((
+                of_peer[&c.peer],
+                is_idle,
+                std::cmp::Reverse(since_ms),
+                std::cmp::Reverse(c.id),
+            ))
+        };
+        let worst = open.connections.values().filter_map(|c| Some((rank(c)?, c.id))).max();
+        let Some(connection) = worst.and_then(|(_, id)| open.connections.remove(&id)) else { return false };
+        open.figures.closed_for_room += 1;
+        connection.room.notify_one();
+        true
+    }
+
+    /// The connection has ended, for the reason given or by itself.
+    pub fn leave(&self, connection: &Connection, reason: Option<Reason>) {
+        let mut open = self.open();
+        open.connections.remove(&connection.id);
+        match reason {
+            Some(Reason::NoRequest) => open.figures.closed_no_request += 1,
+            Some(Reason::Idle) => open.figures.closed_idle += 1,
+            Some(Reason::NotReading) => open.figures.closed_not_reading += 1,
+            // Counted when it was chosen.
+            Some(Reason::ForRoom) | None => {}
+        }
+    }
+}
+
+impl Connection {
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// Bytes have come.
+    pub fn has_read(&self, bytes: &[u8]) {
+        // No method of HTTP/1 begins so: this is the preface of HTTP/2.
+        if self.requests.load(Relaxed) == 0 && bytes.starts_with(b"PRI ") {
+            self.is_http2.store(true, Relaxed);
+        }
+        if self.active.load(Relaxed) == 0 && self.head_ms.load(Relaxed) == NONE {
+            self.head_ms.store(self.now_ms(), Relaxed);
+        }
+    }
+
+    /// Bytes have gone.
+    pub fn has_written(&self) {
+        if self.writing.load(Relaxed) > 0 {
+            self.written_ms.store(self.now_ms(), Relaxed);
+        }
+    }
+
+    /// A request whose head is complete.
+    pub fn begin(self: &Arc<Self>) -> InHand {
+        self.requests.fetch_add(1, Relaxed);
+        self.head_ms.store(NONE, Relaxed);
+        if self.active.fetch_add(1, Relaxed) == 0 {
+            self.since_ms.store(self.now_ms(), Relaxed);
+        }
+        InHand { connection: self.clone(), writing: false }
+    }
+
+    /// Completes when another connection needs the place.
+    pub async fn told_to_go(&self) {
+        self.room.notified().await;
+    }
+
+    /// What the connection has failed to do by now, if anything, and else when to ask again.
+    pub fn overdue(&self, deadlines: &Deadlines) -> Result<Duration, Reason> {
+        let now_ms = self.now_ms();
+        let left = |since_ms: u64, limit: Duration| {
+            limit.checked_sub(Duration::from_millis(now_ms.saturating_sub(since_ms))).filter(|d| !d.is_zero())
+        };
+        if self.writing.load(Relaxed) > 0 {
+            return left(self.written_ms.load(Relaxed), deadlines.stall()).ok_or(Reason::NotReading);
+        }
+        if self.active.load(Relaxed) > 0 {
+            // Reading has deadlines of its own, and work takes the time it takes.
+            return Ok(deadlines.stall());
+        }
+        let http2 = self.is_http2.load(Relaxed);
+        // Channels of gRPC connect before they are needed.
+        if self.requests.load(Relaxed) == 0 && !http2 {
+            return left(self.opened_ms, deadlines.head).ok_or(Reason::NoRequest);
+        }
+        let idle = left(self.since_ms.load(Relaxed), deadlines.idle).ok_or(Reason::Idle)?;
+        let head_ms = self.head_ms.load(Relaxed);
+        // Over HTTP/2, what comes between requests is pings.
+        if head_ms == NONE || http2 {
+            return Ok(idle.min(deadlines.head));
+        }
+        left(head_ms, deadlines.head).map(|left| left.min(idle)).ok_or(Reason::NoRequest)
+    }
+}
+
+/// A request in hand, until its answer is written or given up.
+#[derive(Debug)]
+pub struct InHand {
+    connection: Arc<Connection>,
+    writing: bool,
+}
+
+impl InHand {
+    /// The request is done; its answer is being written.
+    pub fn answers(&mut self) {
+        self.connection.written_ms.store(self.connection.now_ms(), Relaxed);
+        self.connection.writing.fetch_add(1, Relaxed);
+        self.writing = true;
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        if self.writing {
+            self.connection.writing.fetch_sub(1, Relaxed);
+        }
+        if self.connection.active.fetch_sub(1, Relaxed) == 1 {
+            self.connection.since_ms.store(self.connection.now_ms(), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(limit: usize, slow_after: Duration) -> Arc<Port> {
+        Port::new("test", limit, Deadlines { slow_after, ..Deadlines::default() })
+    }
+
+    fn is_open(port: &Port, connection: &Connection) -> bool {
+        port.open().connections.contains_key(&connection.id)
+    }
+
+    const NAT: Peer = Peer::of_v4([10, 0, 0, 1]);
+    const ALONE: Peer = Peer::of_v4([10, 0, 0, 2]);
+
+    #[test]
+    fn the_heaviest_peers_oldest_idle_connection_makes_room() {
+        let port = port(4, Duration::from_secs(3600));
+        let alone = port.enter(ALONE).unwrap();
+        let many: Vec<_> = (0..3).map(|_| port.enter(NAT).unwrap()).collect();
+        let busy = many[0].begin();
+        let new = port.enter(ALONE).unwrap();
+        assert!(
+            is_open(&port, &alone) && is_open(&port, &new),
+            "the oldest of all is the only one of its peer"
+        );
+        let open: Vec<bool> = many.iter().map(|c| is_open(&port, c)).collect();
+        assert_eq!(open, [true, false, true], "the oldest of its peer has a request");
+        drop(busy);
+        let figures = port.figures();
+        assert_eq!((figures.open, figures.accepted, figures.closed_for_room, figures.refused), (4, 5, 1, 0));
+    }
+
+    #[test]
+    fn without_an_idle_one_a_slow_one_goes_and_else_the_new_one() {
+        let patient = port(2, Duration::from_secs(3600));
+        let both = [patient.enter(NAT).unwrap(), patient.enter(NAT).unwrap()];
+        let _in_hand = both.each_ref().map(Connection::begin);
+        assert!(patient.enter(ALONE).is_none());
+        assert_eq!(patient.figures().refused, 1);
+
+        let strict = port(2, Duration::ZERO);
+        let both = [strict.enter(NAT).unwrap(), strict.enter(NAT).unwrap()];
+        let _in_hand = both.each_ref().map(Connection::begin);
+        assert!(strict.enter(ALONE).is_some());
+        assert_eq!(both.each_ref().map(|c| is_open(&strict, c)), [false, true]);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_peer() {
+        let peer = |text: &str| Peer::of(text.parse().unwrap());
+        assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:2"));
+        assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+        assert_eq!(peer("::ffff:10.0.0.1"), NAT);
+    }
+
+    #[test]
+    fn what_is_overdue() {
+        let zero = Deadlines {
+            head: Duration::ZERO,
+            idle: Duration::ZERO,
+            body: Duration::ZERO,
+            ..Deadlines::default()
+        };
+        let long = Deadlines::default();
+        let port = port(9, Duration::ZERO);
+        let silent = port.enter(ALONE).unwrap();
+        assert_eq!(silent.overdue(&zero), Err(Reason::NoRequest));
+        assert!(silent.overdue(&long).is_ok());
+        let channel = port.enter(ALONE).unwrap();
+        channel.has_read(b"PRI * HTTP/2.0\r\n");
+        assert_eq!(
+            channel.overdue(&Deadlines { idle: long.idle, ..zero }).map_err(|_| ()),
+            Ok(Duration::ZERO)
+        );
+        assert_eq!(channel.overdue(&zero), Err(Reason::Idle));
+
+        let mut request = silent.begin();
+        assert!(silent.overdue(&zero).is_ok(), "it works");
+        request.answers();
+        assert_eq!(silent.overdue(&zero), Err(Reason::NotReading));
+        drop(request);
+        assert_eq!(silent.overdue(&zero), Err(Reason::Idle));
+        silent.has_read(b"POST");
+        assert_eq!(silent.overdue(&Deadlines { head: Duration::ZERO, ..long }), Err(Reason::NoRequest));
+    }
+}

@@ -1,0 +1,99 @@
+//! Bytes that several hold at once, and an account that they weigh on for as long as anyone holds them.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes in memory, summed up over all [`SharedBytes`] that were charged to it.
+#[derive(Clone, Debug, Default)]
+pub struct Account(Arc<AtomicU64>);
+
+impl Account {
+    /// The sum.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Charges bytes that are held otherwise.
+    pub fn charge(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Takes back what was charged by [`Account::charge`].
+    pub fn release(&self, bytes: usize) {
+        self.0.fetch_sub(bytes as u64, Relaxed);
+    }
+}
+
+/// Bytes that cost nothing to copy. They leave their account when the last copy is gone.
+#[derive(Clone)]
+pub struct SharedBytes(Arc<Charged>);
+
+struct Charged {
+    bytes: Box<[u8]>,
+    account: Option<Account>,
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        if let Some(account) = &self.account {
+            account.release(self.bytes.len());
+        }
+    }
+}
+
+impl SharedBytes {
+    /// Charges the bytes to an account.
+    pub fn charged(bytes: impl Into<Box<[u8]>>, account: &Account) -> SharedBytes {
+        let bytes = bytes.into();
+        account.charge(bytes.len());
+        SharedBytes(Arc::new(Charged { bytes, account: Some(account.clone()) }))
+    }
+}
+
+impl<T: Into<Box<[u8]>>> From<T> for SharedBytes {
+    fn from(bytes: T) -> SharedBytes {
+        SharedBytes(Arc::new(Charged { bytes: bytes.into(), account: None }))
+    }
+}
+
+impl Deref for SharedBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl PartialEq for SharedBytes {
+    fn eq(&self, other: &SharedBytes) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for SharedBytes {}
+
+impl fmt::Debug for SharedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_has_what_is_held() {
+        let account = Account::default();
+        let first = SharedBytes::charged(vec![1; 100], &account);
+        let copy = first.clone();
+        let second = SharedBytes::charged(&b"abc"[..], &account);
+        assert_eq!(account.bytes(), 103, "a copy weighs nothing");
+        drop(first);
+        assert_eq!((account.bytes(), copy.len()), (103, 100));
+        drop((copy, second));
+        assert_eq!(account.bytes(), 0);
+        assert_eq!(SharedBytes::from(vec![7]), SharedBytes::charged(vec![7], &account));
+    }
+}
