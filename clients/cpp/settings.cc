@@ -155,7 +155,7 @@ ClientSettings parse_client_settings(const std::vector<std::string>& arguments) 
   settings.response_bytes = flags.number_or_target("response-bytes", UINT64_MAX);
   settings.think_ns = flags.number_or_target("think-ns", UINT64_MAX);
   // C-core sets TCP_NODELAY on each socket and has no setting for it.
-  flags.choice<bool>("nodelay", {{"on", true}, {"off", true}, {"stack", true}});
+  flags.choice<bool>("nodelay", {{"on", true}, {"off", true}, {"default", true}});
   if (flags.choice<bool>("split-writes", {{"on", true}, {"off", false}})) {
     Flags::refuse("split-writes", "on", "gRPC decides itself how it writes; expected off");
   }
@@ -191,7 +191,7 @@ TargetSettings parse_target_settings(const std::vector<std::string>& arguments) 
   settings.think_ns = flags.number("think-ns", 0, MAX_THINK_NS);
   settings.max_streams = flags.number("max-streams", 0, INT32_MAX);
   settings.threads = flags.number("threads", 1, MAX_THREADS);
-  flags.choice<bool>("nodelay", {{"on", true}, {"off", true}, {"stack", true}});
+  flags.choice<bool>("nodelay", {{"on", true}, {"off", true}, {"default", true}});
   settings.records =
       flags.choice<RecordKind>("records", {{"none", RecordKind::none}, {"all", RecordKind::all}});
   settings.record_file = flags.text("record-file");

@@ -70,7 +70,7 @@ func (c *channel) dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 func setNodelay(socket *net.TCPConn, choice nodelayChoice) error {
-	if choice == nodelayStack {
+	if choice == nodelayDefault {
 		return nil
 	}
 	return socket.SetNoDelay(choice == nodelayOn)

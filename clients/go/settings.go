@@ -32,7 +32,7 @@ const (
 type nodelayChoice int
 
 const (
-	nodelayStack nodelayChoice = iota
+	nodelayDefault nodelayChoice = iota
 	nodelayOn
 	nodelayOff
 )
@@ -243,10 +243,10 @@ func choice(expected string, take map[string]func()) func(string) error {
 }
 
 func nodelay(to *nodelayChoice) func(string) error {
-	return choice("on, off or stack", map[string]func(){
-		"on":    func() { *to = nodelayOn },
-		"off":   func() { *to = nodelayOff },
-		"stack": func() { *to = nodelayStack },
+	return choice("on, off or default", map[string]func(){
+		"on":      func() { *to = nodelayOn },
+		"off":     func() { *to = nodelayOff },
+		"default": func() { *to = nodelayDefault },
 	})
 }
 

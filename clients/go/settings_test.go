@@ -16,7 +16,7 @@ var clientFlags = []string{
 
 var targetFlags = []string{
 	"--stack=go", "--listen=127.0.0.1:0", "--response-bytes=1", "--think-ns=2", "--max-streams=3", "--threads=4",
-	"--nodelay=stack", "--records=none", "--record-file=",
+	"--nodelay=default", "--records=none", "--record-file=",
 }
 
 // with replaces the flag of the same name, or adds one.
@@ -45,7 +45,7 @@ func TestTargetFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.listen != "127.0.0.1:0" || s.responseBytes != 1 || s.thinkNs != 2 || s.maxStreams != 3 || s.threads != 4 ||
-		s.nodelay != nodelayStack || s.records != recordNone {
+		s.nodelay != nodelayDefault || s.records != recordNone {
 		t.Fatalf("found %+v", s)
 	}
 }

@@ -30,7 +30,7 @@ const RUST_TYPES: Record<string, string> = {
   "serde_json::Value": "OtlpSide",
 };
 /** Names on both sides of what JSON holds as one string. */
-const WORDS = ["Stack", "Call", "Channels", "Nodelay"];
+const WORDS = ["Stack", "Call", "Channels", "Nodelay", "Standing"];
 
 function rustType(rust: string): string {
   const known = RUST_TYPES[rust];
@@ -75,7 +75,7 @@ export function rustShapes(source: string): Shapes {
         shape.fields.set(key, { type: rustType(/^Option<(.+)>$/.exec(rust)![1]!), optional: true });
       } else if (attribute === 'skip_serializing_if = "Vec::is_empty", default') {
         shape.fields.set(key, { type: rustType(rust), optional: true });
-      } else if (attribute === "" || attribute.startsWith("default = ")) {
+      } else if (attribute === "" || attribute === "default" || attribute.startsWith("default = ")) {
         // What older documents lack is still always written.
         shape.fields.set(key, { type: rustType(rust), optional: false });
       } else {

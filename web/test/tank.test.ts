@@ -21,7 +21,7 @@ if (skip) console.log(`not run: the tank's page in a browser: ${skip}; install t
 
 const BENCH = "../crates/bench/src";
 const source = (file: string) => readFileSync(`${BENCH}/${file}`, "utf8");
-const RUST = source("report/mod.rs") + structOf(source("distribution.rs"), "Quantiles") + structOf(source("otlp/mod.rs"), "SpanCounts");
+const RUST = source("report/mod.rs") + structOf(source("report/findings/mod.rs"), "Finding") + structOf(source("distribution.rs"), "Quantiles") + structOf(source("otlp/mod.rs"), "SpanCounts");
 const TYPES = readFileSync("src/tank/report.ts", "utf8");
 
 /** The shapes of JSON; Progress, beside them, is none. */
@@ -132,6 +132,11 @@ test("sweeps downward and upward are curves of their own", { skip }, async () =>
   const shown = await readChart(page, "#latency-rate", "10/s");
   for (const name of ["nodelay off p50 ↓", "nodelay off p50 ↑", "nodelay on p50 ↓", "nodelay on p50 ↑"]) assert.match(shown.get(name) ?? "", /^\d/, name);
   assert.match(plain(await page.innerText("#summary")), /nodelay off: p99 falls as the rate rises: 31.9ms at 10\/s, 6.98ms at 1000\/s/);
+  assert.match(await page.innerText("#summary .verdict"), /^Nagle's algorithm/);
+  assert.match(await page.innerText("#summary .shown"), /shown: nagle-delayed-ack \(client\)/);
+  await page.locator("#summary .shown summary").focus();
+  await page.keyboard.press("Enter");
+  assert.match(await page.innerText("#summary .shown"), /off, 10\/s: p50 26\.3 ms[^]*Cleared by a repetition\./);
   assert.match((await readChart(page, "#lateness", "100/s")).get("nodelay on max ↑") ?? "", /^\d/);
   assert.deepEqual(complaints, []);
 });

@@ -55,16 +55,18 @@ pub enum ConnectError {
 pub struct Dial {
     /// `HOST:PORT`.
     pub target: String,
-    /// `TCP_NODELAY` of the socket.
-    pub nodelay: bool,
+    /// `TCP_NODELAY` of the socket; `None` for what tonic's own connector sets.
+    pub nodelay: Option<bool>,
     /// How long one attempt may take.
     pub timeout: Duration,
 }
 
 /// One connection and its client. It is closed when this and all copies of the client are gone.
 pub struct Connection {
-    /// Makes calls over this connection only.
+    /// Makes pings over this connection only.
     pub client: PingClient<Channel>,
+    /// The same for calls of any kind.
+    pub channel: Channel,
     /// What [`Opened`] made of its addresses.
     pub id: u16,
 }
@@ -189,20 +191,22 @@ pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
 
 async fn connect(dial: &Dial, opened: &Opened) -> Result<(Connection, oneshot::Receiver<()>), ConnectError> {
     let (stream, peer) = dial_tcp(dial).await?;
-    let local = stream.local_addr().map_err(|source| ConnectError::Connect { peer, source })?;
+    let kernel = |source| ConnectError::Connect { peer, source };
+    let http2 = |source| ConnectError::Http2 { peer, source };
+    let endpoint = Endpoint::from_shared(format!("http://{}", dial.target)).map_err(http2)?;
+    stream.set_nodelay(dial.nodelay.unwrap_or(endpoint.get_tcp_nodelay())).map_err(kernel)?;
+    let local = stream.local_addr().map_err(kernel)?;
     let (open, closed) = oneshot::channel();
     let mut socket = Some(Socket { stream, _open: open });
     let connector = tower::service_fn(move |_: http::Uri| {
         let socket = socket.take().map(TokioIo::new);
         async move { socket.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "connection lost")) }
     });
-    let http2 = |source| ConnectError::Http2 { peer, source };
-    let endpoint = Endpoint::from_shared(format!("http://{}", dial.target)).map_err(http2)?;
     let channel = endpoint.connect_with_connector(connector).await.map_err(http2)?;
-    let client = PingClient::new(channel)
+    let client = PingClient::new(channel.clone())
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
-    Ok((Connection { client, id: opened(local, peer) }, closed))
+    Ok((Connection { client, channel, id: opened(local, peer) }, closed))
 }
 
 async fn dial_tcp(dial: &Dial) -> Result<(TcpStream, SocketAddr), ConnectError> {
@@ -212,7 +216,7 @@ async fn dial_tcp(dial: &Dial) -> Result<(TcpStream, SocketAddr), ConnectError> 
     for peer in addresses {
         let attempt = tokio::time::timeout(dial.timeout, TcpStream::connect(peer)).await;
         let attempt = attempt.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        match attempt.and_then(|stream| stream.set_nodelay(dial.nodelay).map(|()| stream)) {
+        match attempt {
             Ok(stream) => return Ok((stream, peer)),
             Err(source) => last = ConnectError::Connect { peer, source },
         }

@@ -11,6 +11,7 @@ mod status;
 
 pub mod contract;
 mod deadline;
+pub mod method;
 pub mod otlp;
 pub mod process;
 pub mod programs;

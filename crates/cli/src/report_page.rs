@@ -32,6 +32,8 @@ mod tests {
     fn hostile() -> TankReport {
         TankReport {
             runs: Vec::new(),
+            verdict: String::new(),
+            findings: Vec::new(),
             noise: Noise::default(),
             spans: None,
             slow_log: None,

@@ -182,7 +182,7 @@ fn the_words_of_every_stack_are_the_same() {
 #[test]
 fn nodelay_of_accepted_sockets_is_as_told() {
     for stack in stacks() {
-        for (nodelay, expected) in [("on", true), ("off", false)] {
+        for (nodelay, expected) in [("on", true), ("off", false), ("default", true)] {
             if (stack, nodelay) == (TargetStack::Cpp, "off") {
                 continue;
             }
@@ -304,7 +304,7 @@ fn what_a_stack_cannot_do_is_wrong_usage() {
         (&["--stack", "raw", "--threads", "2"], "a thread of its own"),
         (&["--stack", "cpp", "--nodelay", "off"], "sets it on every connection"),
         (&["--stack", "java"], "expected rust, raw, cpp, go"),
-        (&["--nodelay", "maybe"], "expected on, off, stack"),
+        (&["--nodelay", "maybe"], "expected on, off, default"),
         (&["--think", "2m"], "expected at most 1m"),
         (&["--service-name", "alone"], "--otlp"),
     ];

@@ -5,7 +5,7 @@ import { dayAndClock } from "../format";
 import { Chart } from "./chart";
 import { latency, lateness, throughput, wantsLog } from "./load";
 import { loadView, runView } from "./choice";
-import { remarks } from "./remarks";
+import { remarks, shown } from "./remarks";
 import type { Run, TankReport } from "./report";
 import { runsTable } from "./runs";
 import { loadsOf, sweeps, type Sweep } from "./sweep";
@@ -74,7 +74,9 @@ function draw(report: TankReport): void {
   const still = all.filter((sweep) => loadsOf(sweep).length <= 1);
   // A load that was not swept is no curve: its figures stand side by side.
   const sections = [...still.map((sweep) => tiles(sweep)), ...swept.flatMap(overLoad)];
-  const summary = el("section", { id: "summary" }, el("p", { class: "measured" }, measured(report)), el("ul", { class: "found" }, ...findings(report).map((text) => el("li", {}, text))));
+  const verdict = report.verdict ? el("p", { class: "verdict" }, report.verdict) : null;
+  const found = el("ul", { class: "found" }, ...findings(report).map((text) => el("li", {}, text)));
+  const summary = el("section", { id: "summary" }, el("p", { class: "measured" }, measured(report)), verdict, shown(report), found);
   byId("report").append(summary, ...sections);
   if (runs.length > 0) {
     const spectrum = loadView(runs);

@@ -61,6 +61,23 @@ function beside(report: TankReport): string[] {
   return found;
 }
 
+/** What the runs show, each with what it rests on; null when no cause stands out. */
+export function shown(report: TankReport): HTMLElement | null {
+  // Reports of older versions have none.
+  const found = report.findings ?? [];
+  if (found.length === 0) return null;
+  const items = found.map((finding) =>
+    el(
+      "li",
+      {},
+      el("strong", {}, `${finding.standing}: ${finding.cause}${finding.side === null ? "" : ` (${finding.side})`}. `),
+      finding.says,
+      el("details", {}, el("summary", {}, "What it rests on, and what would clear it"), bullets([...finding.rests_on, `Cleared by ${finding.cleared_by}.`])),
+    ),
+  );
+  return el("ul", { class: "shown" }, ...items);
+}
+
 /** The section; always has the noise. */
 export function remarks(report: TankReport): HTMLElement {
   return el(

@@ -5,13 +5,26 @@ export type Call = string;
 export type Channels = string;
 export type Nodelay = string;
 
+export type Standing = string;
+
 export interface TankReport {
   runs: Run[];
+  verdict: string;
+  findings: Finding[];
   noise: Noise;
   spans?: SpanCounts;
   slow_log?: SlowLogReport;
   not_run: NotRun[];
   warnings: string[];
+}
+
+export interface Finding {
+  cause: string;
+  side: string | null;
+  standing: Standing;
+  says: string;
+  rests_on: string[];
+  cleared_by: string;
 }
 
 export interface NotRun {
@@ -23,6 +36,7 @@ export interface Asked {
   target: string;
   stack: Stack;
   call: Call;
+  method?: string;
   channels: Channels;
   inflight: number | null;
   rate_per_s: number | null;

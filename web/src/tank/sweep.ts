@@ -12,6 +12,7 @@ export const FIELDS: [string, (run: Run) => string][] = [
   ["stack", (run) => run.stack],
   ["call", (run) => run.call],
   ["channels", (run) => run.channels],
+  ["method", (run) => run.method ?? "ping"],
   ["nodelay", (run) => run.nodelay],
   ["split-writes", (run) => (run.split_writes ? "on" : "off")],
   ["attempts", (run) => String(run.attempts)],

@@ -51,8 +51,9 @@ impl Metric {
         }
     }
 
-    /// Its value; `None` when the run does not have it, or has 0, which has no ratio to anything.
-    fn of(self, run: &Run) -> Option<f64> {
+    /// Its value: nanoseconds, seconds or calls per second; `None` when the run does not have it, or has 0, which has no
+    /// ratio to anything.
+    pub fn of(self, run: &Run) -> Option<f64> {
         let per_call = |total: f64| (run.calls > 0).then(|| total / run.calls as f64);
         let value = match self {
             Metric::ThroughputPerS => Some(run.throughput_per_s),
@@ -142,6 +143,8 @@ pub struct PairComparison {
 /// `spangap bench compare --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
+    /// What can be said, before what cannot.
+    pub summary: String,
     /// Pairs of arms.
     pub pairs: Vec<PairComparison>,
     /// Comparisons made, for all of which together verdicts are adjusted.
@@ -164,7 +167,8 @@ pub fn compare(pairs: &[ArmPair], metrics: &[Metric]) -> Comparison {
     let compared: Vec<PairComparison> =
         pairs.iter().map(|pair| compare_pair(pair, metrics, pairs.len(), needed)).collect();
     let comparisons = compared.iter().flat_map(|pair| &pair.rows).filter(|row| row.ratio.is_some()).count();
-    Comparison { pairs: compared, comparisons, confidence: CONFIDENCE, runs_needed: needed }
+    let summary = words::summary(&compared);
+    Comparison { summary, pairs: compared, comparisons, confidence: CONFIDENCE, runs_needed: needed }
 }
 
 fn compare_pair(pair: &ArmPair, metrics: &[Metric], pairs: usize, needed: usize) -> PairComparison {

@@ -1,6 +1,9 @@
 //! What may be said of a row, and the comparison as people read it.
 
 use super::{CONFIDENCE, Comparison, Metric, PairComparison, Row, Verdict};
+
+/// Verdicts that the summary repeats.
+const MOST_VERDICTS: usize = 3;
 use std::fmt::{self, Display, Formatter};
 
 /// Decides the verdict of a row and says it in words. `figures` counts the runs of each arm that have the figure.
@@ -67,6 +70,45 @@ fn too_few(row: &Row, needed: usize) -> String {
     format!("{have}; at least {needed} each are needed")
 }
 
+/// What can be said of all pairs: the verdicts; without any, the largest difference that was seen and what it lacks.
+pub(super) fn summary(pairs: &[PairComparison]) -> String {
+    let rows = || pairs.iter().flat_map(|pair| pair.rows.iter().map(move |row| (pair, row)));
+    let decided: Vec<_> = rows()
+        .filter(|(_, row)| !matches!(row.verdict, Verdict::CannotTell | Verdict::NoDifferenceSeen))
+        .collect();
+    let compared = rows().filter(|(_, row)| row.ratio.is_some()).count();
+    if !decided.is_empty() {
+        let first: Vec<String> = decided
+            .iter()
+            .take(MOST_VERDICTS)
+            .map(|(_, row)| format!("{} ({}, {})", row.words, row.metric.name(), row.point))
+            .collect();
+        let more = decided.len() - first.len();
+        let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+        return format!("{} of {compared} comparisons differ: {}{more}.", decided.len(), first.join("; "));
+    }
+    let distance = |row: &Row| row.ratio.map_or(0.0, |ratio| ratio.ln().abs());
+    let farthest = rows().max_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
+    let Some((pair, row)) = farthest.filter(|(_, row)| distance(row) > 0.0) else {
+        return format!("No difference was seen in {compared} comparisons.");
+    };
+    let seen = format!(
+        "The largest difference seen is in {} at {}: {} in {}, {} in {}",
+        row.metric.name(),
+        row.point,
+        value(row.metric, row.median_a),
+        pair.a,
+        value(row.metric, row.median_b),
+        pair.b
+    );
+    match row.verdict {
+        Verdict::NoDifferenceSeen => {
+            format!("No comparison shows a difference. {seen}; its interval includes none.")
+        }
+        _ => format!("{seen}. It is no verdict: {}.", row.words.trim_start_matches("cannot tell: ")),
+    }
+}
+
 /// Three digits, as ratios near 1 need them.
 fn digits(ratio: f64) -> String {
     match ratio {
@@ -90,7 +132,9 @@ fn value(metric: Metric, value: Option<f64>) -> String {
 
 impl Display for Comparison {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.pairs.is_empty() {
+        if !self.pairs.is_empty() {
+            writeln!(f, "{}\n", self.summary)?;
+        } else {
             writeln!(f, "Nothing to compare: all runs have the same value of that field.")?;
         }
         self.pairs.iter().try_for_each(|pair| write_pair(f, pair))?;

@@ -1,6 +1,7 @@
 //! What passes between tank or target and the programs that they start; `clients/CONTRACT.md` in types.
 
-pub mod flags;
+pub mod call_file;
+mod flags;
 pub mod message;
 pub mod record;
 pub mod settings;

@@ -8,12 +8,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// An enum whose values have one spelling each: on the command line, in flags, in JSON.
+/// An enum whose values have one spelling each: on the command line, in flags, in JSON. Spellings after `|` are read
+/// as well, and never written.
 macro_rules! named {
-    ($(#[$meta:meta])* $name:ident, $what:literal { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    ($(#[$meta:meta])* $name:ident, $what:literal {
+        $($(#[$doc:meta])* $variant:ident = $text:literal $(| $also:literal)*),+ $(,)?
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum $name { $($(#[$doc])* #[serde(rename = $text)] $variant),+ }
+        pub enum $name { $($(#[$doc])* #[serde(rename = $text $(, alias = $also)*)] $variant),+ }
 
         impl $name {
             /// All of them, in the order in which they are listed.
@@ -34,10 +37,12 @@ macro_rules! named {
         impl FromStr for $name {
             type Err = String;
             fn from_str(text: &str) -> Result<Self, String> {
-                let all = [$($text),+];
-                Self::ALL.iter().copied().find(|value| value.name() == text).ok_or_else(|| {
-                    format!(concat!("{:?} is no ", $what, ": expected {}"), text, all.join(", "))
-                })
+                match text {
+                    $($text $(| $also)* => Ok($name::$variant),)+
+                    _ => Err(format!(
+                        concat!("{:?} is not a ", $what, ": expected {}"), text, [$($text),+].join(", ")
+                    )),
+                }
             }
         }
     };
@@ -89,8 +94,8 @@ named!(
     On = "on",
     /// Clear it: Nagle's algorithm.
     Off = "off",
-    /// Leave what the library does.
-    Stack = "stack",
+    /// Leave it as the library does.
+    Default = "default" | "stack",
 });
 
 named!(
@@ -242,6 +247,8 @@ pub struct ClientSettings {
     pub record_file: PathBuf,
     /// Of a call, in all; only `rust` makes more than one.
     pub attempts: u32,
+    /// The call to make instead of a ping; only `rust` makes others.
+    pub call_file: Option<PathBuf>,
 }
 
 fn switch(on: bool) -> &'static str {
@@ -277,6 +284,7 @@ impl ClientSettings {
             format!("--slow-ns={}", self.slow_ns),
             format!("--record-file={}", self.record_file.display()),
         ];
+        flags.extend(self.call_file.as_ref().map(|file| format!("--call-file={}", file.display())));
         flags.extend((self.attempts > 1).then(|| format!("--attempts={}", self.attempts)));
         flags
     }
@@ -309,6 +317,7 @@ impl ClientSettings {
             slow_ns: flags.take("slow-ns")?,
             record_file: flags.text("record-file")?.into(),
             attempts: flags.optional::<std::num::NonZeroU32>("attempts")?.map_or(1, u32::from),
+            call_file: flags.optional::<PathBuf>("call-file")?,
         };
         flags.finish()?;
         Ok(settings)
@@ -365,7 +374,7 @@ mod tests {
             schedule in prop::option::of((1u64..1 << 32, 1u64..1 << 40)),
             in_flight in 1u32.., threads in 1u32.., sizes in any::<[Option<u64>; 2]>(), numbers in any::<[u64; 6]>(),
             switches in any::<[bool; 2]>(), target in "[a-z0-9.:=-]{1,20}", file in "[a-z/=. -]{0,20}",
-            attempts in 1u32..4,
+            attempts in 1u32..4, call_file in prop::option::of("[a-z/=. -]{1,20}"),
         ) -> ClientSettings {
             let ways = [Channels::Shared, Channels::PerWorker, Channels::Distinct, Channels::LocalPool, Channels::Pool(pool), Channels::PerCall];
             ClientSettings {
@@ -374,7 +383,7 @@ mod tests {
                 in_flight, threads, request_bytes: numbers[0], response_bytes: sizes[0], think_ns: sizes[1], nodelay,
                 split_writes: switches[0], timeout: Duration::from_nanos(numbers[1]), warmup_ns: numbers[2],
                 duration_ns: numbers[3], calls: numbers[4], trace: switches[1], records, slow_ns: numbers[5],
-                record_file: file.into(), attempts,
+                record_file: file.into(), attempts, call_file: call_file.map(PathBuf::from),
             }
         }
     }
@@ -395,6 +404,17 @@ mod tests {
             flags.remove(at);
             prop_assert!(matches!(ClientSettings::from_flags(&flags), Err(FlagError::Missing(_))));
         }
+    }
+
+    #[test]
+    fn the_older_spelling_of_default_is_read_and_not_written() {
+        assert_eq!("stack".parse(), Ok(Nodelay::Default));
+        assert_eq!(serde_json::from_str::<Nodelay>("\"stack\"").unwrap(), Nodelay::Default);
+        assert_eq!(serde_json::to_string(&Nodelay::Default).unwrap(), "\"default\"");
+        assert_eq!(
+            "maybe".parse::<Nodelay>(),
+            Err("\"maybe\" is not a setting: expected on, off, default".into())
+        );
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub enum Method {
     PingInStream,
     /// A ping of the raw protocol.
     RawPing,
+    /// `package.Service/Method` of another service.
+    Other(&'static str),
 }
 
 impl Method {
@@ -107,7 +109,7 @@ impl Method {
     /// `rpc.system.name`. The raw protocol is none that the semantic conventions list, so it has a name of its own.
     fn system(self) -> &'static str {
         match self {
-            Method::Ping | Method::PingInStream => "grpc",
+            Method::Ping | Method::PingInStream | Method::Other(_) => "grpc",
             Method::RawPing => "spangap_raw",
         }
     }
@@ -118,6 +120,7 @@ impl Method {
             Method::Ping => ping::METHOD,
             Method::PingInStream => ping::STREAM_METHOD,
             Method::RawPing => "ping",
+            Method::Other(name) => name,
         }
     }
 }

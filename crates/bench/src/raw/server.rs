@@ -39,7 +39,7 @@ pub struct RawSettings {
     pub response_bytes: u64,
     /// Nanoseconds before a response, unless the ping asks for others.
     pub think_ns: u64,
-    /// `TCP_NODELAY` of connections; `Stack` leaves the kernel's default, which is off.
+    /// `TCP_NODELAY` of connections; by default it is set: a floor waits for no acknowledgement.
     pub nodelay: Nodelay,
 }
 
@@ -305,9 +305,8 @@ impl Shared {
 
     fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, number: u64) -> bool {
         let nodelay = match self.settings.nodelay {
-            Nodelay::On => stream.set_nodelay(true),
+            Nodelay::On | Nodelay::Default => stream.set_nodelay(true),
             Nodelay::Off => stream.set_nodelay(false),
-            Nodelay::Stack => Ok(()),
         };
         let (Ok(()), Ok(local)) = (nodelay, stream.local_addr()) else { return false };
         let id = u16::try_from(number).unwrap_or(NO_CONNECTION);

@@ -10,6 +10,7 @@ pub enum Field {
     Target,
     Stack,
     Call,
+    Method,
     Channels,
     Nodelay,
     SplitWrites,
@@ -24,10 +25,11 @@ pub enum Field {
 
 impl Field {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Field; 13] = [
+    pub const ALL: [Field; 14] = [
         Field::Target,
         Field::Stack,
         Field::Call,
+        Field::Method,
         Field::Channels,
         Field::Nodelay,
         Field::SplitWrites,
@@ -46,6 +48,7 @@ impl Field {
             Field::Target => "target",
             Field::Stack => "stack",
             Field::Call => "call",
+            Field::Method => "method",
             Field::Channels => "channels",
             Field::Nodelay => "nodelay",
             Field::SplitWrites => "split-writes",
@@ -67,6 +70,7 @@ impl Field {
             Field::Target => asked.target.clone(),
             Field::Stack => asked.stack.to_string(),
             Field::Call => asked.call.to_string(),
+            Field::Method => asked.method.clone().unwrap_or_else(|| "ping".into()),
             Field::Channels => asked.channels.to_string(),
             Field::Nodelay => asked.nodelay.to_string(),
             Field::SplitWrites => switch(asked.split_writes),

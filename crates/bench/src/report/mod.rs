@@ -3,6 +3,7 @@
 //! What could not be seen is null, never 0.
 
 pub mod fields;
+pub mod findings;
 #[cfg(test)]
 pub(crate) mod samples;
 mod single;
@@ -13,6 +14,7 @@ pub(crate) mod table;
 use crate::contract::{Call, Channels, Nodelay, Stack};
 pub use crate::distribution::{Distribution, Quantiles};
 use crate::otlp::SpanCounts;
+pub use findings::{Finding, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,6 +23,12 @@ use std::collections::BTreeMap;
 pub struct TankReport {
     /// One entry per run, in the order in which they ran.
     pub runs: Vec<Run>,
+    /// The runs in one plain sentence.
+    #[serde(default)]
+    pub verdict: String,
+    /// What the runs show, the most telling first.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// What the machine itself adds.
     pub noise: Noise,
     /// Spans sent by OTLP, when that was asked for.
@@ -53,6 +61,9 @@ pub struct Asked {
     pub stack: Stack,
     /// Kind of call.
     pub call: Call,
+    /// `package.Service/Method` that was called instead of a ping; one call of it is from its first message to its status.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub method: Option<String>,
     /// How workers share channels.
     pub channels: Channels,
     /// Closed loop: calls under way at any time.
@@ -160,6 +171,14 @@ pub struct Run {
     pub client_error: Option<String>,
     /// What makes this run's figures less than they seem.
     pub warnings: Vec<String>,
+}
+
+impl Run {
+    /// Whether the target is reached over this host's loopback.
+    pub(crate) fn on_this_host(&self) -> bool {
+        let host = self.asked.target.rsplit_once(':').map_or("", |(host, _)| host);
+        host == "localhost" || host.starts_with("127.") || matches!(host, "[::1]" | "::1")
+    }
 }
 
 /// One second of a run. A call that ended after its phase is in the last second of the warm-up, or in one after the

@@ -12,13 +12,14 @@ pub(crate) fn run(stack: Stack, channels: Channels, inflight: u32, repeat: u32, 
             target: "127.0.0.1:50051".into(),
             stack,
             call: Call::Unary,
+            method: None,
             channels,
             inflight: Some(inflight),
             rate_per_s: None,
             request_bytes: 0,
             response_bytes: None,
             think_ns: None,
-            nodelay: Nodelay::Stack,
+            nodelay: Nodelay::Default,
             split_writes: false,
             attempts: 1,
             threads: 2,
@@ -72,8 +73,10 @@ pub(crate) fn open(mut run: Run, rate_per_s: f64) -> Run {
 
 /// A report of these runs, on a machine like any other.
 pub(crate) fn report(runs: Vec<Run>) -> TankReport {
-    TankReport {
+    let mut report = TankReport {
         runs,
+        verdict: String::new(),
+        findings: Vec::new(),
         noise: Noise {
             clock_read_ns: 25,
             clock_step_ns: 1,
@@ -87,5 +90,7 @@ pub(crate) fn report(runs: Vec<Run>) -> TankReport {
         slow_log: None,
         not_run: vec![NotRun { what: "stack go".into(), why: "no spangap-go was found".into() }],
         warnings: Vec::new(),
-    }
+    };
+    report.conclude();
+    report
 }

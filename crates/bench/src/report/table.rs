@@ -2,7 +2,7 @@
 
 use super::fields::{Field, Load};
 use super::sweep::{Configuration, Direction, Point, configurations};
-use super::{Noise, Progress, Quantiles, Run, TankReport, single};
+use super::{Noise, Progress, Quantiles, Run, Standing, TankReport, single};
 use spangap_model::duration::format_ns;
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
@@ -61,6 +61,7 @@ impl Display for TankReport {
             [run] => single::write(f, run)?,
             runs => write_runs(f, runs)?,
         }
+        write_findings(f, self)?;
         write_noise(f, &self.noise)?;
         for claim in &self.noise.cannot_claim {
             write_text(f, "cannot claim", claim)?;
@@ -324,6 +325,36 @@ fn write_lateness(f: &mut Formatter<'_>, configuration: &Configuration) -> fmt::
             worst(|q| q.max_ns)
         )?;
         name = "";
+    }
+    Ok(())
+}
+
+/// What can be said, before what cannot.
+fn write_findings(f: &mut Formatter<'_>, report: &TankReport) -> fmt::Result {
+    if !report.verdict.is_empty() {
+        write_text(f, "verdict", &report.verdict)?;
+    }
+    for finding in &report.findings {
+        let (standing, says) = match finding.standing {
+            Standing::Shown => ("shown", finding.says.clone()),
+            Standing::Possible => ("possible", finding.says.clone()),
+        };
+        let side = finding.side.as_ref().map_or_else(String::new, |side| format!(", {side} side"));
+        // The verdict has just said the sentence of the first.
+        let text = if report.verdict.ends_with(&says) {
+            format!("{}{side}, as the verdict says", finding.cause)
+        } else {
+            format!("{says} ({}{side})", finding.cause)
+        };
+        write_text(f, standing, &text)?;
+        let most = 8;
+        for line in finding.rests_on.iter().take(most) {
+            write_text(f, "  rests on", line)?;
+        }
+        if let Some(more @ 1..) = finding.rests_on.len().checked_sub(most) {
+            write_text(f, "", &format!("and {} (--json has all)", plural(more as u64, "more run")))?;
+        }
+        write_text(f, "  cleared", &format!("by {}", finding.cleared_by))?;
     }
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use crate::report::{Asked, Noise, Run};
 use spangap_model::duration::format_ns;
-use std::net::IpAddr;
 
 /// Quantiles that tables show, and how many calls they need.
 const NEEDS: [(&str, u64); 3] = [("p99", 100), ("p99.9", 1_000), ("p99.99", 10_000)];
@@ -76,14 +75,8 @@ fn lateness(noise: &Noise, runs: &[Run]) -> Option<String> {
     })
 }
 
-fn on_this_host(run: &Run) -> bool {
-    let host = run.asked.target.rsplit_once(':').map_or("", |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 fn shared_cpus(noise: &Noise, runs: &[Run]) -> Option<String> {
-    let local = runs.iter().filter(|run| on_this_host(run));
+    let local = runs.iter().filter(|run| run.on_this_host());
     let full = |run: &&Run| {
         let used = run.cpu_client_s + run.cpu_target_s.unwrap_or(0.0);
         used > 0.8 * run.duration_s * f64::from(noise.cpus.min(2)) || noise.cpus <= 2
@@ -101,7 +94,7 @@ fn shared_cpus(noise: &Noise, runs: &[Run]) -> Option<String> {
 }
 
 fn network(runs: &[Run]) -> Option<String> {
-    let distant = runs.iter().filter(|run| !on_this_host(run)).count();
+    let distant = runs.iter().filter(|run| !run.on_this_host()).count();
     (distant > 0).then(|| {
         format!(
             "that all above the floor is the stacks' doing: the floor is over loopback, and {distant} of {} runs are not",

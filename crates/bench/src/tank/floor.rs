@@ -93,12 +93,14 @@ fn measure(
         slow_log: None,
         export: None,
         trace: Some(false),
+        method: None,
         ..settings.clone()
     };
     let mut planned = planned.clone();
     planned.asked.target = address;
     planned.asked.stack = Stack::Raw;
     planned.asked.call = Call::Unary;
+    planned.asked.method = None;
     planned.asked.channels = Channels::Shared;
     planned.asked.nodelay = Nodelay::On;
     planned.asked.threads = 1;

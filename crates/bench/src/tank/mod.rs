@@ -138,7 +138,7 @@ pub fn run(
     };
     let exporter = settings.export.clone().map(|export| Exporter::start(export, notice)).transpose()?;
     let spans = exporter.as_ref().map(|exporter| (Side::Client, exporter.sink()));
-    let sinks = Sinks { slow_log, spans, raw: false };
+    let sinks = Sinks { slow_log, spans, ..Sinks::default() };
 
     watch.calibrates("timers");
     let noise = match &settings.cpus {
@@ -173,7 +173,18 @@ pub fn run(
         return Err(TankError::NothingRan(done.not_run));
     }
     noise.cannot_claim = claims::cannot_claim(&noise, &done.runs);
-    Ok(TankReport { runs: done.runs, noise, spans, slow_log, not_run: done.not_run, warnings })
+    let mut report = TankReport {
+        runs: done.runs,
+        verdict: String::new(),
+        findings: Vec::new(),
+        noise,
+        spans,
+        slow_log,
+        not_run: done.not_run,
+        warnings,
+    };
+    report.conclude();
+    Ok(report)
 }
 
 /// Connects to every target once; one that is there will do.

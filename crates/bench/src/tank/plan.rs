@@ -1,6 +1,7 @@
 //! Which runs are made, and in which order. Pure.
 
 use crate::contract::{Call, Channels, ClientSettings, Nodelay, Pace, Records, Stack};
+use crate::method::OtherMethod;
 use crate::otlp::ExportSettings;
 use crate::report::Asked;
 use crate::schedule::Schedule;
@@ -27,6 +28,8 @@ pub struct TankSettings {
     pub threads: Vec<u32>,
     /// Payloads of a request.
     pub request_bytes: Vec<u64>,
+    /// What is called instead of a ping.
+    pub method: Option<OtherMethod>,
     /// What is swept within each combination of the others.
     pub load: Load,
     /// Payload to ask for; `None` leaves it to the target.
@@ -156,13 +159,14 @@ impl TankSettings {
             target: String::new(),
             stack: Stack::Rust,
             call: Call::Unary,
+            method: self.method.as_ref().map(|method| method.name.to_owned()),
             channels: Channels::Shared,
             inflight: None,
             rate_per_s: None,
             request_bytes: 0,
             response_bytes: self.response_bytes,
             think_ns: self.think_ns,
-            nodelay: Nodelay::Stack,
+            nodelay: Nodelay::Default,
             split_writes: self.split_writes,
             attempts: self.attempts,
             threads: 1,
@@ -206,6 +210,7 @@ impl TankSettings {
             slow_ns: self.slow_ns,
             record_file: if records == Records::None { PathBuf::new() } else { record_file.to_owned() },
             attempts: planned.asked.attempts,
+            call_file: self.method.as_ref().map(|method| method.call_file.clone()),
         }
     }
 }
@@ -222,7 +227,7 @@ fn each<T: Clone>(all: &[Asked], values: &[T], set: impl Fn(&mut Asked, T)) -> V
 impl Planned {
     /// Why no client can make this run; `None` when one may.
     pub fn impossible(&self) -> Option<String> {
-        let Asked { stack, call, channels, split_writes, attempts, .. } = &self.asked;
+        let Asked { stack, call, method, channels, split_writes, attempts, .. } = &self.asked;
         let cpp = matches!(stack, Stack::CppSync | Stack::CppAsync | Stack::CppCallback);
         if *channels == Channels::LocalPool && !cpp {
             return Some(format!(
@@ -240,6 +245,13 @@ impl Planned {
                 "stack {stack} makes one attempt of a call in {call}: --attempts is for --stack rust --call unary"
             ));
         }
+        if let Some(method) = method
+            && (*stack != Stack::Rust || *call != Call::Unary)
+        {
+            return Some(format!(
+                "stack {stack} in {call} makes pings alone, not {method}: --method is for --stack rust --call unary"
+            ));
+        }
         if *split_writes && *stack != Stack::Raw {
             return Some(format!("stack {stack} cannot split its writes: --split-writes is for --stack raw"));
         }
@@ -250,7 +262,9 @@ impl Planned {
 impl fmt::Display for Planned {
     /// The run in words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { target, stack, call, channels, request_bytes, nodelay, threads, .. } = &self.asked;
+        let Asked { target, stack, call, method, channels, request_bytes, nodelay, threads, .. } =
+            &self.asked;
+        let call = method.as_deref().unwrap_or(call.name());
         write!(f, "{target} {stack} {call} {channels}, ")?;
         match self.pace {
             Pace::Closed => write!(f, "{} in flight", self.in_flight)?,
@@ -259,7 +273,7 @@ impl fmt::Display for Planned {
             }
             Pace::Open(schedule) => write!(f, "{} calls/s", schedule.rate_per_s())?,
         }
-        if *nodelay != Nodelay::On {
+        if *nodelay != Nodelay::Default {
             write!(f, ", nodelay {nodelay}")?;
         }
         if *threads != 1 {
@@ -287,9 +301,10 @@ pub(super) mod tests {
             stacks: vec![Stack::Rust],
             calls: vec![Call::Unary],
             channels: vec![Channels::Shared],
-            nodelay: vec![Nodelay::On],
+            nodelay: vec![Nodelay::Default],
             threads: vec![1],
             request_bytes: vec![0],
+            method: None,
             load: Load::Closed(vec![1]),
             response_bytes: None,
             think_ns: None,

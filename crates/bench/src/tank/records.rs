@@ -57,6 +57,8 @@ pub struct Sinks {
     pub spans: Option<(Side, SpanSink)>,
     /// Whether the calls are of the raw protocol.
     pub raw: bool,
+    /// The method, where it is none of the pings.
+    pub other: Option<&'static str>,
 }
 
 /// What came out of the FIFO.
@@ -187,7 +189,11 @@ impl Sinks {
         }
         let ends = connections.ends(record.connection);
         if let Some((side, spans)) = &self.spans {
-            let method = if self.raw { Method::RawPing } else { Method::grpc(record.stream) };
+            let method = match self.other {
+                Some(name) => Method::Other(name),
+                None if self.raw => Method::RawPing,
+                None => Method::grpc(record.stream),
+            };
             spans.record(CallSpan::of_record(*side, method, record, ends));
         }
         if let Some(log) = self.slow_log.as_ref().filter(|_| slow) {
@@ -264,7 +270,7 @@ mod tests {
         let connections = Arc::new(Connections::default());
         let (local, peer) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         connections.tell(Connection { id: 3, channel: None, local, peer });
-        let sinks = Sinks { slow_log: Some(log.clone()), spans: None, raw: false };
+        let sinks = Sinks { slow_log: Some(log.clone()), ..Sinks::default() };
         let reader = Reader::start(sinks, connections).unwrap();
         let mut client = OpenOptions::new().write(true).open(reader.path()).unwrap();
         for record in [record(true, true, 3), record(true, false, 3), record(true, true, NO_CONNECTION)] {

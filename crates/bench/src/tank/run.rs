@@ -233,7 +233,8 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
     let reader = match records {
         Records::None => None,
         _ => {
-            let sinks = Sinks { raw: job.planned.asked.stack == Stack::Raw, ..job.sinks.clone() };
+            let other = job.settings.method.as_ref().map(|method| method.name);
+            let sinks = Sinks { raw: job.planned.asked.stack == Stack::Raw, other, ..job.sinks.clone() };
             Some(Reader::start(sinks, connections.clone()).map_err(TankError::Records)?)
         }
     };

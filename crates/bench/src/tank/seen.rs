@@ -46,7 +46,7 @@ impl Sight {
         let nodelay = match asked.nodelay {
             Nodelay::On => Some(true),
             Nodelay::Off => Some(false),
-            Nodelay::Stack => None,
+            Nodelay::Default => None,
         };
         let (raw, per_call) = (asked.stack == Stack::Raw, asked.channels == Channels::PerCall);
         Sight { peers, raw, per_call, nodelay, limit, ..Sight::default() }

@@ -9,6 +9,8 @@ use spangap_model::duration::format_ns;
 
 /// Share of its CPUs above which the client may be what limits.
 const BUSY: f64 = 0.8;
+/// How far a floor may be above the run before it is none: repetitions of equal runs differ by as much.
+const ABOVE: f64 = 1.05;
 /// OK calls without which there is no p99.
 const FEW: u64 = 100;
 
@@ -91,6 +93,9 @@ fn calls(run: &Run, tally: &Tally, warnings: &mut Vec<String>) {
 
 /// What an error often means.
 fn hint(run: &Run, name: &str) -> &'static str {
+    if run.asked.method.is_some() {
+        return "";
+    }
     match (name, run.asked.stack) {
         ("UNIMPLEMENTED", _) => " (is that a spangap target? it does not serve spangap.ping.v1.Ping)",
         ("UNAVAILABLE", Stack::Raw) if run.ok == 0 => " (stack raw needs a target of stack raw)",
@@ -108,6 +113,18 @@ fn timing(run: &Run, warnings: &mut Vec<String>) {
              that is this machine's own delay; `latency` contains it, `from send` does not",
             format_ns(late),
             format_ns(typical)
+        ));
+    }
+    if let Some(floor) = &run.floor
+        && let (Some(floor_ns), Some(run_ns)) = (floor.latency.p50_ns, run.latency.p50_ns)
+        && floor_ns as f64 > run_ns as f64 * ABOVE
+    {
+        warnings.push(format!(
+            "the floor is above the run: raw ping-pong took {} at p50 ({} calls just before), this run {}. It is no floor \
+             here, and ratios to it say nothing of the stack",
+            format_ns(floor_ns),
+            floor.calls,
+            format_ns(run_ns)
         ));
     }
     let threads = match run.asked.stack {
@@ -186,4 +203,34 @@ fn records(run: &Run, tally: &Tally, beside: &Beside, warnings: &mut Vec<String>
 
 fn plural(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::Stack;
+    use crate::report::samples::run;
+    use crate::report::{Floor, Quantiles};
+
+    /// The warnings of a run whose calls take 100 us, beside a floor with this median.
+    fn beside_floor(floor_us: Option<u64>) -> Vec<String> {
+        let mut one = run(Stack::Rust, Channels::Shared, 1, 0, &[100_000; 200]);
+        let latency = Quantiles { p50_ns: floor_us.map(|us| us * 1_000), ..Quantiles::default() };
+        one.floor = Some(Floor { calls: 300, throughput_per_s: 1.0, latency, lateness: None });
+        let (read, sight) = (RecordsRead::default(), Sight::none());
+        let beside = Beside { records: Records::None, read: &read, told: 0, cut_short: None, sight: &sight };
+        let mut tally = Tally::new(false);
+        (tally.measured.due, tally.measured.ok) = (200, 200);
+        of(&one, &tally, &beside)
+    }
+
+    #[test]
+    fn a_floor_above_the_run_is_none() {
+        let warnings = beside_floor(Some(150));
+        let expected = "the floor is above the run: raw ping-pong took 150 us at p50 (300 calls just before), this run 100 us";
+        assert!(warnings.iter().any(|warning| warning.starts_with(expected)), "{warnings:#?}");
+        for floor_us in [Some(20), Some(100), Some(104), None] {
+            assert!(!beside_floor(floor_us).iter().any(|warning| warning.contains("floor")), "{floor_us:?}");
+        }
+    }
 }

@@ -37,7 +37,7 @@ impl RustTarget {
         let calls = Calls::new(spans);
         let workers = Workers::new(settings.workers);
         let answer = Answer::start(settings, calls.clone(), workers.clone()).map_err(TargetError::Thread)?;
-        // tonic's own server sets it.
+        // tonic's own server sets it by default.
         let nodelay = settings.nodelay != Nodelay::Off;
         let TargetSettings { max_streams, window, .. } = *settings;
         Ok(RustTarget { listener, address, answer, calls, workers, max_streams, nodelay, window })

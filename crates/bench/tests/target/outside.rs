@@ -129,10 +129,10 @@ async fn tcp_nodelay_of_accepted_sockets_is_as_told() {
     for (stack, nodelay, expected) in [
         (TargetStack::Rust, Nodelay::On, true),
         (TargetStack::Rust, Nodelay::Off, false),
-        (TargetStack::Rust, Nodelay::Stack, true),
+        (TargetStack::Rust, Nodelay::Default, true),
         (TargetStack::Raw, Nodelay::On, true),
         (TargetStack::Raw, Nodelay::Off, false),
-        (TargetStack::Raw, Nodelay::Stack, false),
+        (TargetStack::Raw, Nodelay::Default, true),
     ] {
         let serving = Serving::start(TargetSettings { stack, nodelay, ..settings() }).await;
         let caller = TcpStream::connect(serving.address).unwrap();

@@ -7,6 +7,7 @@ use crate::report_page;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use spangap_bench::contract::{Call, Channels, Nodelay, Stack};
+use spangap_bench::method::{self, Descriptors, MethodRequest, OtherMethod, Prepared};
 use spangap_bench::otlp::CollectorUrl;
 use spangap_bench::programs::Programs;
 use spangap_bench::report::{Progress, TankReport};
@@ -23,6 +24,7 @@ const SWEEP_NS: u64 = 10_000_000_000;
 
 const LOAD: &str = "Load";
 const CALLS: &str = "Calls";
+const METHOD: &str = "Another method than the ping";
 const CONNECTIONS: &str = "Connections";
 const RUNS: &str = "Runs";
 const CLIENT: &str = "Client process";
@@ -58,6 +60,8 @@ Examples:
     spangap bench compare runs.json --by channels
   Two targets, the client on CPUs of its own:
     spangap tank one:50051 two:50051 --cpus 2-3 --rate 1000 --duration 30s
+  Any method of any service, whose descriptors its server reflection tells:
+    spangap tank server:50051 --method shop.v1.Carts/Get --data '{\"id\": 7}' --header 'tenant: blue' --rate 100
   Slow calls by trace id, and every call as a span:
     spangap tank server:50051 --slow 20ms --slow-log slow.jsonl --otlp http://127.0.0.1:4317")]
 pub struct TankArgs {
@@ -111,12 +115,38 @@ pub struct TankArgs {
     )]
     attempts: u32,
 
+    /// Call this method of any service instead of the ping: package.Service/Method (stack rust)
+    #[arg(
+        long, value_name = "METHOD", help_heading = METHOD,
+        conflicts_with_all = ["request_bytes", "response_bytes", "think", "split_writes"]
+    )]
+    method: Option<String>,
+    /// Its request as JSON, or @FILE; a list of messages for a method whose client streams
+    #[arg(long, value_name = "JSON|@FILE", help_heading = METHOD, default_value = "{}", requires = "method")]
+    data: String,
+    /// Metadata of each call; may be given several times. Values of keys that end in -bin are base64
+    #[arg(long, value_name = "KEY: VALUE", help_heading = METHOD, requires = "method")]
+    header: Vec<String>,
+    /// Descriptors of the service, as protoc --include_imports --descriptor_set_out writes them; the first target's
+    /// server reflection unless given
+    #[arg(long, value_name = "FILE", help_heading = METHOD, requires = "method", conflicts_with = "proto")]
+    descriptor: Option<PathBuf>,
+    /// The same from its .proto source
+    #[arg(long, value_name = "FILE", help_heading = METHOD, requires = "method")]
+    proto: Option<PathBuf>,
+    /// Folder of the source and its imports; may be given several times; the source's own unless given
+    #[arg(long, value_name = "FOLDER", help_heading = METHOD, requires = "proto")]
+    proto_path: Vec<PathBuf>,
+
     /// How calls share channels: shared, per-worker (equal arguments), distinct (different arguments), local-pool
     /// (a subchannel pool each), pool:N, per-call (each call opens a connection and closes it; stack rust)
     #[arg(long, value_name = "WAY", help_heading = CONNECTIONS, default_value = "shared", value_delimiter = ',')]
     channels: Vec<Channels>,
-    /// TCP_NODELAY of the client's sockets: on, off, stack (what the library does)
-    #[arg(long, value_name = "SETTING", help_heading = CONNECTIONS, default_value = "on", value_delimiter = ',')]
+    /// TCP_NODELAY of the client's sockets: default (what the library does), on, off. The report has what the kernel
+    /// shows
+    #[arg(
+        long, value_name = "SETTING", help_heading = CONNECTIONS, default_value = "default", value_delimiter = ','
+    )]
     nodelay: Vec<Nodelay>,
     /// Write each request in two parts, header and rest (stack raw)
     #[arg(long, help_heading = CONNECTIONS)]
@@ -176,7 +206,34 @@ enum Switch {
 }
 
 impl TankArgs {
-    fn settings(self) -> Result<TankSettings, clap::Error> {
+    /// Finds the method that is to be called instead of the ping, and makes its request.
+    fn prepare_method(&self) -> anyhow::Result<Option<Prepared>> {
+        let Some(name) = self.method.clone() else { return Ok(None) };
+        let (json, json_from) = match self.data.strip_prefix('@') {
+            Some(file) => {
+                let text = std::fs::read_to_string(file);
+                (text.with_context(|| format!("cannot read the request {file}"))?, file.to_owned())
+            }
+            None => (self.data.clone(), "--data".to_owned()),
+        };
+        let descriptors = match (&self.descriptor, &self.proto) {
+            (Some(file), _) => Descriptors::Set(file.clone()),
+            (None, Some(file)) => Descriptors::Proto { file: file.clone(), folders: self.proto_path.clone() },
+            (None, None) => Descriptors::Reflection,
+        };
+        let request = MethodRequest {
+            target: self.targets[0].clone(),
+            name,
+            json,
+            json_from,
+            descriptors,
+            headers: self.header.clone(),
+            timeout: self.timeout.std(),
+        };
+        Ok(Some(method::prepare(&request)?))
+    }
+
+    fn settings(self, method: Option<OtherMethod>) -> Result<TankSettings, clap::Error> {
         let default = Schedule::every(10_000_000).expect("10 ms are more than 0");
         let load = match (&self.inflight, &self.rate, self.interval) {
             (Some(in_flight), _, _) => Load::Closed(numbers(in_flight)),
@@ -195,6 +252,7 @@ impl TankArgs {
             nodelay: self.nodelay,
             threads: numbers(&self.threads),
             request_bytes: self.request_bytes.into_iter().map(Size::bytes).collect(),
+            method,
             load,
             response_bytes: self.response_bytes.map(Size::bytes),
             think_ns: self.think.map(Duration::ns),
@@ -267,7 +325,8 @@ impl Watch for Terminal {
 pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
     end_with_parent(args.with_parent)?;
     let (json, html) = (args.json, args.html.clone());
-    let settings = args.settings()?;
+    let prepared = args.prepare_method()?;
+    let settings = args.settings(prepared.as_ref().map(|prepared| prepared.method.clone()))?;
     if let Some(path) = &html {
         // Better to know now than after the runs. What is there stays until there is something new.
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
@@ -292,7 +351,13 @@ pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
 /// Runs in which nothing worked are no success.
 fn judge(report: &TankReport) -> anyhow::Result<Outcome> {
     if !report.runs.is_empty() && report.runs.iter().all(|run| run.ok == 0 && run.calls > 0) {
-        bail!("no call succeeded: does a spangap target listen there? ({})", report.runs[0].asked.target);
+        let run = &report.runs[0];
+        if let Some(method) = &run.asked.method {
+            let why = run.error_reasons.iter().next();
+            let why = why.map_or_else(String::new, |(status, reason)| format!(": {status}: {reason}"));
+            bail!("no call of {method} at {} succeeded{why}", run.asked.target);
+        }
+        bail!("no call succeeded: does a spangap target listen there? ({})", run.asked.target);
     }
     Ok(Outcome::Done)
 }

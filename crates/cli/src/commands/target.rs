@@ -59,8 +59,8 @@ pub struct TargetArgs {
     /// Of every N responses the last has this payload, unless the request asks for a size. Stack rust only
     #[arg(long, value_name = "SIZE/N", value_parser = large_response)]
     large_response: Option<LargeResponse>,
-    /// TCP_NODELAY of accepted connections: on, off, stack (what the library does)
-    #[arg(long, value_name = "SETTING", default_value = "on")]
+    /// TCP_NODELAY of accepted connections: default (what the library does), on, off
+    #[arg(long, value_name = "SETTING", default_value = "default")]
     nodelay: Nodelay,
     /// Bytes that a client may send ahead, on a connection and on each call (HTTP/2 flow control); what the library
     /// does unless given (stack rust)

@@ -122,6 +122,7 @@ pub fn settings(stack: Stack, target: &impl ToString) -> ClientSettings {
         slow_ns: u64::MAX >> 1,
         record_file: PathBuf::new(),
         attempts: 1,
+        call_file: None,
     }
 }
 

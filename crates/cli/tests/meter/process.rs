@@ -45,13 +45,15 @@ pub struct Ended {
 impl Program {
     /// Starts `spangap` with these arguments.
     pub fn start(arguments: &[&str]) -> Program {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_spangap"))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
+        Program::start_with(arguments, |_| ())
+    }
+
+    /// The same with more that is set before it starts, such as variables.
+    pub fn start_with(arguments: &[&str], set: impl FnOnce(&mut Command)) -> Program {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        set(&mut command);
+        let mut child = command.spawn().expect("the binary starts");
         let out = lines_of(child.stdout.take().expect("it is piped"));
         let err = lines_of(child.stderr.take().expect("it is piped"));
         Program { child, out, err }

@@ -5,6 +5,8 @@
 mod client;
 mod collector;
 mod failures;
+mod findings;
+mod methods;
 #[path = "../meter/process.rs"]
 #[allow(dead_code)] // the meter's tests need more of it
 mod process;

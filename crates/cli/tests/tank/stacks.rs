@@ -1,5 +1,6 @@
 //! What tank sees of stacks that have their own ways with connections and sockets.
 
+use crate::process::Program;
 use crate::{report, says, tank, target, the_run};
 use serde_json::Value;
 
@@ -32,7 +33,7 @@ fn channels_that_share_a_connection_are_told() {
 #[test]
 fn nodelay_is_set_on_the_live_socket_where_the_stack_cannot() {
     let (_target, address) = target(&[]);
-    for (nodelay, off, forced) in [("off", 1, true), ("on", 0, false), ("stack", 0, false)] {
+    for (nodelay, off, forced) in [("off", 1, true), ("on", 0, false), ("default", 0, false)] {
         let arguments =
             [&["--stack", "cpp-sync", "--nodelay", nodelay, "--inflight", "1"], &SHORT[..]].concat();
         let Some(report) = reported_if_built(&address, &arguments) else { return };
@@ -44,6 +45,51 @@ fn nodelay_is_set_on_the_live_socket_where_the_stack_cannot() {
             (&sockets["nodelay_off"], &sockets["nodelay_forced"]),
             (&off.into(), &forced.into()),
             "{sockets}"
+        );
+    }
+}
+
+/// A client program whose library leaves TCP_NODELAY off, whatever it is told: tonic in the place of grpc-go.
+fn forgetful_client() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spangap-go");
+    let spangap = env!("CARGO_BIN_EXE_spangap");
+    let script = format!(
+        "#!/bin/sh\nverb=$1\nshift\nfor flag do\n  case $flag in\n    --stack=*) flag=--stack=rust ;;\n    \
+         --nodelay=*) flag=--nodelay=off ;;\n  esac\n  set -- \"$@\" \"$flag\"\n  shift\ndone\n\
+         exec '{spangap}' \"$verb\" \"$@\"\n"
+    );
+    std::fs::write(&path, script).expect("the script is written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it may be run");
+    folder
+}
+
+#[test]
+fn a_library_that_forgets_nodelay_is_measured_as_it_is_unless_told_otherwise() {
+    let (_target, address) = target(&[]);
+    let folder = forgetful_client();
+    for (flags, asked, off, forced) in
+        [(&[][..], "default", 1, false), (&["--nodelay", "on"][..], "on", 0, true)]
+    {
+        let arguments =
+            [&["tank", &address, "--json", "--stack", "go", "--inflight", "1"], flags, &SHORT[..]];
+        let tank = Program::start_with(&arguments.concat(), |command| {
+            command.env("SPANGAP_CLIENTS", folder.path());
+        });
+        let ended = tank.wait();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let report = report(&ended);
+        let run = the_run(&report);
+        assert_eq!(run["nodelay"], asked, "{run}");
+        let sockets = &run["sockets"];
+        if sockets["nodelay_off"].is_null() {
+            return println!("not run: this user may not look into the sockets of other processes");
+        }
+        assert_eq!(
+            (&sockets["nodelay_off"], &sockets["nodelay_forced"]),
+            (&off.into(), &forced.into()),
+            "{run}"
         );
     }
 }

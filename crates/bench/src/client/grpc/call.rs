@@ -2,6 +2,7 @@
 
 use super::super::session::{Sent, Session};
 use super::super::tally::{Ended, Tally};
+use super::other::Other;
 use crate::clock;
 use crate::connection::{Connection, Dial, ForOneCall, Link, Opened, in_words};
 use crate::contract::{Call, Phase};
@@ -60,9 +61,19 @@ impl Drop for OpenCall<'_> {
 pub enum Outgoing {
     Unary(Request<PingRequest>),
     Stream(PingRequest),
+    Other(Other, Request<()>),
 }
 
 impl Outgoing {
+    /// A call of a method other than the pings; `previous` as below.
+    pub fn other(other: &Other, context: Option<&TraceContext>, previous: u32) -> Self {
+        let mut request = other.request(context);
+        if previous > 0 {
+            request.metadata_mut().insert(PREVIOUS_ATTEMPTS, previous.into());
+        }
+        Outgoing::Other(other.clone(), request)
+    }
+
     /// `previous`: attempts that this call has had before.
     pub fn new(call: Call, ping: &PingRequest, context: Option<&TraceContext>, previous: u32) -> Self {
         let mut ping = ping.clone();
@@ -187,6 +198,7 @@ impl Lane {
             self.connection.as_mut().map_err(|why| Status::unavailable(why.as_str()))?;
         match outgoing {
             Outgoing::Unary(request) => client.ping(request).await.map(drop),
+            Outgoing::Other(other, request) => other.call(connection, request).await,
             Outgoing::Stream(ping) => {
                 // Not put back when the ping fails or is given up: its pong may still come.
                 let stream = match self.stream.take() {

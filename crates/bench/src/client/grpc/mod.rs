@@ -3,6 +3,7 @@
 
 mod call;
 mod open_loop;
+mod other;
 mod timer;
 mod worker;
 
@@ -15,6 +16,7 @@ use crate::contract::{Call, Channels, ClientSettings, Nodelay, Pace};
 use crate::ping::{MAX_PAYLOAD_BYTES, PingRequest};
 use call::Lane;
 use open_loop::OpenLoop;
+use other::Other;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,12 @@ pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
     if settings.attempts > 1 && settings.call == Call::Stream {
         let why = "a ping inside a stream has no attempts: expected unary";
         return Err(Refused::new("attempts", settings.attempts, why));
+    }
+    if let Some(file) = &settings.call_file
+        && settings.call == Call::Stream
+    {
+        let why = "pings alone are made inside a stream: expected --call=unary";
+        return Err(Refused::new("call-file", file.display(), why));
     }
     if settings.request_bytes > MAX_PAYLOAD_BYTES {
         let why = format!("too large: expected at most {MAX_PAYLOAD_BYTES}");
@@ -76,6 +84,8 @@ pub enum DriveError {
     Reporter(#[source] io::Error),
     #[error("cannot set up the timer of the schedule")]
     Timer(#[source] io::Error),
+    #[error("{0}")]
+    CallFile(String),
     #[error(transparent)]
     Connect(#[from] ConnectError),
 }
@@ -90,6 +100,8 @@ struct Shared {
     tallies: Vec<Arc<Tally>>,
     /// A call's message, but for the trace context.
     request: PingRequest,
+    /// What is called instead of a ping.
+    other: Option<Other>,
 }
 
 impl Shared {
@@ -109,7 +121,9 @@ impl Shared {
 }
 
 async fn drive(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), DriveError> {
+    let other = settings.call_file.as_deref().map(Other::read).transpose().map_err(DriveError::CallFile)?;
     let shared = Arc::new(Shared {
+        other,
         session: session.clone(),
         settings: settings.clone(),
         links: connect(settings, session).await?,
@@ -151,8 +165,11 @@ async fn drive(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), 
 fn dial(settings: &ClientSettings) -> Dial {
     Dial {
         target: settings.target.clone(),
-        // What tonic's own connector does.
-        nodelay: settings.nodelay != Nodelay::Off,
+        nodelay: match settings.nodelay {
+            Nodelay::On => Some(true),
+            Nodelay::Off => Some(false),
+            Nodelay::Default => None,
+        },
         timeout: settings.timeout,
     }
 }

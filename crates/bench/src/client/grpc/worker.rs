@@ -59,9 +59,13 @@ impl Worker {
     /// Makes the call that is due, or one right now; `None` when it is too late for that.
     async fn call(&mut self, due: Option<Due>) -> Option<Made> {
         let Worker { shared, lane, tally, ids, alarm } = self;
-        let Shared { session, settings, request, .. } = &**shared;
+        let Shared { session, settings, request, other, .. } = &**shared;
         let context = settings.trace.then(|| ids.root());
-        let mut outgoing = Outgoing::new(settings.call, request, context.as_ref(), 0);
+        let outgoing = |previous| match other {
+            Some(other) => Outgoing::other(other, context.as_ref(), previous),
+            None => Outgoing::new(settings.call, request, context.as_ref(), previous),
+        };
+        let mut next = outgoing(0);
         let connection = lane.refresh();
 
         // The wall clock is read second and before the send: so no server on the same clock starts earlier.
@@ -85,7 +89,7 @@ impl Worker {
                 let ended = match lane.open().await {
                     Ok(opened) => {
                         call.sent.connection = opened.unwrap_or(call.sent.connection);
-                        lane.call(outgoing).await
+                        lane.call(next).await
                     }
                     Err(status) => Err(status),
                 };
@@ -94,7 +98,7 @@ impl Worker {
                     Err(status) if status.code() == Code::Unavailable && attempts < settings.attempts => {
                         // A connection that was lost meanwhile is not the one that is used next.
                         call.sent.connection = lane.refresh().unwrap_or(NO_CONNECTION);
-                        outgoing = Outgoing::new(settings.call, request, context.as_ref(), attempts);
+                        next = outgoing(attempts);
                     }
                     ended => return ended,
                 }

@@ -95,9 +95,9 @@ impl Lane {
 
     fn up(&mut self, stream: TcpStream, books: &Books) -> io::Result<()> {
         match self.nodelay {
-            Nodelay::On => stream.set_nodelay(true)?,
+            // A floor waits for no acknowledgement, unless it is told to.
+            Nodelay::On | Nodelay::Default => stream.set_nodelay(true)?,
             Nodelay::Off => stream.set_nodelay(false)?,
-            Nodelay::Stack => {}
         }
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(PLAIN_READ))?;

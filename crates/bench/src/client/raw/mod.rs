@@ -37,6 +37,13 @@ pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
         let why = "raw keeps its connections: expected shared, per-worker, distinct, pool:N (only rust can)";
         return Err(Refused::new("channels", channels, why));
     }
+    if let Some(file) = &settings.call_file {
+        return Err(Refused::new(
+            "call-file",
+            file.display(),
+            "raw makes pings alone: expected --stack=rust",
+        ));
+    }
     if settings.attempts > 1 {
         return Err(Refused::new(
             "attempts",

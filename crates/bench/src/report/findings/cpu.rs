@@ -1,0 +1,130 @@
+//! CPUs that are used in full: the client's, the target's, or all that both share.
+//!
+//! Look-alikes: a target that happens to use about one CPU while something else limits. So the target is named only
+//! where throughput stands still over a doubled load, its CPU with it, and the client has CPU left.
+
+use super::{Finding, Runs, Standing};
+use crate::contract::Stack;
+use crate::report::Run;
+use crate::report::fields::{Load, rounded};
+use spangap_model::cause::Cause;
+
+/// Share of its CPUs from which a process has none left.
+const FULL: f64 = 0.95;
+/// Share of its CPUs below which a process has some left.
+const SPARE: f64 = 0.85;
+/// What a process with one busy thread uses, in CPUs.
+const ONE: std::ops::RangeInclusive<f64> = 0.95..=1.05;
+/// Throughput that grows by less over a doubled load stands still.
+const STILL: f64 = 1.1;
+
+/// CPUs that the client can use.
+fn capacity(run: &Run, cpus: u32) -> f64 {
+    let threads = match run.asked.stack {
+        Stack::CppSync => run.asked.inflight.unwrap_or(u32::MAX),
+        _ => run.asked.threads,
+    };
+    f64::from(threads.min(cpus.max(1)))
+}
+
+/// CPUs used on average.
+fn used(run: &Run, cpu_s: f64) -> Option<f64> {
+    // The shortest runs have too few ticks of CPU time to divide.
+    (run.duration_s >= 0.2).then(|| cpu_s / run.duration_s)
+}
+
+pub(super) fn find(all: &Runs<'_>, cpus: u32) -> Vec<Finding> {
+    [client(all, cpus), target(all, cpus), both(all, cpus)].into_iter().flatten().collect()
+}
+
+fn finding(side: Option<&str>, says: String, rests_on: Vec<String>, cleared_by: &str) -> Finding {
+    let cause = Cause::CpuSaturated.name().into();
+    let side = side.map(Into::into);
+    Finding { cause, side, standing: Standing::Shown, says, rests_on, cleared_by: cleared_by.into() }
+}
+
+fn client(all: &Runs<'_>, cpus: u32) -> Option<Finding> {
+    let share = |run: &Run| used(run, run.cpu_client_s).map(|used| used / capacity(run, cpus));
+    let full: Vec<&Run> =
+        all.runs.iter().filter(|run| run.ok > 0 && share(run).is_some_and(|share| share >= FULL)).collect();
+    let most = *full.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s))?;
+    let count = capacity(most, cpus);
+    let line = |run: &&Run| {
+        let used = used(run, run.cpu_client_s).unwrap_or(0.0);
+        format!(
+            "{}: {used:.2} of {count} CPUs, {}/s",
+            all.name(run),
+            rounded(run.throughput_per_s),
+            count = capacity(run, cpus)
+        )
+    };
+    Some(finding(
+        Some("client"),
+        format!(
+            "The client's CPU is the limit in {} of {} runs: it uses all of the {count} CPU{} that it can, so {}/s at {} is \
+             what this client makes, not what the target takes.",
+            full.len(),
+            all.runs.len(),
+            if count == 1.0 { "" } else { "s" },
+            rounded(most.throughput_per_s),
+            Load::of(&most.asked)
+        ),
+        full.iter().map(line).collect(),
+        "no more throughput with more --threads, or with a second tank beside this one",
+    ))
+}
+
+fn target(all: &Runs<'_>, cpus: u32) -> Option<Finding> {
+    let of_target = |run: &Run| run.cpu_target_s.and_then(|cpu_s| used(run, cpu_s));
+    let spare =
+        |run: &Run| used(run, run.cpu_client_s).is_some_and(|used| used < SPARE * capacity(run, cpus));
+    let busy = |run: &&&Run| {
+        run.asked.inflight.is_some() && of_target(run).is_some_and(|used| ONE.contains(&used)) && spare(run)
+    };
+    all.alike(None).iter().find_map(|sweep| {
+        let mut busy: Vec<&Run> = sweep.iter().filter(busy).copied().collect();
+        busy.sort_by_key(|run| run.asked.inflight);
+        let (first, last) = (*busy.first()?, *busy.last()?);
+        let doubled = last.asked.inflight? >= 2 * first.asked.inflight?;
+        if !doubled || last.throughput_per_s > first.throughput_per_s * STILL {
+            return None;
+        }
+        let line = |run: &&Run| {
+            format!("{}: target {:.2} CPUs, {}/s", all.name(run), of_target(run).unwrap_or(0.0), rounded(run.throughput_per_s))
+        };
+        Some(finding(
+            Some("server"),
+            format!(
+                "The target's CPU is the limit: from {} to {} throughput stands at {}/s while the target uses one CPU in full.",
+                Load::of(&first.asked),
+                Load::of(&last.asked),
+                rounded(last.throughput_per_s)
+            ),
+            busy.iter().map(line).collect(),
+            "no more throughput with a target of more threads (`spangap target --threads 2`)",
+        ))
+    })
+}
+
+fn both(all: &Runs<'_>, cpus: u32) -> Option<Finding> {
+    let sum = |run: &Run| used(run, run.cpu_client_s + run.cpu_target_s?);
+    let shared =
+        |run: &&Run| run.on_this_host() && sum(run).is_some_and(|sum| sum >= FULL * f64::from(cpus.max(1)));
+    let full: Vec<&Run> = all.runs.iter().filter(shared).collect();
+    let most = *full.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s))?;
+    Some(finding(
+        None,
+        format!(
+            "Client and target together use all {cpus} CPUs of this host in {} of {} runs: {}/s at {} is the machine's limit, \
+             and what one of them gains the other loses.",
+            full.len(),
+            all.runs.len(),
+            rounded(most.throughput_per_s),
+            Load::of(&most.asked)
+        ),
+        full.iter()
+            .map(|run| format!("{}: {:.2} of {cpus} CPUs", all.name(run), sum(run).unwrap_or(0.0)))
+            .collect(),
+        "no more throughput with the target on another machine",
+    ))
+}

@@ -1,0 +1,190 @@
+//! Nagle's algorithm against delayed ACKs: calls that take 40 ms at low rates and fewer at high ones.
+//!
+//! Look-alikes: a handler or a path that takes 40 ms by itself (at every rate, and with TCP_NODELAY as well), idle CPUs (the
+//! raw floor shows them, as tenths of a millisecond), a service that is slow only when it is seldom called. So only runs that
+//! differ in TCP_NODELAY alone, as the kernel shows it, are proof.
+
+use super::{Finding, Runs, Standing, median_in_words, median_interval, nodelay};
+use crate::report::Run;
+use crate::report::fields::{Field, Load};
+use spangap_model::cause::Cause;
+use spangap_model::duration::format_ns;
+
+/// What Linux delays an ACK by: 40 ms and up to a few ticks of its timer, with the call's own time beside it.
+const HELD_NS: std::ops::RangeInclusive<u64> = 38_000_000..=60_000_000;
+/// Share of calls in that band from which it is the typical call that is held.
+const TYPICAL: f64 = 0.3;
+/// Calls a second on a connection from which none waits for the whole of a delayed ACK.
+const OFTEN_PER_S: f64 = 100.0;
+/// A median at another setting or rate is another one when it is at most this share.
+const FALLEN: f64 = 0.5;
+
+pub(super) fn find(all: &Runs<'_>) -> Vec<Finding> {
+    let sweeps = all.alike(None);
+    let mut found = Vec::new();
+    for group in all.alike(Some(Field::Nodelay)) {
+        if let Some(proof) = experiment(all, &group) {
+            found.push(proof);
+            continue;
+        }
+        if refuted(&group) {
+            continue;
+        }
+        let own = sweeps
+            .iter()
+            .filter(|sweep| sweep.iter().any(|run| group.iter().any(|one| std::ptr::eq(*one, *run))));
+        found.extend(own.filter_map(|sweep| over_rates(all, sweep).or_else(|| alone(all, sweep))));
+    }
+    found
+}
+
+/// Whether calls with TCP_NODELAY take as long, at a load at which those without it do.
+fn refuted(group: &[&Run]) -> bool {
+    let held = |on: bool| group.iter().filter(move |run| nodelay(run) == Some(on) && is_held(run));
+    held(true).any(|on| held(false).any(|off| Load::of(&off.asked) == Load::of(&on.asked)))
+}
+
+/// Whether calls come so often on each connection that one of them brings along the ACK that another waits for.
+fn too_often_to_wait(run: &Run) -> bool {
+    let connections = run.connections.unwrap_or(1).max(1) as f64;
+    run.asked.rate_per_s.is_some_and(|rate| rate / connections >= OFTEN_PER_S)
+}
+
+/// Share of the calls that took as long as a delayed ACK, at least.
+fn held_share(run: &Run) -> f64 {
+    let mut held = run.spectrum.iter().filter(|(_, ns)| HELD_NS.contains(ns)).map(|(quantile, _)| *quantile);
+    let first = held.next();
+    first.zip(held.next_back()).map_or(0.0, |(first, last)| last - first)
+}
+
+/// Whether the typical call is held, and not by the way to the target or by what the target was asked to do.
+fn is_held(run: &Run) -> bool {
+    let own_ns = HELD_NS.start() / 2;
+    let by_itself = run.asked.think_ns.is_some_and(|ns| ns > own_ns)
+        || run.sockets.as_ref().and_then(|sockets| sockets.min_rtt_ns).is_some_and(|ns| ns > own_ns)
+        || run.floor.as_ref().and_then(|floor| floor.latency.p50_ns).is_some_and(|ns| ns > own_ns);
+    held_share(run) >= TYPICAL && !by_itself
+}
+
+/// Whether the median of one is at most half that of the other, with their intervals apart.
+fn fell(from: &Run, to: &Run) -> bool {
+    let (Some(before), Some(after)) = (from.latency.p50_ns, to.latency.p50_ns) else { return false };
+    let (Some((low, _)), Some((_, high))) = (median_interval(from), median_interval(to)) else {
+        return false;
+    };
+    after as f64 <= before as f64 * FALLEN && high < low
+}
+
+fn finding(
+    side: &str,
+    standing: Standing,
+    says: String,
+    rests_on: Vec<String>,
+    cleared_by: String,
+) -> Finding {
+    let cause = Cause::NagleDelayedAck.name().into();
+    Finding { cause, side: Some(side.into()), standing, says, rests_on, cleared_by }
+}
+
+fn line(all: &Runs<'_>, run: &Run) -> String {
+    let sockets = run.sockets.as_ref();
+    let count = |count: Option<u64>| count.map_or_else(|| "unknown".into(), |count| count.to_string());
+    format!(
+        "{}: {}; {:.0} % of calls took {} to {}; TCP_NODELAY on {} of the sockets, off {}",
+        all.name(run),
+        median_in_words(run),
+        held_share(run) * 100.0,
+        format_ns(*HELD_NS.start()),
+        format_ns(*HELD_NS.end()),
+        count(sockets.and_then(|sockets| sockets.nodelay_on)),
+        count(sockets.and_then(|sockets| sockets.nodelay_off))
+    )
+}
+
+/// Off against on at the same load, all else equal: that is an experiment.
+fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
+    let at = |on: bool, load: Load| -> Vec<&Run> {
+        let same = group.iter().copied().filter(|run| Load::of(&run.asked) == load);
+        same.filter(|run| nodelay(run) == Some(on)).collect()
+    };
+    let shows = |load: Load| {
+        let (off, on) = (at(false, load), at(true, load));
+        let every = off
+            .iter()
+            .all(|off| is_held(off) && on.iter().all(|on| fell(off, on) && held_share(on) < TYPICAL / 3.0));
+        (!off.is_empty() && !on.is_empty() && every).then_some((off, on))
+    };
+    let mut loads: Vec<Load> = group.iter().map(|run| Load::of(&run.asked)).collect();
+    loads.sort_by(|a, b| a.value().total_cmp(&b.value()));
+    let (off, on) = loads.into_iter().find_map(shows)?;
+    let rests_on: Vec<String> = off.iter().chain(&on).map(|run| line(all, run)).collect();
+    let says = format!(
+        "Nagle's algorithm and delayed ACKs hold the calls up: at {} p50 is {} without TCP_NODELAY and {} with it, all else equal.",
+        Load::of(&off[0].asked),
+        off[0].latency.p50_ns.map_or_else(String::new, format_ns),
+        on[0].latency.p50_ns.map_or_else(String::new, format_ns)
+    );
+    let cleared_by = "a repetition (--repeat) in which the runs with TCP_NODELAY are as slow".to_owned();
+    Some(finding("client", Standing::Shown, says, rests_on, cleared_by))
+}
+
+/// The signature over a sweep: held at a low rate, less at a higher one.
+fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<Finding> {
+    let rate = |run: &Run| run.asked.rate_per_s;
+    let low = sweep.iter().copied().filter(|run| rate(run).is_some() && is_held(run));
+    let low = low.min_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
+    let higher = sweep.iter().copied().filter(|run| rate(run) > rate(low));
+    let fallen = higher.filter(|run| fell(low, run)).min_by_key(|run| run.latency.p50_ns)?;
+    let on = nodelay(low)?;
+    let rests_on = vec![line(all, low), line(all, fallen)];
+    let p50 = |run: &Run| run.latency.p50_ns.map_or_else(String::new, format_ns);
+    let falls = format!(
+        "p50 falls from {} at {} to {} at {}",
+        p50(low),
+        Load::of(&low.asked),
+        p50(fallen),
+        Load::of(&fallen.asked)
+    );
+    Some(match on {
+        false => finding(
+            "client",
+            Standing::Possible,
+            format!(
+                "Nagle's algorithm and delayed ACKs hold the calls up: the client's sockets lack TCP_NODELAY, the typical \
+                 call takes as long as Linux delays an ACK, and {falls}. Only a service that is slow by itself when it is \
+                 seldom called would look the same."
+            ),
+            rests_on,
+            "the same sweep with --nodelay default,on: as slow with it means it is something else".into(),
+        ),
+        true => finding(
+            "server",
+            Standing::Possible,
+            format!(
+                "The calls look held by a delayed ACK, though the client's sockets have TCP_NODELAY: {falls}. The target's \
+                 sockets may lack it."
+            ),
+            rests_on,
+            "`spangap sockets list` on the target's host shows TCP_NODELAY on, or `spangap dissect` shows no held segment".into(),
+        ),
+    })
+}
+
+/// One load: the time is that of a delayed ACK and the sockets lack TCP_NODELAY; a handler that takes 40 ms looks the same.
+fn alone(all: &Runs<'_>, sweep: &[&Run]) -> Option<Finding> {
+    if sweep.iter().any(|run| is_held(run) && too_often_to_wait(run)) {
+        return None;
+    }
+    let run = sweep
+        .iter()
+        .copied()
+        .find(|run| run.ok >= super::FEW && is_held(run) && nodelay(run) == Some(false))?;
+    let says = format!(
+        "The typical call takes {}, as long as Linux delays an ACK, and the client's sockets lack TCP_NODELAY: Nagle's \
+         algorithm may hold the calls up, or the target takes so long.",
+        run.latency.p50_ns.map_or_else(String::new, format_ns)
+    );
+    let cleared_by =
+        "the same with --nodelay default,on or over --rate 10,100,1000: as slow means it is something else";
+    Some(finding("client", Standing::Possible, says, vec![line(all, run)], cleared_by.into()))
+}

@@ -1,0 +1,120 @@
+//! The ceiling of one connection: throughput that stops growing over calls in flight, and goes on with more connections.
+//!
+//! Look-alikes: a drift of the machine between runs (so every pair of runs has to agree, there have to be several, and they
+//! have to take turns), and the limit of streams (such runs are left out).
+
+use super::{Finding, Runs, Standing};
+use crate::report::Run;
+use crate::report::fields::{Field, rounded};
+use spangap_model::cause::Cause;
+
+/// How much more the other configuration makes, at least, in every pair of runs.
+const MORE: f64 = 1.1;
+/// Share of growth in proportion to the calls in flight below which a connection has reached its ceiling.
+const PROPORTION: f64 = 0.6;
+/// Pairs of runs that have to agree. Were there no difference, five would by a chance of one in 32.
+const PAIRS: usize = 5;
+
+fn inflight(run: &Run) -> f64 {
+    f64::from(run.asked.inflight.unwrap_or(0))
+}
+
+fn waits_for_streams(run: &Run) -> bool {
+    run.streams.as_ref().and_then(|streams| streams.queued_by_limit).is_some_and(|queued| queued > 0)
+}
+
+/// Whether neither kind of run was over when the other began.
+fn took_turns(one: &[&Run], other: &[&Run]) -> bool {
+    let span = |runs: &[&Run]| {
+        let starts: Option<Vec<u64>> = runs.iter().map(|run| run.start_unix_ns).collect();
+        let starts = starts?;
+        Some((*starts.iter().min()?, *starts.iter().max()?))
+    };
+    let (Some((one_first, one_last)), Some((other_first, other_last))) = (span(one), span(other)) else {
+        return false;
+    };
+    one_first < other_last && other_first < one_last
+}
+
+pub(super) fn find(all: &Runs<'_>) -> Vec<Finding> {
+    all.alike(Some(Field::Channels)).iter().filter_map(|group| of_group(all, group)).collect()
+}
+
+fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
+    let closed =
+        || group.iter().copied().filter(|run| run.asked.inflight.is_some() && run.throughput_per_s > 0.0);
+    let one: Vec<&Run> =
+        closed().filter(|run| run.connections == Some(1) && !waits_for_streams(run)).collect();
+    let smallest = *one.iter().min_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
+    let largest = *one.iter().max_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
+    // Growth over the last part of the sweep, from the load that is at most a quarter of the largest.
+    let grown =
+        |from: &Run| largest.throughput_per_s / from.throughput_per_s * inflight(from) / inflight(largest);
+    if inflight(largest) < 4.0 * inflight(smallest) || grown(smallest) > PROPORTION {
+        return None;
+    }
+    // Loads of at least a quarter of the largest: where the ceiling bears.
+    let bears = |run: &&Run| inflight(run) > inflight(smallest) && inflight(run) * 4.0 >= inflight(largest);
+    let more: Vec<&Run> = closed()
+        .filter(|run| run.connections.is_some_and(|n| n > 1) && run.channels_made > 1)
+        .filter(bears)
+        .collect();
+    let pairs = |with: &Run| -> Vec<f64> {
+        let same = one.iter().filter(|alone| alone.asked.inflight == with.asked.inflight);
+        same.map(|alone| with.throughput_per_s / alone.throughput_per_s).collect()
+    };
+    // Of the ways to have more connections, the one whose worst pair is best.
+    let mut best: Option<(Vec<&Run>, Vec<f64>, f64)> = None;
+    for channels in Vec::from_iter(more.iter().map(|run| run.asked.channels)) {
+        let runs: Vec<&Run> = more.iter().copied().filter(|run| run.asked.channels == channels).collect();
+        let ratios: Vec<f64> = runs.iter().flat_map(|run| pairs(run)).collect();
+        let worst = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        if !ratios.is_empty() && best.as_ref().is_none_or(|(_, _, known)| worst > *known) {
+            best = Some((runs, ratios, worst));
+        }
+    }
+    let (with, ratios, low) = best?;
+    let high = ratios.iter().copied().fold(0.0, f64::max);
+    if low < MORE {
+        return None;
+    }
+    let proven = ratios.len() >= PAIRS && took_turns(&one, &with);
+    let standing = if proven { Standing::Shown } else { Standing::Possible };
+    let line = |run: &&Run| {
+        format!(
+            "{}: {}/s over {} connections",
+            all.name(run),
+            rounded(run.throughput_per_s),
+            run.connections.unwrap_or(0)
+        )
+    };
+    let top = with.iter().max_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
+    Some(Finding {
+        cause: Cause::SharedConnection.name().into(),
+        side: None,
+        standing,
+        says: format!(
+            "One connection is the limit: from {} to {} calls in flight it gives {:.1} times the throughput, and {} connections \
+             carry {low:.2} to {high:.2} times as much as one{}.",
+            inflight(smallest),
+            inflight(largest),
+            largest.throughput_per_s / smallest.throughput_per_s,
+            top.connections.unwrap_or(0),
+            match standing {
+                Standing::Shown => format!(" in all of {} pairs of runs", ratios.len()),
+                Standing::Possible => format!(
+                    "; {} pair{} of runs that did not take turns often enough to exclude a drift of the machine",
+                    ratios.len(),
+                    if ratios.len() == 1 { "" } else { "s" }
+                ),
+            }
+        ),
+        rests_on: one
+            .iter()
+            .filter(|run| bears(run) || std::ptr::eq(**run, smallest))
+            .chain(&with)
+            .map(line)
+            .collect(),
+        cleared_by: "with --repeat 5, runs in which one connection carries as much as several".into(),
+    })
+}

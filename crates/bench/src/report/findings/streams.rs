@@ -1,0 +1,47 @@
+//! The limit of concurrent streams: calls that have to wait for one.
+//!
+//! Look-alikes: none, since in flight less the limit times the connections is arithmetic; but the target's own count of
+//! calls at once must not contradict it.
+
+use super::{Finding, Runs, Standing};
+use spangap_model::cause::Cause;
+
+pub(super) fn find(all: &Runs<'_>) -> Option<Finding> {
+    let queued = |run: &crate::report::Run| {
+        run.streams.as_ref().and_then(|streams| streams.queued_by_limit).unwrap_or(0)
+    };
+    let waiting: Vec<_> = all.runs.iter().filter(|run| queued(run) > 0).collect();
+    let most = *waiting.iter().max_by_key(|run| queued(run))?;
+    let streams = most.streams.as_ref()?;
+    let (limit, connections) = (streams.limit_per_connection?, most.connections?);
+    let at_once = u64::from(limit).saturating_mul(connections);
+    let peak = streams.target_peak_in_progress;
+    let standing = if peak.is_none_or(|peak| peak <= at_once) { Standing::Shown } else { Standing::Possible };
+    let inflight = most.asked.inflight?;
+    let mut rests_on = vec![format!(
+        "{}: {inflight} calls in flight over {connections} connection{} of at most {limit} streams, as the target announces",
+        all.name(most),
+        if connections == 1 { "" } else { "s" }
+    )];
+    rests_on.extend(peak.map(|peak| match standing {
+        Standing::Shown => {
+            format!("the target never handled more than {peak} calls at once, by its own count")
+        }
+        Standing::Possible => format!(
+            "the target handled {peak} calls at once: it has other callers, or the limit is another one"
+        ),
+    }));
+    Some(Finding {
+        cause: Cause::StreamLimit.name().into(),
+        side: None,
+        standing,
+        says: format!(
+            "{} of {inflight} calls wait for a stream at any time: the target allows {limit} on a connection, and the \
+             latency contains that wait.",
+            queued(most)
+        ),
+        rests_on,
+        cleared_by: "the same latency with more connections (--channels pool:N) or fewer calls in flight"
+            .into(),
+    })
+}
