@@ -2,13 +2,14 @@
 
 use crate::args::wrong_usage;
 use crate::{Outcome, report_page};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use spangap_bench::compare::arms::ArmPair;
 use spangap_bench::compare::{Comparison, Metric, Verdict, compare};
-use spangap_bench::report::TankReport;
 use spangap_bench::report::fields::Field;
+use spangap_bench::report::{Finding, Standing, TankReport};
+use spangap_model::duration::format_ns;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,51 @@ pub struct BenchArgs {
 enum BenchVerb {
     Compare(CompareArgs),
     Show(ShowArgs),
+    Check(CheckArgs),
+    Figure(FigureArgs),
+}
+
+/// Tell whether runs show a cause; fails with the reason when they do not
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  spangap tank HOST:50051 --nodelay off,on --rate 10,100,1000 --json > runs.json
+  spangap bench check runs.json --shows nagle-delayed-ack
+      exit code 0 and the evidence, or exit code 1 and what the runs show instead")]
+struct CheckArgs {
+    /// What `spangap tank --json` printed, once or several times
+    #[arg(value_name = "FILE", required = true)]
+    file: PathBuf,
+    /// The cause, by the name that findings have
+    #[arg(long, value_name = "CAUSE", required = true, value_parser = PossibleValuesParser::new(FINDABLE))]
+    shows: String,
+}
+
+/// Causes that runs can show.
+const FINDABLE: [&str; 5] =
+    ["nagle-delayed-ack", "stream-limit", "shared-connection", "cpu-saturated", "idle-wake"];
+
+/// Print one figure of the runs, for scripts: nanoseconds, calls per second, or seconds of CPU per call
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  spangap bench figure runs.json throughput --pick max")]
+struct FigureArgs {
+    /// What `spangap tank --json` printed, once or several times
+    #[arg(value_name = "FILE", required = true)]
+    file: PathBuf,
+    /// Which figure
+    #[arg(value_name = "FIGURE", value_parser = PossibleValuesParser::new(Metric::ALL.map(Metric::name)))]
+    figure: String,
+    /// Of several runs, which
+    #[arg(long, value_enum, value_name = "min|max", default_value = "max", hide_possible_values = true)]
+    pick: Pick,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Pick {
+    Min,
+    Max,
 }
 
 /// Show results that `spangap tank --json` printed as a table, or as a page
@@ -95,6 +141,52 @@ pub fn run(args: BenchArgs) -> anyhow::Result<Outcome> {
     match args.verb {
         BenchVerb::Compare(args) => run_compare(args),
         BenchVerb::Show(args) => run_show(args),
+        BenchVerb::Check(args) => run_check(&args),
+        BenchVerb::Figure(args) => run_figure(&args),
+    }
+}
+
+fn run_check(args: &CheckArgs) -> anyhow::Result<Outcome> {
+    let report = read(&args.file)?;
+    let wanted = |finding: &&Finding| finding.cause == args.shows;
+    let found = report.findings.iter().filter(wanted).find(|finding| finding.standing == Standing::Shown);
+    let Some(shown) = found else {
+        let possible = report.findings.iter().find(wanted);
+        let instead = possible.map_or_else(
+            || format!("the runs show this instead: {}", report.verdict),
+            |finding| format!("it is only possible: {} ({})", finding.says, finding.rests_on.join("; ")),
+        );
+        bail!(
+            "{} does not show {}: {instead} This machine kept a thread that never sleeps from running for {} in {}.",
+            args.file.display(),
+            args.shows,
+            format_ns(report.noise.longest_pause_ns),
+            format_ns(report.noise.watched_ns)
+        );
+    };
+    let evidence = shown.rests_on.iter().map(|line| format!("\n  {line}"));
+    print_text(&format!("{}: {}{}", args.shows, shown.says, evidence.collect::<String>()))?;
+    Ok(Outcome::Done)
+}
+
+fn run_figure(args: &FigureArgs) -> anyhow::Result<Outcome> {
+    let report = read(&args.file)?;
+    let metric = Metric::ALL.into_iter().find(|metric| metric.name() == args.figure);
+    let values = report.runs.iter().filter_map(|run| metric.and_then(|metric| metric.of(run)));
+    let picked = match args.pick {
+        Pick::Min => values.reduce(f64::min),
+        Pick::Max => values.reduce(f64::max),
+    };
+    let value = picked.with_context(|| format!("no run of {} has {}", args.file.display(), args.figure))?;
+    print_text(&value.to_string())?;
+    Ok(Outcome::Done)
+}
+
+fn print_text(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
     }
 }
 
@@ -104,11 +196,7 @@ fn run_show(args: ShowArgs) -> anyhow::Result<Outcome> {
         report_page::write(path, &report)?;
     }
     let text = if args.json { serde_json::to_string(&report)? } else { report.to_string() };
-    match writeln!(io::stdout().lock(), "{}", text.trim_end()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        other => other.context("cannot write to standard output")?,
-    }
+    print_text(text.trim_end())?;
     Ok(Outcome::Done)
 }
 
@@ -185,6 +273,10 @@ fn read(file: &Path) -> anyhow::Result<TankReport> {
             }
             None => all = Some(report),
         }
+    }
+    // Several documents together may show more than each, and older ones say nothing of it.
+    if let Some(all) = &mut all {
+        all.conclude();
     }
     all.with_context(|| format!("{} is no result of spangap tank --json: it is empty", file.display()))
 }
