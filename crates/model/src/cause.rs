@@ -87,6 +87,8 @@ causes! {
     LargePayload = "large-payload",
     /// Several attempts per call.
     Retries = "retries",
+    /// The proxy between client and server took the time, itself.
+    Proxy = "proxy",
     /// Clocks that differ, with nothing wrong.
     Clock = "clock",
     /// Every CPU was busy.

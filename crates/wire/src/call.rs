@@ -2,6 +2,7 @@
 
 use crate::episode::{Certainty, Evidence};
 use crate::exchange::Exchange;
+use crate::hops::{Hop, PathLeg};
 use crate::hosts::HostTime;
 use crate::spans::SpanTimes;
 use spangap_model::{Cause, Legs, Side};
@@ -66,4 +67,10 @@ pub struct Call {
     pub findings: Vec<Finding>,
     /// What its hosts did in some of its legs, where they were recorded, by leg.
     pub hosts: Vec<HostTime>,
+    /// Place of its captures in [`crate::dissect::Dissection::sections`].
+    pub section: usize,
+    /// The calls by which its server, a proxy, passed it on: in order, more than one where the proxy tried again.
+    pub hops: Vec<Hop>,
+    /// Its legs over all hops; they sum to `duration_ns` exactly. Empty without hops.
+    pub path: Vec<PathLeg>,
 }

@@ -2,18 +2,24 @@
 
 mod caveats;
 mod pace;
+mod proxy_signs;
 mod run;
 mod search;
+mod sections;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod unopened;
+mod whole;
 
 use crate::align::Clock;
 use crate::call::Call;
-use crate::source::{Bookmarks, Capture, Reading};
+use crate::hops::HopTotals;
+use crate::source::{Bookmarks, Capture, Reading, SourceError};
 use crate::spans::Spans;
 use crate::tap::TapCounts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
+use spangap_model::Side;
 use std::ops::ControlFlow;
 
 /// What to look for.
@@ -29,8 +35,55 @@ pub struct Settings {
     pub spans: Spans,
     /// TLS keys: text of a key-log file.
     pub key_log: Vec<u8>,
-    /// Both captures were taken by one kernel: the offset is zero, and not an interval.
+    /// All captures were taken by one kernel: the offset is zero, and not an interval.
     pub same_clock: bool,
+    /// Names of the captures, in their order. `client` and `server` say at which end of the calls one was taken;
+    /// captures of the same name are of one host, and have one clock.
+    pub names: Vec<Option<String>>,
+}
+
+impl CaptureTotals {
+    /// Adds what another section made of the same capture: other connections of it.
+    fn add(&mut self, other: CaptureTotals) {
+        if self.bookmarks.is_none() {
+            *self = other;
+            return;
+        }
+        let (mine, theirs) = (&mut self.counts, other.counts);
+        mine.segments += theirs.segments;
+        mine.connections += theirs.connections;
+        mine.connections_evicted += theirs.connections_evicted;
+        mine.connections_expired += theirs.connections_expired;
+        mine.connections_untaken += theirs.connections_untaken;
+        mine.reassembly_dropped_bytes += theirs.reassembly_dropped_bytes;
+        mine.reassembly_conflicts += theirs.reassembly_conflicts;
+        mine.app.header_blocks_unknown += theirs.app.header_blocks_unknown;
+        mine.app.bytes_skipped += theirs.app.bytes_skipped;
+        mine.app.resyncs += theirs.app.resyncs;
+        mine.app.streams_refused += theirs.app.streams_refused;
+        mine.app.records_undecrypted += theirs.app.records_undecrypted;
+        self.unmatched += other.unmatched;
+        self.halves_evicted += other.halves_evicted;
+    }
+}
+
+impl Settings {
+    /// At which end of the calls a capture was taken, where its name says so.
+    pub fn end_of(&self, capture: usize) -> Option<Side> {
+        let name = self.names.get(capture)?.as_deref()?;
+        [Side::Client, Side::Server].into_iter().find(|side| side.name() == name)
+    }
+}
+
+/// Captures with connections in common, or one that has none in common with any other.
+#[derive(Clone, Debug, Default)]
+pub struct SectionTotals {
+    /// Their numbers, one or two.
+    pub captures: Vec<u8>,
+    /// Clock of the second minus that of the first; `None` with one, or when no byte was seen in both.
+    pub clock: Option<Clock>,
+    /// Calls seen in both.
+    pub matched: u64,
 }
 
 /// One capture, in the result.
@@ -48,15 +101,19 @@ pub struct CaptureTotals {
     pub bookmarks: Option<Bookmarks>,
 }
 
-/// What two captures (or one) tell.
+/// What the captures tell.
 #[derive(Clone, Debug, Default)]
 pub struct Dissection {
-    /// The clocks; `None` with one capture, or when no byte was seen at both ends.
+    /// The clocks of two captures; `None` with one or with more than two, or when no byte was seen at both ends.
     pub clock: Option<Clock>,
+    /// Which captures have connections in common, with their clocks.
+    pub sections: Vec<SectionTotals>,
+    /// Calls followed through proxies; `None` where nothing looks like one.
+    pub hops: Option<HopTotals>,
     /// The calls kept, slowest first.
     pub calls: Vec<Call>,
-    /// Text of every method and authority number that occurs in `calls`, by capture.
-    pub methods: Vec<(u8, crate::exchange::TextId, String)>,
+    /// Text of every method number that occurs in `calls`, by capture and section.
+    pub methods: Vec<(u8, usize, crate::exchange::TextId, String)>,
     /// Sums over all calls, not only those kept.
     pub sums: Sums,
     /// Calls that fit `over_ns` or `trace_ids`, kept or not.
@@ -67,11 +124,17 @@ pub struct Dissection {
     pub connections_left_out: u64,
     /// Pairs of hosts, most time in calls first.
     pub pairs: Vec<PairTotals>,
+    /// Connections whose pair of hosts is not among `pairs`; the sums over all have them.
+    pub pairs_left_out: u64,
+    /// Connections that three captures or more have: the two at their ends count.
+    pub between: u64,
     /// The captures, in the order given.
     pub captures: Vec<CaptureTotals>,
     /// Places where a trace id looked for stands as bytes outside of every header that could be read:
     /// capture, packet, how it is written.
     pub trace_id_elsewhere: Vec<(u8, u64, &'static str)>,
+    /// What is wrong with the choice of captures, in sentences.
+    pub warnings: Vec<String>,
     /// Sentences on what these figures cannot tell.
     pub caveats: Vec<String>,
     /// Whether the caller ended it early.
@@ -99,23 +162,43 @@ pub struct Progress {
 pub type OnProgress<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 impl Dissection {
+    /// The clocks of a call's captures.
+    pub fn clock_of(&self, call: &Call) -> Option<&Clock> {
+        self.sections.get(call.section).map_or(self.clock.as_ref(), |section| section.clock.as_ref())
+    }
+
+    /// The capture whose clock is the first of [`Dissection::clock_of`].
+    pub fn first_capture_of(&self, call: &Call) -> u8 {
+        self.sections.get(call.section).and_then(|section| section.captures.first()).copied().unwrap_or(0)
+    }
+
     /// The method of a call, from whichever capture knows it.
     pub fn method_of(&self, call: &Call) -> Option<&str> {
         let halves = call.halves.exchanges.iter().zip(call.halves.captures);
         halves.filter_map(|(half, capture)| half.as_ref().map(|half| (capture, half.method))).find_map(
             |wanted| {
-                let found = self.methods.iter().find(|(capture, id, _)| (*capture, *id) == wanted);
+                let found = self
+                    .methods
+                    .iter()
+                    .find(|(capture, section, id, _)| ((*capture, *id), *section) == (wanted, call.section));
                 found.map(|(.., text)| text.as_str())
             },
         )
     }
 }
 
-/// Dissects one capture, or two of the same traffic; more are not read.
-pub fn dissect(captures: Vec<Capture>, settings: &Settings, on_progress: &mut OnProgress<'_>) -> Dissection {
-    let mut run = run::Run::new(captures, settings);
-    let interrupted = run.read(on_progress).is_break();
-    let mut dissection = run.finish();
+/// Dissects one capture, or two of the same traffic, or those of several hosts on the way of calls through proxies.
+///
+/// # Errors
+/// [`SourceError`] when one of more than two captures cannot be read twice: a pipe, or a file that went away.
+pub fn dissect(
+    captures: Vec<Capture>,
+    settings: &Settings,
+    on_progress: &mut OnProgress<'_>,
+) -> Result<Dissection, SourceError> {
+    let mut whole = whole::Whole::new(captures, settings, on_progress)?;
+    let interrupted = whole.read(on_progress).is_break();
+    let mut dissection = whole.finish();
     dissection.interrupted = interrupted;
-    dissection
+    Ok(dissection)
 }

@@ -178,6 +178,8 @@ pub struct Exchange {
     pub status: CallStatus,
     /// Trace context, where a header field carries one.
     pub trace: Option<TraceContext>,
+    /// Hash of `x-request-id`; zero without one.
+    pub request_id: u64,
     /// `grpc-timeout`, nanoseconds.
     pub deadline_ns: Option<u64>,
     /// Calls under way on the connection when this one's request began, itself included.

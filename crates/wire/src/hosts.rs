@@ -97,8 +97,7 @@ fn host_of(legs: Legs) -> Option<Side> {
 fn ends(call: &Call, side: Side, dissection: &Dissection) -> Option<(Endpoint, Endpoint)> {
     let totals = dissection.connections.iter().find(|connection| connection.number == call.connection)?;
     call.halves.exchanges[side.index()].as_ref()?;
-    let capture = usize::from(call.halves.captures[side.index()]);
-    let facts = totals.seen.get(capture)?.as_ref()?;
+    let facts = totals.seen_by(call.halves.captures[side.index()])?;
     Some((facts.ends[side.index()], facts.ends[side.other().index()]))
 }
 
@@ -189,6 +188,9 @@ mod tests {
             legs: vec![leg],
             findings: Vec::new(),
             hosts: Vec::new(),
+            section: 0,
+            hops: Vec::new(),
+            path: Vec::new(),
         }
     }
 

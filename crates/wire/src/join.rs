@@ -15,12 +15,15 @@ use crate::exchange::{Exchange, Part};
 use crate::tcp::ConnectionFacts;
 use links::{Link, Links};
 use pending::Pending;
+use rustc_hash::FxHashSet;
 use spangap_model::Side;
 
 /// Halves that wait for their other half, for each capture; with more, the oldest is given up.
 const MAX_PENDING: usize = 200_000;
 /// Halves of one capture that wait before the other capture is looked into for theirs, while nothing was joined yet.
 const MANY_PENDING: usize = 20_000;
+/// Addresses of a capture's host remembered.
+const MAX_ADDRESSES: usize = 4096;
 /// Calls remembered to recognise the same call captured twice by one capture; a power of two.
 const MEMORY: usize = 8192;
 /// The same call captured twice is seen twice within this time.
@@ -51,6 +54,10 @@ struct Seen {
 pub(crate) struct Joiner {
     /// Whether there are two captures.
     two: bool,
+    /// The ends at which they were taken, as far as that was said.
+    ends: [Option<Side>; 2],
+    /// Addresses of each capture's host, as calls with both halves show them.
+    local: [FxHashSet<[u8; 16]>; 2],
     pending: [Pending; 2],
     pub links: Links,
     /// Bounds on the offset that the joined calls give.
@@ -71,9 +78,12 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    pub fn new(two: bool) -> Joiner {
+    /// `ends` says at which end each capture was taken, where the caller knows.
+    pub fn new(two: bool, ends: [Option<Side>; 2]) -> Joiner {
         Joiner {
             two,
+            ends,
+            local: Default::default(),
             pending: Default::default(),
             links: Links::default(),
             bounds: Bounds::default(),
@@ -185,7 +195,19 @@ impl Joiner {
             }
             state.votes[own] = state.votes[own].saturating_add(1);
         }
-        let client = state.client_capture().or(own).unwrap_or(usize::from(roles[1] > roles[0]));
+        let said = match self.ends {
+            [Some(Side::Client), _] | [None, Some(Side::Server)] => Some(0),
+            [Some(Side::Server), _] | [None, Some(Side::Client)] => Some(1),
+            [None, None] => None,
+        };
+        let client = said.or(state.client_capture()).or(own).unwrap_or(usize::from(roles[1] > roles[0]));
+        if !std::mem::replace(&mut state.ends_local, true) {
+            for (side, capture) in [client, 1 - client].into_iter().enumerate() {
+                let address = state.facts[capture].as_ref().map(|facts| facts.ends[side].address);
+                let room = self.local[capture].len() < MAX_ADDRESSES;
+                self.local[capture].extend(address.filter(|_| room));
+            }
+        }
         state.uses += 1;
         if own.is_some_and(|own| own != client) {
             self.contradictions += 1;
@@ -216,8 +238,18 @@ impl Joiner {
         let state = self.links.at(link);
         state.uses += 1;
         let client = state.client_capture().map(|client| client == capture);
-        let side = client
-            .map(|client| if client { Side::Client } else { Side::Server })
+        let local = &self.local[capture];
+        // A proxy's capture has calls of which the other half is elsewhere.
+        let own = state.facts[capture].as_ref().and_then(|facts| {
+            match facts.ends.map(|end| local.contains(&end.address)) {
+                [true, false] => Some(Side::Client),
+                [false, true] => Some(Side::Server),
+                _ => None,
+            }
+        });
+        let side = self.ends[capture]
+            .or(client.map(|client| if client { Side::Client } else { Side::Server }))
+            .or(own)
             .or_else(|| state.facts[capture].as_ref().and_then(nearer_side))
             .or(role.map(|client| if client == capture { Side::Client } else { Side::Server }))
             .unwrap_or(Side::Client);

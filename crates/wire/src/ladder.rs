@@ -20,7 +20,7 @@ const MAX_KEPT: usize = 5_000;
 /// One packet of the ladder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// Which capture (0 or 1).
+    /// Number of the capture.
     pub capture: u8,
     /// Number of the packet.
     pub packet: u64,
@@ -67,7 +67,7 @@ pub fn ladder_of(dissection: &Dissection, call: &Call) -> Result<Ladder, SourceE
         let end =
             dissection.captures.get(usize::from(capture)).and_then(|capture| capture.bookmarks.as_ref());
         let seen = dissection.connections.iter().find(|listed| listed.number == call.connection);
-        let facts = seen.and_then(|listed| listed.seen[usize::from(capture)].as_ref());
+        let facts = seen.and_then(|listed| listed.seen_by(capture));
         let (Some(bookmarks), Some(facts)) = (end, facts) else { continue };
         let notes = notes(call, exchange, capture, if side == 0 { Side::Client } else { Side::Server });
         let (Some(first), Some(last)) = (notes.first().map(|n| n.0), notes.last().map(|n| n.0)) else {
@@ -94,8 +94,8 @@ pub fn ladder_of(dissection: &Dissection, call: &Call) -> Result<Ladder, SourceE
             }
         }
     }
-    let clock = dissection.clock.as_ref();
-    ladder.rungs.sort_by_key(|rung| (by_first_clock(rung, clock), rung.capture, rung.packet));
+    let (clock, first) = (dissection.clock_of(call), dissection.first_capture_of(call));
+    ladder.rungs.sort_by_key(|rung| (by_first_clock(rung, clock, first), rung.capture, rung.packet));
     shorten(&mut ladder, MAX_RUNGS);
     Ok(ladder)
 }
@@ -171,9 +171,9 @@ fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<(u64, 
     notes
 }
 
-/// A rung's time by the first capture's clock, as far as the offset allows.
-fn by_first_clock(rung: &Rung, clock: Option<&Clock>) -> i64 {
-    if rung.capture == 0 {
+/// A rung's time by the clock of the first of the call's captures, as far as the offset allows.
+fn by_first_clock(rung: &Rung, clock: Option<&Clock>, first: u8) -> i64 {
+    if rung.capture == first {
         return rung.time_ns;
     }
     let range = clock.and_then(|clock| clock.first_at(rung.time_ns));

@@ -12,6 +12,7 @@ pub mod dissect;
 pub mod episode;
 pub mod exchange;
 mod findings;
+pub mod hops;
 pub mod hosts;
 pub mod join;
 pub mod ladder;

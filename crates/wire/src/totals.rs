@@ -64,12 +64,40 @@ pub struct Sums {
     pub causes: Vec<CauseSum>,
 }
 
-/// A connection, as both captures saw it.
+impl Sums {
+    /// Adds those over other calls.
+    pub(crate) fn add(&mut self, other: &Sums) {
+        self.calls += other.calls;
+        self.one_end.iter_mut().zip(other.one_end).for_each(|(mine, theirs)| *mine += theirs);
+        self.failed += other.failed;
+        self.unfinished += other.unfinished;
+        self.unanswered += other.unanswered;
+        self.status_unknown += other.status_unknown;
+        self.durations.merge(&other.durations);
+        other.legs.iter().for_each(|leg| accum::add_sum(&mut self.legs, *leg));
+        self.legs.sort_by_key(|sum| sum.legs);
+        for sum in &other.causes {
+            match self.causes.iter_mut().find(|known| (known.cause, known.side) == (sum.cause, sum.side)) {
+                Some(known) => {
+                    known.calls += sum.calls;
+                    known.possible += sum.possible;
+                    known.cost_ns = known.cost_ns.saturating_add(sum.cost_ns);
+                }
+                None => self.causes.push(*sum),
+            }
+        }
+        accum::by_weight(&mut self.causes);
+    }
+}
+
+/// A connection, as the captures at both its ends saw it.
 #[derive(Clone, Debug)]
 pub struct ConnectionTotals {
     /// Its number in the report, from 1.
     pub number: u32,
-    /// What each capture knows of it.
+    /// The captures it was looked for in.
+    pub captures: [u8; 2],
+    /// What each of them knows of it.
     pub seen: [Option<ConnectionFacts>; 2],
     /// Which capture is nearer to the client; `None` while nothing shows it (one capture, or no calls in both).
     pub client_capture: Option<u8>,
@@ -77,6 +105,14 @@ pub struct ConnectionTotals {
     pub sums: Sums,
     /// What is to be said of the connection as a whole, in sentences.
     pub notes: Vec<String>,
+}
+
+impl ConnectionTotals {
+    /// What a capture knows of it.
+    pub fn seen_by(&self, capture: u8) -> Option<&ConnectionFacts> {
+        let place = self.captures.iter().position(|of| *of == capture)?;
+        self.seen[place].as_ref()
+    }
 }
 
 /// All calls from one host to one server.
@@ -130,11 +166,13 @@ pub(crate) struct Finished {
 
 impl Totals {
     /// Takes a connection that is over.
-    pub fn take(&mut self, link: Link, notes: Vec<String>) {
+    pub fn take(&mut self, mut link: Link, notes: Vec<String>) {
+        self.all.add(&link.sums);
+        let inner = std::mem::take(&mut link.inner);
+        link.sums.add(&inner);
         if link.sums.calls == 0 {
             return;
         }
-        self.all.add(&link.sums);
         if let Some(key) = pair_of(&link) {
             if self.pairs.len() < MAX_PAIRS || self.pairs.contains_key(&key) {
                 let pair = self.pairs.entry(key).or_default();
@@ -194,7 +232,8 @@ impl Totals {
             numbers.insert(link.key, (number, link.least_path_ns));
             let client_capture = link.client_capture().map(|capture| capture as u8);
             let sums = link.sums.finish(clock, resolution_ns);
-            connections.push(ConnectionTotals { number, seen: link.facts, client_capture, sums, notes });
+            let (captures, seen) = ([0, 1], link.facts);
+            connections.push(ConnectionTotals { number, captures, seen, client_capture, sums, notes });
         }
         let mut pairs: Vec<PairTotals> = Vec::with_capacity(self.pairs.len());
         for ((address, server), pair) in self.pairs {

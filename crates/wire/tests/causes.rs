@@ -53,7 +53,9 @@ impl Fixture {
     fn dissect(&self, ends: &[&Path]) -> Dissection {
         let open = |path: &&Path| Capture::open(path).expect("a capture");
         let settings = Settings { slowest: 100_000, key_log: self.keys.clone(), ..Settings::default() };
-        dissect(ends.iter().map(open).collect(), &settings, &mut |_| ControlFlow::Continue(()))
+        let dissected =
+            dissect(ends.iter().map(open).collect(), &settings, &mut |_| ControlFlow::Continue(()));
+        dissected.expect("files can be read twice")
     }
 
     fn expected(&self) -> (Vec<&str>, Option<&str>, u64, bool) {

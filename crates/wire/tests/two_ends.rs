@@ -33,7 +33,7 @@ fn rewritten(name: &str, shows: &dyn Fn(i64) -> i64) -> Capture {
 
 fn run(captures: Vec<Capture>, same_clock: bool) -> Dissection {
     let settings = Settings { slowest: 10_000, same_clock, ..Settings::default() };
-    dissect(captures, &settings, &mut |_| ControlFlow::Continue(()))
+    dissect(captures, &settings, &mut |_| ControlFlow::Continue(())).expect("captures in memory")
 }
 
 /// What tells a call in every dissection of the same traffic.

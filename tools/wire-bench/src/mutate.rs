@@ -101,6 +101,7 @@ pub fn mutate(folder: &Path, files: u64, seed: u64) -> std::io::Result<Outcome> 
             .extend(seeds.get(mate).filter(|_| n % 2 == 0).and_then(|(_, bytes)| open(bytes.clone()).ok()));
         let settings = Settings { slowest: 3, ..Settings::default() };
         let found = dissect(captures, &settings, &mut |_| ControlFlow::Continue(()));
+        let Ok(found) = found else { panic!("captures in memory are read once") };
         // What people would read of it has to come out, too.
         let ladders: Vec<_> = found.calls.iter().map(|call| ladder_of(&found, call).ok()).collect();
         std::hint::black_box(&ladders);

@@ -31,6 +31,8 @@ Examples:
       both ends of the same traffic, in either order: the slowest calls and what took their time
   spangap dissect client.pcap server.pcap --spans traces.json --html report.html
       split the ends into host and application, and write a page for the incident report
+  spangap dissect client.pcap proxy=in.pcap proxy=out.pcap server.pcap
+      the same calls through a proxy, captured on both its sides: one call over all hops
   spangap dissect server.pcap --trace-id 4bf92f3577b34da6a3ce929d0e0e4736
       one trace, from one end
   spangap dissect client.pcap server.pcap --spans traces.json --host client.rec --host server.rec
@@ -53,6 +55,12 @@ Those with an application need --spans; those of the network need both captures.
 told apart is one leg under the names of all. The legs of a call add up to its duration exactly,
 and each says how far off it may be: the clocks of two hosts are never assumed to agree.
 
+Calls through proxies are followed: a proxy's call is linked to the one that it passes on by trace context,
+x-request-id or trace id, else by content and times where only one fits. Between the legs of the two stand
+  proxy: request                  request complete at the proxy -> first byte passed on (proxy_request)
+  proxy: retry                    end of an attempt -> begin of the next one (proxy_retry)
+  proxy: response                 response complete at the proxy -> first byte passed on (proxy_response)
+
 A tap sits where packets leave or enter the host's kernel: a sender's qdisc and NIC, and a
 receiver's NIC and interrupts, belong to the network's legs.";
 
@@ -60,10 +68,11 @@ receiver's NIC and interrupts, belong to the network's legs.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DissectArgs {
-    /// Captures: one end, or client's and server's end of the same traffic (pcap, pcapng, .gz, .zst); `-` is
-    /// standard input
-    #[arg(required = true, value_name = "CAPTURE", num_args = 1..=2)]
-    captures: Vec<PathBuf>,
+    /// Captures: one end, client's and server's end of the same traffic, or those of proxies between them, too (pcap,
+    /// pcapng, .gz, .zst), in any order; `-` is standard input. NAME=FILE names one: `client` and `server` say at which
+    /// end it was taken, and those of the same name are of one host and one clock
+    #[arg(required = true, value_name = "[NAME=]CAPTURE", num_args = 1..=MAX_CAPTURES)]
+    captures: Vec<Named>,
     /// Files of spans of these calls (OTLP, Jaeger, Zipkin), to split the ends into host and application
     #[arg(long, value_name = "FILE")]
     spans: Vec<PathBuf>,
@@ -85,7 +94,7 @@ pub struct DissectArgs {
     /// TLS keys, as SSLKEYLOGFILE has them
     #[arg(long, value_name = "FILE")]
     keylog: Option<PathBuf>,
-    /// Both captures were taken on one host: their clocks are one
+    /// All captures were taken on one host: their clocks are one
     #[arg(long)]
     same_clock: bool,
     /// Print one JSON document
@@ -97,6 +106,30 @@ pub struct DissectArgs {
     /// Exit with code 3 when one of these causes is shown for any call
     #[arg(long, value_name = "CAUSE", value_delimiter = ',', value_parser = cause)]
     fail_on: Vec<Cause>,
+}
+
+/// Captures read at once, at most.
+const MAX_CAPTURES: usize = 16;
+
+/// A capture, and what it was named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    name: Option<String>,
+    path: PathBuf,
+}
+
+impl std::str::FromStr for Named {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = text.split_once('=').filter(|(name, path)| {
+            let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+            !path.is_empty() && !name.is_empty() && name.chars().all(plain) && !Path::new(text).exists()
+        });
+        Ok(match named {
+            Some((name, path)) => Named { name: Some(name.to_owned()), path: path.into() },
+            None => Named { name: None, path: text.into() },
+        })
+    }
 }
 
 /// A trace id as people copy it.
@@ -137,7 +170,9 @@ fn cause(name: &str) -> Result<Cause, String> {
 /// Reads, dissects, prints.
 pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     let stop = signals::flag(ASKED)?;
-    let captures = open_all(&args.captures, &stop)?;
+    let names = named(&args.captures)?;
+    let paths: Vec<PathBuf> = args.captures.iter().map(|capture| capture.path.clone()).collect();
+    let captures = open_all(&paths, &stop)?;
     let trace_ids: Vec<[u8; 16]> = args.trace_id.iter().map(|id| id.0).collect();
     let read = spans::read_all(&args.spans, &trace_ids, &stop)?;
     let key_log = args.keylog.as_deref().map(key_log).transpose()?.unwrap_or_default();
@@ -149,16 +184,20 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         spans: read.spans,
         key_log,
         same_clock: args.same_clock,
+        names,
     };
     let bar = ProgressBar::hidden();
     let mut dissection = dissect(captures, &settings, &mut |progress| {
         show(&bar, progress);
         if stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    })?;
     bar.finish_and_clear();
     dissection.caveats.extend(read.caveats);
     hosts::lay(&mut dissection, &args.host)?;
 
+    for warning in &dissection.warnings {
+        eprintln!("spangap: warning: {warning}");
+    }
     let wanted = args.ladders.unwrap_or(if traced { 10 } else { 1 }) as usize;
     let extras = Extras { command: Some(command()), ladders: ladders(&mut dissection, wanted) };
     let report = DissectReport::new(&dissection, &settings, &extras);
@@ -184,17 +223,31 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     Ok(if args.fail_on.iter().any(found) { Outcome::Found } else { Outcome::Done })
 }
 
+/// The names of the captures. At one end of the calls only one capture can be, unless one host took several.
+fn named(captures: &[Named]) -> anyhow::Result<Vec<Option<String>>> {
+    let names: Vec<Option<String>> = captures.iter().map(|capture| capture.name.clone()).collect();
+    if let [Some(first), Some(second)] = &names[..]
+        && first == second
+        && ["client", "server"].contains(&first.as_str())
+    {
+        let words = format!("both captures are named {first}: expected client=FILE server=FILE");
+        return Err(wrong_usage(words).into());
+    }
+    Ok(names)
+}
+
 fn open_all(paths: &[PathBuf], stop: &Arc<AtomicBool>) -> anyhow::Result<Vec<Capture>> {
     let is_stdin = |path: &&PathBuf| path.as_os_str() == "-";
     if paths.iter().filter(is_stdin).count() > 1 {
         return Err(wrong_usage("standard input can be read once: \"-\" was given more than once").into());
     }
-    if let [first, second] = paths
-        && let (Ok(first), Ok(second)) = (first.canonicalize(), second.canonicalize())
-        && first == second
-        && first.is_file()
-    {
-        bail!("{}: given as both ends; expected the captures of two places", paths[0].display());
+    let files: Vec<Option<PathBuf>> =
+        paths.iter().map(|path| path.canonicalize().ok().filter(|path| path.is_file())).collect();
+    for (place, file) in files.iter().enumerate() {
+        if file.is_some() && files[..place].contains(file) {
+            let what = if paths.len() == 2 { "as both ends" } else { "twice" };
+            bail!("{}: given {what}; expected the captures of different places", paths[place].display());
+        }
     }
     let open = |path: &PathBuf| -> anyhow::Result<Capture> {
         if path.as_os_str() == "-" {

@@ -18,6 +18,7 @@ pub struct TraceParts {
     datadog_trace: Option<u64>,
     datadog_trace_high: u64,
     datadog_span: Option<u64>,
+    request_id: u64,
 }
 
 const TRACEPARENT: u8 = 0;
@@ -42,6 +43,8 @@ pub enum TracePart {
     DatadogTraceHigh([u8; 8]),
     /// `x-datadog-parent-id`
     DatadogSpan([u8; 8]),
+    /// Hash of `x-request-id`, which is no trace context: what proxies name a request by, in any form.
+    RequestId([u8; 8]),
 }
 
 /// Takes one header field into account; names in any case.
@@ -72,6 +75,7 @@ fn known_length(name: &[u8], value: &[u8]) -> Option<TracePart> {
         11 if is(b"traceparent") => traceparent(value).map(whole(TRACEPARENT)),
         11 if is(b"x-b3-spanid") => hex(value).map(TracePart::B3Span),
         12 if is(b"x-b3-traceid") => hex(value).map(TracePart::B3Trace),
+        12 if is(b"x-request-id") => Some(TracePart::RequestId(request_id(value).to_be_bytes())),
         13 if is(b"uber-trace-id") => jaeger(value).map(whole(JAEGER)),
         14 if is(b"grpc-trace-bin") => grpc_trace_bin(value).map(whole(GRPC_TRACE_BIN)),
         14 if is(b"x-datadog-tags") => datadog_high(value).map(TracePart::DatadogTraceHigh),
@@ -141,7 +145,14 @@ impl TraceParts {
             TracePart::DatadogTrace(id) => self.datadog_trace = Some(u64::from_be_bytes(id)),
             TracePart::DatadogTraceHigh(id) => self.datadog_trace_high |= u64::from_be_bytes(id),
             TracePart::DatadogSpan(id) => self.datadog_span = Some(u64::from_be_bytes(id)),
+            TracePart::RequestId(id) => self.request_id = u64::from_be_bytes(id),
         }
+    }
+
+    /// Hash of `x-request-id`; zero without one.
+    #[inline]
+    pub fn request_id(&self) -> u64 {
+        self.request_id
     }
 
     /// The context that counts.
@@ -157,6 +168,12 @@ impl TraceParts {
         }
         all.whole.map(|(_, context)| context)
     }
+}
+
+/// A hash of the value (FNV-1a); zero only where it is empty.
+fn request_id(value: &[u8]) -> u64 {
+    let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    if value.is_empty() { 0 } else { value.iter().fold(0xcbf2_9ce4_8422_2325, hash).max(1) }
 }
 
 /// All zeros stand for "none" in every one of the formats.

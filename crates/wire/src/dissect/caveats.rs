@@ -1,26 +1,34 @@
 //! What the figures cannot tell, in sentences.
 
-use super::Dissection;
-use crate::align::Clock;
+use super::{Dissection, SectionTotals};
 use crate::exchange::Protocol;
 
 /// What the result does not say itself.
-pub(super) struct Known<'a> {
-    pub clock: Option<&'a Clock>,
+pub(super) struct Known {
     pub same_clock: bool,
-    /// Calls seen at both ends.
-    pub matched: u64,
     pub pairs_left_out: u64,
     pub no_calls: bool,
 }
 
 /// The sentences, most important first.
-pub(super) fn caveats(dissection: &Dissection, known: &Known<'_>) -> Vec<String> {
+pub(super) fn caveats(dissection: &Dissection, known: &Known) -> Vec<String> {
     let mut out = Vec::new();
     if dissection.interrupted {
         out.push("It was ended early: only a part of the captures was read.".into());
     }
-    clocks(dissection, known, &mut out);
+    if dissection.captures.len() == 1 {
+        out.push("One capture: what happened on the way and at the other end is one figure. Where the capture was taken is concluded from who answers at once; where that does not show, it is taken for the client's end.".into());
+    }
+    for section in &dissection.sections {
+        clocks(dissection, section, known, &mut out);
+    }
+    if dissection.contradictions > 0 {
+        out.push(format!(
+            "{} calls took longer at the server's end than at the client's: their times bound no clock.",
+            dissection.contradictions
+        ));
+    }
+    hops(dissection, &mut out);
     for capture in &dissection.captures {
         of_capture(capture, &mut out);
     }
@@ -63,42 +71,70 @@ pub(super) fn caveats(dissection: &Dissection, known: &Known<'_>) -> Vec<String>
     out
 }
 
-fn clocks(dissection: &Dissection, known: &Known<'_>, out: &mut Vec<String>) {
-    let [first, second] = &dissection.captures[..] else {
-        if dissection.captures.len() == 1 {
-            out.push("One capture: what happened on the way and at the other end is one figure. Where the capture was taken is concluded from who answers at once; where that does not show, it is taken for the client's end.".into());
-        }
+fn hops(dissection: &Dissection, out: &mut Vec<String>) {
+    if dissection.between > 0 {
+        out.push(format!(
+            "{} connections are in three captures or more: those at their ends count, and what was taken in between does not.",
+            dissection.between
+        ));
+    }
+    let Some(hops) = dissection.hops.as_ref().filter(|hops| hops.calls > 0 || hops.ambiguous > 0) else {
         return;
     };
-    if known.matched == 0 {
+    if hops.ambiguous > 0 {
+        out.push(format!(
+            "{} calls may be the hop of more than one other call, and nothing they carry tells which: each counts by itself.",
+            hops.ambiguous
+        ));
+    }
+    if hops.unknown_outer > 0 {
+        out.push(format!(
+            "{} calls to a proxy are linked to no call that it made: it answered them itself, or their other side is not in \
+             the captures, or nothing shows which it is.",
+            hops.unknown_outer
+        ));
+    }
+    if hops.unknown_inner > 0 {
+        out.push(format!(
+            "{} calls of a proxy are linked to no call to it (a health check, or one whose other side is unknown): each counts \
+             by itself.",
+            hops.unknown_inner
+        ));
+    }
+}
+
+fn clocks(dissection: &Dissection, section: &SectionTotals, known: &Known, out: &mut Vec<String>) {
+    let [first, second] = section.captures[..] else { return };
+    let (Some(first), Some(second)) =
+        (dissection.captures.get(usize::from(first)), dissection.captures.get(usize::from(second)))
+    else {
+        return;
+    };
+    if section.matched == 0 {
         out.push(format!(
             "No call of {} is in {}: they may be of different traffic or times.",
             first.reading.file, second.reading.file
         ));
     }
+    // A proxy's capture has calls of two kinds, and is in two sections.
+    let alone = dissection.sections.len() == 1;
     let unmatched = first.unmatched + second.unmatched;
-    if unmatched > 0 && known.matched > 0 {
+    if unmatched > 0 && section.matched > 0 && alone {
         out.push(format!(
             "{} calls are only in {}, {} only in {}: legs at the other end are unknown for them.",
             first.unmatched, first.reading.file, second.unmatched, second.reading.file
         ));
     }
     let evicted = first.halves_evicted + second.halves_evicted;
-    if evicted > 0 {
+    if evicted > 0 && alone {
         out.push(format!(
             "{evicted} of these were given up for want of room; their other half may have come later."
-        ));
-    }
-    if dissection.contradictions > 0 {
-        out.push(format!(
-            "{} calls took longer at the server's end than at the client's: their times bound no clock.",
-            dissection.contradictions
         ));
     }
     if known.same_clock {
         return;
     }
-    let Some(clock) = known.clock else { return };
+    let Some(clock) = &section.clock else { return };
     if clock.contradictions > 0 {
         out.push(format!(
             "{} packets contradict the clocks of all others and were not used.",

@@ -1,32 +1,35 @@
 //! Reading: packets to the taps, exchanges to the joiner, calls to the sums and to the few that are kept.
 
-use super::caveats::{Known, caveats};
 use super::pace::Pace;
+use super::proxy_signs::ProxySigns;
 use super::search::Search;
+use super::sections::Choice;
 use super::unopened::{self, Unopened};
-use super::{CaptureTotals, Dissection, OnProgress, Progress, Settings};
+use super::{CaptureTotals, Dissection, Progress, Settings};
 use crate::align::Clock;
 use crate::call::{Call, Finding, Halves};
 use crate::causes::syn;
+use crate::decode::Decoder;
 use crate::episode::{Certainty, Episode};
-use crate::exchange::{Exchange, TraceContext};
+use crate::exchange::{Exchange, TextId, TraceContext};
 use crate::findings::{self, Memory, apps, batched_arrival, held, network_delay, ready, receiver_drop};
+use crate::hops::rules::Facts;
+use crate::hops::{Hop, LinkedBy};
 use crate::join::links::Link;
 use crate::join::{Joined, Joiner};
 use crate::legs::{Clocks, Moments, legs};
 use crate::source::Capture;
 use crate::tap::Tap;
-use crate::tcp::ConnectionFacts;
-use crate::totals::Totals;
+use crate::tcp::{ConnectionFacts, Handshake};
+use crate::totals::{Finished, Totals};
+use rustc_hash::FxHashMap;
 use spangap_model::{Cause, Side};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::ops::ControlFlow;
+use std::rc::Rc;
 
 /// Packets of one capture read before the other's turn is considered.
 const BATCH: usize = 128;
-/// Packets between two reports of progress.
-const PROGRESS_PACKETS: u64 = 1 << 17;
 /// A call is concluded when its captures are this much further, nanoseconds: what is sent again after its last byte
 /// tells what held it up. Longer than the least retransmission timeout of 200 ms.
 const SETTLING_NS: i64 = 250_000_000;
@@ -34,14 +37,41 @@ const SETTLING_NS: i64 = 250_000_000;
 const MAX_SETTLING: usize = 1024;
 
 /// A call kept. The slowest calls are kept; of equal ones the first.
-struct Kept {
-    duration_ns: u64,
+pub(super) struct Kept {
+    pub duration_ns: u64,
     /// Whether it got no response: of equally long calls these come first.
-    unanswered: bool,
+    pub unanswered: bool,
     order: Reverse<u64>,
-    link: u32,
-    halves: Box<Halves>,
-    findings: Vec<Finding>,
+    pub call: Followed,
+}
+
+/// A call with its hops, the clocks not being known.
+pub(super) struct Followed {
+    /// Place of its section.
+    pub section: usize,
+    /// [`Link::key`] of its connection.
+    pub link: u32,
+    pub halves: Box<Halves>,
+    pub findings: Vec<Finding>,
+    pub hops: Vec<(LinkedBy, Followed)>,
+}
+
+/// A call about which all is known but whether it is a hop of another.
+#[derive(Debug)]
+pub(super) struct Concluded {
+    link: usize,
+    pub halves: Box<Halves>,
+    pub moments: Moments,
+    pub duration_ns: u64,
+    pub findings: Vec<Finding>,
+}
+
+/// What is known at the end of a section.
+pub(super) struct Closed {
+    pub clock: Option<Clock>,
+    pub resolution_ns: u32,
+    pub finished: Finished,
+    pub pairs_left_out: u64,
 }
 
 impl PartialEq for Kept {
@@ -71,8 +101,18 @@ impl Ord for Kept {
 /// Everything on the way from captures to a [`Dissection`].
 pub(super) struct Run<'a> {
     settings: &'a Settings,
+    /// Its place among all sections.
+    section: usize,
     captures: Vec<Capture>,
+    /// The captures' numbers among all.
+    pub numbers: Vec<usize>,
+    /// Where a capture is in several sections: which of its connections are of this one.
+    choices: Vec<Option<(Choice, Decoder)>>,
     taps: Vec<Tap>,
+    /// Calls concluded that may be hops of others, or have hops; `None` as long as nothing looks like a proxy.
+    pub concluded: Option<Vec<Concluded>>,
+    proxies: ProxySigns,
+    paths: FxHashMap<(u8, TextId), Option<Rc<str>>>,
     joiner: Joiner,
     pace: Pace,
     settling: VecDeque<Joined>,
@@ -91,8 +131,15 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub fn new(mut captures: Vec<Capture>, settings: &'a Settings) -> Run<'a> {
-        captures.truncate(2);
+    /// Over one capture or two of the same traffic; `parts` has the number of each, and which connections to read.
+    pub fn new(
+        section: usize,
+        captures: Vec<Capture>,
+        parts: Vec<(usize, Option<Choice>)>,
+        settings: &'a Settings,
+    ) -> Run<'a> {
+        let numbers: Vec<usize> = parts.iter().map(|part| part.0).collect();
+        let ends = [0, 1].map(|part| numbers.get(part).and_then(|number| settings.end_of(*number)));
         let mut taps: Vec<Tap> = captures.iter().map(|_| Tap::default()).collect();
         for tap in &mut taps {
             tap.add_keys(&settings.key_log);
@@ -103,7 +150,16 @@ impl<'a> Run<'a> {
             ..Pace::default()
         };
         Run {
-            joiner: Joiner::new(captures.len() == 2),
+            section,
+            numbers,
+            choices: parts
+                .into_iter()
+                .map(|part| part.1.map(|choice| (choice, Decoder::default())))
+                .collect(),
+            concluded: None,
+            proxies: ProxySigns::default(),
+            paths: FxHashMap::default(),
+            joiner: Joiner::new(captures.len() == 2, ends),
             search: Search::new(&settings.trace_ids),
             settings,
             captures,
@@ -123,21 +179,39 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Reads both captures to their ends.
-    pub fn read(&mut self, on_progress: &mut OnProgress<'_>) -> ControlFlow<()> {
-        let mut flow = ControlFlow::Continue(());
-        let mut next_report = PROGRESS_PACKETS;
-        while let Some(capture) = self.pace.next() {
-            self.batch(capture);
-            next_report = next_report.saturating_sub(BATCH as u64);
-            if next_report == 0 {
-                next_report = PROGRESS_PACKETS;
-                flow = on_progress(self.progress());
-                if flow.is_break() {
-                    break;
-                }
-            }
-        }
+    /// Reads a few packets of the capture that is behind; whether there were any.
+    pub fn step(&mut self) -> bool {
+        let Some(capture) = self.pace.next() else { return false };
+        self.batch(capture);
+        true
+    }
+
+    /// How far it is: the time of the first capture's clock, by the capture that is behind; `None` at the beginning and
+    /// at the end.
+    pub fn now_ns(&self) -> Option<i64> {
+        let offset_ns = [0, self.pace.offset_ns.unwrap_or(0)];
+        let open = (0..self.taps.len()).filter(|capture| !self.pace.over[*capture]);
+        open.filter_map(|capture| Some(self.pace.now_ns[capture]? - offset_ns[capture])).min()
+    }
+
+    /// Whether one of its hosts seems to be called and to call another one for it.
+    pub fn has_proxy(&self) -> bool {
+        self.proxies.found
+    }
+
+    /// Whether everything was read.
+    pub fn is_over(&self) -> bool {
+        self.pace.next().is_none()
+    }
+
+    /// A time of one of its captures, by the first one's clock as far as it is known while reading.
+    pub fn by_first_ns(&self, capture: usize, at_ns: i64) -> i64 {
+        let second = self.numbers.first() != Some(&capture);
+        at_ns - if second { self.pace.offset_ns.unwrap_or(0) } else { 0 }
+    }
+
+    /// No more is read: what is under way is concluded as it is.
+    pub fn end(&mut self) {
         for capture in 0..self.taps.len() {
             self.pace.over[capture] = true;
             if let Some(stopped_ns) = self.captures[capture].reading().stopped_ns {
@@ -149,11 +223,9 @@ impl<'a> Run<'a> {
         self.joiner.finish(&mut self.joined);
         self.settling.extend(self.joined.drain(..));
         self.settle();
-        let _ = on_progress(self.progress());
-        flow
     }
 
-    fn progress(&self) -> Progress {
+    pub fn progress(&self) -> Progress {
         let mut progress = Progress { total_bytes: Some(0), calls: self.calls, ..Progress::default() };
         for capture in &self.captures {
             let reading = capture.reading();
@@ -175,7 +247,14 @@ impl<'a> Run<'a> {
                 break;
             };
             latest = Some(packet.time_ns);
-            tap.packet(&packet);
+            match &mut self.choices[capture] {
+                None => tap.packet(&packet),
+                Some((choice, decoder)) => match decoder.decode(&packet) {
+                    Ok(segment) if choice.takes(&segment) => tap.segment(&segment),
+                    Err(_) if choice.has_the_rest() => tap.packet(&packet),
+                    _ => continue,
+                },
+            }
             if searching {
                 self.search.packet(capture, &packet);
             }
@@ -203,6 +282,15 @@ impl<'a> Run<'a> {
             self.joiner.offer(capture, exchange, &facts, &mut self.joined);
         }
         for joined in &self.joined {
+            if !self.proxies.found {
+                let state = self.joiner.links.at(joined.link);
+                self.proxies.look(state.key, &joined.halves);
+                if !std::mem::replace(&mut state.ends_noted, true)
+                    && let Some(facts) = state.facts.iter().flatten().next()
+                {
+                    self.proxies.connection(facts.ends);
+                }
+            }
             let moments = Moments::of(&joined.halves);
             for way in findings::ways(&joined.halves, &moments).iter().flatten() {
                 self.memory.arrivals.note(way);
@@ -259,15 +347,92 @@ impl<'a> Run<'a> {
         let duration_ns = moments.ends().map_or(0, |(first, last)| (last.0 - first.0).max(0) as u64);
         let mut found = self.findings(link, &halves, &moments, duration_ns);
         findings::by_weight(&mut found);
+        let call = Concluded { link, halves, moments, duration_ns, findings: found };
+        match &mut self.concluded {
+            None => self.count(call, Vec::new()),
+            Some(concluded) => {
+                // Its connection stays until it is counted.
+                self.joiner.links.at(link).uses += 1;
+                concluded.push(call);
+            }
+        }
+    }
+
+    /// Counts a call that is no hop of another one, with its own hops.
+    #[inline]
+    fn count(&mut self, call: Concluded, hops: Vec<(LinkedBy, Followed)>) {
+        let Concluded { link, halves, moments, duration_ns, findings } = call;
+        let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
         let state = self.joiner.links.at(link);
-        state.sums.call(&halves, &moments, duration_ns, &found);
+        if hops.is_empty() {
+            state.sums.call(&halves, &moments, duration_ns, &findings);
+        } else {
+            state.sums.call(&halves, &moments, duration_ns, &of_all_hops(&findings, &hops));
+        }
         let key = state.key;
         self.calls += 1;
         if self.is_wanted(duration_ns, trace) {
             self.matching += 1;
-            self.keep(key, halves, (duration_ns, moments.1.is_some()), found);
+            let weight = (duration_ns, moments.1.is_some());
+            self.keep(Followed { section: self.section, link: key, halves, findings, hops }, weight);
         }
         self.close(link);
+    }
+
+    /// Counts a call of [`Run::concluded`] that is no hop of another.
+    pub fn count_later(&mut self, mut call: Concluded, hops: Vec<(LinkedBy, Followed)>) {
+        call.link = self.joiner.links.settle(call.link);
+        self.count(call, hops);
+    }
+
+    /// Counts a call of [`Run::concluded`] that is a hop of another, with its connection only.
+    pub fn count_hop(&mut self, call: Concluded, hops: Vec<(LinkedBy, Followed)>) -> Followed {
+        let link = self.joiner.links.settle(call.link);
+        let Concluded { halves, moments, duration_ns, findings, .. } = call;
+        let state = self.joiner.links.at(link);
+        state.inner.call(&halves, &moments, duration_ns, &findings);
+        let followed = Followed { section: self.section, link: state.key, halves, findings, hops };
+        self.close(link);
+        followed
+    }
+
+    /// What links of calls are found by; `None` for a call whose connection is not known.
+    pub fn facts_of(&mut self, call: &Concluded) -> Option<Facts> {
+        let link = self.joiner.links.resolved(call.link);
+        let state = self.joiner.links.get(link);
+        let seen = state.facts[state.client_capture().unwrap_or(0)].as_ref();
+        let ends = seen.or(state.facts.iter().flatten().next())?.ends;
+        let connection = (self.section, state.key);
+        let mut path = None;
+        for (half, capture) in call.halves.exchanges.iter().zip(call.halves.captures) {
+            let Some(half) = half.as_ref().filter(|half| half.method != TextId::default()) else { continue };
+            let taps = &self.taps;
+            let known = self.paths.entry((capture, half.method)).or_insert_with(|| {
+                let text = taps[usize::from(capture)].texts().text(half.method)?;
+                let path = text.split_once(' ').map_or(text.as_str(), |(_, target)| target);
+                Some(Rc::from(path))
+            });
+            path = path.or(known.clone());
+        }
+        Some(Facts::of(connection, ends, &call.halves, call.duration_ns, &self.numbers, path))
+    }
+
+    /// How the connection of a call was opened, as its client's tap saw it.
+    pub fn handshake_of(&self, call: &Concluded) -> Option<Handshake> {
+        let state = self.joiner.links.get(self.joiner.links.resolved(call.link));
+        let capture = usize::from(call.halves.captures[Side::Client.index()]);
+        Some(state.facts[capture].as_ref()?.handshake)
+    }
+
+    /// Whether a host tried to open a connection in a stretch of a capture's time, and it did not open by then.
+    pub fn tried_to_connect(&self, capture: usize, address: [u8; 16], (from_ns, to_ns): (i64, i64)) -> bool {
+        let Some(tap) = self.numbers.iter().position(|number| *number == capture) else { return false };
+        let of_host = |facts: &ConnectionFacts| {
+            let unopened = facts.handshake.ack.is_none_or(|(at_ns, _)| at_ns > to_ns);
+            let tried = facts.handshake.syn.is_some_and(|(at_ns, _)| at_ns <= to_ns);
+            facts.ends[0].address == address && tried && unopened && facts.last_ns >= from_ns
+        };
+        self.taps[tap].connections().iter().any(of_host) || self.unopened.seen_by(tap).any(of_host)
     }
 
     /// Whether the server's capture has the connection and the time of a call that ended without a response, and no byte
@@ -415,7 +580,7 @@ impl<'a> Run<'a> {
         of_trace && self.settings.over_ns.is_none_or(|over| duration_ns >= over)
     }
 
-    fn keep(&mut self, link: u32, halves: Box<Halves>, weight: (u64, bool), findings: Vec<Finding>) {
+    fn keep(&mut self, call: Followed, weight: (u64, bool)) {
         let (duration_ns, unanswered) = weight;
         let full = self.kept.len() >= self.settings.slowest;
         if full && self.kept.peek().is_none_or(|least| (least.0.duration_ns, least.0.unanswered) >= weight) {
@@ -425,7 +590,7 @@ impl<'a> Run<'a> {
             self.kept.pop();
         }
         let order = Reverse(self.calls);
-        self.kept.push(Reverse(Kept { duration_ns, unanswered, order, link, halves, findings }));
+        self.kept.push(Reverse(Kept { duration_ns, unanswered, order, call }));
     }
 
     /// A link that is over goes to the sums.
@@ -449,8 +614,8 @@ impl<'a> Run<'a> {
         notes
     }
 
-    /// The result.
-    pub fn finish(mut self) -> Dissection {
+    /// Sums and clocks. What is counted after it counts nowhere.
+    pub fn close_all(&mut self) -> Closed {
         for (capture, tap) in self.taps.iter().enumerate() {
             for facts in tap.connections() {
                 if self.joiner.links.known(capture, facts.id).is_none() {
@@ -472,29 +637,43 @@ impl<'a> Run<'a> {
         }
         let resolution_ns =
             self.captures.iter().map(|capture| capture.reading().resolution_ns).max().unwrap_or(1);
-        let clock = if self.settings.same_clock {
+        let clock = if self.settings.same_clock || self.one_host() {
             Some(Clock::same())
         } else {
             Clock::fit(&self.joiner.bounds, resolution_ns)
         };
         let pairs_left_out = self.totals.pairs_left_out;
         let finished = std::mem::take(&mut self.totals).finish(clock.as_ref(), resolution_ns);
-        let mut calls = Vec::with_capacity(self.kept.len());
-        for Reverse(mut kept) in std::mem::take(&mut self.kept).into_sorted_vec() {
-            if finished.reconnects.contains(&kept.link) {
-                kept.findings.retain(|finding| finding.cause != Cause::ConnectionPerCall);
-            }
-            let (number, least_path_ns) = finished.numbers.get(&kept.link).copied().unwrap_or((0, None));
-            calls.push(finished_call(kept, number, least_path_ns, clock.as_ref(), resolution_ns));
-        }
+        Closed { pairs_left_out, clock, resolution_ns, finished }
+    }
+
+    /// Whether the names of both captures say that one host's clock times them.
+    fn one_host(&self) -> bool {
+        let name = |place: usize| {
+            self.numbers.get(place).and_then(|number| self.settings.names.get(*number)?.as_ref())
+        };
+        name(0).is_some() && name(0) == name(1)
+    }
+
+    /// The calls kept, slowest first.
+    pub fn take_kept(&mut self) -> Vec<Kept> {
+        let kept = std::mem::take(&mut self.kept).into_sorted_vec();
+        kept.into_iter().map(|Reverse(kept)| kept).collect()
+    }
+
+    /// The result but for the calls, with the captures' numbers here.
+    pub fn dissection(&mut self, closed: Closed) -> Dissection {
+        let Closed { clock, finished, pairs_left_out, .. } = closed;
         let mut dissection = Dissection {
             matching: self.matching,
             sums: finished.sums,
             connections: finished.connections,
             connections_left_out: finished.connections_left_out,
             pairs: finished.pairs,
+            pairs_left_out,
             copies: self.joiner.copies,
             contradictions: self.joiner.contradictions,
+            trace_id_elsewhere: std::mem::take(&mut self.search.places),
             ..Dissection::default()
         };
         for (i, (capture, tap)) in self.captures.iter().zip(&self.taps).enumerate() {
@@ -506,46 +685,18 @@ impl<'a> Run<'a> {
                 bookmarks: Some(capture.bookmarks().clone()),
             });
         }
-        self.methods(&calls, &mut dissection);
-        let in_calls = |capture: u8, packet: u64| {
-            let halves = calls.iter().flat_map(|call| call.halves.exchanges.iter().zip(call.halves.captures));
-            halves.filter(|(_, of)| *of == capture).any(|(half, _)| {
-                let request = half.as_ref().map(|half| half.request);
-                request.is_some_and(|part| (part.first.packet..=part.last.packet).contains(&packet))
-            })
-        };
-        let mut places = std::mem::take(&mut self.search.places);
-        places.retain(|(capture, packet, _)| !in_calls(*capture, *packet));
-        dissection.trace_id_elsewhere = places;
-        dissection.calls = calls;
-        let matched = self.joiner.matched;
-        let no_calls = self.calls == 0;
-        dissection.caveats = caveats(
-            &dissection,
-            &Known {
-                clock: clock.as_ref(),
-                same_clock: self.settings.same_clock,
-                matched,
-                pairs_left_out,
-                no_calls,
-            },
-        );
         dissection.clock = clock.filter(|_| self.captures.len() == 2);
         dissection
     }
 
-    fn methods(&self, calls: &[Call], dissection: &mut Dissection) {
-        let mut known = rustc_hash::FxHashSet::default();
-        for call in calls {
-            for (half, capture) in call.halves.exchanges.iter().zip(call.halves.captures) {
-                let Some(half) = half else { continue };
-                if known.insert((capture, half.method))
-                    && let Some(text) = self.taps[usize::from(capture)].texts().text(half.method)
-                {
-                    dissection.methods.push((capture, half.method, text));
-                }
-            }
-        }
+    /// Calls seen in both captures.
+    pub fn matched(&self) -> u64 {
+        self.joiner.matched
+    }
+
+    /// The text of a method of one of its captures.
+    pub fn method(&self, capture: u8, method: TextId) -> Option<String> {
+        self.taps.get(usize::from(capture))?.texts().text(method)
     }
 }
 
@@ -554,20 +705,64 @@ pub(super) fn is_trace(id: &[u8; 16], of: &[u8; 16]) -> bool {
     id == of || ((id[..8] == [0; 8] || of[..8] == [0; 8]) && id[8..] == of[8..])
 }
 
-/// A kept call, the clocks being known.
-fn finished_call(
-    kept: Kept,
-    connection: u32,
-    least_path_ns: Option<u64>,
-    clock: Option<&Clock>,
-    resolution_ns: u32,
-) -> Call {
-    let halves = *kept.halves;
-    let clocks = Clocks { clock, client_capture: halves.captures[0], resolution_ns };
-    let (start_ns, duration_ns, legs) = legs(&halves, clocks);
-    let mut findings = kept.findings;
-    for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::NetworkDelay) {
-        finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns);
+/// What held a call up, over all its hops: each cause once. Whether the connections of a proxy were opened for one call is
+/// told of those connections.
+fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, Followed)]) -> Vec<Finding> {
+    let mut all = findings.to_vec();
+    for (_, hop) in hops {
+        for finding in of_all_hops(&hop.findings, &hop.hops) {
+            let known = |known: &Finding| (known.cause, known.side) == (finding.cause, finding.side);
+            if finding.cause != Cause::ConnectionPerCall && !all.iter().any(known) {
+                all.push(finding);
+            }
+        }
     }
-    Call { halves, connection, start_ns, duration_ns, legs, findings, hosts: Vec::new() }
+    all
+}
+
+impl Followed {
+    /// The call, the clocks being known: `closed` has those of all sections, `numbers` the captures of each.
+    pub fn call(self, closed: &[Closed], numbers: &[Vec<usize>]) -> Call {
+        let mut halves = *self.halves;
+        let section = &closed[self.section];
+        let (connection, least_path_ns) =
+            section.finished.numbers.get(&self.link).copied().unwrap_or((0, None));
+        let clocks = Clocks {
+            clock: section.clock.as_ref(),
+            client_capture: halves.captures[0],
+            resolution_ns: section.resolution_ns,
+        };
+        let (start_ns, duration_ns, legs) = legs(&halves, clocks);
+        let mut findings = self.findings;
+        if section.finished.reconnects.contains(&self.link) {
+            findings.retain(|finding| finding.cause != Cause::ConnectionPerCall);
+        }
+        for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::NetworkDelay) {
+            finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns);
+        }
+        let number = |capture: u8| {
+            numbers[self.section].get(usize::from(capture)).map_or(capture, |number| *number as u8)
+        };
+        halves.captures = halves.captures.map(number);
+        // Those of a proxy name the captures by their numbers among all already.
+        let own =
+            findings.iter_mut().filter(|finding| !matches!(finding.cause, Cause::Proxy | Cause::Retries));
+        for (capture, _) in own.flat_map(|finding| &mut finding.evidence) {
+            *capture = number(*capture);
+        }
+        let hops =
+            self.hops.into_iter().map(|(by, hop)| Hop { by, call: hop.call(closed, numbers) }).collect();
+        Call {
+            halves,
+            connection,
+            start_ns,
+            duration_ns,
+            legs,
+            findings,
+            hosts: Vec::new(),
+            section: self.section,
+            hops,
+            path: Vec::new(),
+        }
+    }
 }

@@ -36,6 +36,11 @@ impl Unopened {
         }
     }
 
+    /// Those of one capture.
+    pub fn seen_by(&self, capture: usize) -> impl Iterator<Item = &ConnectionFacts> {
+        self.seen.iter().filter_map(move |seen| seen[capture].as_ref())
+    }
+
     /// All of them, each with a sentence.
     pub fn finish(&mut self, captures: usize) -> Vec<(Seen, String)> {
         let again = |seen: &Seen| seen.iter().flatten().any(|facts| facts.handshake.syns > 1);

@@ -27,7 +27,7 @@ fn call(number: u32, begin: i64, there: i64) -> TrueCall {
 fn joined(calls: Vec<TrueCall>) -> Vec<Halves> {
     let (client, offset_ns, skew_ppm, resolution_ns) = (0, 5_000_000, 0.0, 1);
     let world = World { client, offset_ns, skew_ppm, resolution_ns, translated: false, calls };
-    let mut joiner = Joiner::new(true);
+    let mut joiner = Joiner::new(true, [None; 2]);
     let mut out = Vec::new();
     let facts = |capture: usize, connection: u32| Some(world.facts(capture, connection));
     for (capture, exchange) in world.exchanges() {

@@ -24,10 +24,16 @@ pub(crate) struct Link {
     united: Option<usize>,
     /// Sums over its calls.
     pub sums: Accum,
+    /// Sums over its calls that are hops of others, which count elsewhere.
+    pub inner: Accum,
     /// Least that its bytes took beyond the fastest path between the captures, by direction: 0 is first to second.
     pub detour_ns: [i64; 2],
     /// Least that both ways of a call took together, by calls that have both.
     pub least_path_ns: Option<u64>,
+    /// Whether its ends were noted as addresses of the captures' hosts.
+    pub ends_local: bool,
+    /// Whether it was looked at for a proxy.
+    pub ends_noted: bool,
     /// Whether its opening was told of already.
     pub opening_told: bool,
     /// What is to be said of it as a whole, beside what the rules of each end say.
@@ -118,9 +124,10 @@ impl Links {
         let other = &mut self.links[gone];
         other.united = Some(kept);
         let (connections, facts, ended) = (other.connections, std::mem::take(&mut other.facts), other.ended);
-        let sums = std::mem::take(&mut other.sums);
+        let (sums, inner) = (std::mem::take(&mut other.sums), std::mem::take(&mut other.inner));
         let link = &mut self.links[kept];
         link.sums.add(&sums);
+        link.inner.add(&inner);
         for (capture, facts) in facts.into_iter().enumerate() {
             if let Some(connection) = connections[capture] {
                 link.connections[capture] = Some(connection);

@@ -5,7 +5,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn join(world: &World, exchanges: Vec<(usize, Exchange)>) -> (Joiner, Vec<Joined>) {
-    let mut joiner = Joiner::new(true);
+    let mut joiner = Joiner::new(true, [None; 2]);
     let mut joined = Vec::new();
     let facts = |capture: usize, connection: u32| Some(world.facts(capture, connection));
     for (capture, exchange) in exchanges {
@@ -87,7 +87,7 @@ fn a_call_captured_before_and_after_translation_counts_once() {
                 _ => exchanges.push((capture, exchange)),
             }
         }
-        let mut joiner = Joiner::new(true);
+        let mut joiner = Joiner::new(true, [None; 2]);
         let mut joined = Vec::new();
         // The copy's addresses are those of another network.
         let facts = |capture: usize, connection: u32| {
@@ -156,7 +156,7 @@ fn the_end_that_answers_at_once_is_the_nearer_one() {
 #[test]
 fn a_full_store_gives_up_the_oldest() {
     let world = plain(false, 1);
-    let mut joiner = Joiner::new(true);
+    let mut joiner = Joiner::new(true, [None; 2]);
     let mut out = Vec::new();
     let facts = |capture: usize, connection: u32| Some(world.facts(capture, connection));
     let half = world.exchange(&world.calls[0], Side::Client, 0);

@@ -9,7 +9,7 @@ use crate::totals::accum::Accum;
 use proptest::prelude::*;
 
 fn joined(world: &World) -> (Joiner, Vec<Halves>) {
-    let mut joiner = Joiner::new(true);
+    let mut joiner = Joiner::new(true, [None; 2]);
     let mut joined = Vec::new();
     let facts = |capture: usize, connection: u32| Some(world.facts(capture, connection));
     for (capture, exchange) in world.exchanges() {

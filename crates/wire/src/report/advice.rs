@@ -198,6 +198,12 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "one call is several attempts on the wire",
             "Look at the first attempt: it is the one that failed.",
         ),
+        Cause::Proxy => (
+            "spent the time in a proxy",
+            "the proxy had the whole request, or the whole response, and passed nothing on",
+            "Look at the proxy: its queues and limits (connections to the servers, rates), filters that call nobody, name \
+             look-ups, its CPU.",
+        ),
         Cause::Clock => (
             "is longer only by the clocks",
             "the clocks differ, and nothing is wrong",

@@ -31,14 +31,18 @@ impl DissectReport {
             dissection.calls.iter().map(|call| call_report(call, dissection)).collect();
         for (place, ladder) in &extras.ladders {
             if let (Some(call), Some(report)) = (dissection.calls.get(*place), calls.get_mut(*place)) {
-                report.ladder = Some(ladder_report(call, ladder, clock));
+                report.ladder = Some(ladder_report(call, ladder, dissection));
             }
         }
         let captures: Vec<CaptureReport> = dissection
             .captures
             .iter()
             .enumerate()
-            .map(|(number, capture)| capture_report(capture, side_of(number as u8, dissection)))
+            .map(|(number, capture)| {
+                let name = settings.names.get(number).cloned().flatten();
+                let side = settings.end_of(number).or_else(|| side_of(number as u8, dissection));
+                CaptureReport { name, ..capture_report(capture, side) }
+            })
             .collect();
         let first = captures.first();
         let within =
@@ -46,7 +50,10 @@ impl DissectReport {
         let mut report = DissectReport {
             command: extras.command.clone(),
             interrupted: dissection.interrupted,
+            warnings: dissection.warnings.clone(),
             clock: clock.and_then(|clock| clock_report(clock, within)),
+            clocks: clocks(dissection, &captures),
+            hops: dissection.hops.as_ref().map(hops::totals_report),
             selection: Selection {
                 slowest: settings.slowest,
                 over_ns: settings.over_ns,
@@ -57,7 +64,11 @@ impl DissectReport {
             conclusions: Vec::new(),
             totals: sums_report(&dissection.sums),
             pairs: dissection.pairs.iter().map(pair_report).collect(),
-            connections: dissection.connections.iter().map(connection_report).collect(),
+            connections: dissection
+                .connections
+                .iter()
+                .map(|connection| connection_report(connection, dissection.captures.len()))
+                .collect(),
             connections_left_out: dissection.connections_left_out,
             copies: dissection.copies,
             contradictions: dissection.contradictions,
@@ -82,7 +93,7 @@ fn place_report(&(capture, packet, written): &(u8, u64, &'static str)) -> TraceI
 /// The end at which a capture was taken, when every connection and call agrees.
 fn side_of(number: u8, dissection: &Dissection) -> Option<Side> {
     let by_connection = dissection.connections.iter().filter_map(|connection| {
-        let client = connection.client_capture?;
+        let client = connection.client_capture.filter(|_| connection.seen_by(number).is_some())?;
         Some(if client == number { Side::Client } else { Side::Server })
     });
     let by_call = dissection.calls.iter().flat_map(|call| {
@@ -94,6 +105,19 @@ fn side_of(number: u8, dissection: &Dissection) -> Option<Side> {
     let mut sides = by_connection.chain(by_call);
     let first = sides.next()?;
     sides.all(|side| side == first).then_some(first)
+}
+
+/// With more than two captures: the clocks of each two.
+fn clocks(dissection: &Dissection, captures: &[CaptureReport]) -> Vec<PairClockReport> {
+    let sections = dissection.sections.iter().filter(|_| captures.len() > 2);
+    let of_two = sections.filter_map(|section| {
+        let [first, second] = section.captures[..] else { return None };
+        let times = captures.get(usize::from(first))?;
+        let within = times.first_unix_ns.zip(times.last_unix_ns).unwrap_or_default();
+        let clock = clock_report(section.clock.as_ref()?, within)?;
+        Some(PairClockReport { captures: [first, second], clock })
+    });
+    of_two.collect()
 }
 
 /// `within` is the time of the first capture: one clock for both has no end of its own.
@@ -143,7 +167,7 @@ fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
         .find_map(|side| call.halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)))
 }
 
-fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
+pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let halves = &call.halves;
     let Some((_, main)) = main_half(call) else { return CallReport::default() };
     let both = || [Side::Client, Side::Server].into_iter();
@@ -159,6 +183,11 @@ fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let (ended, reset_code) = ended_report(ends.take(if ending.is_some() { 1 } else { 2 }));
     let status = status.filter(|_| ending.as_ref().is_none_or(|ending| !ending.unanswered));
     let status = status.map(CallStatus::name).or(ending.as_ref().and_then(EndingReport::status));
+    let (hops, of_hops) = hops::hops_of(call, dissection);
+    let mut findings: Vec<FindingReport> = call.findings.iter().map(finding_report).chain(of_hops).collect();
+    if !hops.is_empty() {
+        findings.sort_by_key(|finding| std::cmp::Reverse((finding.is_shown(), finding.cost_ns)));
+    }
     CallReport {
         trace_id: trace.map(|trace| hex(&trace.trace_id)),
         span_id: trace.map(|trace| hex(&trace.span_id)),
@@ -193,7 +222,9 @@ fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
                 host: call.hosts.iter().find(|host| host.leg == place).map(host_report),
             })
             .collect(),
-        findings: call.findings.iter().map(finding_report).collect(),
+        findings,
+        hops,
+        path: call.path.iter().map(hops::path_report).collect(),
         doubts: doubts(known().map(|(_, exchange)| exchange)),
         ladder: None,
     }
@@ -267,7 +298,7 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
     all.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect()
 }
 
-fn finding_report(finding: &Finding) -> FindingReport {
+pub(super) fn finding_report(finding: &Finding) -> FindingReport {
     let (certainty, missing) = match finding.certainty {
         Certainty::Shown => ("shown", None),
         Certainty::Possible { missing } => ("possible", Some(missing)),
@@ -279,6 +310,7 @@ fn finding_report(finding: &Finding) -> FindingReport {
         what: evidence.what.to_string(),
     });
     FindingReport {
+        hop: None,
         cause: finding.cause,
         side: finding.side,
         certainty,
@@ -289,14 +321,14 @@ fn finding_report(finding: &Finding) -> FindingReport {
     }
 }
 
-fn ladder_report(call: &Call, ladder: &Ladder, clock: Option<&Clock>) -> LadderReport {
-    let halves = &call.halves;
+fn ladder_report(call: &Call, ladder: &Ladder, dissection: &Dissection) -> LadderReport {
+    let (halves, clock) = (&call.halves, dissection.clock_of(call));
     let Some((base, main)) = main_half(call) else { return LadderReport::default() };
     let base_capture = halves.captures[base.index()];
     // A CLIENT span begins before the wire does; without the client's packets its clock cannot be compared.
     let start_ns = if base == Side::Client { call.start_ns } else { main.request.first.seen_ns };
-    // What brings a time of the other tap to the clock of the base's: the offset is that of capture 1.
-    let sign = if base_capture == 0 { -1 } else { 1 };
+    // What brings a time of the other tap to the clock of the base's: the offset is that of the second capture.
+    let sign = if base_capture == dissection.first_capture_of(call) { -1 } else { 1 };
     let offset_at = |time_ns: i64| clock.and_then(|clock| clock.offset_ns(time_ns));
     let at_start = offset_at(start_ns);
     let rungs = ladder.rungs.iter().map(|rung| {
@@ -399,15 +431,14 @@ fn pair_report(pair: &PairTotals) -> PairReport {
 
 /// The connection as the client's tap sees it, or else as any does: behind NAT the addresses differ.
 fn seen_at_client(connection: &ConnectionTotals) -> Option<&ConnectionFacts> {
-    let client =
-        connection.client_capture.and_then(|capture| connection.seen.get(usize::from(capture))?.as_ref());
+    let client = connection.client_capture.and_then(|capture| connection.seen_by(capture));
     client.or_else(|| connection.seen.iter().flatten().next())
 }
 
-fn connection_report(connection: &ConnectionTotals) -> ConnectionReport {
+fn connection_report(connection: &ConnectionTotals, captures: usize) -> ConnectionReport {
     let facts = seen_at_client(connection);
     let end = |side: Side| facts.map_or_else(String::new, |facts| facts.ends[side.index()].to_string());
-    let seen = |capture: u8| connection.seen.get(usize::from(capture)).is_some_and(Option::is_some);
+    let seen = |capture: u8| connection.seen_by(capture).is_some();
     let both = || connection.seen.iter().flatten();
     let mut notes = connection.notes.clone();
     if let [Some(first), Some(second)] = &connection.seen
@@ -425,21 +456,22 @@ fn connection_report(connection: &ConnectionTotals) -> ConnectionReport {
     let most = |pick: fn(&ConnectionFacts) -> [u64; 2]| {
         by_side([0, 1].map(|side: usize| both().map(|facts| pick(facts)[side]).max().unwrap_or(0)))
     };
-    let client_facts =
-        connection.client_capture.and_then(|capture| connection.seen[usize::from(capture)].as_ref());
+    let client_facts = connection.client_capture.and_then(|capture| connection.seen_by(capture));
     ConnectionReport {
         connection: connection.number,
         client: end(Side::Client),
         server: end(Side::Server),
         protocol: facts.map_or("turns", |facts| facts.protocol.name()),
         seen_in: match connection.client_capture {
-            Some(client) => [client, 1 - client.min(1)].map(|capture| seen(capture).then_some(capture)),
-            None => [0, 1].map(|capture| seen(capture).then_some(capture)),
+            Some(client) => {
+                let [first, second] = connection.captures;
+                let server = if client == first { second } else { first };
+                [client, server].map(|capture| seen(capture).then_some(capture))
+            }
+            None => connection.captures.map(|capture| seen(capture).then_some(capture)),
         },
-        packets: connection
-            .seen
-            .iter()
-            .map(|facts| facts.as_ref().map_or(0, |facts| facts.packets))
+        packets: (0..captures.max(2))
+            .map(|capture| connection.seen_by(capture as u8).map_or(0, |facts| facts.packets))
             .collect(),
         client_rtt_min_ns: client_facts.and_then(|facts| facts.rtt_min_ns[Side::Client.index()]),
         resent_bytes: most(|facts| facts.resent_bytes),
@@ -476,6 +508,7 @@ fn capture_report(capture: &CaptureTotals, side: Option<Side>) -> CaptureReport 
     let (reading, counts) = (&capture.reading, &capture.counts);
     CaptureReport {
         file: reading.file.clone(),
+        name: None,
         side,
         format: reading.format.clone(),
         packets: reading.packets,

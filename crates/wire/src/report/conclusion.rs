@@ -1,10 +1,12 @@
 //! What took the time of the calls shown, in words.
 
 use super::advice::{about, about_leg, to_be_sure};
-use super::words::{at_side, leg_words, percent, plural};
+use super::hops::stage_words;
+use super::words::{at_side, percent, plural};
 use super::{CallReport, Conclusion, DissectReport};
+use crate::hops::Stage;
 use spangap_model::duration::format_ns;
-use spangap_model::{Cause, Legs, Side};
+use spangap_model::{Cause, Side};
 use std::cmp::Reverse;
 
 /// Causes put into words; the rest stand in the tables.
@@ -176,19 +178,24 @@ fn endings_of(group: &Group, shown: bool, report: &DissectReport) -> String {
 
 /// Calls without a shown cause, by the leg that took most of each: the most frequent one is put into words.
 fn unexplained_by_leg(calls: &[&CallReport], of: &str, shown: usize) -> Option<Conclusion> {
-    let mut legs: Vec<(Legs, u64, i64, u64)> = Vec::new();
+    let mut legs: Vec<((u8, Stage), u64, i64, u64)> = Vec::new();
     for call in calls {
-        let Some(leg) = call.largest_leg() else { continue };
-        match legs.iter_mut().find(|(legs, ..)| *legs == leg.leg) {
+        let on_path = call.largest_on_path().map(|leg| ((leg.hop, leg.leg), leg.ns));
+        let Some((leg, leg_ns)) =
+            on_path.or_else(|| call.largest_leg().map(|leg| ((0, Stage::Call(leg.leg)), leg.ns)))
+        else {
+            continue;
+        };
+        match legs.iter_mut().find(|(known, ..)| *known == leg) {
             Some((_, count, ns, total)) => {
                 *count += 1;
-                *ns += leg.ns;
+                *ns += leg_ns;
                 *total += call.duration_ns;
             }
-            None => legs.push((leg.leg, 1, leg.ns, call.duration_ns)),
+            None => legs.push((leg, 1, leg_ns, call.duration_ns)),
         }
     }
-    let (leg, count, ns, total) = legs.into_iter().max_by_key(|(_, count, ns, _)| (*count, *ns))?;
+    let ((hop, leg), count, ns, total) = legs.into_iter().max_by_key(|(_, count, ns, _)| (*count, *ns))?;
     let all = calls.len() as u64;
     let verb = if all == 1 { "shows" } else { "show" };
     let which = if count == all { String::new() } else { format!(" in {count} of them") };
@@ -200,10 +207,13 @@ fn unexplained_by_leg(calls: &[&CallReport], of: &str, shown: usize) -> Option<C
             "{} {verb} no cause on the wire;{which} {} of the time is \"{}\" ({leg}).",
             share_of(all, of, shown),
             percent(ns, total),
-            leg_words(leg)
+            stage_words(hop, leg)
         ),
         meaning: String::new(),
-        next: about_leg(leg).into(),
+        next: match leg {
+            Stage::Call(legs) => about_leg(legs).into(),
+            _ => about(Cause::Proxy, None).next.into(),
+        },
     })
 }
 

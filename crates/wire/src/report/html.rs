@@ -98,6 +98,19 @@ fn host_parts(call: &CallReport) -> String {
     html
 }
 
+/// The legs over all hops, where there are any.
+fn hop_rows(call: &CallReport) -> String {
+    if call.path.is_empty() {
+        return String::new();
+    }
+    let mut html = element("p", "facts", &format!("Over its hops: {}", super::hops::way(call)));
+    html += "<ul class=\"parts\">\n";
+    for [words, time, share] in super::hops::rows(call) {
+        html += &element("li", "", &format!("{time} ({share}) {words}"));
+    }
+    html + "</ul>\n"
+}
+
 fn call_section(report: &DissectReport, call: &CallReport, place: usize) -> String {
     let which = match (place, report.selection.trace_ids.is_empty(), report.calls.len()) {
         (0, true, 2..) => "The slowest call: ",
@@ -114,6 +127,7 @@ fn call_section(report: &DissectReport, call: &CallReport, place: usize) -> Stri
         html += &element("p", "facts", &words);
     }
     html += &legs_bar::picture(call);
+    html += &hop_rows(call);
     html += &host_parts(call);
     if let Some(ladder) = call.ladder.as_ref().filter(|ladder| !ladder.packets.is_empty()) {
         let name = |end: &Option<String>| end.clone().unwrap_or_default();

@@ -7,6 +7,7 @@ pub mod advice;
 mod build;
 mod conclusion;
 mod crossing;
+mod hops;
 pub mod html;
 pub mod ladder_text;
 mod legs_bar;
@@ -48,9 +49,15 @@ pub struct DissectReport {
     pub command: Option<String>,
     /// Whether it was ended before the captures were read to their ends.
     pub interrupted: bool,
-    /// The two clocks; absent with one capture, or when no byte was seen at both ends.
+    /// What is wrong with the choice of captures, in sentences; empty for nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// The two clocks; absent with one capture or more than two, or when no byte was seen at both ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockReport>,
+    /// With more than two captures: the clocks of each two that have connections in common.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<PairClockReport>,
     /// Which calls were asked for.
     pub selection: Selection,
     /// Calls that fit the selection, shown or not.
@@ -61,6 +68,9 @@ pub struct DissectReport {
     pub conclusions: Vec<Conclusion>,
     /// Sums over all calls of the captures.
     pub totals: SumsReport,
+    /// Calls followed through proxies; absent where nothing looks like one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hops: Option<HopTotalsReport>,
     /// Sums by client and server, most time first.
     pub pairs: Vec<PairReport>,
     /// Sums by connection, most time first.
@@ -113,6 +123,16 @@ pub struct ClockReport {
     pub skew_high_ppm: Option<f64>,
     /// Stretches of time within each of which one straight line fits; more than one when a clock was stepped.
     pub stretches: Vec<StretchReport>,
+}
+
+/// The clocks of two captures.
+#[derive(Clone, Debug, Serialize)]
+pub struct PairClockReport {
+    /// Their numbers; the first one's clock is the one that the other is compared with.
+    pub captures: [u8; 2],
+    /// The clocks.
+    #[serde(flatten)]
+    pub clock: ClockReport,
 }
 
 /// One stretch of the clocks.
@@ -185,7 +205,13 @@ pub struct CallReport {
     pub in_flight: u32,
     /// In order; they sum to `duration_ns` exactly.
     pub legs: Vec<LegReport>,
-    /// What held it up, most costly first.
+    /// The calls by which proxies passed it on, in order; absent without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hops: Vec<HopReport>,
+    /// Its legs over all hops, in order; they sum to `duration_ns` exactly. Absent without hops.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<PathLegReport>,
+    /// What held it up, over all hops, most costly first.
     pub findings: Vec<FindingReport>,
     /// What may be wrong with these figures, in words.
     pub doubts: Vec<&'static str>,
@@ -266,6 +292,9 @@ pub struct HostPartReport {
 /// What held a call up.
 #[derive(Clone, Debug, Serialize)]
 pub struct FindingReport {
+    /// The hop that it held up, from 1; absent for the call itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hop: Option<u8>,
     /// Its name.
     #[serde(serialize_with = "cause_name")]
     pub cause: Cause,
@@ -507,6 +536,9 @@ pub struct CaptureSummary {
 pub struct CaptureReport {
     /// Name of the file.
     pub file: String,
+    /// What the user named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The end it was taken at, when all calls agree.
     #[serde(serialize_with = "maybe_side_name")]
     pub side: Option<Side>,
@@ -581,3 +613,4 @@ pub struct TraceIdPlace {
 }
 
 pub use build::Extras;
+pub use hops::{HopReport, HopTotalsReport, PathLegReport, PathSumReport};

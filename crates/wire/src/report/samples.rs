@@ -150,6 +150,9 @@ fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
         ],
         findings: if stall_ns > 0 { vec![finding] } else { Vec::new() },
         hosts: Vec::new(),
+        section: 0,
+        hops: Vec::new(),
+        path: Vec::new(),
     }
 }
 
@@ -233,11 +236,12 @@ pub fn dissection() -> Dissection {
             call(START_NS + 2_000_000_000, 39_980_000, Certainty::Shown),
             call(START_NS + 3_000_000_000, 0, Certainty::Shown),
         ],
-        methods: vec![(0, TextId(1), "/shop.v1.Cart/Add".into())],
+        methods: vec![(0, 0, TextId(1), "/shop.v1.Cart/Add".into())],
         sums: sums(),
         matching: 200,
         connections: vec![ConnectionTotals {
             number: 1,
+            captures: [0, 1],
             seen: [Some(facts(0)), Some(facts(1))],
             client_capture: Some(0),
             sums: sums(),

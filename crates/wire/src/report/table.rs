@@ -27,6 +27,7 @@ pub fn write(report: &DissectReport, width: usize) -> String {
     text += "\n";
     text += &calls(report, width);
     text += &places(report, width);
+    text += &super::hops::section(report);
     if report.totals.calls > 0 {
         text += "\nWhere the time of all calls went\n";
         text += &pairs(report, width);
@@ -59,6 +60,7 @@ pub(super) fn head(report: &DissectReport) -> Vec<String> {
     if report.interrupted {
         paragraphs.push("Interrupted: this is what was read until then.".into());
     }
+    paragraphs.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}")));
     for capture in &report.captures {
         paragraphs.push(capture_line(capture, report.captures.len() == 1));
         for damage in capture.damage.iter().take(3) {
@@ -107,10 +109,21 @@ fn capture_line(capture: &CaptureReport, alone: bool) -> String {
 
 /// The clocks, as a sentence; nothing when there is one capture.
 pub(super) fn clock_line(report: &DissectReport) -> Option<String> {
-    let [first, second] = report.captures.as_slice() else { return None };
+    let [first, second] = report.captures.as_slice() else {
+        let pairs = report.clocks.iter().filter_map(|pair| {
+            let [first, second] = pair.captures.map(|capture| report.captures.get(usize::from(capture)));
+            Some(between(first?, second?, &pair.clock))
+        });
+        let lines: Vec<String> = pairs.collect();
+        return (!lines.is_empty()).then(|| lines.join(" ").replace(". Clocks: that", "; that"));
+    };
     let Some(clock) = &report.clock else {
         return Some("Clocks: no packet was found in both captures, so they cannot be compared.".into());
     };
+    Some(between(first, second, clock))
+}
+
+fn between(first: &CaptureReport, second: &CaptureReport, clock: &ClockReport) -> String {
     let (low, high) = (clock.offset_low_ns, clock.offset_high_ns);
     let between = |low: u64, high: u64| match (format_ns(low), format_ns(high)) {
         (low, high) if low == high => low,
@@ -131,7 +144,7 @@ pub(super) fn clock_line(report: &DissectReport) -> Option<String> {
     if clock.stretches.len() > 1 {
         text += &format!("; a clock was stepped or changed its rate: {} stretches", clock.stretches.len());
     }
-    Some(text + ".")
+    text + "."
 }
 
 fn rate(clock: &ClockReport) -> String {
@@ -250,6 +263,9 @@ pub(super) fn method(call: &CallReport) -> String {
 
 /// Name and time of the leg that took most.
 pub(super) fn largest(call: &CallReport) -> [String; 2] {
+    if let Some(leg) = call.largest_on_path() {
+        return [super::hops::stage_words(leg.hop, leg.leg), bounded(leg.ns, leg.bound_ns)];
+    }
     let leg = call.largest_leg();
     leg.map_or(["-".into(), String::new()], |leg| [leg_words(leg.leg), bounded(leg.ns, leg.bound_ns)])
 }

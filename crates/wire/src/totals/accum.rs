@@ -71,7 +71,7 @@ impl Accum {
             }
         }
         self.unanswered += u64::from(moments.1.is_some());
-        self.legs(halves, moments);
+        self.legs(halves.captures[0], moments);
         for finding in findings {
             let shown = finding.certainty == Certainty::Shown;
             self.cause(CauseSum {
@@ -84,9 +84,9 @@ impl Accum {
         }
     }
 
+    /// Adds the legs of a call whose client is at that capture.
     #[inline]
-    fn legs(&mut self, halves: &Halves, moments: &Moments) {
-        let client = halves.captures[0];
+    pub fn legs(&mut self, client: u8, moments: &Moments) {
         // Where one end's clock is to be compared with the other's, both ways take the offset of the same moment, so
         // that the sum over the legs stays exact; that it drifts until the server's moment of either goes into the bound.
         let mut crossing: Option<i64> = None;
@@ -136,8 +136,8 @@ impl Accum {
     pub fn take_back(&mut self, sum: CauseSum) {
         for known in self.causes.iter_mut().filter(|known| (known.cause, known.side) == (sum.cause, sum.side))
         {
-            known.calls -= sum.calls;
-            known.possible -= sum.possible;
+            known.calls = known.calls.saturating_sub(sum.calls);
+            known.possible = known.possible.saturating_sub(sum.possible);
             known.cost_ns = known.cost_ns.saturating_sub(sum.cost_ns);
         }
         self.causes.retain(|known| known.calls + known.possible > 0);
@@ -171,10 +171,7 @@ impl Accum {
 
     /// The sums, the clocks being known.
     pub fn finish(mut self, clock: Option<&Clock>, resolution_ns: u32) -> Sums {
-        // What is shown before what is only possible, then the costly first.
-        self.causes.sort_by_key(|cause| {
-            std::cmp::Reverse((cause.calls > 0, cause.cost_ns, cause.calls, cause.possible))
-        });
+        by_weight(&mut self.causes);
         Sums {
             calls: self.calls,
             one_end: self.one_end,
@@ -309,7 +306,14 @@ fn place(legs: &mut Vec<LegAccum>, of: Legs, client: u8, sign: i8) -> &mut LegAc
     &mut legs[place]
 }
 
-fn add_sum(sums: &mut Vec<LegSum>, sum: LegSum) {
+/// What is shown before what is only possible, then the costly first.
+pub(super) fn by_weight(causes: &mut [CauseSum]) {
+    causes.sort_by_key(|cause| {
+        std::cmp::Reverse((cause.calls > 0, cause.cost_ns, cause.calls, cause.possible))
+    });
+}
+
+pub(super) fn add_sum(sums: &mut Vec<LegSum>, sum: LegSum) {
     match sums.iter_mut().find(|known| known.legs == sum.legs) {
         Some(known) => {
             known.total_ns = known.total_ns.saturating_add(sum.total_ns);

@@ -215,6 +215,7 @@ impl Http1 {
             part: head.part,
             method,
             trace: fields.trace.context(),
+            request_id: fields.trace.request_id(),
             cut: head.cut,
             is_head: line.method == b"HEAD",
             is_connect: line.method == b"CONNECT",

@@ -14,6 +14,8 @@ pub struct Request {
     pub part: Part,
     pub method: TextId,
     pub trace: Option<TraceContext>,
+    /// See [`Exchange::request_id`].
+    pub request_id: u64,
     /// Some header fields are not known.
     pub cut: bool,
     pub is_head: bool,
@@ -111,6 +113,7 @@ impl Pairing {
             request: request.part,
             method: request.method,
             trace: request.trace,
+            request_id: request.request_id,
             in_flight: self.waiting.len() as u32 + 1,
             ..Exchange::default()
         };

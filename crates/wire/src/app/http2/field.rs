@@ -29,7 +29,7 @@ pub enum Name {
     Trace(u8),
 }
 
-const TRACE_NAMES: [&[u8]; 9] = [
+const TRACE_NAMES: [&[u8]; 10] = [
     b"traceparent",
     b"b3",
     b"x-b3-traceid",
@@ -39,6 +39,7 @@ const TRACE_NAMES: [&[u8]; 9] = [
     b"x-datadog-trace-id",
     b"x-datadog-parent-id",
     b"x-datadog-tags",
+    b"x-request-id",
 ];
 
 impl Name {
@@ -184,6 +185,11 @@ impl Head {
         if self.unknown == 1 && self.grpc_status.is_none() && self.small.is_some() {
             (self.grpc_status, self.by_shape.status) = (self.small, true);
         }
+    }
+
+    /// Hash of `x-request-id`; zero without one.
+    pub fn request_id(&self) -> u64 {
+        self.trace.request_id()
     }
 
     /// The trace context, of the most exact header there is.

@@ -79,6 +79,7 @@ impl Stream {
         exchange.trace = exchange.trace.or(head.trace());
         exchange.by_shape.trace |= head.by_shape.trace;
         exchange.by_shape.method |= head.by_shape.method;
+        exchange.request_id = exchange.request_id.max(head.request_id());
         exchange.deadline_ns = exchange.deadline_ns.or(head.timeout_ns);
         self.content_type(head);
     }

@@ -1,0 +1,544 @@
+//! All sections read in step, their calls linked over proxies, and the results put together.
+
+use super::caveats::{Known, caveats};
+use super::run::{Closed, Concluded, Followed, Run};
+use super::sections::{self, Section};
+use super::{Dissection, OnProgress, Progress, SectionTotals, Settings};
+use crate::align::Clock;
+use crate::call::Call;
+use crate::hops::linker::{Linker, Tree};
+use crate::hops::path::{AllClocks, path};
+use crate::hops::proxy;
+use crate::hops::rules::{AtTap, Facts};
+use crate::hops::sums::{Linked, PathSums};
+use crate::hops::{HopTotals, LinkedBy};
+use crate::legs::Moments;
+use crate::segment::Endpoint;
+use crate::source::{Capture, SourceError};
+use crate::totals::{ConnectionTotals, PairTotals};
+use spangap_model::Side;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+/// Steps between two reports of progress.
+const PROGRESS_STEPS: u64 = 1 << 10;
+/// Steps of a section before calls are linked and the other sections' turn is considered.
+const TURN: usize = 8;
+/// Of one or two captures, calls are held back to be linked until so many have shown no sign of a proxy.
+const SIGNS_WITHIN: u64 = 4096;
+/// Calls of proxies for nobody that are remembered, to tell what a proxy waited for.
+const MAX_ERRANDS: usize = 1024;
+
+/// A call in the linker: its section, and what that needs to count it.
+type Held = (usize, Concluded);
+
+/// A call that a host made for no call that is known: who, and when by the clock of which capture.
+struct Errand {
+    client: [u8; 16],
+    capture: usize,
+    from_ns: i64,
+    to_ns: i64,
+}
+
+/// Everything on the way from captures to a [`Dissection`].
+pub(super) struct Whole<'a> {
+    settings: &'a Settings,
+    runs: Vec<Run<'a>>,
+    /// Time of each section's clock beyond the first one's, as far as links have shown it.
+    ahead_ns: Vec<Option<i64>>,
+    linker: Option<Linker<Held>>,
+    sums: PathSums,
+    errands: VecDeque<Errand>,
+    trees: Vec<Tree<Held>>,
+    captures: usize,
+    /// See [`sections::Sections::between`].
+    between: u64,
+    interrupted: bool,
+}
+
+/// A call as one that a host made for nobody known.
+fn errand(facts: &Facts) -> Option<Errand> {
+    let (_, at) = facts.at_proxy(false)?;
+    let AtTap { capture, from_ns, to_ns, .. } = at;
+    Some(Errand { client: facts.client.address, capture, from_ns, to_ns })
+}
+
+/// Which captures show one clock.
+fn clock_groups(captures: usize, settings: &Settings) -> Vec<usize> {
+    let name = |capture: usize| settings.names.get(capture).and_then(Option::as_ref);
+    let group = |capture: usize| {
+        if settings.same_clock {
+            return 0;
+        }
+        (0..capture).find(|other| name(capture).is_some() && name(*other) == name(capture)).unwrap_or(capture)
+    };
+    (0..captures).map(group).collect()
+}
+
+impl<'a> Whole<'a> {
+    pub fn new(
+        captures: Vec<Capture>,
+        settings: &'a Settings,
+        on_progress: &mut OnProgress<'_>,
+    ) -> Result<Whole<'a>, SourceError> {
+        let count = captures.len();
+        let mut whole = Whole {
+            settings,
+            runs: Vec::new(),
+            ahead_ns: Vec::new(),
+            linker: None,
+            sums: PathSums::default(),
+            errands: VecDeque::new(),
+            trees: Vec::new(),
+            captures: count,
+            between: 0,
+            interrupted: false,
+        };
+        if count <= 2 {
+            let parts = (0..count).map(|capture| (capture, None)).collect();
+            whole.runs.push(Run::new(0, captures, parts, settings));
+            whole.ahead_ns.push(Some(0));
+            whole.link_from_now_on();
+            return Ok(whole);
+        }
+        let again = |capture: usize| captures[capture].bookmarks().reopen_at(1);
+        let survey = (0..count).map(again).collect::<Result<Vec<Capture>, SourceError>>()?;
+        let ends: Vec<Option<Side>> = (0..count).map(|capture| settings.end_of(capture)).collect();
+        let mut interrupted = false;
+        let found = sections::find(survey, &ends, &mut || {
+            interrupted |= on_progress(Progress::default()).is_break();
+            interrupted
+        });
+        (whole.between, whole.interrupted) = (found.between, interrupted);
+        for (place, Section { parts }) in found.all.into_iter().enumerate() {
+            let opened =
+                parts.iter().map(|part| again(part.0)).collect::<Result<Vec<Capture>, SourceError>>()?;
+            whole.runs.push(Run::new(place, opened, parts, settings));
+            whole.ahead_ns.push((place == 0).then_some(0));
+        }
+        whole.link_from_now_on();
+        Ok(whole)
+    }
+
+    fn link_from_now_on(&mut self) {
+        self.linker = Some(Linker::new(clock_groups(self.captures, self.settings)));
+        for run in &mut self.runs {
+            run.concluded.get_or_insert_default();
+        }
+    }
+
+    /// Nothing looks like a proxy.
+    fn link_no_more(&mut self) {
+        self.link();
+        if let Some(mut linker) = self.linker.take() {
+            linker.finish(&mut self.trees);
+        }
+        self.count();
+        for run in &mut self.runs {
+            run.concluded = None;
+        }
+    }
+
+    /// Reads all captures to their ends.
+    pub fn read(&mut self, on_progress: &mut OnProgress<'_>) -> ControlFlow<()> {
+        let mut flow = if self.interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let mut steps = 0_u64;
+        while let Some(section) = self.next().filter(|_| flow.is_continue()) {
+            for _ in 0..TURN {
+                if !self.runs[section].step() {
+                    break;
+                }
+                steps += 1;
+                if steps.is_multiple_of(PROGRESS_STEPS) {
+                    flow = on_progress(self.progress());
+                }
+            }
+            match &self.linker {
+                Some(linker)
+                    if self.runs.len() == 1
+                        && linker.offered >= SIGNS_WITHIN
+                        && !self.runs[0].has_proxy() =>
+                {
+                    self.link_no_more();
+                }
+                Some(_) => self.link(),
+                None if self.runs[section].has_proxy() => self.link_from_now_on(),
+                None => {}
+            }
+        }
+        for section in 0..self.runs.len() {
+            self.runs[section].end();
+        }
+        if self.linker.is_some() {
+            self.link();
+        }
+        if let Some(linker) = &mut self.linker {
+            linker.finish(&mut self.trees);
+        }
+        self.count();
+        let _ = on_progress(self.progress());
+        flow
+    }
+
+    /// The section that is behind; `None` when all are over.
+    fn next(&self) -> Option<usize> {
+        let open = (0..self.runs.len()).filter(|section| !self.runs[*section].is_over());
+        open.min_by_key(|section| self.now_ns(*section))
+    }
+
+    /// How far a section is, by the clock of the first one.
+    fn now_ns(&self, section: usize) -> Option<i64> {
+        Some(self.runs[section].now_ns()? - self.ahead_ns[section].unwrap_or(0))
+    }
+
+    fn progress(&self) -> Progress {
+        let mut progress = Progress { total_bytes: Some(0), ..Progress::default() };
+        for run in &self.runs {
+            let part = run.progress();
+            progress.bytes += part.bytes;
+            progress.packets += part.packets;
+            progress.calls += part.calls;
+            progress.total_bytes = progress.total_bytes.zip(part.total_bytes).map(|(a, b)| a + b);
+        }
+        progress
+    }
+
+    /// Calls concluded go to the linker, and come back with their hops.
+    fn link(&mut self) {
+        // All sections are at least so far, where it is known how their times compare.
+        let open: Vec<usize> =
+            (0..self.runs.len()).filter(|section| !self.runs[*section].is_over()).collect();
+        let known = self.ahead_ns.iter().all(Option::is_some);
+        let now_ns = open.iter().map(|section| self.now_ns(*section)).min().flatten();
+        let Some(linker) = &mut self.linker else { return };
+        for (section, run) in self.runs.iter_mut().enumerate() {
+            for call in run.concluded.as_mut().map(std::mem::take).unwrap_or_default() {
+                match run.facts_of(&call) {
+                    Some(facts) => linker.offer(facts, (section, call), now_ns.unwrap_or(i64::MIN)),
+                    None => run.count_later(call, Vec::new()),
+                }
+            }
+        }
+        linker.advance(now_ns.filter(|_| known), &mut self.trees);
+        if let Some([outer, inner]) = linker.latest.take() {
+            self.compare(outer, inner);
+        }
+        self.count();
+    }
+
+    /// A link tells how the times of two sections compare, about.
+    fn compare(&mut self, outer: (usize, usize, i64), inner: (usize, usize, i64)) {
+        let at =
+            |(section, capture, at_ns): (usize, usize, i64)| self.runs[section].by_first_ns(capture, at_ns);
+        let apart_ns = at(inner) - at(outer);
+        match (self.ahead_ns[outer.0], self.ahead_ns[inner.0]) {
+            (Some(ahead), _) if inner.0 != 0 => self.ahead_ns[inner.0] = Some(ahead + apart_ns),
+            (_, Some(ahead)) => self.ahead_ns[outer.0] = Some(ahead - apart_ns),
+            _ => {}
+        }
+    }
+
+    fn count(&mut self) {
+        let trees = std::mem::take(&mut self.trees);
+        for tree in trees.iter().filter(|tree| tree.hops.is_empty()) {
+            if self.errands.len() >= MAX_ERRANDS {
+                self.errands.pop_front();
+            }
+            self.errands.extend(errand(&tree.facts));
+        }
+        for tree in trees {
+            let (section, _) = tree.payload;
+            if tree.hops.is_empty() {
+                self.runs[section].count_later(tree.payload.1, Vec::new());
+                continue;
+            }
+            let mut tree = tree;
+            self.settle(&mut tree);
+            let groups = clock_groups(self.captures, self.settings);
+            let linked = linked(&tree, &self.runs);
+            self.sums.add(&linked, |a, b| a == b || groups.get(a) == groups.get(b));
+            let Tree { payload: (section, call), hops, .. } = tree;
+            let hops = self.hops(hops);
+            self.runs[section].count_later(call, hops);
+        }
+    }
+
+    fn hops(&mut self, hops: Vec<(LinkedBy, Tree<Held>)>) -> Vec<(LinkedBy, Followed)> {
+        let followed = hops.into_iter().map(|(by, Tree { payload: (section, call), hops, .. })| {
+            let hops = self.hops(hops);
+            (by, self.runs[section].count_hop(call, hops))
+        });
+        followed.collect()
+    }
+
+    /// What its hops tell of a call: spans that are another hop's are not its own, and what held a hop up held it up.
+    fn settle(&self, tree: &mut Tree<Held>) {
+        for (by, hop) in &mut tree.hops {
+            if *by == LinkedBy::TraceContext {
+                // One pair of ids for both: the SERVER span is of the last host, the CLIENT span of the first.
+                let (outer, inner) = (&mut tree.payload.1, &mut hop.payload.1);
+                for (call, client) in [(outer, false), (inner, true)] {
+                    if let Some(spans) = &mut call.halves.spans {
+                        if client {
+                            spans.client = None
+                        } else {
+                            spans.server = None
+                        }
+                        call.moments = Moments::of(&call.halves).closed();
+                        let ends = call.moments.ends();
+                        call.duration_ns = ends.map_or(0, |(first, last)| (last.0 - first.0).max(0) as u64);
+                    }
+                }
+            }
+            self.settle(hop);
+        }
+        let unanswered = tree.hops.iter().any(|(_, hop)| hop.payload.1.moments.1.is_some());
+        proxy::explained_by_hops(&mut tree.payload.1.findings, unanswered);
+        let mut found = Vec::new();
+        let numbers = |tree: &Tree<Held>| &self.runs[tree.payload.0].numbers[..];
+        let outer = &tree.payload.1;
+        let outer = proxy::Outer {
+            halves: &outer.halves,
+            moments: &outer.moments,
+            duration_ns: outer.duration_ns,
+            findings: &outer.findings,
+            captures: numbers(tree),
+        };
+        let inner = tree.hops.iter().map(|(_, hop)| proxy::Inner {
+            halves: &hop.payload.1.halves,
+            duration_ns: hop.payload.1.duration_ns,
+            findings: &hop.payload.1.findings,
+            captures: numbers(hop),
+            handshake: self.runs[hop.payload.0].handshake_of(&hop.payload.1),
+        });
+        let inner: Vec<proxy::Inner<'_>> = inner.collect();
+        let waited = |stay: (i64, i64), cost_ns| self.waited_elsewhere(tree, stay, cost_ns);
+        proxy::findings(&outer, &inner, waited, &mut found);
+        tree.payload.1.findings.extend(found);
+    }
+
+    /// Whether the proxy made a call of its own while it had this one, long enough to explain the time, or tried to
+    /// connect. `stay` is by the clock of its capture of the outer call.
+    fn waited_elsewhere(&self, tree: &Tree<Held>, stay: (i64, i64), cost_ns: u64) -> bool {
+        let [.., (_, hop)] = &tree.hops[..] else { return false };
+        let (Some((_, outer)), Some((_, inner))) = (tree.facts.at_proxy(true), hop.facts.at_proxy(false))
+        else {
+            return false;
+        };
+        let groups = clock_groups(self.captures, self.settings);
+        let one = |a: usize, b: usize| a == b || groups.get(a) == groups.get(b);
+        // By another clock, it was about when the hop was.
+        let length_ns = stay.1 - stay.0;
+        let within = match one(outer.capture, inner.capture) {
+            true => stay,
+            false => (inner.from_ns - length_ns, inner.to_ns + length_ns),
+        };
+        let client = hop.facts.client.address;
+        let explains = |errand: &Errand| {
+            errand.client == client
+                && one(errand.capture, inner.capture)
+                && 2 * (errand.to_ns.min(within.1) - errand.from_ns.max(within.0)).max(0) as u64 >= cost_ns
+        };
+        let waiting = self.linker.as_ref().is_some_and(|linker| {
+            linker.unlinked().any(|facts| errand(facts).is_some_and(|errand| explains(&errand)))
+        });
+        waiting
+            || self.errands.iter().any(explains)
+            || self.runs.iter().any(|run| run.tried_to_connect(inner.capture, client, within))
+    }
+
+    /// The result.
+    pub fn finish(mut self) -> Dissection {
+        let numbers: Vec<Vec<usize>> = self.runs.iter().map(|run| run.numbers.clone()).collect();
+        let mut closed: Vec<Closed> = self.runs.iter_mut().map(Run::close_all).collect();
+        let mut linked = rustc_hash::FxHashMap::default();
+        let resolution_ns = closed.iter().map(|section| section.resolution_ns).max().unwrap_or(1);
+        let linker = self.linker.take();
+        if let Some(linker) = &linker {
+            for (captures, bounds) in &linker.bounds {
+                linked.extend(Clock::fit(bounds, resolution_ns).map(|clock| (*captures, clock)));
+            }
+        }
+        let drifts = closed.iter().map(|section| drift(section.clock.as_ref())).collect();
+        let groups = clock_groups(self.captures, self.settings);
+        let clocks = AllClocks { groups, linked, drifts, resolution_ns };
+        renumber(&mut closed, &numbers);
+        let mut kept: Vec<_> = self.runs.iter_mut().flat_map(Run::take_kept).collect();
+        kept.sort_by_key(|kept| Reverse(kept.duration_ns));
+        kept.truncate(self.settings.slowest);
+        let mut calls: Vec<Call> = kept.into_iter().map(|kept| kept.call.call(&closed, &numbers)).collect();
+        for call in calls.iter_mut().filter(|call| !call.hops.is_empty()) {
+            call.path = path(call, &clocks);
+        }
+        let shown = |linker: &Linker<Held>| {
+            let signs = self.runs.iter().any(Run::has_proxy) || linker.counts.links != [0; 4];
+            signs || self.captures > 2
+        };
+        let hops = linker.filter(shown).map(|linker| {
+            let mut totals = HopTotals { links: linker.counts.links, ..HopTotals::default() };
+            totals.ambiguous = linker.counts.ambiguous;
+            (totals.unknown_outer, totals.unknown_inner) = linker.counts.unknown();
+            let of_sections: Vec<Option<Clock>> =
+                closed.iter().map(|section| section.clock.clone()).collect();
+            std::mem::take(&mut self.sums).finish(&of_sections, &clocks, &mut totals);
+            totals
+        });
+        let mut dissection = Dissection { hops, ..Dissection::default() };
+        for (run, closed) in self.runs.iter_mut().zip(closed) {
+            put_together(&mut dissection, run, closed, self.captures);
+        }
+        dissection.between = self.between;
+        self.methods(&calls, &numbers, &mut dissection);
+        dissection.calls = calls;
+        places(&mut dissection);
+        dissection.warnings = super::strangers::warnings(&dissection);
+        dissection.caveats = self.caveats(&dissection);
+        dissection
+    }
+
+    fn caveats(&self, dissection: &Dissection) -> Vec<String> {
+        let known = Known {
+            same_clock: self.settings.same_clock,
+            pairs_left_out: dissection.pairs_left_out,
+            no_calls: dissection.sums.calls == 0,
+        };
+        caveats(dissection, &known)
+    }
+
+    fn methods(&self, calls: &[Call], numbers: &[Vec<usize>], dissection: &mut Dissection) {
+        for call in calls {
+            for hop in &call.hops {
+                self.methods(std::slice::from_ref(&hop.call), numbers, dissection);
+            }
+            for (half, capture) in call.halves.exchanges.iter().zip(call.halves.captures) {
+                let Some(half) = half else { continue };
+                let local = numbers[call.section].iter().position(|number| *number == usize::from(capture));
+                let known = dissection
+                    .methods
+                    .iter()
+                    .any(|(of, section, id, _)| (*of, *section, *id) == (capture, call.section, half.method));
+                if !known
+                    && let Some(local) = local
+                    && let Some(text) = self.runs[call.section].method(local as u8, half.method)
+                {
+                    dissection.methods.push((capture, call.section, half.method, text));
+                }
+            }
+        }
+    }
+}
+
+/// A call with its hops, for the sums.
+fn linked<'t>(tree: &'t Tree<Held>, runs: &'t [Run<'_>]) -> Linked<'t> {
+    let (section, call) = &tree.payload;
+    Linked {
+        section: *section,
+        halves: &call.halves,
+        moments: &call.moments,
+        duration_ns: call.duration_ns,
+        captures: &runs[*section].numbers,
+        hops: tree.hops.iter().map(|(_, hop)| linked(hop, runs)).collect(),
+    }
+}
+
+/// How much faster or slower one clock of a section may be than the other.
+fn drift(clock: Option<&Clock>) -> f64 {
+    let slopes = clock.into_iter().flat_map(|clock| &clock.stretches).flat_map(|stretch| &stretch.corners);
+    let most = slopes
+        .map(|(_, slope)| slope.abs())
+        .fold(None, |most: Option<f64>, slope| Some(most.map_or(slope, |most| most.max(slope))));
+    most.unwrap_or(1e-3)
+}
+
+/// Numbers the connections of all sections together, most time in calls first, and names captures by their numbers.
+fn renumber(closed: &mut [Closed], numbers: &[Vec<usize>]) {
+    if let [_] = closed {
+        return;
+    }
+    let mut order: Vec<(Reverse<u128>, usize, usize)> = Vec::new();
+    for (section, of) in closed.iter().enumerate() {
+        for (place, connection) in of.finished.connections.iter().enumerate() {
+            order.push((Reverse(connection.sums.durations.sum_ns()), section, place));
+        }
+    }
+    order.sort_unstable();
+    let mut new: Vec<Vec<u32>> =
+        closed.iter().map(|section| vec![0; section.finished.connections.len()]).collect();
+    for (number, (_, section, place)) in (1..).zip(order) {
+        new[section][place] = number;
+    }
+    for ((section, new), numbers) in closed.iter_mut().zip(new).zip(numbers) {
+        let capture = |local: u8| numbers.get(usize::from(local)).map_or(u8::MAX, |number| *number as u8);
+        for (connection, number) in section.finished.connections.iter_mut().zip(&new) {
+            let ConnectionTotals { captures, client_capture, .. } = connection;
+            connection.number = *number;
+            *captures = captures.map(capture);
+            *client_capture = client_capture.map(capture);
+        }
+        for (number, _) in section.finished.numbers.values_mut() {
+            *number = new.get(number.wrapping_sub(1) as usize).copied().unwrap_or(0);
+        }
+    }
+}
+
+/// Adds the result of a section to that of all.
+fn put_together(all: &mut Dissection, run: &mut Run<'_>, closed: Closed, captures: usize) {
+    let matched = run.matched();
+    let section = run.dissection(closed);
+    let numbers = run.numbers.clone();
+    let number = |local: u8| numbers.get(usize::from(local)).map_or(local, |number| *number as u8);
+    all.captures.resize(captures, Default::default());
+    for (capture, totals) in numbers.iter().zip(section.captures) {
+        all.captures[*capture].add(totals);
+    }
+    if captures <= 2 {
+        all.clock = section.clock.clone();
+    }
+    all.sections.push(SectionTotals {
+        captures: numbers.iter().map(|number| *number as u8).collect(),
+        clock: section.clock,
+        matched,
+    });
+    all.sums.add(&section.sums);
+    all.matching += section.matching;
+    all.connections.extend(section.connections);
+    all.connections.sort_by_key(|connection| connection.number);
+    all.connections_left_out += section.connections_left_out;
+    all.pairs_left_out += section.pairs_left_out;
+    for pair in section.pairs {
+        let same = |known: &&mut PairTotals| {
+            let key = |pair: &PairTotals| -> (Endpoint, Endpoint) { (pair.client, pair.server) };
+            key(known) == key(&pair)
+        };
+        match all.pairs.iter_mut().find(same) {
+            Some(known) => {
+                known.connections += pair.connections;
+                known.sums.add(&pair.sums);
+            }
+            None => all.pairs.push(pair),
+        }
+    }
+    all.pairs.sort_by_key(|pair| (Reverse(pair.sums.durations.sum_ns()), pair.client, pair.server));
+    all.copies += section.copies;
+    all.contradictions += section.contradictions;
+    let places = section.trace_id_elsewhere.into_iter();
+    all.trace_id_elsewhere.extend(places.map(|(capture, packet, form)| (number(capture), packet, form)));
+}
+
+/// Leaves out the places of trace ids that are in requests of the calls shown.
+fn places(dissection: &mut Dissection) {
+    fn is_in(calls: &[Call], capture: u8, packet: u64) -> bool {
+        calls.iter().any(|call| {
+            let mut halves = call.halves.exchanges.iter().zip(call.halves.captures);
+            let own = halves.any(|(half, of)| {
+                let request = half.as_ref().map(|half| half.request);
+                of == capture
+                    && request.is_some_and(|part| (part.first.packet..=part.last.packet).contains(&packet))
+            });
+            own || call.hops.iter().any(|hop| is_in(std::slice::from_ref(&hop.call), capture, packet))
+        })
+    }
+    let calls = &dissection.calls;
+    dissection.trace_id_elsewhere.retain(|(capture, packet, _)| !is_in(calls, *capture, *packet));
+}

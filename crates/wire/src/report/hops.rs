@@ -1,0 +1,302 @@
+//! Calls that went through proxies: their JSON shapes, and the words of the table.
+
+use super::build::{call_report, finding_report};
+use super::words::{aligned, bounded, leg_words, percent, plural, signed};
+use super::{CallReport, DissectReport, FindingReport, LegReport};
+use crate::call::Call;
+use crate::dissect::Dissection;
+use crate::hops::{HopTotals, LinkedBy, PathLeg, Stage};
+use serde::Serialize;
+use spangap_model::duration::format_ns;
+use std::collections::BTreeMap;
+
+/// Calls of which the hops are shown; all of them are in the JSON.
+const CALLS: usize = 3;
+
+/// A call by which a proxy passed another one on.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HopReport {
+    /// How many proxies are before it.
+    pub hop: u8,
+    /// Which of several attempts it is, from 1; absent where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u8>,
+    /// `trace-context`, `request-id`, `trace-id`, `content`.
+    pub linked_by: &'static str,
+    /// Id of the proxy's own CLIENT span, 16 hex digits; the caller's where the proxy forwards that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub span_id: Option<String>,
+    /// The proxy's address and port.
+    pub client: Option<String>,
+    /// Address and port of the next host.
+    pub server: Option<String>,
+    /// Number of the connection in `connections`.
+    pub connection: Option<u32>,
+    /// HTTP/2 stream, else the number of the exchange on its connection.
+    pub stream_id: u32,
+    /// `:path`, or method and target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// gRPC status, else class of the HTTP status.
+    pub status: Option<&'static str>,
+    /// See [`CallReport::ended`].
+    pub ended: &'static str,
+    /// Captures that have it: number of the one at the proxy, then at the next host.
+    pub seen_in: [Option<u8>; 2],
+    /// Begin, Unix nanoseconds by the clock of the end where it is known first.
+    pub start_unix_ns: i64,
+    /// First event to last, nanoseconds.
+    pub duration_ns: u64,
+    /// In order; they sum to `duration_ns` exactly.
+    pub legs: Vec<LegReport>,
+}
+
+/// One leg of a call over all its hops.
+#[derive(Clone, Debug, Serialize)]
+pub struct PathLegReport {
+    /// How many proxies are before it; a proxy's own time has the number of the hop that leads to it.
+    pub hop: u8,
+    /// Which of several attempts it is a leg of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u8>,
+    /// The name of a leg as in `legs`; or `proxy_request`, `proxy_retry`, `proxy_response`, with `request_wire+` before or
+    /// `+response_wire` behind where the proxy's own capture of that is missing.
+    #[serde(serialize_with = "super::as_text")]
+    pub leg: Stage,
+    /// Nanoseconds; below zero where two things go on at once.
+    pub ns: i64,
+    /// How far off it may be either way.
+    pub bound_ns: u64,
+}
+
+/// Calls followed through proxies, and what was not.
+#[derive(Clone, Debug, Serialize)]
+pub struct HopTotalsReport {
+    /// Calls that were followed through one proxy at least.
+    pub calls: u64,
+    /// Their durations, summed, nanoseconds.
+    pub total_ns: u64,
+    /// Links from one hop to the next, by what shows them.
+    pub linked_by: BTreeMap<&'static str, u64>,
+    /// What is not linked.
+    pub unlinked: UnlinkedReport,
+    /// Time by leg over all hops, in order; they sum to `total_ns`.
+    pub legs: Vec<PathSumReport>,
+}
+
+/// Calls that are not linked, though they may be hops or have them.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct UnlinkedReport {
+    /// Calls that may be the hop of more than one other.
+    pub ambiguous: u64,
+    /// Calls to a proxy that no call of the proxy was found for.
+    pub to_proxy: u64,
+    /// Calls of a proxy that no call to it was found for.
+    pub from_proxy: u64,
+}
+
+/// One leg over all hops, summed.
+#[derive(Clone, Debug, Serialize)]
+pub struct PathSumReport {
+    /// See [`PathLegReport::hop`].
+    pub hop: u8,
+    /// See [`PathLegReport::leg`].
+    #[serde(serialize_with = "super::as_text")]
+    pub leg: Stage,
+    /// Nanoseconds.
+    pub total_ns: i64,
+    /// How far off the sum may be either way.
+    pub bound_ns: u64,
+}
+
+pub(super) fn totals_report(totals: &HopTotals) -> HopTotalsReport {
+    HopTotalsReport {
+        calls: totals.calls,
+        total_ns: u64::try_from(totals.total_ns).unwrap_or(u64::MAX),
+        linked_by: LinkedBy::ALL
+            .into_iter()
+            .map(LinkedBy::name)
+            .zip(totals.links)
+            .filter(|(_, n)| *n > 0)
+            .collect(),
+        unlinked: UnlinkedReport {
+            ambiguous: totals.ambiguous,
+            to_proxy: totals.unknown_outer,
+            from_proxy: totals.unknown_inner,
+        },
+        legs: totals
+            .legs
+            .iter()
+            .map(|leg| PathSumReport {
+                hop: leg.hop,
+                leg: leg.stage,
+                total_ns: leg.sum.total_ns,
+                bound_ns: leg.sum.bound_ns,
+            })
+            .collect(),
+    }
+}
+
+pub(super) fn path_report(leg: &PathLeg) -> PathLegReport {
+    let attempt = (leg.attempt > 0).then_some(leg.attempt);
+    PathLegReport { hop: leg.hop, attempt, leg: leg.stage, ns: leg.ns, bound_ns: leg.bound_ns }
+}
+
+/// All hops of a call, each before its own, and what held them up.
+pub(super) fn hops_of(call: &Call, dissection: &Dissection) -> (Vec<HopReport>, Vec<FindingReport>) {
+    let (mut hops, mut findings) = (Vec::new(), Vec::new());
+    add(call, 1, dissection, &mut hops, &mut findings);
+    (hops, findings)
+}
+
+fn add(
+    call: &Call,
+    number: u8,
+    dissection: &Dissection,
+    hops: &mut Vec<HopReport>,
+    findings: &mut Vec<FindingReport>,
+) {
+    let several = call.hops.len() > 1;
+    for (nth, hop) in (1..).zip(&call.hops) {
+        let CallReport {
+            span_id,
+            client,
+            server,
+            connection,
+            stream_id,
+            method,
+            status,
+            ended,
+            seen_in,
+            start_unix_ns,
+            duration_ns,
+            legs,
+            ..
+        } = call_report(&hop.call, dissection);
+        hops.push(HopReport {
+            hop: number,
+            attempt: several.then_some(nth),
+            linked_by: hop.by.name(),
+            span_id,
+            client,
+            server,
+            connection,
+            stream_id,
+            method,
+            status,
+            ended,
+            seen_in,
+            start_unix_ns,
+            duration_ns,
+            legs,
+        });
+        let own = hop.call.findings.iter().map(finding_report);
+        findings.extend(own.map(|finding| FindingReport { hop: Some(number), ..finding }));
+        add(&hop.call, number.saturating_add(1), dissection, hops, findings);
+    }
+}
+
+/// What a leg is, in words. The hosts of a hop are called by their part in the whole: a proxy's client side is the proxy.
+pub(super) fn stage_words(hop: u8, stage: Stage) -> String {
+    let proxy = if hop == 0 { "proxy".to_owned() } else { format!("proxy {}", hop + 1) };
+    match stage {
+        Stage::Call(legs) if hop == 0 => leg_words(legs),
+        Stage::Call(legs) => {
+            let before = if hop == 1 { "proxy".to_owned() } else { format!("proxy {hop}") };
+            format!("{} (hop {hop})", leg_words(legs).replace("client:", &format!("{before}:")))
+        }
+        Stage::ProxyRequest { with_wire: false } => format!("{proxy}: request, until it is passed on"),
+        Stage::ProxyRequest { with_wire: true } => {
+            format!("network and {proxy}: request, until it is passed on")
+        }
+        Stage::ProxyRetry => format!("{proxy}: from an attempt to the next"),
+        Stage::ProxyResponse { with_wire: false } => format!("{proxy}: response, until it is passed on"),
+        Stage::ProxyResponse { with_wire: true } => format!("{proxy} and network: response"),
+    }
+}
+
+impl CallReport {
+    /// The leg over all hops that took most of it.
+    pub(super) fn largest_on_path(&self) -> Option<&PathLegReport> {
+        self.path.iter().max_by_key(|leg| leg.ns)
+    }
+}
+
+/// How the way of a call is written: `10.0.0.1:4711 -> 10.0.0.2:80 -> 10.0.1.3:8080`.
+pub(super) fn way(call: &CallReport) -> String {
+    let name = |end: &Option<String>| end.clone().unwrap_or_else(|| "?".into());
+    let mut text = format!("{} -> {}", name(&call.client), name(&call.server));
+    for hop in &call.hops {
+        let again = if hop.attempt.is_some_and(|attempt| attempt > 1) { ", then" } else { " ->" };
+        text += &format!("{again} {}", name(&hop.server));
+    }
+    text
+}
+
+/// The hops of the calls shown, and the time of all calls over hops.
+pub(super) fn section(report: &DissectReport) -> String {
+    let mut text = String::new();
+    for call in report.calls.iter().filter(|call| !call.path.is_empty()).take(CALLS) {
+        let by = call.hops.first().map_or("", |hop| hop.linked_by);
+        let what = call.method.clone().unwrap_or_else(|| call.protocol.into());
+        text += &format!("\n{what}, {}, over its hops (linked by {by})\n", format_ns(call.duration_ns));
+        text += &format!("  {}\n", way(call));
+        let rows: Vec<Vec<String>> = call
+            .path
+            .iter()
+            .map(|leg| {
+                let attempt = leg.attempt.map_or(String::new(), |attempt| format!(", attempt {attempt}"));
+                let indent = "  ".repeat(usize::from(leg.hop) + 1);
+                vec![
+                    format!("{indent}{}{attempt}", stage_words(leg.hop, leg.leg)),
+                    bounded(leg.ns, leg.bound_ns),
+                    percent(leg.ns, call.duration_ns),
+                ]
+            })
+            .collect();
+        text += &aligned(&rows, &[0]);
+    }
+    let Some(hops) = report.hops.as_ref().filter(|hops| hops.calls > 0) else { return text };
+    text += &format!(
+        "\nWhere the time of {} through proxies went: {} together\n",
+        plural(hops.calls, "call"),
+        format_ns(hops.total_ns)
+    );
+    let rows: Vec<Vec<String>> = hops
+        .legs
+        .iter()
+        .map(|leg| {
+            vec![
+                format!("  {}{}", "  ".repeat(usize::from(leg.hop)), stage_words(leg.hop, leg.leg)),
+                bounded(leg.total_ns, leg.bound_ns),
+                percent(leg.total_ns, hops.total_ns),
+            ]
+        })
+        .collect();
+    text += &aligned(&rows, &[0]);
+    let ways: Vec<String> =
+        hops.linked_by.iter().map(|(by, links)| format!("{} by {by}", plural(*links, "link"))).collect();
+    let unlinked = hops.unlinked;
+    text += &format!(
+        "  {}; not linked: {} ambiguous, {} to a proxy, {} of a proxy\n",
+        ways.join(", "),
+        unlinked.ambiguous,
+        unlinked.to_proxy,
+        unlinked.from_proxy
+    );
+    text
+}
+
+/// The same for the page.
+pub(super) fn rows(call: &CallReport) -> Vec<[String; 3]> {
+    call.path
+        .iter()
+        .map(|leg| {
+            let words = stage_words(leg.hop, leg.leg);
+            let words = leg.attempt.map_or(words.clone(), |attempt| format!("{words}, attempt {attempt}"));
+            let bound =
+                if leg.bound_ns == 0 { String::new() } else { format!(" ± {}", format_ns(leg.bound_ns)) };
+            [words, format!("{}{bound}", signed(leg.ns)), percent(leg.ns, call.duration_ns)]
+        })
+        .collect()
+}

@@ -1,0 +1,327 @@
+//! Calls through real proxies (nginx, haproxy), captured at every end: each call's way over the proxy against what the
+//! servers logged, which no capture was read for.
+//!
+//! A server logs, for each request, the port that the proxy called from. On one connection calls come one after the other,
+//! so the n-th exchange of a connection is the n-th line of its log.
+
+use serde_json::Value;
+use spangap_model::Cause;
+use spangap_wire::call::Call;
+use spangap_wire::dissect::{Dissection, Settings, dissect};
+use spangap_wire::episode::Certainty;
+use spangap_wire::hops::{HopTotals, LinkedBy};
+use spangap_wire::report::{DissectReport, Extras, html, table};
+use spangap_wire::source::Capture;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/proxies"))
+}
+
+fn file(name: &str, end: &str) -> PathBuf {
+    folder().join(format!("{name}.{end}.pcapng.zst"))
+}
+
+fn truth(name: &str) -> Value {
+    let text = std::fs::read_to_string(folder().join(format!("{name}.json"))).expect("the fixture is there");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn names() -> Vec<String> {
+    let files = std::fs::read_dir(folder()).expect("the fixtures are there");
+    let names =
+        files.filter_map(|file| Some(file.ok()?.file_name().to_str()?.strip_suffix(".json")?.to_owned()));
+    let names: BTreeSet<String> = names.collect();
+    assert!(names.len() >= 9, "{names:?}");
+    names.into_iter().collect()
+}
+
+fn run(files: &[PathBuf], names: &[Option<&str>]) -> Dissection {
+    let captures = files.iter().map(|file| Capture::open(file).expect("a capture")).collect();
+    let names = names.iter().map(|name| name.map(str::to_owned)).collect();
+    let settings = Settings { slowest: 10_000, names, ..Settings::default() };
+    dissect(captures, &settings, &mut |_| ControlFlow::Continue(())).expect("files can be read twice")
+}
+
+/// Both ends of both links, as one would name them.
+fn all_four(name: &str) -> Dissection {
+    let files = ["client", "in", "out", "server"].map(|end| file(name, end));
+    run(&files, &[None, Some("proxy"), Some("proxy"), None])
+}
+
+fn hops(dissection: &Dissection) -> &HopTotals {
+    dissection.hops.as_ref().expect("there is a proxy")
+}
+
+/// Client's and server's port of a call's connection.
+fn ports(dissection: &Dissection, call: &Call) -> (u16, u16) {
+    let number = call.connection;
+    let connection = dissection.connections.iter().find(|connection| connection.number == number);
+    let facts =
+        connection.and_then(|connection| connection.seen.iter().flatten().next()).expect("its connection");
+    (facts.ends[0].port, facts.ends[1].port)
+}
+
+/// Whatever is linked: legs over all hops sum to the call, and all calls to the totals.
+fn adds_up(name: &str, dissection: &Dissection) {
+    let linked: Vec<&Call> = dissection.calls.iter().filter(|call| !call.hops.is_empty()).collect();
+    for call in &linked {
+        let sum: i64 = call.path.iter().map(|leg| leg.ns).sum();
+        assert_eq!(sum, call.duration_ns as i64, "{name}: {:?}", call.path);
+        let own: i64 = call.legs.iter().map(|leg| leg.ns).sum();
+        assert_eq!(own, call.duration_ns as i64, "{name}");
+    }
+    assert_eq!(dissection.sums.calls, dissection.calls.len() as u64, "{name}: a hop counts as a call");
+    let Some(hops) = &dissection.hops else { return };
+    assert_eq!(hops.calls, linked.len() as u64, "{name}");
+    let total: i64 = hops.legs.iter().map(|leg| leg.sum.total_ns).sum();
+    assert_eq!(i128::from(total), hops.total_ns as i128, "{name}: {:#?}", hops.legs);
+    let attempts: usize = linked.iter().map(|call| call.hops.len()).sum();
+    assert_eq!(hops.links.iter().sum::<u64>(), attempts as u64, "{name}");
+}
+
+/// Every link is to the call that the server logged; how many calls are linked.
+fn links_are_true(name: &str, dissection: &Dissection) -> usize {
+    let about = truth(name);
+    let calls = about["calls"].as_array().expect("calls");
+    // By server's port and proxy's port, in order: which call it was.
+    let mut logged: BTreeMap<(u16, u16), Vec<u64>> = BTreeMap::new();
+    for call in calls {
+        for attempt in call["attempts"].as_array().into_iter().flatten() {
+            let port = |key: &str| attempt[key].as_u64().expect("a port") as u16;
+            let of = logged.entry((port("peer"), port("port"))).or_default();
+            of.push(call["call"].as_u64().expect("a number"));
+        }
+    }
+    let mut workers: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    // A client's connection has as many calls as any other.
+    let each = calls.len() as u64 / connections_of_clients(dissection).max(1);
+    let mut linked = 0;
+    for call in dissection.calls.iter().filter(|call| !call.hops.is_empty()) {
+        linked += 1;
+        let place = u64::from(call.halves.exchanges.iter().flatten().next().expect("a half").stream_id);
+        for hop in &call.hops {
+            if about["expected"]["ids"] == false {
+                // One call at a time takes one connection: the same place on both.
+                let inner = hop.call.halves.exchanges.iter().flatten().next().expect("a half").stream_id;
+                assert!(name != "nginx-plain" || u64::from(inner) == place, "{name}: {inner} for {place}");
+                continue;
+            }
+            let nth = hop.call.halves.exchanges.iter().flatten().next().expect("a half").stream_id as usize;
+            let of = logged
+                .get(&ports(dissection, &hop.call))
+                .unwrap_or_else(|| panic!("{name}: no such connection"));
+            let mut of = of.clone();
+            // The log is by call; one connection's calls are in the order of its exchanges only if sorted by time, and
+            // workers take turns: the trace id says more where there is one.
+            if let Some(trace) = hop.call.halves.exchanges.iter().flatten().find_map(|half| half.trace) {
+                let number = u128::from_be_bytes(trace.trace_id) as u64 - 0xabc000;
+                assert!(of.contains(&number), "{name}: call {number} did not take that connection");
+                assert_eq!((number - 1) % each + 1, place, "{name}");
+                workers.entry(call.connection).or_default().insert((number - 1) / each);
+                continue;
+            }
+            of.sort_unstable();
+            assert!(nth <= of.len(), "{name}");
+            assert!(of.iter().any(|number| (number - 1) % each + 1 == place), "{name}: {place} of {of:?}");
+        }
+    }
+    assert!(workers.values().all(|of| of.len() == 1), "{name}: {workers:?}");
+    linked
+}
+
+fn connections_of_clients(dissection: &Dissection) -> u64 {
+    let linked = dissection.calls.iter().filter(|call| !call.hops.is_empty());
+    let of: BTreeSet<u32> = linked.map(|call| call.connection).collect();
+    of.len() as u64
+}
+
+#[test]
+fn every_call_takes_the_way_that_the_servers_logged() {
+    for name in names() {
+        let about = truth(&name);
+        let dissection = all_four(&name);
+        adds_up(&name, &dissection);
+        let expected = &about["expected"];
+        let calls = about["calls"].as_array().map_or(0, Vec::len);
+        let linked = match calls {
+            0 => hops(&dissection).calls as usize,
+            _ => links_are_true(&name, &dissection),
+        };
+        println!("{name}: {linked} linked of {calls}, {:?}", hops(&dissection).links);
+        if let Some(wanted) = expected["linked"].as_u64() {
+            let exactly = calls > 0;
+            assert!(linked as u64 == wanted || (!exactly && linked as u64 >= wanted / 2), "{name}: {linked}");
+            let by = LinkedBy::ALL.iter().position(|by| expected["by"] == by.name()).expect("a way to link");
+            let others = hops(&dissection).links.iter().enumerate().filter(|(place, _)| *place != by);
+            // Where tank calls there are its own questions, too, which carry nothing.
+            assert!(!exactly || others.map(|(_, links)| links).sum::<u64>() == 0, "{name}");
+        }
+        assert!(dissection.warnings.is_empty(), "{name}: {:?}", dissection.warnings);
+        // Proxy's time is a stay between taps of one clock: exact but for the resolution.
+        for leg in dissection.calls.iter().flat_map(|call| &call.path) {
+            assert!(leg.bound_ns < 20_000_000, "{name}: {leg:?}");
+        }
+    }
+}
+
+#[test]
+fn calls_that_are_alike_stay_unlinked_and_are_counted() {
+    let dissection = all_four("nginx-alike");
+    let (hops, calls) =
+        (hops(&dissection), truth("nginx-alike")["calls"].as_array().expect("calls").len() as u64);
+    assert!(hops.ambiguous > 0, "{hops:?}");
+    // Each inner call is linked, or ambiguous, or counted by itself.
+    assert_eq!(dissection.sums.calls, 2 * calls - hops.links.iter().sum::<u64>(), "{hops:?}");
+}
+
+fn blamed(dissection: &Dissection, cause: Cause) -> usize {
+    let with = |call: &&Call| {
+        let shown = |call: &Call| {
+            call.findings
+                .iter()
+                .any(|finding| finding.cause == cause && finding.certainty == Certainty::Shown)
+        };
+        shown(call) || call.hops.iter().any(|hop| shown(&hop.call))
+    };
+    dissection.calls.iter().filter(with).count()
+}
+
+#[test]
+fn a_proxy_is_blamed_for_its_own_time_and_no_other() {
+    let slow = all_four("nginx-slow");
+    assert!(blamed(&slow, Cause::Proxy) >= 15, "{}", blamed(&slow, Cause::Proxy));
+    let sum = slow.sums.causes.iter().find(|sum| sum.cause == Cause::Proxy).expect("it is in the sums");
+    assert_eq!(sum.calls, blamed(&slow, Cause::Proxy) as u64);
+    for innocent in ["nginx-near", "nginx-auth"] {
+        assert_eq!(blamed(&all_four(innocent), Cause::Proxy), 0, "{innocent}");
+    }
+    let retry = all_four("nginx-retry");
+    let twice = retry.calls.iter().filter(|call| call.hops.len() == 2).count();
+    let about = truth("nginx-retry");
+    let logged = about["calls"].as_array().expect("calls").iter();
+    let logged = logged.filter(|call| call["attempts"].as_array().is_some_and(|of| of.len() == 2)).count();
+    assert!(twice > 0 && twice == logged, "{twice} of {logged}");
+    // Only where the failed attempt took most of the call.
+    let blamed = blamed(&retry, Cause::Retries);
+    assert!(blamed > twice / 2 && blamed <= twice, "{blamed} of {twice}");
+}
+
+#[test]
+fn fewer_captures_tell_less_and_nothing_false() {
+    let pool = |ends: &[&str]| {
+        let files: Vec<PathBuf> = ends.iter().map(|end| file("nginx-pool", end)).collect();
+        let dissection = run(&files, &vec![None; files.len()]);
+        adds_up(&format!("{ends:?}"), &dissection);
+        assert_eq!(dissection.sums.calls, 96, "{ends:?}");
+        assert_eq!(links_are_true("nginx-pool", &dissection), 96, "{ends:?}");
+        dissection
+    };
+    pool(&["server", "out", "in", "client"]);
+    pool(&["client", "any", "server"]);
+    pool(&["any"]);
+    pool(&["in", "out"]);
+    pool(&["client", "any"]);
+    // The whole way, seen by more taps than there are ends.
+    let all = pool(&["client", "in", "any", "out", "server"]);
+    assert!(all.between > 0);
+    // Nothing of the proxy: linked by ids, and said.
+    let apart = pool(&["client", "server"]);
+    let [warning] = &apart.warnings[..] else { panic!("{:?}", apart.warnings) };
+    for expected in
+        ["no connection in common", "10.81.0.2:80", "10.82.0.3:8081", "96 calls are linked", "overlap"]
+    {
+        assert!(warning.contains(expected), "{expected}: {warning}");
+    }
+    // Without ids there is only the hint.
+    let strangers = run(&[file("nginx-plain", "client"), file("nginx-plain", "server")], &[None; 2]);
+    assert!(strangers.warnings[0].contains("Both have calls of /sleep/3"), "{:?}", strangers.warnings);
+    assert_eq!(strangers.sums.calls, 60);
+}
+
+/// A file's packets, their times as `shows` makes them.
+fn retimed(name: &str, end: &str, shows: &dyn Fn(i64) -> i64, folder: &std::path::Path) -> PathBuf {
+    let mut capture = Capture::open(&file(name, end)).expect("the fixture is there");
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 0x0004_0000, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    while let Some(packet) = capture.next() {
+        let time = shows(packet.time_ns);
+        let (seconds, nanos) = (time.div_euclid(1_000_000_000) as u32, time.rem_euclid(1_000_000_000) as u32);
+        for word in [seconds, nanos, packet.data.len() as u32, packet.wire_len] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(packet.data);
+    }
+    let path = folder.join(format!("{end}.pcap"));
+    std::fs::File::create(&path).and_then(|mut file| file.write_all(&bytes)).expect("written");
+    path
+}
+
+#[test]
+fn with_four_clocks_the_same_legs_come_back_within_their_bounds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    const S: i64 = 1_000_000_000;
+    const FROM_NS: i64 = 1_795_000_000 * S;
+    let clocks: [(&str, i64, i64); 4] =
+        [("client", 0, 0), ("in", 7 * S, 30), ("out", -3_600 * S, -20), ("server", 90 * S, 0)];
+    let files: Vec<PathBuf> = clocks
+        .iter()
+        .map(|(end, offset, ppm)| {
+            let shows =
+                |at: i64| at + offset + (i128::from(at - FROM_NS) * i128::from(*ppm) / 1_000_000) as i64;
+            retimed("nginx-pool", end, &shows, folder.path())
+        })
+        .collect();
+    let shifted = run(&files, &[None; 4]);
+    adds_up("shifted", &shifted);
+    assert_eq!(links_are_true("nginx-pool", &shifted), 96);
+    let exact = all_four("nginx-pool");
+    let identity = |call: &Call| call.halves.exchanges.iter().flatten().find_map(|half| half.trace);
+    let mut compared = 0;
+    for call in &shifted.calls {
+        let same = exact.calls.iter().find(|other| identity(other) == identity(call)).expect("the same call");
+        assert_eq!(call.path.len(), same.path.len());
+        for (leg, true_leg) in call.path.iter().zip(&same.path) {
+            assert_eq!((leg.hop, leg.stage), (true_leg.hop, true_leg.stage));
+            let off = leg.ns.abs_diff(true_leg.ns);
+            assert!(off <= leg.bound_ns + true_leg.bound_ns, "{leg:?} {true_leg:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 900, "{compared}");
+}
+
+#[test]
+fn people_and_programs_get_the_hops() {
+    let settings = Settings { slowest: 3, ..Settings::default() };
+    let files = ["client", "in", "out", "server"]
+        .map(|end| Capture::open(&file("nginx-slow", end)).expect("a capture"));
+    let dissection = dissect(files.into(), &settings, &mut |_| ControlFlow::Continue(()))
+        .expect("files can be read twice");
+    let report = DissectReport::new(&dissection, &settings, &Extras::default());
+    let json = serde_json::to_value(&report).expect("JSON");
+    let call = &json["calls"][0];
+    assert_eq!(call["hops"][0]["linked_by"], "trace-context");
+    assert_eq!((&call["hops"][0]["hop"], &call["seen_in"]), (&1.into(), &serde_json::json!([0, 1])));
+    assert_eq!(call["hops"][0]["seen_in"], serde_json::json!([2, 3]));
+    let legs: Vec<&str> =
+        call["path"].as_array().expect("legs").iter().filter_map(|leg| leg["leg"].as_str()).collect();
+    assert!(legs.contains(&"proxy_request") && legs.contains(&"proxy_response"), "{legs:?}");
+    assert_eq!(json["hops"]["calls"], 20);
+    assert_eq!(json["clocks"].as_array().map(Vec::len), Some(2));
+    let text = table::write(&report, 120);
+    for expected in [
+        "over its hops",
+        "proxy: request, until it is passed on",
+        "through proxies went",
+        "20 links by trace-context",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
+    assert!(html::write(&report).contains("Over its hops: "));
+}

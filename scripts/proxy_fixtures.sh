@@ -1,0 +1,273 @@
+#!/usr/bin/env bash
+# Makes the captures in fixtures/proxies: `scripts/proxy_fixtures.sh [NAME...]`, all of them unless named.
+# Three hosts on this machine (network namespaces): a client, a proxy (nginx or haproxy), a server, a veth between each
+# two, and a tap at every end of them. The peers are scripts/proxies/web.py and `spangap target` and `tank`.
+# What each call's way was is told by the ids that the server and the proxy log, and written beside the captures: no
+# capture is read for it. PROXIES_OUT names another folder. Needs root, the programs that `make build` builds, dumpcap,
+# nginx and haproxy.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=${PROXIES_OUT:-$PWD/fixtures/proxies}
+spangap=${SPANGAP:-$PWD/target/release/spangap}
+client=proxies-client-$$
+proxy=proxies-proxy-$$
+server=proxies-server-$$
+work=$(mktemp -d)
+declare -A running=()
+
+missing() {
+  echo "proxy_fixtures: $1" >&2
+  exit 1
+}
+[ "$(id -u)" = 0 ] || missing "network namespaces need root: run it with sudo"
+for program in ip dumpcap nginx haproxy python3 zstd; do
+  command -v "$program" >/dev/null || missing "the program $program is missing"
+done
+[ -x "$spangap" ] || missing "$spangap is missing: run make build"
+
+start() { # start NAME COMMAND...
+  local name=$1
+  shift
+  "$@" >"$work/$name.out" 2>"$work/$name.err" &
+  running[$name]=$!
+}
+stop() { # stop NAME [SIGNAL]
+  local pid=${running[$1]:-}
+  [ -n "$pid" ] || return 0
+  unset "running[$1]"
+  kill "-${2:-TERM}" "$pid" 2>/dev/null || true
+  wait "$pid" 2>/dev/null || true
+}
+await() { # await FILE WORDS
+  local n
+  for ((n = 0; n < 2000; n++)); do
+    if grep -q "$2" "$1" 2>/dev/null; then return; fi
+    sleep 0.01
+  done
+  missing "no '$2' in $1: $(tail -n 3 "$1") $(tail -n 3 "${1%.out}.err" 2>/dev/null)"
+}
+clear_case() {
+  local name
+  for name in "${!running[@]}"; do stop "$name"; done
+  for name in "$client" "$proxy" "$server"; do ip netns del "$name" 2>/dev/null || true; done
+}
+clean() {
+  clear_case
+  rm -rf "$work"
+}
+trap clean EXIT
+
+hosts() { # 10.81.0.1 -> 10.81.0.2, the proxy, 10.82.0.2 -> 10.82.0.3
+  local name
+  for name in "$client" "$proxy" "$server"; do
+    ip netns add "$name"
+    ip -n "$name" link set lo up
+  done
+  ip link add near netns "$client" type veth peer name left netns "$proxy"
+  ip link add right netns "$proxy" type veth peer name near netns "$server"
+  local place
+  for place in "$client near 10.81.0.1" "$proxy left 10.81.0.2" "$proxy right 10.82.0.2" "$server near 10.82.0.3"; do
+    set -- $place
+    ip -n "$1" addr add "$3/24" dev "$2"
+    ip -n "$1" link set "$2" up
+  done
+}
+tap() { # tap NAME: at both ends of both links, and once for all of the proxy.
+  local place
+  for place in "$client near client" "$proxy left in" "$proxy right out" "$server near server" "$proxy any any"; do
+    set -- $place
+    start "tap-$3" ip netns exec "$1" dumpcap -q -s 262144 -B 16 -i "$2" -w "$work/$3.pcapng" -f tcp
+    await "$work/tap-$3.err" "File:"
+  done
+}
+untap() { # untap NAME: lets the taps read what the kernel still holds, ends them, and puts the captures where they belong.
+  local end
+  sleep 0.7
+  for end in client in out server any; do
+    stop "tap-$end" INT
+    install -m 644 "$work/$end.pcapng" "$out/$1.$end.pcapng"
+    rm -f "$out/$1.$end.pcapng.zst"
+    zstd -q -19 --rm "$out/$1.$end.pcapng"
+  done
+}
+web() { # web PORT...: servers
+  local port
+  for port in "$@"; do
+    start "web-$port" ip netns exec "$server" python3 scripts/proxies/web.py serve 10.82.0.3 "$port"
+    await "$work/web-$port.out" ready
+  done
+}
+nginx_with() { # nginx_with: the http block is standard input.
+  mkdir -p "$work/nginx"
+  {
+    echo "daemon off; worker_processes 1; error_log $work/nginx/error.log; pid $work/nginx/pid;"
+    echo "events { worker_connections 512; }"
+    echo "http { access_log off; client_body_temp_path $work/nginx/body; proxy_temp_path $work/nginx/proxy;"
+    cat
+    echo "}"
+  } >"$work/nginx.conf"
+  start nginx ip netns exec "$proxy" nginx -e "$work/nginx/error.log" -c "$work/nginx.conf"
+  local n
+  for ((n = 0; n < 500; n++)); do
+    if ip netns exec "$proxy" ss -ltnH | grep -q ":80 "; then return; fi
+    sleep 0.01
+  done
+  missing "nginx does not listen: $(cat "$work/nginx/error.log" "$work/nginx.err")"
+}
+haproxy_with() {
+  cat >"$work/haproxy.cfg"
+  start haproxy ip netns exec "$proxy" haproxy -db -f "$work/haproxy.cfg"
+  local n
+  for ((n = 0; n < 500; n++)); do
+    if ip netns exec "$proxy" ss -ltnH | grep -q ":80 "; then return; fi
+    sleep 0.01
+  done
+  missing "haproxy does not listen: $(cat "$work/haproxy.err")"
+}
+call() { # call SPEC: HTTP/1 calls to the proxy
+  ip netns exec "$client" timeout 120 python3 scripts/proxies/web.py call 10.81.0.2 80 "$1" >"$work/calls.jsonl"
+}
+# truth NAME HOW EXPECTED: the calls by their ids, as client and servers logged them.
+truth() {
+  python3 - "$work" "$1" "$2" "$3" >"$out/$1.json" <<'END'
+import glob, json, sys
+work, name, how, expected = sys.argv[1:]
+calls = [json.loads(line) for line in open(f"{work}/calls.jsonl")] if glob.glob(f"{work}/calls.jsonl") else []
+served = {}
+for log in glob.glob(f"{work}/web-*.out"):
+    for line in open(log):
+        if line.startswith("{"):
+            entry = json.loads(line)
+            served.setdefault(entry["call"], []).append(entry)
+links = [{"call": c["call"], "path": c["path"], "status": c["status"],
+          "attempts": [{k: s[k] for k in ("port", "peer", "status")} for s in served.get(str(c["call"]), [])]}
+         for c in sorted(calls, key=lambda c: c["call"])]
+expected = json.loads(expected)
+if not expected.get("ids", True):
+    links = [{k: l[k] for k in ("call", "path", "status")} for l in links]
+text = json.dumps({"how": how, "expected": expected}, indent=2)[:-2]
+print(text + ',\n  "calls": [\n    ' + ",\n    ".join(json.dumps(l) for l in links) + "\n  ]\n}")
+END
+}
+
+pool='upstream servers { server 10.82.0.3:8081; keepalive 4; }'
+pass='proxy_pass http://servers; proxy_http_version 1.1; proxy_set_header Connection "";'
+
+# Eight client connections over at most four kept to the server.
+case_nginx_pool() {
+  web 8081
+  nginx_with <<<"$pool server { listen 80; location / { $pass } }"
+  tap
+  call '{"workers": 8, "calls": 12, "ids": "traceparent", "paths": ["/sleep/1", "/sleep/5", "/bytes/30000"]}'
+  untap nginx-pool
+  truth nginx-pool "nginx proxy_pass, keepalive 4; 8 connections, 96 calls with traceparent" '{"linked": 96, "by": "trace-context"}'
+}
+# Nothing but x-request-id.
+case_haproxy_request_id() {
+  web 8081
+  haproxy_with <<END
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 30s
+  timeout server 30s
+  http-reuse always
+frontend in
+  bind 10.81.0.2:80
+  default_backend servers
+backend servers
+  server one 10.82.0.3:8081
+END
+  tap
+  call '{"workers": 4, "calls": 12, "ids": "request-id", "paths": ["/sleep/3", "/bytes/2000"]}'
+  untap haproxy-request-id
+  truth haproxy-request-id "haproxy mode http; 4 connections, 48 calls with x-request-id" '{"linked": 48, "by": "request-id"}'
+}
+# Nothing to tell calls by but their paths, sizes and times; one at a time, so that only one fits.
+case_nginx_plain() {
+  web 8081
+  nginx_with <<<"$pool server { listen 80; location / { $pass } }"
+  tap
+  call '{"workers": 1, "calls": 30, "ids": "none", "paths": ["/sleep/3"]}'
+  untap nginx-plain
+  truth nginx-plain "nginx proxy_pass; 1 connection, 30 calls without ids" '{"linked": 30, "by": "content", "ids": false}'
+}
+# The same, eight at a time: none can be told from the others.
+case_nginx_alike() {
+  web 8081
+  nginx_with <<<"$pool server { listen 80; location / { $pass } }"
+  tap
+  call '{"workers": 8, "calls": 10, "ids": "none", "paths": ["/sleep/10"]}'
+  untap nginx-alike
+  truth nginx-alike "nginx proxy_pass; 8 connections, 80 calls without ids, all alike" '{"linked": null, "by": "content", "ids": false}'
+}
+# One of two servers answers 503 after 20 ms: nginx asks the other one.
+case_nginx_retry() {
+  web 8081 8082
+  nginx_with <<<"upstream servers { server 10.82.0.3:8081 max_fails=0; server 10.82.0.3:8082 max_fails=0; keepalive 4; }
+    server { listen 80; location / { $pass proxy_next_upstream error timeout http_503 non_idempotent; } }"
+  tap
+  call '{"workers": 2, "calls": 10, "ids": "traceparent", "paths": ["/flaky/a"]}'
+  untap nginx-retry
+  truth nginx-retry "nginx proxy_next_upstream http_503, two servers of which one answers 503 after 20 ms" '{"linked": 20, "by": "trace-context", "cause": "retries"}'
+}
+# nginx holds each call back: a rate of 20 a second, and delays up to the burst.
+case_nginx_slow() {
+  web 8081
+  nginx_with <<<"limit_req_zone \$server_port zone=all:1m rate=20r/s; $pool
+    server { listen 80; location / { limit_req zone=all burst=100; $pass } }"
+  tap
+  call '{"workers": 2, "calls": 10, "ids": "traceparent", "paths": ["/sleep/1"]}'
+  untap nginx-slow
+  truth nginx-slow "nginx limit_req 20 a second with a burst: it holds calls back" '{"linked": 20, "by": "trace-context", "cause": "proxy"}'
+}
+# The server is slow, and the proxy is not.
+case_nginx_near() {
+  web 8081
+  nginx_with <<<"$pool server { listen 80; location / { $pass } }"
+  tap
+  call '{"workers": 2, "calls": 10, "ids": "traceparent", "paths": ["/sleep/50"]}'
+  untap nginx-near
+  truth nginx-near "nginx proxy_pass; the server takes 50 ms" '{"linked": 20, "by": "trace-context", "must_not": "proxy"}'
+}
+# The proxy waits for another host before it passes the call on, and takes the prefix from the path.
+case_nginx_auth() {
+  web 8081 8082
+  nginx_with <<<"$pool upstream auth { server 10.82.0.3:8082; keepalive 4; }
+    server { listen 80;
+      location /api/ { auth_request /auth; proxy_pass http://servers/; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
+      location = /auth { internal; proxy_pass http://auth/sleep/30; proxy_http_version 1.1; proxy_set_header Connection \"\";
+        proxy_pass_request_body off; proxy_set_header Content-Length \"\"; } }"
+  tap
+  call '{"workers": 2, "calls": 10, "ids": "traceparent", "paths": ["/api/sleep/1"]}'
+  untap nginx-auth
+  truth nginx-auth "nginx auth_request to a server that takes 30 ms, then proxy_pass without the prefix" '{"linked": 20, "by": "trace-context", "must_not": "proxy"}'
+}
+# gRPC: nginx grpc_pass.
+case_nginx_grpc() {
+  start target ip netns exec "$server" "$spangap" target --listen 10.82.0.3:8081 --stack "${GRPC_STACK:-rust}" --think 2ms
+  await "$work/target.out" "listening on"
+  nginx_with <<<"upstream servers { server 10.82.0.3:8081; keepalive 4; }
+    server { listen 80 http2; location / { grpc_pass grpc://servers; } }"
+  tap
+  ip netns exec "$client" "$spangap" tank 10.81.0.2:80 --stack rust --trace on --warmup 0s --timeout 30s --rate 80 \
+    --duration 1s --json >"$work/tank.json" 2>"$work/tank.err" || missing "tank: $(tail -n 3 "$work/tank.err")"
+  untap nginx-grpc
+  rm -f "$work/calls.jsonl"
+  truth nginx-grpc "nginx grpc_pass to spangap target --stack rust --think 2ms; spangap tank --rate 80, one second" '{"linked": 80, "by": "trace-context"}'
+}
+
+mkdir -p "$out"
+declare -a names=("$@")
+if [ ${#names[@]} = 0 ]; then
+  while read -r name; do names+=("$name"); done < <(declare -F | sed -n 's/^declare -f case_//p' | tr _ -)
+fi
+for name in "${names[@]}"; do
+  declare -F "case_${name//-/_}" >/dev/null || missing "there is no case $name"
+  hosts
+  "case_${name//-/_}"
+  clear_case
+  rm -rf "${work:?}"/*
+  echo "$name: $(du -ch "$out/$name".* | tail -n 1 | cut -f1)"
+done
