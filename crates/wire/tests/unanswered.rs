@@ -46,7 +46,8 @@ fn fixtures() -> Vec<(String, Value)> {
 fn run(paths: &[&Path], over_ns: Option<u64>) -> (Dissection, DissectReport) {
     let open = |path: &&Path| Capture::open(path).expect("a capture");
     let settings = Settings { slowest: 1000, over_ns, ..Settings::default() };
-    let dissection = dissect(paths.iter().map(open).collect(), &settings, &mut |_| ControlFlow::Continue(()));
+    let dissection = dissect(paths.iter().map(open).collect(), &settings, &mut |_| ControlFlow::Continue(()))
+        .expect("files can be read twice");
     let report = DissectReport::new(&dissection, &settings, &Extras::default());
     (dissection, report)
 }
