@@ -245,8 +245,14 @@ fn open_all(paths: &[PathBuf], stop: &Arc<AtomicBool>) -> anyhow::Result<Vec<Cap
         paths.iter().map(|path| path.canonicalize().ok().filter(|path| path.is_file())).collect();
     for (place, file) in files.iter().enumerate() {
         if file.is_some() && files[..place].contains(file) {
-            let what = if paths.len() == 2 { "as both ends" } else { "twice" };
-            bail!("{}: given {what}; expected the captures of different places", paths[place].display());
+            let path = paths[place].display();
+            if paths.len() > 2 {
+                return Err(wrong_usage(format!(
+                    "{path}: given twice; expected captures of different places"
+                ))
+                .into());
+            }
+            bail!("{path}: given as both ends; expected the captures of two places");
         }
     }
     let open = |path: &PathBuf| -> anyhow::Result<Capture> {
@@ -373,6 +379,18 @@ mod tests {
         for text in ["", "abc", "zz", "00000000000000000000000000000000", "4bf92f3577b34da6a3ce929d0e0e473"] {
             assert!(text.parse::<TraceId>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_capture_may_have_a_name() {
+        let named = |text: &str| text.parse::<Named>().map(|of| (of.name, of.path)).expect("never fails");
+        assert_eq!(named("proxy=in.pcap"), (Some("proxy".into()), PathBuf::from("in.pcap")));
+        assert_eq!(named("a/b=c.pcap"), (None, PathBuf::from("a/b=c.pcap")));
+        assert_eq!(named("-"), (None, PathBuf::from("-")));
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("client=1.pcap");
+        std::fs::write(&file, b"").expect("written");
+        assert_eq!(named(&file.to_string_lossy()), (None, file));
     }
 
     #[test]
