@@ -324,8 +324,9 @@ impl Meter {
         state.mark_ring(now_ms);
         let safe_ms = now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS);
         state.settled_ms = safe_ms;
-        while let Some(closed) = state.windows.close_before(safe_ms) {
+        while let Some(mut closed) = state.windows.close_before(safe_ms) {
             state.candidates.minute_closed(&closed.pairs);
+            closed.pairs.iter_mut().for_each(PairStats::drop_candidates);
             if state.closed.len() >= CLOSED_KEPT {
                 state.closed.pop_front();
                 state.minutes_dropped += 1;
@@ -491,7 +492,7 @@ impl State {
             .map(|(number, stats)| PairMinute {
                 unix_s: minute.minute * 60,
                 key: self.pairs.key(number as u32).clone(),
-                stats: stats.clone(),
+                stats: stats.without_candidates(),
             })
             .collect()
     }

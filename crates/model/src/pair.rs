@@ -258,6 +258,20 @@ impl PairStats {
         true
     }
 
+    /// Of the worst calls only those that are shown stay: nothing will be retracted any more.
+    pub fn drop_candidates(&mut self) {
+        self.worst.truncate(WORST_KEPT);
+        self.worst.shrink_to_fit();
+        self.worst_room = 0;
+    }
+
+    /// A copy after [`PairStats::drop_candidates`].
+    pub fn without_candidates(&self) -> PairStats {
+        let mut copy = self.clone();
+        copy.drop_candidates();
+        copy
+    }
+
     /// When the first `shown` worst calls may not be the true ones: every call with a larger gap than this is among them.
     /// `None` when the list is exact.
     pub fn worst_complete_above_ns(&self, shown: usize) -> Option<u64> {

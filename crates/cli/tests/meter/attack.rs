@@ -3,6 +3,7 @@
 use super::client::{open, read_answer, request};
 use super::grpc::sender;
 use super::process::{Meter, until};
+use super::sdk;
 use super::spans::calls;
 use prost::Message;
 use spangap_meter::report::PortReport;
@@ -15,7 +16,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-/// The well-behaved sender: one request over gRPC and one over HTTP, which must both be accepted, and a look at the API.
+/// The well-behaved senders: one request over gRPC and one over HTTP, which must both be accepted, a look at the API, and
+/// the OpenTelemetry SDK.
 async fn is_served(meter: &Meter, client: &str) {
     // Calls of their own, so that they are no duplicates of others.
     let first = 10_000 * u64::from(client.as_bytes()[0]);
@@ -25,6 +27,7 @@ async fn is_served(meter: &Meter, client: &str) {
     let send = move || request(address, "POST", "/v1/traces", &[("Content-Type", PROTOBUF)], &body).status;
     assert_eq!(tokio::task::spawn_blocking(send).await.expect("no panic"), 200, "HTTP is served");
     assert_eq!(meter.pair(client, "cart", 200).calls, 200);
+    tokio::task::block_in_place(|| sdk::is_served(meter, client));
 }
 
 fn port(meter: &Meter, name: &str) -> PortReport {
@@ -159,6 +162,22 @@ async fn a_message_over_grpc_has_a_deadline() {
     until("they are counted", || (meter.coverage().slow_requests == 50).then_some(()));
     is_served(&meter, "web").await;
     assert_eq!(meter.coverage().request_bytes, 0, "nothing is held for them");
+}
+
+/// A request without a body weighs something, too: streams are cheap to open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_requests_have_their_share_of_the_budget() {
+    let meter = Meter::start(&["--request-budget", "1MiB", "--slow-after", "1ms", "--body-timeout", "1h"]);
+    let mut held: Vec<TcpStream> = (0..4).map(|_| http2(meter.otlp_grpc)).collect();
+    for stream in &mut held {
+        (0..200).for_each(|i| begin_grpc(stream, 1 + 2 * i));
+    }
+    until("some are refused or make room for others", || {
+        (meter.coverage().refused_requests > 400).then_some(())
+    });
+    let coverage = meter.coverage();
+    assert!(coverage.request_bytes <= coverage.request_bytes_limit, "{coverage:#?}");
+    is_served(&meter, "web").await;
 }
 
 /// How many connections are opened beyond the limit of 64.

@@ -81,6 +81,21 @@ fn rust_pair(meter: &Meter, exporter: impl Fn() -> SpanExporter) {
     holds(meter, &row);
 }
 
+/// A service with the OpenTelemetry SDK makes calls, whose spans must all be accepted and joined. Within a runtime.
+pub fn is_served(meter: &Meter, suffix: &str) {
+    let name = |side: &str| &*Box::leak(format!("sdk-{side}-{suffix}").into_boxed_str());
+    let provider = |side: &str| {
+        let exporter =
+            SpanExporter::builder().with_tonic().with_endpoint(format!("http://{}", meter.otlp_grpc));
+        provider(name(side), exporter.with_timeout(PATIENCE).build().expect("an exporter"))
+    };
+    let (client, server) = (provider("client"), provider("server"));
+    make_calls(&client, &server);
+    client.shutdown().expect("the client's spans are accepted");
+    server.shutdown().expect("the server's spans are accepted");
+    meter.pair(name("client"), name("server"), CALLS);
+}
+
 #[test]
 fn rust_over_grpc() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();

@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
+/// What a request weighs besides its body: its task, its head, its stream.
+const REQUEST_BYTES: u64 = 4 << 10;
+
 /// The budget, and who holds how much of it.
 #[derive(Debug)]
 pub struct Admission {
@@ -64,15 +67,21 @@ impl Admission {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A share for a request of this peer, with nothing in it yet.
-    pub fn permit(self: &Arc<Self>, peer: Peer) -> Permit {
+    /// A share for a request of this peer, with nothing in it yet but the request itself.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`] when there is no room.
+    pub fn permit(self: &Arc<Self>, peer: Peer) -> Result<Permit, Refusal> {
         let dropped = Arc::new(Notify::new());
         let begun = Instant::now();
         let mut held = self.held();
         let id = held.next;
         held.next += 1;
         held.requests.insert(id, Request { peer, begun, bytes: 0, arriving: true, dropped: dropped.clone() });
-        Permit { admission: self.clone(), id, dropped }
+        drop(held);
+        let mut permit = Permit { admission: self.clone(), id, dropped };
+        permit.grow(REQUEST_BYTES)?;
+        Ok(permit)
     }
 }
 
@@ -182,39 +191,39 @@ mod tests {
     #[test]
     fn the_budget_is_given_back() {
         let admission = Admission::new(100, NEVER);
-        let mut first = admission.permit(PEERS[0]);
+        let mut first = admission.permit(PEERS[0]).unwrap();
         assert_eq!(first.grow(150), Ok(()), "alone in the house");
-        let mut second = admission.permit(PEERS[0]);
-        assert!(matches!(second.grow(1), Err(Refusal::Overloaded { .. })));
-        drop((first, second));
+        assert!(matches!(admission.permit(PEERS[0]), Err(Refusal::Overloaded { .. })));
+        assert_eq!(admission.bytes(), REQUEST_BYTES + 150);
+        drop(first);
         assert_eq!(admission.bytes(), 0);
     }
 
     #[test]
     fn room_is_made_by_the_slowest_of_the_heaviest_peer_and_never_by_what_has_arrived() {
-        let admission = Admission::new(100, Duration::ZERO);
-        let mut whole = admission.permit(PEERS[0]);
+        let admission = Admission::new(100 + 5 * REQUEST_BYTES, Duration::ZERO);
+        let mut whole = admission.permit(PEERS[0]).unwrap();
         whole.grow(40).unwrap();
         whole.arrived().unwrap();
         let mut of_two: Vec<Permit> = [10, 25]
             .map(|bytes| {
-                let mut permit = admission.permit(PEERS[1]);
+                let mut permit = admission.permit(PEERS[1]).unwrap();
                 permit.grow(bytes).unwrap();
                 permit
             })
             .into();
-        let mut light = admission.permit(PEERS[2]);
+        let mut light = admission.permit(PEERS[2]).unwrap();
         light.grow(20).unwrap();
 
-        let mut new = admission.permit(PEERS[2]);
+        let mut new = admission.permit(PEERS[2]).unwrap();
         assert_eq!(new.grow(10), Ok(()), "the first of the heaviest peer makes room");
         assert!(of_two[0].grow(1).is_err() && of_two[0].arrived().is_err());
         assert_eq!(admission.displaced.load(Relaxed), 1);
         drop(of_two.remove(0));
-        assert_eq!(admission.bytes(), 40 + 25 + 20 + 10, "nothing is given back twice");
-        assert_eq!(new.grow(50), Ok(()));
-        assert_eq!((admission.bytes(), admission.displaced.load(Relaxed)), (100, 3));
-        assert!(new.grow(1).is_err(), "what has arrived stays");
+        assert_eq!(admission.bytes(), 40 + 25 + 20 + 10 + 4 * REQUEST_BYTES, "nothing is given back twice");
+        assert_eq!(new.grow(50 + 2 * REQUEST_BYTES), Ok(()));
+        assert_eq!((admission.bytes(), admission.displaced.load(Relaxed)), (100 + 4 * REQUEST_BYTES, 3));
+        assert!(new.grow(1 + REQUEST_BYTES).is_err(), "what has arrived stays");
         drop((whole, of_two, light, new));
         assert_eq!(admission.bytes(), 0);
     }

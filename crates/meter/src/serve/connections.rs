@@ -29,6 +29,8 @@ const HASTY_FAREWELL: Duration = Duration::from_millis(100);
 /// Flow-control windows: a batch of 512 spans is about 250 KB, and what is not yet read is memory.
 const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
+/// Bytes of one connection over HTTP/1 that may be read ahead: also the largest head.
+const READ_BUFFER: usize = 64 << 10;
 /// Bytes of answers held for one stream whose peer does not read.
 const SEND_BUFFER: usize = 128 << 10;
 /// How often a peer over HTTP/2 is asked whether it is still there, and how long it may take to say so.
@@ -85,7 +87,7 @@ fn builder(port: &Port) -> auto::Builder<TokioExecutor> {
         .http2()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(256)
+        .max_concurrent_streams(port.streams)
         .max_frame_size(256 << 10)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_EVERY)
@@ -94,6 +96,7 @@ fn builder(port: &Port) -> auto::Builder<TokioExecutor> {
     // This time runs while a connection is idle, too: the head's own deadline is kept by its task.
     builder
         .http1()
+        .max_buf_size(READ_BUFFER)
         .header_read_timeout(port.deadlines.idle.max(port.deadlines.head))
         .timer(TokioTimer::new());
     builder

@@ -112,7 +112,9 @@ pub async fn serve(
     );
     let receiver = Arc::new(receiver);
     let places = settings.max_connections.min(descriptors_for_each_port());
-    let ports = ["otlp_grpc", "otlp_http", "http"].map(|name| Port::new(name, places, deadlines));
+    // Answers of the API are large, those to exporters are not.
+    let ports = [("otlp_grpc", 256), ("otlp_http", 256), ("http", 16)]
+        .map(|(name, streams)| Port::new(name, streams, places, deadlines));
     let recorder = Recorder::start(meter.clone(), clock, history);
     let api = api::Api::new(meter.clone(), clock, receiver.clone(), ports.clone(), recorder.store());
     let push = settings.push.map(|push| {

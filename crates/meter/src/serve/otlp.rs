@@ -85,8 +85,8 @@ impl Receiver {
         }
     }
 
-    fn arrival<'a>(&self, body: &'a mut Incoming, peer: Peer) -> Arrival<'a> {
-        Arrival::new(body, self.admission.permit(peer), self.deadlines)
+    fn arrival<'a>(&self, body: &'a mut Incoming, peer: Peer) -> Result<Arrival<'a>, Refusal> {
+        Ok(Arrival::new(body, self.admission.permit(peer)?, self.deadlines))
     }
 
     fn ingest(&self, body: &Body, encoding: Encoding, json: bool) -> Result<Ingested, Refusal> {
@@ -123,7 +123,7 @@ impl Receiver {
         }
         let done = async {
             let encoding = Encoding::from_name(header(request.headers(), "grpc-encoding"))?;
-            let body = self.arrival(request.body_mut(), peer).grpc(self.max_request_bytes).await?;
+            let body = self.arrival(request.body_mut(), peer)?.grpc(self.max_request_bytes).await?;
             self.ingest(&body, encoding, false)
         };
         match done.await {
@@ -177,7 +177,7 @@ impl Receiver {
             let encoding = Encoding::from_name(header(&request.headers, CONTENT_ENCODING))?;
             let declared = header(&request.headers, CONTENT_LENGTH).and_then(|n| n.parse().ok());
             let compressed = encoding != Encoding::Identity;
-            let body = self.arrival(body, peer).http(declared, compressed, self.max_request_bytes).await?;
+            let body = self.arrival(body, peer)?.http(declared, compressed, self.max_request_bytes).await?;
             self.ingest(&body, encoding, json)
         };
         match done.await {

@@ -109,6 +109,8 @@ pub struct Port {
     pub name: &'static str,
     /// What connections and requests of this port are held to.
     pub deadlines: Deadlines,
+    /// Requests that one connection over HTTP/2 may have in hand.
+    pub streams: u32,
     limit: usize,
     began: Instant,
     open: Mutex<Open>,
@@ -150,9 +152,9 @@ pub struct Connection {
 
 impl Port {
     /// A port with `limit` places.
-    pub fn new(name: &'static str, limit: usize, deadlines: Deadlines) -> Arc<Port> {
+    pub fn new(name: &'static str, streams: u32, limit: usize, deadlines: Deadlines) -> Arc<Port> {
         let limit = limit.max(1);
-        Arc::new(Port { name, deadlines, limit, began: Instant::now(), open: Mutex::default() })
+        Arc::new(Port { name, deadlines, streams, limit, began: Instant::now(), open: Mutex::default() })
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -338,7 +340,7 @@ mod tests {
     use super::*;
 
     fn port(limit: usize, slow_after: Duration) -> Arc<Port> {
-        Port::new("test", limit, Deadlines { slow_after, ..Deadlines::default() })
+        Port::new("test", 256, limit, Deadlines { slow_after, ..Deadlines::default() })
     }
 
     fn is_open(port: &Port, connection: &Connection) -> bool {
