@@ -15,6 +15,22 @@ enum event_kind {
     EVENT_NAME = 7,
     EVENT_GROUP = 8, // always just after the name of the same thread
     EVENT_DEVICE = 9,
+    EVENT_WOKEN = 10,
+};
+
+// Who woke a thread, in the low four bits of `state` of EVENT_WOKEN: in the context of what. Softirqs add their vector.
+enum woken_by {
+    BY_TASK = 0,
+    BY_LINE = 1,
+    BY_TIMER = 2,
+    BY_CALL = 3,
+    BY_UNSEEN = 4, // the thread came back, and its wake-up was not seen
+    BY_SOFTIRQ = 5,
+    BY_IDLE = 15,  // the idle task's context: an interrupt that has no tracepoint
+    BY_MASK = 15,
+    UNINTERRUPTIBLE = 1 << 4,
+    STACK_UNKNOWN = 1 << 5,
+    AS_A_LOCK = 1 << 6, // a futex whose value is that of a contended mutex
 };
 
 // How a thread left its CPU.
@@ -37,12 +53,14 @@ enum irq_kind {
 struct event {
     __u64 time_ns; // names: bytes 8..16 of the name instead; they come just before the event that first needs them
     __u64 a;       // switch: time waited; interrupts: begin; transfers: peer_tail << 32 | seq; names: bytes 0..8;
-                   // group: its id
-    __u32 b;       // switch: prev; softirq: packets; hardirq: irq; transfers: local_port << 16 | peer_port;
-                   // name and group: tid; device: its id
-    __u32 c;       // switch: next; softirq: device; transfers: tid; name: tgid; device: network namespace
+                   // group: its id; woken: how long it slept in the low 48 bits, its stack's number above
+    __u32 b;       // switch: prev; softirq: packets, those for watched sockets in the high half; hardirq: irq;
+                   // transfers: local_port << 16 | peer_port;
+                   // name, group, woken: tid; device: its id
+    __u32 c;       // switch: next; softirq: device; transfers: tid; name: tgid; device: network namespace;
+                   // woken: tid of the waker; of a softirq for the loopback, of whom it runs in; or the irq
     __u8 kind;
-    __u8 state;    // switch: enum left; softirq: vector; hardirq: enum irq_kind
+    __u8 state;    // switch: enum left; softirq: vector; hardirq: enum irq_kind; woken: enum woken_by
     __u16 lost;    // events of this CPU lost just before this one, at most 65535: the rest is told by the next ones
     __u32 stamp;   // low half of the event's number plus one. Written last, together with the three fields above
 };
@@ -59,7 +77,9 @@ struct ring {
     __u32 device_id;
     __u32 packets;       // of the current piece
     __u64 softirq;       // one more than the vector that runs, 0: none
-    __u64 spare[7];
+    __u64 irq_who;       // enum irq_kind << 32 | line, of the interrupt handler that runs
+    __u64 own;           // packets of the current piece that were for watched sockets
+    __u64 spare[5];
     __u64 tail;          // events ever read: written by the reader
     __u64 read_spare[7];
 };

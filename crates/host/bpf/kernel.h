@@ -95,6 +95,11 @@ struct tcp_sock {
     __u32 copied_seq;
     __u32 write_seq;
 };
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+    unsigned long dx, si, orig_ax;
+};
+#endif
 struct cfs_rq {
     struct rq *rq;
     int throttle_count;

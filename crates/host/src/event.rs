@@ -41,8 +41,10 @@ pub enum What {
         /// Interface whose packets it handled, 0 for none: its index, or, of an interface in another network namespace
         /// than the recorder's, a number that `Names` knows.
         device: u32,
-        /// Packets it handled.
+        /// Packets it handled; those of Linux's largest polls may count as 65535.
         packets: u32,
+        /// Those of them that were for TCP connections of watched processes.
+        own: u32,
         /// When it began.
         began_ns: u64,
     },
@@ -71,6 +73,8 @@ pub enum What {
         /// What.
         at: Transfer,
     },
+    /// A watched thread slept, and is woken at this moment, on the waker's CPU.
+    Woken(Woken),
     /// Events of this CPU were lost between `since_ns` and this event's time.
     Lost {
         /// How many.
@@ -85,6 +89,51 @@ pub enum What {
         /// When it was looked at before.
         since_ns: u64,
     },
+}
+
+/// The end of a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Woken {
+    /// Who slept.
+    pub tid: Tid,
+    /// Since when, nanoseconds of CLOCK_MONOTONIC. Sleeps of more than three days seem to be of three days.
+    pub since_ns: u64,
+    /// What for.
+    pub sleep: Sleep,
+    /// Who ended it.
+    pub by: Waker,
+}
+
+/// How a thread slept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sleep {
+    /// Number of its kernel stack, which [`Names`](crate::names::Names) knows; `None` where it could not be told.
+    pub stack: Option<u16>,
+    /// Whether no signal could have ended it: state D.
+    pub uninterruptible: bool,
+    /// Whether it slept at a futex in the way in which threads wait for a mutex that is held.
+    pub as_for_a_lock: bool,
+}
+
+/// Who or what woke a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Waker {
+    /// A thread.
+    Task(Tid),
+    /// A softirq.
+    Softirq {
+        /// Its number: 3 is NET_RX.
+        vector: u8,
+        /// For packets of the loopback: the CPU's task meanwhile, which is the sender unless packets were left over.
+        /// Otherwise 0, as whom a softirq interrupts has nothing to do with it.
+        during: Tid,
+    },
+    /// An interrupt handler.
+    Hardirq(Irq),
+    /// The idle task's context: an interrupt that is not told.
+    Idle,
+    /// The wake-up was not seen.
+    Unseen,
 }
 
 /// How a thread left its CPU.

@@ -4,12 +4,15 @@
 
 pub mod check;
 pub mod event;
+pub mod halted;
 pub mod kernel;
 pub mod names;
 pub mod overlay;
 pub mod probes;
+pub mod reasons;
 pub mod recording;
 pub mod report;
 pub mod symbols;
 pub mod thieves;
 pub mod timeline;
+pub mod waits;

@@ -5,10 +5,12 @@
 
 mod host;
 
-use crate::event::{Irq, Tid};
+use crate::event::{Irq, Sleep, Tid, Waker};
+use crate::reasons;
 use crate::timeline::Taker;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use spangap_model::WaitReason;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a thread is called.
@@ -46,6 +48,9 @@ pub struct Names {
     cgroups: BTreeMap<u64, String>,
     irqs: BTreeMap<u32, String>,
     devices: BTreeMap<u32, DeviceName>,
+    /// Kernel stacks on which threads slept: their functions, the innermost first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    stacks: BTreeMap<u16, Vec<String>>,
     /// What has changed since it was last asked for.
     #[serde(skip)]
     fresh: Fresh,
@@ -63,6 +68,7 @@ struct Fresh {
     cgroups: BTreeSet<u64>,
     irqs: BTreeSet<u32>,
     devices: BTreeSet<u32>,
+    stacks: BTreeSet<u16>,
 }
 
 /// Cgroups that are remembered to have no folder: theirs is gone, or in another hierarchy.
@@ -108,7 +114,7 @@ impl Names {
         match taker {
             Taker::Task(0) => "idle".into(),
             Taker::Task(tid) => self.task_in_words(*tid),
-            Taker::Softirq { vector, device } => self.softirq_in_words(*vector, *device),
+            Taker::Softirq { vector, device, .. } => self.softirq_in_words(*vector, *device),
             Taker::Hardirq(Irq::Line(irq)) => match self.irq(*irq) {
                 Some(name) if !name.is_empty() => format!("irq {irq} {name}"),
                 _ => format!("irq {irq}"),
@@ -116,6 +122,41 @@ impl Names {
             Taker::Hardirq(Irq::Timer) => "timer".into(),
             Taker::Hardirq(Irq::Call) => "call from another CPU".into(),
         }
+    }
+
+    /// What a thread slept for, and the kernel's function that shows it.
+    pub fn reason(&self, sleep: &Sleep) -> (WaitReason, Option<&str>) {
+        let stack = sleep.stack.and_then(|stack| self.stacks.get(&stack));
+        match stack.map_or((WaitReason::Unknown, None), |stack| reasons::reason(stack)) {
+            (WaitReason::Futex, function) if sleep.as_for_a_lock => (WaitReason::Lock, function),
+            found => found,
+        }
+    }
+
+    /// Who or what woke a thread, in words; `None` where that was not seen.
+    pub fn waker(&self, by: &Waker) -> Option<String> {
+        Some(match by {
+            Waker::Task(tid) => self.task_in_words(*tid),
+            Waker::Softirq { vector, during: 0 } => format!("softirq {}", self.softirq_name(*vector)),
+            Waker::Softirq { vector, during } => {
+                let sender = self.task_in_words(*during);
+                format!("softirq {} of lo while {sender} ran", self.softirq_name(*vector))
+            }
+            Waker::Hardirq(irq) => self.taker(&Taker::Hardirq(*irq)),
+            Waker::Idle => "an interrupt".into(),
+            Waker::Unseen => return None,
+        })
+    }
+
+    /// Whether the functions of a stack are known.
+    pub fn has_stack(&self, stack: u16) -> bool {
+        self.stacks.contains_key(&stack)
+    }
+
+    /// Notes the functions of a stack, the innermost first.
+    pub fn told_stack(&mut self, stack: u16, functions: Vec<String>) {
+        self.stacks.insert(stack, functions);
+        self.fresh.stacks.insert(stack);
     }
 
     fn task_in_words(&self, tid: Tid) -> String {
@@ -126,11 +167,15 @@ impl Names {
         }
     }
 
-    fn softirq_in_words(&self, vector: u8, device: u32) -> String {
-        let vector = match SOFTIRQS.get(usize::from(vector)) {
+    fn softirq_name(&self, vector: u8) -> String {
+        match SOFTIRQS.get(usize::from(vector)) {
             Some(name) => name.to_string(),
             None => format!("softirq {vector}"),
-        };
+        }
+    }
+
+    fn softirq_in_words(&self, vector: u8, device: u32) -> String {
+        let vector = self.softirq_name(vector);
         match (device, self.device(device)) {
             (0, _) => vector,
             (_, Some(DeviceName { name, network: None })) => format!("{vector} of {name}"),
@@ -184,10 +229,12 @@ impl Names {
         self.fresh.cgroups.extend(others.cgroups.keys());
         self.fresh.irqs.extend(others.irqs.keys());
         self.fresh.devices.extend(others.devices.keys());
+        self.fresh.stacks.extend(others.stacks.keys());
         self.tasks.extend(others.tasks);
         self.cgroups.extend(others.cgroups);
         self.irqs.extend(others.irqs);
         self.devices.extend(others.devices);
+        self.stacks.extend(others.stacks);
     }
 
     /// What has changed since it was last asked.
@@ -198,13 +245,18 @@ impl Names {
             cgroups: among(&self.cgroups, fresh.cgroups),
             irqs: among(&self.irqs, fresh.irqs),
             devices: among(&self.devices, fresh.devices),
+            stacks: among(&self.stacks, fresh.stacks),
             ..Names::default()
         }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.cgroups.is_empty() && self.irqs.is_empty() && self.devices.is_empty()
+        self.tasks.is_empty()
+            && self.cgroups.is_empty()
+            && self.irqs.is_empty()
+            && self.devices.is_empty()
+            && self.stacks.is_empty()
     }
 }
 
@@ -239,14 +291,14 @@ mod tests {
             (Taker::Task(812), "stress (pid 812)"),
             (Taker::Task(815), "worker of 16 b.. (pid 812, thread 815)"),
             (Taker::Task(4), "thread 4"),
-            (Taker::Softirq { vector: 3, device: 2 }, "NET_RX of eth0"),
-            (Taker::Softirq { vector: 3, device: 0 }, "NET_RX"),
+            (Taker::Softirq { vector: 3, device: 2, own: false }, "NET_RX of eth0"),
+            (Taker::Softirq { vector: 3, device: 0, own: false }, "NET_RX"),
             (
-                Taker::Softirq { vector: 3, device: 1 << 31 | 5 },
+                Taker::Softirq { vector: 3, device: 1 << 31 | 5, own: false },
                 "NET_RX of eth0 (network namespace 4026532300)",
             ),
-            (Taker::Softirq { vector: 3, device: 7 }, "NET_RX of interface 7"),
-            (Taker::Softirq { vector: 11, device: 0 }, "softirq 11"),
+            (Taker::Softirq { vector: 3, device: 7, own: false }, "NET_RX of interface 7"),
+            (Taker::Softirq { vector: 11, device: 0, own: false }, "softirq 11"),
             (Taker::Hardirq(Irq::Line(24)), "irq 24 virtio0-input.0"),
             (Taker::Hardirq(Irq::Line(25)), "irq 25"),
             (Taker::Hardirq(Irq::Timer), "timer"),

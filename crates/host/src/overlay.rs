@@ -3,7 +3,7 @@
 //! Two passes over the events. The first finds, by connection and sequence number, when the call's bytes reached their
 //! socket, which thread read them and which one wrote the answer. The second takes what these threads did.
 
-use crate::event::{Event, Tid, Transfer, What};
+use crate::event::{Event, Sleep, Tid, Transfer, Waker, What, Woken};
 use crate::timeline::{Interval, Taker, Timeline};
 use spangap_model::Doing;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -51,6 +51,8 @@ pub struct Part {
     pub doing: Doing,
     /// Who had the CPU meanwhile.
     pub taker: Option<Taker>,
+    /// Of a sleep whose end was seen: how it slept, and who woke it.
+    pub wait: Option<(Sleep, Waker)>,
     /// Nanoseconds.
     pub ns: u64,
 }
@@ -195,6 +197,12 @@ fn stretches(window: &Window, hands: &Hands) -> Vec<Stretch> {
     all
 }
 
+/// What is told apart in a window: what was done, who had the CPU, and of a sleep what for and who ended it.
+type Key = (Doing, Option<Taker>, Option<(Sleep, Waker)>);
+
+/// A sleep begins with the switch away from the thread. Clocks that were set anew round both.
+const SAME_MOMENT_NS: u64 = 1_000;
+
 /// Whether a thread is one of those.
 type Watched = Box<dyn FnMut(Tid) -> bool>;
 
@@ -203,7 +211,9 @@ pub struct Layer {
     timeline: Timeline<Watched>,
     /// Stretches with the number of their window, by thread.
     stretches: HashMap<Tid, Vec<(usize, Stretch)>>,
-    parts: Vec<BTreeMap<(Doing, Option<Taker>), u64>>,
+    parts: Vec<BTreeMap<Key, u64>>,
+    /// The last sleep of each of these threads that ended.
+    woken: HashMap<Tid, Woken>,
     laid: Vec<Laid>,
 }
 
@@ -216,7 +226,8 @@ impl Layer {
         for (place, (window, hands)) in windows.iter().zip(hands).enumerate() {
             for stretch in stretches(window, hands) {
                 // What no interval covers stays unknown.
-                *parts[place].entry((Doing::Unknown, None)).or_insert(0) += stretch.to_ns - stretch.from_ns;
+                *parts[place].entry((Doing::Unknown, None, None)).or_insert(0) +=
+                    stretch.to_ns - stretch.from_ns;
                 if let Some(tid) = stretch.tid {
                     by_tid.entry(tid).or_default().push((place, stretch));
                     if !laid[place].threads.contains(&tid) {
@@ -227,24 +238,29 @@ impl Layer {
         }
         let watched: HashSet<Tid> = by_tid.keys().copied().collect();
         let timeline = Timeline::new(began_ns, Box::new(move |tid| watched.contains(&tid)) as Watched);
-        Layer { timeline, stretches: by_tid, parts, laid }
+        Layer { timeline, stretches: by_tid, parts, woken: HashMap::new(), laid }
     }
 
     /// Takes in one event; they come in order of time.
     pub fn on(&mut self, event: &Event) {
-        let (stretches, parts) = (&self.stretches, &mut self.parts);
-        self.timeline.on(event, &mut |tid, interval| lay(tid, interval, stretches, parts));
+        if let What::Woken(woken) = event.what
+            && self.stretches.contains_key(&woken.tid)
+        {
+            self.woken.insert(woken.tid, woken);
+        }
+        let (stretches, parts, woken) = (&self.stretches, &mut self.parts, &self.woken);
+        self.timeline.on(event, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
     }
 
     /// The windows, in the order given. The events end at `end_ns`.
     pub fn finish(mut self, end_ns: u64) -> Vec<Laid> {
-        let (stretches, parts) = (&self.stretches, &mut self.parts);
-        self.timeline.finish(end_ns, &mut |tid, interval| lay(tid, interval, stretches, parts));
+        let (stretches, parts, woken) = (&self.stretches, &mut self.parts, &self.woken);
+        self.timeline.finish(end_ns, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
         for (laid, parts) in self.laid.iter_mut().zip(self.parts) {
             laid.parts = parts
                 .into_iter()
                 .filter(|(_, ns)| *ns > 0)
-                .map(|((doing, taker), ns)| Part { doing, taker, ns })
+                .map(|((doing, taker, wait), ns)| Part { doing, taker, wait, ns })
                 .collect();
         }
         self.laid
@@ -255,8 +271,14 @@ fn lay(
     tid: Tid,
     interval: &Interval,
     stretches: &HashMap<Tid, Vec<(usize, Stretch)>>,
-    parts: &mut [BTreeMap<(Doing, Option<Taker>), u64>],
+    woken: &HashMap<Tid, Woken>,
+    parts: &mut [BTreeMap<Key, u64>],
 ) {
+    let sleep = woken.get(&tid).filter(|woken| {
+        matches!(interval.doing, Doing::Blocked | Doing::Stopped)
+            && woken.since_ns.abs_diff(interval.from_ns) <= SAME_MOMENT_NS
+    });
+    let wait = sleep.map(|woken| (woken.sleep, woken.by));
     for (place, stretch) in stretches.get(&tid).into_iter().flatten() {
         let (from, to) = (interval.from_ns.max(stretch.from_ns), interval.to_ns.min(stretch.to_ns));
         if to <= from {
@@ -267,13 +289,13 @@ fn lay(
             _ => 0,
         };
         let parts = &mut parts[*place];
-        let mut add = |doing: Doing, taker: Option<Taker>, ns: u64| {
-            *parts.entry((doing, taker)).or_insert(0) += ns;
+        let mut add = |doing: Doing, taker: Option<Taker>, wait: Option<(Sleep, Waker)>, ns: u64| {
+            *parts.entry((doing, taker, wait)).or_insert(0) += ns;
         };
-        add(Doing::SoftirqLate, None, late);
-        add(interval.doing, interval.taker, to - from - late);
+        add(Doing::SoftirqLate, None, None, late);
+        add(interval.doing, interval.taker, wait, to - from - late);
         // All of the stretch was unknown until now.
-        if let Some(unknown) = parts.get_mut(&(Doing::Unknown, None)) {
+        if let Some(unknown) = parts.get_mut(&(Doing::Unknown, None, None)) {
             *unknown = unknown.saturating_sub(to - from);
         }
     }
@@ -357,6 +379,22 @@ mod tests {
         assert_eq!(whole.threads, [10]);
         assert_eq!(sums(&before)[1], (Doing::Runnable, hog, 1700));
         assert_eq!(sums(&after), [(Doing::Running, None, 300)]);
+    }
+
+    #[test]
+    fn a_sleep_is_told_with_its_reason_and_its_waker() {
+        let mut events = events(10);
+        let sleep = Sleep { stack: Some(7), uninterruptible: true, as_for_a_lock: false };
+        let by = Waker::Task(HOG);
+        events.push(event(5900, What::Woken(Woken { tid: 10, since_ns: 4000, sleep, by })));
+        // Of another sleep, and of another thread.
+        events.push(event(5950, What::Woken(Woken { tid: 11, since_ns: 4000, sleep, by: Waker::Idle })));
+        events.sort_by_key(|event| event.time_ns);
+        let [whole] = <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events)).expect("one");
+        let blocked: Vec<_> = whole.parts.iter().filter(|part| part.doing == Doing::Blocked).collect();
+        assert_eq!(blocked.iter().map(|part| part.ns).sum::<u64>(), 1100);
+        assert!(blocked.iter().any(|part| part.wait == Some((sleep, by)) && part.ns == 1000), "{blocked:?}");
+        assert!(blocked.iter().any(|part| part.wait.is_none() && part.ns == 100), "{blocked:?}");
     }
 
     #[test]

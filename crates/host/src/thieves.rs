@@ -6,7 +6,7 @@ mod windows;
 pub use cpu_use::{CpuUse, CpusUsed, Occupied};
 pub use windows::{Piece, Window};
 
-use crate::event::Tid;
+use crate::event::{Tid, Waker, Woken};
 use crate::timeline::{Interval, Taker};
 use rustc_hash::FxHashMap;
 use spangap_model::Doing;
@@ -105,6 +105,7 @@ pub struct Thieves {
     /// Nanoseconds on each CPU in which a thread of the target was its task.
     tasks: BTreeMap<u16, u64>,
     steal: BTreeMap<u16, u64>,
+    wakes: BTreeMap<Waker, u64>,
 }
 
 /// What came out.
@@ -123,6 +124,8 @@ pub struct Found {
     pub tasks: BTreeMap<u16, u64>,
     /// Nanoseconds that the hypervisor took from each CPU, whoever ran there.
     pub steal: BTreeMap<u16, u64>,
+    /// How often each waker woke a thread of the target.
+    pub wakes: BTreeMap<Waker, u64>,
 }
 
 impl Thieves {
@@ -135,6 +138,7 @@ impl Thieves {
             windows: Windows::new(windows, window_ns),
             tasks: BTreeMap::new(),
             steal: BTreeMap::new(),
+            wakes: BTreeMap::new(),
         }
     }
 
@@ -181,6 +185,11 @@ impl Thieves {
         self.windows.on(tid, interval);
     }
 
+    /// A thread of the target was woken. Who does that works with the target, or for it.
+    pub fn woken(&mut self, woken: &Woken) {
+        *self.wakes.entry(woken.by).or_default() += 1;
+    }
+
     /// The hypervisor took time from a CPU.
     pub fn steal(&mut self, cpu: u16, ns: u64) {
         *self.steal.entry(cpu).or_default() += ns;
@@ -188,7 +197,7 @@ impl Thieves {
 
     /// The sums.
     pub fn finish(self) -> Found {
-        let Thieves { threads, mut taken, windows, tasks, steal } = self;
+        let Thieves { threads, mut taken, windows, tasks, steal, wakes } = self;
         let mut all = Did::default();
         let mut done: Vec<(Tid, Did)> = Vec::with_capacity(threads.len());
         for (tid, mut thread) in threads {
@@ -203,7 +212,7 @@ impl Thieves {
         taken.sort_unstable_by_key(|(thief, doing, taken)| {
             (std::cmp::Reverse(taken.total_ns), *thief, *doing)
         });
-        Found { threads: done, all, taken, windows: windows.finish(), tasks, steal }
+        Found { threads: done, all, taken, windows: windows.finish(), tasks, steal, wakes }
     }
 }
 
@@ -222,7 +231,7 @@ fn end(spell: &mut Spell, taken: &mut FxHashMap<(Thief, Doing), Taken>) {
 mod tests {
     use super::*;
 
-    const NET_RX: Taker = Taker::Softirq { vector: 3, device: 2 };
+    const NET_RX: Taker = Taker::Softirq { vector: 3, device: 2, own: false };
 
     fn intervals(from: &[(u64, Doing, Option<Taker>)]) -> Vec<Interval> {
         let mut from_ns = 0;

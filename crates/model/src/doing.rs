@@ -1,5 +1,6 @@
 //! What a thread did in a stretch of time, as the kernel's scheduler tells it.
 
+use crate::wait::WaitReason;
 use std::fmt;
 
 /// What took a stretch of a thread's time. At every moment exactly one of these holds.
@@ -64,6 +65,10 @@ pub struct HostPart {
     pub doing: Doing,
     /// Who had the CPU meanwhile, in words: `stress (pid 812)`, `NET_RX of eth0`; `None` where that is nobody else.
     pub behind: Option<String>,
+    /// Of a wait: what for, where that is known.
+    pub waited_for: Option<WaitReason>,
+    /// Of a wait: who or what ended it, in words.
+    pub woken_by: Option<String>,
     /// Nanoseconds.
     pub ns: u64,
 }

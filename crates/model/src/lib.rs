@@ -14,6 +14,7 @@ pub mod leg;
 pub mod markup;
 pub mod pair;
 pub mod shared;
+pub mod wait;
 
 pub use accounting::Accounting;
 pub use cause::{Cause, Side};
@@ -23,3 +24,4 @@ pub use doing::{Doing, HostPart};
 pub use histogram::Histogram;
 pub use leg::{Leg, Legs};
 pub use pair::{CallStatus, PairKey, PairStats, WorstCall};
+pub use wait::{WaitClass, WaitReason};

@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn part(doing: Doing, behind: Option<&str>, ns: u64) -> HostPart {
-        HostPart { doing, behind: behind.map(String::from), ns }
+        HostPart { doing, behind: behind.map(String::from), waited_for: None, woken_by: None, ns }
     }
 
     #[test]

@@ -14,8 +14,11 @@ fn an_application_alone_has_nobody_to_blame() {
     // No task of another class can take its CPU.
     let target = Program::target(&["chrt", "-f", "50"]);
     let mut blamed = None;
+    let mut others_ran = true;
     for _ in 0..CHANCES {
+        let (_, waited) = target.accounts();
         let report = report(target.pid(), &["--duration", "2s"]);
+        let waited = target.accounts().1 - waited;
         sums_are_exact(&report);
         if report["culprit"].is_null() {
             assert_eq!(report["causes"].as_array().map(Vec::len), Some(0));
@@ -25,6 +28,12 @@ fn an_application_alone_has_nobody_to_blame() {
         }
         // Stolen time, and what other tests make of interrupts, are nobody's fault here.
         blamed = Some(report["culprit"].clone());
+        // The kernel lets others in for a twentieth of the time, so that they do not starve.
+        let culprit = &report["culprit"];
+        others_ran &= culprit["cause"] == "run-queue" && crate::number(&culprit["total_ns"]) <= waited;
+    }
+    if others_ran {
+        return eprintln!("not run: other programs keep this machine busy: {blamed:?}");
     }
     panic!("{blamed:?} is blamed in each of {CHANCES} runs");
 }
@@ -45,6 +54,26 @@ fn what_a_target_sends_over_the_loopback_is_its_own_traffic() {
     let conclusions = report["conclusions"].as_array().expect("conclusions");
     let told = |words: &Value| words.as_str().is_some_and(|words| words.contains("over the loopback"));
     assert!(conclusions.iter().any(told), "{conclusions:#?}");
+}
+
+/// Client and server take turns on one CPU: each is in the other's way, and works for it.
+#[test]
+fn a_client_and_its_server_on_one_cpu_do_not_rob_each_other() {
+    let _turn = turn_or_return!();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port();
+    let cpu = crate::CPU.to_string();
+    let before = ["taskset", "-c", &cpu, "chrt", "-f", "50"];
+    let server = Program::play(&format!("echo {port}"), &before);
+    let client = Program::play(&format!("ask {port}"), &before);
+    crate::programs::wait_until("they talk", || server.accounts().0 > 20_000_000);
+    for (one, other) in [(&server, &client), (&client, &server)] {
+        let report = report(one.pid(), &["--duration", "1s"]);
+        sums_are_exact(&report);
+        let takers = report["takers"].as_array().expect("takers");
+        let blamed = takers.iter().any(|taker| taker["pid"] == other.pid() && taker["blamed"] == true);
+        let lo = |taker: &&Value| taker["name"].as_str().is_some_and(|name| name.contains("of lo"));
+        assert!(!blamed && takers.iter().filter(lo).all(|taker| taker["blamed"] == false), "{takers:#?}");
+    }
 }
 
 fn refused(arguments: &[&str]) -> (Option<i32>, String) {

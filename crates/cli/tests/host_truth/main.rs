@@ -8,6 +8,7 @@ mod healthy;
 mod isolated;
 mod programs;
 mod softirqs;
+mod waits;
 
 use serde_json::Value;
 use spangap_host::kernel::Kernel;

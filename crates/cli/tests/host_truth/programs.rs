@@ -1,9 +1,10 @@
 //! Programs that tests start: targets that want the CPU, and those who take it. They end when their standard input does,
 //! and so with the test, however it ends.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::UdpSocket;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Names the program that this test binary is to be.
@@ -119,6 +120,12 @@ fn role() {
     match role.split_once(' ') {
         None if role == "target" => work(end),
         None if role == "loopback" => loopback(end),
+        None if role == "lock" => lock(end),
+        None if role == "pipe" => pipe(end),
+        None if role == "idle" => idle(end),
+        Some(("fsync", path)) => fsync(path, end),
+        Some(("echo", port)) => echo(port.parse().expect("a port")),
+        Some(("ask", port)) => ask(port.parse().expect("a port"), end),
         Some(("flood", to)) => flood(to, end),
         _ => panic!("no such role: {role}"),
     }
@@ -146,6 +153,88 @@ fn loopback(end: Instant) {
             socket.recv(&mut packet).expect("received");
         }
         std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// Two threads that want one mutex, and sleep while they have it.
+fn lock(end: Instant) {
+    let mutex = Arc::new(Mutex::new(()));
+    let work = |mutex: Arc<Mutex<()>>| {
+        move || {
+            while Instant::now() < end {
+                let held = mutex.lock().expect("nobody panics");
+                std::thread::park_timeout(Duration::from_millis(5));
+                drop(held);
+                std::thread::park_timeout(Duration::from_micros(100));
+            }
+        }
+    };
+    let start = |name: &str| {
+        std::thread::Builder::new().name(name.into()).spawn(work(mutex.clone())).expect("a thread")
+    };
+    let threads = [start("lock-a"), start("lock-b")];
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
+}
+
+/// Writes a line into a pipe now and then, which `cat` reads.
+fn pipe(end: Instant) {
+    let mut cat =
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts");
+    let mut to = cat.stdin.take().expect("a pipe");
+    while Instant::now() < end && to.write_all(b"line\n").is_ok() {
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// Waits for packets that do not come, and for time to pass.
+fn idle(end: Instant) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_millis(3))).expect("a timeout");
+    std::thread::spawn(move || {
+        while Instant::now() < end {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    });
+    while Instant::now() < end {
+        let _ = socket.recv(&mut [0; 8]);
+    }
+}
+
+fn fsync(path: &str, end: Instant) {
+    let mut file = std::fs::File::create(path).expect("a file");
+    while Instant::now() < end {
+        file.write_all(&[0; 4096]).expect("written");
+        file.sync_all().expect("synced");
+        if file.metadata().expect("a length").len() > 1 << 20 {
+            file.set_len(0).expect("cut");
+            file.rewind().expect("from the begin");
+        }
+    }
+}
+
+/// Sends back what comes on one connection after the other.
+fn echo(port: u16) {
+    let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
+    for mut stream in listener.incoming().flatten() {
+        stream.set_nodelay(true).expect("an option");
+        let mut bytes = [0; 64];
+        while stream.read_exact(&mut bytes).is_ok() && stream.write_all(&bytes).is_ok() {}
+    }
+}
+
+/// One question after the other.
+fn ask(port: u16, end: Instant) {
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => break stream,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    stream.set_nodelay(true).expect("an option");
+    let mut bytes = [0; 64];
+    while Instant::now() < end {
+        stream.write_all(&bytes).expect("sent");
+        stream.read_exact(&mut bytes).expect("received");
     }
 }
 

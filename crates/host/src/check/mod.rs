@@ -13,6 +13,7 @@ mod traps;
 use spangap_machine::{FactError, Host, Known};
 use spangap_model::Cpus;
 
+pub(crate) use facts::cgroup::freezer;
 pub use finding::{Evidence, Finding, Severity, Verdict};
 pub use look::{AcceptQueue, Connection, Counters, Look, Sockets, TcpSockets};
 pub use traps::names;

@@ -6,11 +6,13 @@
 //! - the rest by kind. *Switch*: whom the CPU leaves, where that is not whom it went to before (which is another kind);
 //!   whom it goes to; how long that one waited; bits 5-7 are how the other left. *Interrupts*: how long they took, then
 //!   their numbers. *Transfers*: the place of the connection in a list, which a new one is added to; the sequence
-//!   number's distance from the last one of this connection and kind, zigzag; the thread, where there is one.
+//!   number's distance from the last one of this connection and kind, zigzag; the thread, where there is one. *Wake-ups*: the
+//!   thread, how long it slept, its stack's number where bit 7 is set, by what it was woken (0 thread, 1 interrupt with a
+//!   line, 2 timer, 3 call, 4 not seen, 5 idle, 6 + vector a softirq) and who that was; bit 5 is state D, bit 6 a lock.
 //!
 //! Nothing of what was said before one record of events is needed for the next one.
 
-use crate::event::{Event, Irq, Left, Tid, Transfer, What};
+use crate::event::{Event, Irq, Left, Sleep, Tid, Transfer, Waker, What, Woken};
 use rustc_hash::FxHashMap;
 
 const SWITCH: u8 = 0;
@@ -23,6 +25,7 @@ const READ: u8 = 6;
 const WROTE: u8 = 7;
 const LOST: u8 = 8;
 const STEAL: u8 = 9;
+const WOKEN: u8 = 10;
 const OTHER_CPU: u8 = 1 << 4;
 
 const LEFT: [Left; 5] = [Left::Runnable, Left::Throttled, Left::Blocked, Left::Stopped, Left::Ended];
@@ -73,11 +76,14 @@ impl Encoder {
                 self.number(waited_ns);
                 self.seen.runs.insert(event.cpu, next);
             }
-            What::Softirq { vector, device, packets, began_ns } => {
+            What::Softirq { vector, device, packets, own, began_ns } => {
                 self.number(since(began_ns));
                 self.number(vector.into());
                 self.number(device.into());
                 self.number(packets.into());
+                if own > 0 {
+                    self.number(own.into());
+                }
             }
             What::Hardirq { irq, began_ns } => {
                 self.number(since(began_ns));
@@ -93,6 +99,24 @@ impl Encoder {
             What::Wrote { tid, at } => {
                 self.transfer(WROTE, at);
                 self.number(tid.into());
+            }
+            What::Woken(Woken { tid, since_ns, sleep, by }) => {
+                self.number(tid.into());
+                self.number(since(since_ns));
+                if let Some(stack) = sleep.stack {
+                    self.number(stack.into());
+                }
+                let (how, who) = match by {
+                    Waker::Task(tid) => (0, tid),
+                    Waker::Hardirq(Irq::Line(line)) => (1, line),
+                    Waker::Hardirq(Irq::Timer) => (2, 0),
+                    Waker::Hardirq(Irq::Call) => (3, 0),
+                    Waker::Unseen => (4, 0),
+                    Waker::Idle => (5, 0),
+                    Waker::Softirq { vector, during } => (6 + u64::from(vector), during),
+                };
+                self.number(how);
+                self.number(who.into());
             }
             What::Lost { count, since_ns } => {
                 self.number(since(since_ns));
@@ -116,13 +140,18 @@ impl Encoder {
                 };
                 (kind, left)
             }
-            What::Softirq { .. } => (SOFTIRQ, 0),
+            What::Softirq { own, .. } => (SOFTIRQ, u8::from(own > 0)),
             What::Hardirq { irq: Irq::Line(_), .. } => (HARDIRQ, 0),
             What::Hardirq { irq: Irq::Timer, .. } => (HARDIRQ, 1),
             What::Hardirq { irq: Irq::Call, .. } => (HARDIRQ, 2),
             What::Arrived(_) => (ARRIVED, 0),
             What::Read { .. } => (READ, 0),
             What::Wrote { .. } => (WROTE, 0),
+            What::Woken(Woken { sleep, .. }) => {
+                let stack = u8::from(sleep.stack.is_some());
+                let bits = u8::from(sleep.uninterruptible) | u8::from(sleep.as_for_a_lock) << 1 | stack << 2;
+                (WOKEN, bits)
+            }
             What::Lost { .. } => (LOST, 0),
             What::Steal { .. } => (STEAL, 0),
         }
@@ -209,11 +238,13 @@ impl<'a> Decoder<'a> {
                     throttled: kind == SWITCH_THROTTLED,
                 }
             }
-            (SOFTIRQ, 0) => {
+            (SOFTIRQ, has_own @ 0..=1) => {
                 let began_ns = time_ns.wrapping_sub(self.number()?);
                 let vector = self.small("a softirq's number")?;
                 let device = self.small("an interface's number")?;
-                What::Softirq { vector, device, packets: self.small("a number of packets")?, began_ns }
+                let packets = self.small("a number of packets")?;
+                let own = if has_own > 0 { self.small("a number of packets")? } else { 0 };
+                What::Softirq { vector, device, packets, own, began_ns }
             }
             (HARDIRQ, kind @ 0..=2) => {
                 let began_ns = time_ns.wrapping_sub(self.number()?);
@@ -232,6 +263,26 @@ impl<'a> Decoder<'a> {
             (WROTE, 0) => {
                 let at = self.transfer(WROTE)?;
                 What::Wrote { tid: self.small("a thread's number")?, at }
+            }
+            (WOKEN, bits) => {
+                let tid = self.small("a thread's number")?;
+                let since_ns = time_ns.wrapping_sub(self.number()?);
+                let stack = if bits & 4 != 0 { Some(self.small("a stack's number")?) } else { None };
+                let (how, who) = (self.number()?, self.small("who woke a thread")?);
+                let by = match how {
+                    0 => Waker::Task(who),
+                    1 => Waker::Hardirq(Irq::Line(who)),
+                    2 => Waker::Hardirq(Irq::Timer),
+                    3 => Waker::Hardirq(Irq::Call),
+                    4 => Waker::Unseen,
+                    5 => Waker::Idle,
+                    softirq => match u8::try_from(softirq - 6) {
+                        Ok(vector) => Waker::Softirq { vector, during: who },
+                        Err(_) => return Err(self.wrong("a softirq's number")),
+                    },
+                };
+                let sleep = Sleep { stack, uninterruptible: bits & 1 != 0, as_for_a_lock: bits & 2 != 0 };
+                What::Woken(Woken { tid, since_ns, sleep, by })
             }
             (LOST, 0) => {
                 let since_ns = time_ns.wrapping_sub(self.number()?);

@@ -37,12 +37,14 @@ pub use recorder::{Kinds, RecordError, Recorded, Recorder};
 pub use retime::RetimeError;
 pub use write::{Writer, Written};
 
+use crate::halted::Halted;
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of a recording.
 pub const MAGIC: &[u8; 12] = b"spangap host";
-/// Version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+/// Version of the format that is written. Older ones are read, too: version 1 has no wake-ups, and does not say which
+/// packets of a softirq were for the processes' own connections.
+pub const VERSION: u32 = 2;
 /// Most bytes of a payload when decompressed. Names of the largest hosts take the most.
 pub const MAX_PAYLOAD: u32 = 64 << 20;
 
@@ -66,6 +68,9 @@ pub struct Meta {
     pub began_ns: u64,
     /// What this kernel could not tell, in sentences.
     pub lacks: Vec<String>,
+    /// Processes that were stopped or frozen when the recording began.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub halted: Vec<Halted>,
 }
 
 /// How a recording ended.

@@ -28,7 +28,7 @@ pub enum RecordingError {
         path: String,
     },
     /// It was written by another version.
-    #[error("{path}: is a recording of format {found}, expected {VERSION}")]
+    #[error("{path}: is a recording of format {found}, expected 1 to {VERSION}")]
     Version {
         /// Which file.
         path: String,
@@ -222,7 +222,7 @@ impl<R: Read + Seek> Recording<R> {
             return Err(RecordingError::Foreign { path: self.path.clone() });
         }
         let found = u32::from_le_bytes(version.try_into().expect("four bytes"));
-        if found != VERSION {
+        if !(1..=VERSION).contains(&found) {
             return Err(RecordingError::Version { path: self.path.clone(), found });
         }
         let mut offset = begin.len() as u64;

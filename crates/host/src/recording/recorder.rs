@@ -70,6 +70,8 @@ pub struct Kinds {
     pub reads: u64,
     /// Writes of watched processes to sockets.
     pub writes: u64,
+    /// Sleeps of watched threads that ended.
+    pub wakeups: u64,
     /// Places where events were lost.
     pub losses: u64,
     /// Time that the hypervisor gave to others, nanoseconds.
@@ -85,6 +87,7 @@ impl Kinds {
             What::Arrived(_) => self.arrivals += 1,
             What::Read { .. } => self.reads += 1,
             What::Wrote { .. } => self.writes += 1,
+            What::Woken(_) => self.wakeups += 1,
             What::Lost { .. } => self.losses += 1,
             What::Steal { ns, .. } => self.steal_ns += ns,
         }

@@ -5,7 +5,7 @@
 
 use super::code::{Decoder, Encoder};
 use super::{End, Kind, Meta, Reading, Recording, RecordingError, Writer, Written};
-use crate::event::{Event, What};
+use crate::event::{Event, What, Woken};
 use serde::de::DeserializeOwned;
 use spangap_model::Clock;
 use spangap_model::clock::gained;
@@ -130,12 +130,13 @@ impl Clocks {
             What::Switch { prev, left, next, waited_ns, throttled } => {
                 What::Switch { prev, left, next, waited_ns: lasted(waited_ns), throttled }
             }
-            What::Softirq { vector, device, packets, began_ns } => {
-                What::Softirq { vector, device, packets, began_ns: self.mono(began_ns) }
+            What::Softirq { vector, device, packets, own, began_ns } => {
+                What::Softirq { vector, device, packets, own, began_ns: self.mono(began_ns) }
             }
             What::Hardirq { irq, began_ns } => What::Hardirq { irq, began_ns: self.mono(began_ns) },
             What::Lost { count, since_ns } => What::Lost { count, since_ns: self.mono(since_ns) },
             What::Steal { ns, since_ns } => What::Steal { ns: lasted(ns), since_ns: self.mono(since_ns) },
+            What::Woken(woken) => What::Woken(Woken { since_ns: self.mono(woken.since_ns), ..woken }),
             what @ (What::Arrived(_) | What::Read { .. } | What::Wrote { .. }) => what,
         };
         Event { time_ns, what, ..*event }

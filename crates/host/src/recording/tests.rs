@@ -1,5 +1,5 @@
 use super::*;
-use crate::event::{Event, Irq, Left, Transfer, What};
+use crate::event::{Event, Irq, Left, Sleep, Transfer, Waker, What, Woken};
 use crate::names::{Names, TaskName};
 use proptest::prelude::*;
 use std::io::Cursor;
@@ -24,6 +24,23 @@ fn transfer() -> impl Strategy<Value = Transfer> {
     })
 }
 
+fn sleep() -> impl Strategy<Value = Sleep> {
+    (any::<Option<u16>>(), any::<bool>(), any::<bool>())
+        .prop_map(|(stack, uninterruptible, as_for_a_lock)| Sleep { stack, uninterruptible, as_for_a_lock })
+}
+
+fn waker() -> impl Strategy<Value = Waker> {
+    prop_oneof![
+        any::<u32>().prop_map(Waker::Task),
+        (any::<u8>(), any::<u32>()).prop_map(|(vector, during)| Waker::Softirq { vector, during }),
+        any::<u32>().prop_map(|line| Waker::Hardirq(Irq::Line(line))),
+        Just(Waker::Hardirq(Irq::Timer)),
+        Just(Waker::Hardirq(Irq::Call)),
+        Just(Waker::Idle),
+        Just(Waker::Unseen),
+    ]
+}
+
 fn what() -> impl Strategy<Value = What> {
     let ns = || prop_oneof![0..1_000_000u64, any::<u64>()];
     let tid = || prop_oneof![0..4u32, any::<u32>()];
@@ -31,15 +48,19 @@ fn what() -> impl Strategy<Value = What> {
         (tid(), left(), tid(), ns(), any::<bool>()).prop_map(|(prev, left, next, waited_ns, throttled)| {
             What::Switch { prev, left, next, waited_ns, throttled }
         }),
-        (any::<u8>(), any::<u32>(), any::<u32>(), ns()).prop_map(|(vector, device, packets, began_ns)| {
-            What::Softirq { vector, device, packets, began_ns }
-        }),
+        (any::<u8>(), any::<u32>(), any::<u32>(), 0..3u32, ns()).prop_map(
+            |(vector, device, packets, own, began_ns)| {
+                What::Softirq { vector, device, packets, own, began_ns }
+            }
+        ),
         (any::<u32>().prop_map(Irq::Line), ns()).prop_map(|(irq, began_ns)| What::Hardirq { irq, began_ns }),
         (prop_oneof![Just(Irq::Timer), Just(Irq::Call)], ns())
             .prop_map(|(irq, began_ns)| What::Hardirq { irq, began_ns }),
         transfer().prop_map(What::Arrived),
         (tid(), transfer()).prop_map(|(tid, at)| What::Read { tid, at }),
         (tid(), transfer()).prop_map(|(tid, at)| What::Wrote { tid, at }),
+        (tid(), ns(), sleep(), waker())
+            .prop_map(|(tid, since_ns, sleep, by)| { What::Woken(Woken { tid, since_ns, sleep, by }) }),
         (any::<u64>(), ns()).prop_map(|(count, since_ns)| What::Lost { count, since_ns }),
         (any::<u64>(), ns()).prop_map(|(ns, since_ns)| What::Steal { ns, since_ns }),
     ]
@@ -78,6 +99,7 @@ fn meta() -> Meta {
         command: vec!["spangap".into(), "host".into()],
         began_ns: 5,
         lacks: vec!["writes to sockets are not told".into()],
+        halted: Vec::new(),
         spangap: "0.1.0".into(),
     }
 }
@@ -190,7 +212,7 @@ fn errors_name_the_place_and_what_was_expected() {
         error(b"spangap"),
         "x.rec: is no recording of `spangap host record`: expected it to begin with \"spangap host\""
     );
-    assert_eq!(error(b"spangap host\x09\0\0\0"), "x.rec: is a recording of format 9, expected 1");
+    assert_eq!(error(b"spangap host\x09\0\0\0"), "x.rec: is a recording of format 9, expected 1 to 2");
     assert_eq!(error(b"spangap host\x01\0\0\0"), "x.rec: ends at byte 16, expected what was recorded");
     let (file, events, ..) = written(&[
         Step::Event(Event { time_ns: 1, cpu: 0, what: What::Hardirq { irq: Irq::Timer, began_ns: 0 } }),
@@ -257,10 +279,11 @@ fn recorded_times() -> impl Strategy<Value = Vec<Event>> {
                 What::Switch { prev, left, next, throttled, .. } => {
                     What::Switch { prev, left, next, waited_ns: ago, throttled }
                 }
-                What::Softirq { vector, device, packets, .. } => {
-                    What::Softirq { vector, device, packets, began_ns: time_ns - ago }
+                What::Softirq { vector, device, packets, own, .. } => {
+                    What::Softirq { vector, device, packets, own, began_ns: time_ns - ago }
                 }
                 What::Hardirq { irq, .. } => What::Hardirq { irq, began_ns: time_ns - ago },
+                What::Woken(woken) => What::Woken(Woken { since_ns: time_ns - ago, ..woken }),
                 What::Lost { count, .. } => What::Lost { count, since_ns: time_ns - ago },
                 What::Steal { .. } => What::Steal { ns: ago, since_ns: time_ns - ago },
                 what => what,
@@ -330,6 +353,10 @@ proptest! {
                 | (What::Steal { since_ns: began_ns, .. }, What::Steal { since_ns: moved_ns, .. }) => {
                     prop_assert!(same(began_ns, moved_ns));
                 }
+                (What::Woken(woken), What::Woken(moved)) => {
+                    prop_assert!(same(woken.since_ns, moved.since_ns));
+                    prop_assert_eq!(Woken { since_ns: 0, ..woken }, Woken { since_ns: 0, ..moved });
+                }
                 (what, other) => prop_assert_eq!(what, other),
             }
         }
@@ -337,6 +364,25 @@ proptest! {
             prop_assert_eq!(found, events, "only the relation of the clocks is another");
         }
     }
+}
+
+/// The bytes of version 1 are those of version 2 without what came with that.
+#[test]
+fn a_recording_of_version_1_is_read_and_one_of_a_later_version_is_refused() {
+    let what = What::Softirq { vector: 3, device: 2, packets: 7, own: 0, began_ns: 5 };
+    let events = [Event { time_ns: 9, cpu: 1, what }];
+    let file = |version: u32| {
+        let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
+        events.iter().for_each(|event| writer.event(event).unwrap());
+        let (mut bytes, _) = writer.finish(End::default()).unwrap();
+        bytes[MAGIC.len()..MAGIC.len() + 4].copy_from_slice(&version.to_le_bytes());
+        Recording::from_reader("old.rec".into(), Cursor::new(bytes))
+    };
+    let mut found = Vec::new();
+    file(1).unwrap().read(&mut |event| found.push(*event)).unwrap();
+    assert_eq!(found, events);
+    let error = file(VERSION + 1).unwrap_err().to_string();
+    assert!(error.contains("is a recording of format 3, expected 1 to 2"), "{error}");
 }
 
 #[test]

@@ -12,4 +12,5 @@ pub mod thieves_html;
 pub mod thieves_picture;
 pub mod thieves_text;
 mod thieves_words;
+pub mod waits;
 mod wrapped;

@@ -1,5 +1,7 @@
 //! Off-CPU histograms as scripts read them: one shape, of which the text is made, too.
 
+use super::waits::ReasonsReport;
+use crate::halted::Halted;
 use crate::probes::cost::Cost;
 use crate::probes::offcpu::{By, Group, Histogram, Kind, Lost, Measured, Open, Throttled};
 use serde::Serialize;
@@ -20,6 +22,11 @@ pub struct OffcpuReport {
     pub groups: Vec<GroupReport>,
     /// Threads that were not on a CPU even once, and are in no group.
     pub threads_never_ran: u64,
+    /// Why the threads of the given processes slept, and who woke them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasons: Option<ReasonsReport>,
+    /// Processes that were stopped or frozen before the measurement began.
+    pub halted: Vec<Halted>,
     /// What was not counted.
     pub lost: Lost,
     /// What the program cost; nothing when it did not run while it was looked at.
@@ -120,7 +127,7 @@ pub struct OpenReport {
 }
 
 impl Waits {
-    fn new(histogram: &Histogram, open: Open) -> Waits {
+    pub(super) fn new(histogram: &Histogram, open: Open) -> Waits {
         let at = QUANTILES.map(|(share, _)| histogram.quantile(share));
         let quantiles = match at {
             [Some(p50), Some(p90), Some(p99), Some(p999)] => Some(Quantiles {
@@ -212,6 +219,8 @@ impl OffcpuReport {
             },
             groups,
             threads_never_ran: measured.never_ran,
+            reasons: None,
+            halted: Vec::new(),
             lost: measured.lost,
             cost: measured.cost,
             notes: notes(measured),

@@ -20,6 +20,10 @@ pub fn text(report: &OffcpuReport, top: usize) -> String {
     for group in report.groups.iter().take(top) {
         of_group(&mut out, group, report.by);
     }
+    for halted in &report.halted {
+        let _ = writeln!(out, "\n{}. {}.", halted.sentence(), halted.remedy());
+    }
+    out += &report.reasons.as_ref().map_or_else(String::new, super::waits::text);
     let _ = writeln!(out);
     if report.groups.len() > top {
         let more = report.groups.len() - top;

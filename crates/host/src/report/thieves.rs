@@ -4,7 +4,8 @@
 mod tests;
 
 use super::thieves_words;
-use crate::event::Tid;
+use crate::event::{Irq, Tid, Waker};
+use crate::halted::Halted;
 use crate::names::Names;
 use crate::probes::cost::Cost;
 use crate::thieves::{Did, Found, Thief, Window};
@@ -41,6 +42,10 @@ pub struct ThievesReport {
     pub takers: Vec<TakerReport>,
     /// What is worth mention, by cause, most first.
     pub causes: Vec<CauseReport>,
+    /// What a thief took at least to be blamed, unless it took much at once, nanoseconds.
+    pub floor_ns: u64,
+    /// Processes that were stopped or frozen before the looking began.
+    pub halted: Vec<Halted>,
     /// Who took most of what is worth mention.
     pub culprit: Option<CulpritReport>,
     /// What the hypervisor took from CPUs, whoever ran there.
@@ -146,10 +151,16 @@ pub enum Kind {
     Spangap,
     /// A softirq.
     Softirq,
-    /// A softirq for packets of the loopback in the target's own running: its own traffic.
+    /// A softirq for the target's own traffic: packets of the loopback in its own running, and packets for its sockets.
     OwnSoftirq,
     /// An interrupt handler.
     Hardirq,
+    /// An interrupt for what the target asked of a device: it mostly wakes the target.
+    OwnHardirq,
+    /// The kernel's own work on each CPU: ticks, timers, load balancing, RCU, calls between CPUs.
+    Housekeeping,
+    /// A process that works with the target: it wakes its threads as often as it is in their way, and never for long.
+    Peer,
     /// The quota of the target's cgroup.
     Quota,
     /// A signal, or a debugger.
@@ -166,7 +177,13 @@ impl Kind {
             Kind::Softirq | Kind::Hardirq => Some(Cause::SoftirqOnCpu),
             Kind::Quota => Some(Cause::CpuQuota),
             Kind::Stop => Some(Cause::Stopped),
-            Kind::OwnTask | Kind::Idle | Kind::Spangap | Kind::OwnSoftirq => None,
+            Kind::OwnTask
+            | Kind::Idle
+            | Kind::Spangap
+            | Kind::OwnSoftirq
+            | Kind::OwnHardirq
+            | Kind::Housekeeping
+            | Kind::Peer => None,
         }
     }
 }
@@ -192,6 +209,10 @@ pub struct TakerReport {
     pub count: u64,
     /// The most in one of these, nanoseconds.
     pub longest_ns: u64,
+    /// How often it woke a thread of the target.
+    pub woke: u64,
+    /// Whether it is to blame: it took what was not its own, and enough of it to matter.
+    pub blamed: bool,
     /// While a thread was runnable behind it, nanoseconds.
     pub while_runnable_ns: u64,
     /// While a thread nominally ran, nanoseconds.
@@ -282,6 +303,22 @@ pub struct Circumstances<'a> {
     pub cost: Option<Cost>,
     /// What this kernel cannot tell.
     pub lacks: Vec<String>,
+    /// Processes of the target that were stopped or frozen before the looking began.
+    pub halted: Vec<Halted>,
+}
+
+impl Circumstances<'_> {
+    /// Stolen time, if it is worth mention. It is counted in ticks of 10 ms, so that less than two are none.
+    fn worthy_steal(&self, at_least_ns: u64, share: &dyn Fn(u64) -> f64) -> Option<u64> {
+        const TWO_TICKS_NS: u64 = 20_000_000;
+        let enough = share(at_least_ns) >= WORTH_MENTION && at_least_ns >= self.floor_ns().max(TWO_TICKS_NS);
+        enough.then_some(at_least_ns)
+    }
+
+    /// What a thief took at least, nanoseconds.
+    fn floor_ns(&self) -> u64 {
+        (self.ended_ns - self.began_ns) / FLOOR
+    }
 }
 
 impl ThievesReport {
@@ -312,7 +349,9 @@ impl ThievesReport {
             did: DidReport::new(&found.all),
             wanted_ns,
             denied_ns: found.all.denied_ns(),
-            causes: causes(&takers, steal_at_least_ns, &share),
+            floor_ns: known.floor_ns(),
+            halted: known.halted.clone(),
+            causes: causes(&takers, known.worthy_steal(steal_at_least_ns, &share), &known.halted, &share),
             culprit: None,
             takers,
             steal,
@@ -337,8 +376,15 @@ impl ThievesReport {
             let (name, total_ns) = (taker.name.clone(), taker.total_ns);
             Some(CulpritReport { name, cause, total_ns, share: taker.share })
         });
+        let halted =
+            self.halted.iter().filter_map(|halted| halted.whole_look_ns.map(|ns| (halted, ns))).next();
+        if let (None, Some((halted, total_ns))) = (&taker, halted) {
+            let cause = Cause::Stopped.name();
+            return Some(CulpritReport { name: halted.words(), cause, total_ns, share: 1.0 });
+        }
         let steal_ns = self.steal_at_least_ns;
-        if share(steal_ns) >= WORTH_MENTION && taker.as_ref().is_none_or(|taker| taker.total_ns < steal_ns) {
+        let blamed = self.causes.iter().any(|cause| cause.cause == Cause::Steal.name());
+        if blamed && taker.as_ref().is_none_or(|taker| taker.total_ns < steal_ns) {
             let (name, cause) = ("the hypervisor".into(), Cause::Steal.name());
             return Some(CulpritReport { name, cause, total_ns: steal_ns, share: share(steal_ns) });
         }
@@ -349,7 +395,7 @@ impl ThievesReport {
 impl TakerReport {
     /// Whether it is to blame, and took enough of it.
     pub fn is_worth_mention(&self) -> bool {
-        self.cause.is_some() && (self.share >= WORTH_MENTION || self.longest_ns >= WORTH_MENTION_AT_ONCE_NS)
+        self.blamed
     }
 }
 
@@ -371,17 +417,25 @@ fn steal_bounds(found: &Found, known: &Circumstances<'_>) -> (u64, u64) {
     (at_least, at_most)
 }
 
-fn causes(takers: &[TakerReport], steal_at_least_ns: u64, share: &dyn Fn(u64) -> f64) -> Vec<CauseReport> {
+fn causes(
+    takers: &[TakerReport],
+    steal_ns: Option<u64>,
+    halted: &[Halted],
+    share: &dyn Fn(u64) -> f64,
+) -> Vec<CauseReport> {
     let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
     for taker in takers.iter().filter(|taker| taker.is_worth_mention()) {
         if let Some(cause) = taker.cause {
             *sums.entry(cause).or_default() += taker.total_ns;
         }
     }
-    if share(steal_at_least_ns) >= WORTH_MENTION {
-        sums.insert(Cause::Steal.name(), steal_at_least_ns);
+    if let Some(steal_ns) = steal_ns {
+        sums.insert(Cause::Steal.name(), steal_ns);
     }
-    let report = |(cause, ns): (&'static str, u64)| CauseReport { cause, ns, share: share(ns) };
+    for ns in halted.iter().filter_map(|halted| halted.whole_look_ns) {
+        *sums.entry(Cause::Stopped.name()).or_default() += ns;
+    }
+    let report = |(cause, ns): (&'static str, u64)| CauseReport { cause, ns, share: share(ns).min(1.0) };
     let mut causes: Vec<CauseReport> = sums.into_iter().map(report).collect();
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
     causes
@@ -413,9 +467,70 @@ fn takers(found: &Found, known: &Circumstances<'_>, share: &dyn Fn(u64) -> f64) 
     for taker in &mut takers {
         taker.share = share(taker.total_ns);
         taker.cpus.sort_by_key(|one| one.cpu);
+        judge(taker, found, known);
     }
     takers.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
     takers
+}
+
+/// Numbers of softirqs.
+const TIMER: u8 = 1;
+const NET_RX: u8 = 3;
+const BLOCK: u8 = 4;
+const SCHED: u8 = 7;
+const HRTIMER: u8 = 8;
+const RCU: u8 = 9;
+
+/// Interruptions by the timer in a second of a thread's time, from which on they are more than ticks: no kernel ticks
+/// more often than 1,000 times a second.
+const MORE_THAN_TICKS: u64 = 1_500;
+
+/// A thief took at least this share of the time that was looked at. Without this floor, whoever takes next to nothing of
+/// an idle process takes a large share of it.
+const FLOOR: u64 = 1_000;
+
+/// Says whether a taker is to blame, after who it woke has cleared those that worked for the target.
+fn judge(taker: &mut TakerReport, found: &Found, known: &Circumstances<'_>) {
+    let names = known.names;
+    let woke = |is_it: &dyn Fn(&Waker) -> bool| -> u64 {
+        found.wakes.iter().filter(|(by, _)| is_it(by)).map(|(_, count)| count).sum()
+    };
+    let of_pid = |tid: Tid| names.tgid(tid).filter(|pid| *pid != 0).unwrap_or(tid);
+    taker.woke = match (taker.kind, taker.pid) {
+        (Kind::Task, Some(pid)) => woke(&|by| match by {
+            Waker::Task(tid) | Waker::Softirq { vector: NET_RX, during: tid } => of_pid(*tid) == pid,
+            _ => false,
+        }),
+        (Kind::Hardirq | Kind::Housekeeping, _) => {
+            woke(&|by| matches!(by, Waker::Hardirq(irq) if names.taker(&Taker::Hardirq(*irq)) == taker.name))
+        }
+        // Who wakes by packets is told without the interface. Nothing but what the target waits for wakes it.
+        (Kind::Softirq, _) if taker.name == "NET_RX of lo" => {
+            woke(&|by| matches!(by, Waker::Softirq { vector: NET_RX, .. }))
+        }
+        (Kind::Softirq, _) if taker.name == "BLOCK" => {
+            woke(&|by| matches!(by, Waker::Softirq { vector: BLOCK, .. }))
+        }
+        _ => 0,
+    };
+    let mostly_wakes = taker.woke > 0 && taker.woke.saturating_mul(2) >= taker.count;
+    let cleared = match taker.kind {
+        Kind::Task if mostly_wakes && taker.longest_ns < WORTH_MENTION_AT_ONCE_NS => Some(Kind::Peer),
+        Kind::Softirq if mostly_wakes => Some(Kind::OwnSoftirq),
+        Kind::Hardirq if mostly_wakes => Some(Kind::OwnHardirq),
+        Kind::Housekeeping if taker.name == names.taker(&Taker::Hardirq(Irq::Timer)) => {
+            let others = u128::from(taker.count.saturating_sub(taker.woke)) * 1_000_000_000;
+            let ticks = u128::from(found.all.wanted_ns()) * u128::from(MORE_THAN_TICKS);
+            (others > ticks).then_some(Kind::Hardirq)
+        }
+        _ => None,
+    };
+    if let Some(kind) = cleared {
+        taker.kind = kind;
+        taker.cause = kind.cause().map(Cause::name);
+    }
+    let enough = taker.share >= WORTH_MENTION && taker.total_ns >= known.floor_ns();
+    taker.blamed = taker.cause.is_some() && (enough || taker.longest_ns >= WORTH_MENTION_AT_ONCE_NS);
 }
 
 fn identity(kind: Kind, name: impl Into<String>) -> TakerReport {
@@ -429,6 +544,8 @@ fn identity(kind: Kind, name: impl Into<String>) -> TakerReport {
         share: 0.0,
         count: 0,
         longest_ns: 0,
+        woke: 0,
+        blamed: false,
         while_runnable_ns: 0,
         while_running_ns: 0,
         cpus: Vec::new(),
@@ -455,6 +572,12 @@ fn identify(thief: Thief, doing: Doing, known: &Circumstances<'_>) -> TakerRepor
             let cgroup = task.and_then(|task| names.cgroup(task.cgroup_id)).map(str::to_owned);
             TakerReport { pid: Some(pid), cgroup, ..identity(kind, name) }
         }
+        Thief::Taker(taker @ Taker::Softirq { vector: TIMER | SCHED | HRTIMER | RCU, .. }) => {
+            identity(Kind::Housekeeping, names.taker(&taker))
+        }
+        Thief::Taker(taker @ Taker::Softirq { own: true, .. }) => {
+            identity(Kind::OwnSoftirq, format!("{}, its own traffic", names.taker(&taker)))
+        }
         Thief::Taker(taker @ Taker::Softirq { device, .. }) => {
             let name = names.taker(&taker);
             let loopback = names.device(device).is_some_and(|device| device.name == "lo");
@@ -464,6 +587,9 @@ fn identify(thief: Thief, doing: Doing, known: &Circumstances<'_>) -> TakerRepor
                 }
                 _ => identity(Kind::Softirq, name),
             }
+        }
+        Thief::Taker(taker @ Taker::Hardirq(Irq::Timer | Irq::Call)) => {
+            identity(Kind::Housekeeping, names.taker(&taker))
         }
         Thief::Taker(taker @ Taker::Hardirq(_)) => identity(Kind::Hardirq, names.taker(&taker)),
     }

@@ -1,6 +1,6 @@
 //! What thieves took, in words: the verdict, and what the figures cannot tell.
 
-use super::thieves::{Kind, TakerReport, ThievesReport, WORTH_MENTION};
+use super::thieves::{Kind, TakerReport, ThievesReport, WORTH_MENTION, WORTH_MENTION_AT_ONCE_NS};
 use super::wrapped::{COLUMNS, wrap};
 use crate::probes::cost::Cost;
 use spangap_model::Cause;
@@ -42,7 +42,9 @@ pub(super) fn cpu_list(cpus: impl IntoIterator<Item = u16>) -> String {
 
 /// The first culprit with its share and cost, and what else is worth mention; or that nothing is.
 pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
-    let mut said = Vec::new();
+    let halted =
+        report.halted.iter().map(|halted| format!("stopped: {}. {}.", halted.sentence(), halted.remedy()));
+    let mut said: Vec<String> = halted.collect();
     if report.threads.is_empty() {
         said.push(format!("No thread of {} was seen to run or to wait for a CPU.", report.target));
         return said;
@@ -74,7 +76,7 @@ pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
     if more > 0 {
         said.push(format!("And {more} more that are worth mention; the table has them."));
     }
-    if said.is_empty() {
+    if said.is_empty() || (said.len() == report.halted.len() && report.causes.is_empty()) {
         said.push(nobody(report));
     }
     said.extend(report.takers.iter().filter_map(|taker| not_blamed(report, taker)));
@@ -83,17 +85,22 @@ pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
 
 fn nobody(report: &ThievesReport) -> String {
     let wanted = format_ns(report.wanted_ns);
-    let blamable = report.takers.iter().filter(|taker| taker.cause.is_some());
+    let own = [Kind::OwnTask, Kind::OwnSoftirq, Kind::OwnHardirq, Kind::Idle, Kind::Spangap];
+    let blamable = report.takers.iter().filter(|taker| !own.contains(&taker.kind));
     let taken: u64 = blamable.clone().map(|taker| taker.total_ns).sum();
     let most = blamable.max_by_key(|taker| taker.total_ns);
     let most = most.map_or(String::new(), |taker| {
         format!(", most of it by {} ({})", taker.name, format_ns(taker.total_ns))
     });
     format!(
-        "none: nobody took anything worth mention. Of {wanted} in which {} wanted a CPU, others took {} ({}){most}.",
+        "none: nobody took anything worth mention. Of {wanted} in which {} wanted a CPU, others took {} ({}){most}. \
+         Worth mention are {} % and {} in all, or {} at once.",
         report.target,
         format_ns(taken),
         percent(taken, report.wanted_ns),
+        WORTH_MENTION * 100.0,
+        format_ns(report.floor_ns),
+        format_ns(WORTH_MENTION_AT_ONCE_NS),
     )
 }
 
@@ -154,6 +161,11 @@ fn advice(taker: &TakerReport) -> String {
                 .into()
         }
         Kind::Stop => "Look for who sends SIGSTOP, attaches a debugger, or freezes it for a snapshot.".into(),
+        Kind::Hardirq if taker.name == "timer" => {
+            "These are more than ticks: other programs arm timers on these CPUs. Move those programs away from the \
+             application's CPUs, or the application away from them."
+                .into()
+        }
         Kind::Softirq | Kind::Hardirq => {
             let cpus = cpu_list(taker.cpus.iter().map(|cpu| cpu.cpu));
             format!(
@@ -175,8 +187,28 @@ fn not_blamed(report: &ThievesReport, taker: &TakerReport) -> Option<String> {
             "Its threads were in each other's way for {took}: more of them want to run at once than they have CPUs."
         ),
         Kind::OwnSoftirq => format!(
-            "{}, took {took}: what it sends over the loopback is received on its own CPU, within its own time.",
+            "{}, took {took}: what it sends over the loopback is received on its own CPU, within its own time; other \
+             packets are for its own sockets.",
             taker.name
+        ),
+        Kind::OwnHardirq => format!(
+            "{} took {took}: it is what the target asked of that device, as {} of {} interruptions woke its threads.",
+            taker.name,
+            grouped(taker.woke),
+            grouped(taker.count)
+        ),
+        Kind::Housekeeping => format!(
+            "{} took {took}: the kernel's own work on each CPU, with the target's own timers in it. No affinity moves it; \
+             nohz_full= and rcu_nocbs= keep ticks and RCU away from chosen CPUs.",
+            taker.name
+        ),
+        Kind::Peer => format!(
+            "{} took {took}, {} at most at once: it works with the target, whose threads it woke {} times while it was \
+             in their way {} times. They share a CPU and take turns; CPUs of their own let them overlap.",
+            taker.name,
+            format_ns(taker.longest_ns),
+            grouped(taker.woke),
+            grouped(taker.count)
         ),
         Kind::Idle => format!(
             "For {took} its CPU was idle though a thread was runnable: a CPU that wakes from sleep, a hypervisor that \

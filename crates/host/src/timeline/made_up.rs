@@ -119,7 +119,7 @@ impl Machine {
                 self.cpus[cpu].nested.push((Taker::Hardirq(irq), self.now));
             }
             3 if depth == 0 => {
-                let taker = Taker::Softirq { vector: 3, device: rng.u32(..3) };
+                let taker = Taker::Softirq { vector: 3, device: rng.u32(..3), own: false };
                 self.cpus[cpu].nested.push((taker, self.now));
             }
             // A softirq takes up the packets of another device.
@@ -127,7 +127,7 @@ impl Machine {
                 let now = self.now;
                 let cpu = &mut self.cpus[cpu];
                 cpu.pieces.push(cpu.nested[0]);
-                cpu.nested[0] = (Taker::Softirq { vector: 3, device: rng.u32(..3) }, now);
+                cpu.nested[0] = (Taker::Softirq { vector: 3, device: rng.u32(..3), own: false }, now);
             }
             5 => self.wake(rng),
             6 => self.migrate(rng),
@@ -149,9 +149,9 @@ impl Machine {
                 let mut pieces = std::mem::take(&mut self.cpus[cpu].pieces);
                 pieces.push((taker, began_ns));
                 for (index, (piece, began_ns)) in pieces.iter().enumerate() {
-                    let Taker::Softirq { vector, device } = *piece else { unreachable!() };
+                    let Taker::Softirq { vector, device, .. } = *piece else { unreachable!() };
                     let time_ns = pieces.get(index + 1).map_or(self.now, |next| next.1);
-                    let what = What::Softirq { vector, device, packets: 1, began_ns: *began_ns };
+                    let what = What::Softirq { vector, device, packets: 1, own: 0, began_ns: *began_ns };
                     let event = Event { time_ns, cpu: cpu as u16, what };
                     // The reader has put them into the order of their ends.
                     let place = self.events.partition_point(|other| other.time_ns <= time_ns);

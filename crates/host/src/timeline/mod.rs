@@ -30,6 +30,11 @@ use rustc_hash::FxHashMap;
 use spangap_model::Doing;
 use std::collections::VecDeque;
 
+/// Whether most packets of a softirq are own ones.
+fn mostly(own: u32, packets: u32) -> bool {
+    own > 0 && own.saturating_mul(2) >= packets
+}
+
 /// Who had a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Taker {
@@ -41,6 +46,8 @@ pub enum Taker {
         vector: u8,
         /// Interface.
         device: u32,
+        /// Whether most of its packets were for TCP connections of the processes whose sockets are followed.
+        own: bool,
     },
     /// An interrupt handler.
     Hardirq(Irq),
@@ -144,8 +151,9 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
                     self.come_in(next, event.cpu, time_ns, waited_ns, throttled, each);
                 }
             }
-            What::Softirq { vector, device, began_ns, .. } => {
-                self.cpus[at].interrupt(Taker::Softirq { vector, device }, began_ns, time_ns);
+            What::Softirq { vector, device, packets, own, began_ns } => {
+                let own = mostly(own, packets);
+                self.cpus[at].interrupt(Taker::Softirq { vector, device, own }, began_ns, time_ns);
                 // Softirqs do not nest, and hardirqs do not enclose them.
                 self.settle(event.cpu, each);
             }
@@ -160,7 +168,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
                 self.lose(event.cpu, since_ns, time_ns, each);
                 self.remember_loss(since_ns, time_ns);
             }
-            What::Arrived(_) | What::Read { .. } | What::Wrote { .. } => {}
+            What::Woken(_) | What::Arrived(_) | What::Read { .. } | What::Wrote { .. } => {}
             // Looked up from outside: it says nothing about the CPU's task.
             What::Steal { .. } => return,
         }

@@ -1,7 +1,7 @@
 //! Who had each CPU, from the begin to the end.
 
-use super::Taker;
 use super::cpu::Cpu;
+use super::{Taker, mostly};
 use crate::event::{Event, What};
 
 /// Takes stretches of a CPU: its number, begin, end, and who had it (`None`: not known).
@@ -40,8 +40,9 @@ impl Occupancy {
                 cpu.switch(next, time_ns);
                 true
             }
-            What::Softirq { vector, device, began_ns, .. } => {
-                cpu.interrupt(Taker::Softirq { vector, device }, began_ns, time_ns);
+            What::Softirq { vector, device, packets, own, began_ns } => {
+                let own = mostly(own, packets);
+                cpu.interrupt(Taker::Softirq { vector, device, own }, began_ns, time_ns);
                 cpu.settle();
                 cpu.task.is_some()
             }
@@ -57,7 +58,7 @@ impl Occupancy {
                 cpu.lose(since_ns.max(cpu.seen_ns).min(time_ns), time_ns);
                 false
             }
-            What::Arrived(_) | What::Read { .. } | What::Wrote { .. } => false,
+            What::Woken(_) | What::Arrived(_) | What::Read { .. } | What::Wrote { .. } => false,
             What::Steal { .. } => return,
         };
         cpu.seen_ns = time_ns;

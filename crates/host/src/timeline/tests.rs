@@ -142,7 +142,7 @@ fn hardirq(cpu: u16, began_ns: u64, time_ns: u64) -> Event {
 }
 
 fn softirq(cpu: u16, began_ns: u64, time_ns: u64) -> Event {
-    Event { time_ns, cpu, what: What::Softirq { vector: 3, device: 2, packets: 1, began_ns } }
+    Event { time_ns, cpu, what: What::Softirq { vector: 3, device: 2, packets: 1, own: 0, began_ns } }
 }
 
 fn lost(cpu: u16, since_ns: u64, time_ns: u64) -> Event {
@@ -164,7 +164,7 @@ fn of_thread_1(events: &[Event]) -> Vec<(u64, Doing, Option<Taker>)> {
     told
 }
 
-const NET_RX: Taker = Taker::Softirq { vector: 3, device: 2 };
+const NET_RX: Taker = Taker::Softirq { vector: 3, device: 2, own: false };
 const TIMER: Taker = Taker::Hardirq(Irq::Timer);
 
 #[test]

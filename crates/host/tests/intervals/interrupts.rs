@@ -108,7 +108,7 @@ fn packets_are_counted_for_the_interface_they_came_by() {
     let (&device, &count) = found.unwrap_or_else(|| panic!("no veth-b in {packets:?}"));
     // The neighbours' greetings come on top.
     assert!((PACKETS..PACKETS + 100).contains(&count), "{count} packets");
-    let words = ended.names.taker(&Taker::Softirq { vector: 3, device });
+    let words = ended.names.taker(&Taker::Softirq { vector: 3, device, own: false });
     assert_eq!(words, format!("NET_RX of veth-b (network namespace {network})"));
 }
 

@@ -12,7 +12,7 @@ use crate::ladder::{Ladder, Rung};
 use crate::segment::Flags;
 use crate::tcp::ConnectionFacts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
-use spangap_model::{CallStatus, HostPart};
+use spangap_model::{CallStatus, HostPart, WaitReason};
 
 /// What a report shows beside the dissection itself.
 #[derive(Clone, Debug, Default)]
@@ -257,6 +257,8 @@ fn host_report(host: &HostTime) -> HostReport {
     let part = |part: &HostPart| HostPartReport {
         doing: part.doing.name(),
         behind: part.behind.clone(),
+        waited_for: part.waited_for.map(WaitReason::name),
+        woken_by: part.woken_by.clone(),
         ns: part.ns,
     };
     HostReport { threads: host.threads.clone(), parts: host.parts.iter().map(part).collect() }

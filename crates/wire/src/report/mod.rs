@@ -285,6 +285,12 @@ pub struct HostPartReport {
     /// Who had the CPU meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
+    /// Of a sleep: what for, as `host offcpu` names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_for: Option<&'static str>,
+    /// Of a sleep: who or what ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub woken_by: Option<String>,
     /// Nanoseconds.
     pub ns: u64,
 }

@@ -2,7 +2,7 @@
 
 use spangap_model::count::grouped;
 use spangap_model::duration::{SECOND, format_ns};
-use spangap_model::{Leg, Legs, Side};
+use spangap_model::{Leg, Legs, Side, WaitReason};
 
 /// `1 call`, `2 calls`.
 pub(super) fn plural(count: u64, what: &str) -> String {
@@ -53,7 +53,12 @@ pub(super) fn part_words(part: &super::HostPartReport) -> String {
         "runnable" => format!("could run, waited{}", by("behind")),
         "throttled" => "out of CPU quota".into(),
         "stopped" => "stopped".into(),
-        "blocked" => "blocked".into(),
+        "blocked" => {
+            let reason = WaitReason::ALL.into_iter().find(|reason| Some(reason.name()) == part.waited_for);
+            let what = reason.map_or(String::new(), |reason| format!(": waited for {}", reason.words()));
+            let waker = part.woken_by.as_ref().map_or(String::new(), |waker| format!(", woken by {waker}"));
+            format!("blocked{what}{waker}")
+        }
         "softirq_late" => format!("data at the tap, not yet at the socket{}", by("behind")),
         _ => "not known".into(),
     }

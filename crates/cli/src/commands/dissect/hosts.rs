@@ -126,13 +126,24 @@ fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Rec
             None => format!("thread {tid}"),
         })
         .collect();
-    let parts = laid.parts.iter().map(|part| HostPart {
-        doing: part.doing,
-        behind: part.taker.as_ref().map(|taker| names.taker(taker)),
-        ns: part.ns,
-    });
+    let mut parts: Vec<HostPart> = Vec::new();
+    for part in &laid.parts {
+        let next = HostPart {
+            doing: part.doing,
+            behind: part.taker.as_ref().map(|taker| names.taker(taker)),
+            waited_for: part.wait.map(|(sleep, _)| names.reason(&sleep).0),
+            woken_by: part.wait.and_then(|(_, by)| names.waker(&by)),
+            ns: part.ns,
+        };
+        // Sleeps on different stacks may have one reason.
+        let same = |one: &&mut HostPart| HostPart { ns: next.ns, ..(**one).clone() } == next;
+        match parts.iter_mut().find(same) {
+            Some(one) => one.ns += next.ns,
+            None => parts.push(next),
+        }
+    }
     if let Some(call) = dissection.calls.get_mut(leg.call) {
-        call.take_host(leg.leg, leg.side, threads, parts.collect());
+        call.take_host(leg.leg, leg.side, threads, parts);
     }
 }
 

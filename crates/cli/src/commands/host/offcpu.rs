@@ -6,8 +6,13 @@ use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use spangap_host::probes::offcpu::{By, Cgroup, Of, Offcpu, Room, Settings};
+use spangap_host::halted;
+use spangap_host::probes::intervals::{Intervals, Settings, Waits};
+use spangap_host::probes::offcpu::{self as probe, By, Cgroup, Of, Offcpu, Room};
+use spangap_host::report::waits::ReasonsReport;
 use spangap_host::report::{offcpu, offcpu_text};
+use spangap_host::waits::{self, WaitSums};
+use spangap_machine::Host;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -26,6 +31,9 @@ woken      it could run after that, and waited for a CPU
 preempted  it could have gone on running: another one was let in, or it let others in
 throttled  the CPU quota of its cgroup was used up
 stopped    a signal or a debugger had stopped it
+
+With --pid or --cgroup it is also told why threads slept (lock, fsync, page-fault, pipe-read, poll, ...), by the kernel's
+function in which they did, and who woke them: of a lock, whoever let go of it. Waiting for work is not called a problem.
 
 A wait counts when it ends. Those that had not ended at the end are told apart, as `not ended`.
 Needs CAP_BPF and CAP_PERFMON, and a kernel with type information.";
@@ -46,6 +54,9 @@ pub struct OffcpuArgs {
     /// For how long; Ctrl-C ends it before, with what was seen until then
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     duration: Duration,
+    /// Do not look for why the threads of --pid or --cgroup slept and who woke them, which costs more than the histograms
+    #[arg(long)]
+    no_reasons: bool,
     /// Show so many at most: those kept longest from running
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
@@ -67,14 +78,18 @@ const POLL: std::time::Duration = std::time::Duration::from_millis(50);
 /// Measures until the time is over or Ctrl-C is pressed, and prints what was found.
 pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
     let (of, words) = of(&args)?;
+    let pids = processes(&of);
     let by = match args.by {
         ByArg::Process => By::Process,
         ByArg::Thread => By::Thread,
         ByArg::Cgroup => By::Cgroup,
     };
     let stop = signals::flag(ASKED)?;
+    let host = Host::below("/");
+    let mut halted = halted::halted(&host, &pids);
     let mut room = Room::default();
-    let mut probe = Offcpu::start(&mut room, Settings { of, by })?;
+    let mut probe = Offcpu::start(&mut room, probe::Settings { of, by })?;
+    let mut reasons = Reasons::start(if args.no_reasons { &[] } else { &pids });
     let began = Instant::now();
     let bar = if io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     while !stop.load(Relaxed) {
@@ -84,17 +99,74 @@ pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
         };
         bar.set_message(format!("measuring {words}: {:.0} s left; Ctrl-C ends it", left.as_secs_f64()));
         bar.tick();
-        std::thread::park_timeout(left.min(POLL));
+        reasons.wait(left.min(POLL))?;
         probe.look();
     }
     bar.finish_and_clear();
-    let report = offcpu::OffcpuReport::new(&probe.stop()?, words);
+    let mut report = offcpu::OffcpuReport::new(&probe.stop()?, words);
+    halted::still(&host, &mut halted, report.duration_ns);
+    report.halted = halted;
+    report.reasons = reasons.finish(&host, &pids, report.duration_ns)?;
     let output = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&report)?),
         false => offcpu_text::text(&report, args.top),
     };
     io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
     Ok(Outcome::Done)
+}
+
+/// Processes whose reasons are told: those that are named, and those that are in the named cgroups now.
+fn processes(of: &Of) -> Vec<u32> {
+    match of {
+        Of::Everything => Vec::new(),
+        Of::Processes(tgids) => tgids.clone(),
+        Of::Cgroups(cgroups) => cgroups.iter().flat_map(Cgroup::processes).collect(),
+    }
+}
+
+/// The stream of sleeps and wake-ups, beside the histograms.
+enum Reasons {
+    /// Nobody asked.
+    None,
+    /// They cannot be told here.
+    Not(String),
+    Of(Box<Intervals>, WaitSums),
+}
+
+impl Reasons {
+    fn start(pids: &[u32]) -> Reasons {
+        if pids.is_empty() {
+            return Reasons::None;
+        }
+        let settings = Settings { tgids: pids.to_vec(), waits: Waits::Only, ..Settings::default() };
+        match Intervals::start(&settings) {
+            Ok(intervals) => Reasons::Of(Box::new(intervals), WaitSums::default()),
+            Err(error) => Reasons::Not(format!("why threads slept is not known: {error}")),
+        }
+    }
+
+    /// Takes in what comes until then.
+    fn wait(&mut self, patience: std::time::Duration) -> anyhow::Result<()> {
+        match self {
+            Reasons::Of(intervals, sums) => intervals.poll(patience, &mut |event| sums.on(event))?,
+            Reasons::None | Reasons::Not(_) => std::thread::park_timeout(patience),
+        }
+        Ok(())
+    }
+
+    fn finish(self, host: &Host, pids: &[u32], duration_ns: u64) -> anyhow::Result<Option<ReasonsReport>> {
+        let (sums, lost, cost, notes) = match self {
+            Reasons::None => return Ok(None),
+            Reasons::Not(why) => (Vec::new(), 0, None, vec![why]),
+            Reasons::Of(mut intervals, mut sums) => {
+                let (cost, lacks) = (intervals.cost(), intervals.lacks().to_vec());
+                let ended = intervals.stop(&mut |event| sums.on(event))?;
+                (sums.finish(&ended.names, pids), ended.counts.lost + ended.counts.missed, cost, lacks)
+            }
+        };
+        let asleep = waits::asleep(host, pids);
+        Ok(Some(ReasonsReport::new(&sums, &asleep, duration_ns, lost, cost, notes)))
+    }
 }
 
 /// Whose waits, also in words.

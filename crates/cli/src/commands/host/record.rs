@@ -8,9 +8,11 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 use spangap_bench::process::Used;
+use spangap_host::halted;
 use spangap_host::probes::cost::Cost;
-use spangap_host::probes::intervals::Settings;
+use spangap_host::probes::intervals::{Settings, Waits};
 use spangap_host::recording::{Kinds, Meta, RecordError, Recorded, Recorder};
+use spangap_machine::Host;
 use spangap_model::duration::format_ns;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Write};
@@ -96,9 +98,13 @@ pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
         error => error.into(),
     };
     let file = create(&args.write).map_err(cannot_write)?;
-    let settings = Settings { tgids, ..Settings::default() };
+    let halted = halted::halted(&Host::below("/"), &tgids);
+    for halted in &halted {
+        let _gone = writeln!(io::stderr(), "{}. {}.", halted.sentence(), halted.remedy());
+    }
+    let settings = Settings { tgids, waits: Waits::Also, ..Settings::default() };
     super::aside::from_processes(&settings.tgids);
-    let mut recorder = Recorder::start(&settings, &file, meta()).map_err(failed)?;
+    let mut recorder = Recorder::start(&settings, &file, Meta { halted, ..meta() }).map_err(failed)?;
     let began = Instant::now();
     // Whoever started it knows by this when events count. A reader that is gone is no reason to stop.
     let until =
@@ -192,13 +198,14 @@ fn text(report: &Report<'_>) -> String {
         report.event_bytes,
     );
     text += &format!(
-        "{} switches, {} softirqs, {} interrupts; of the processes' sockets: {} arrivals, {} reads, {} writes\n",
+        "{} switches, {} softirqs, {} interrupts; of the processes' sockets: {} arrivals, {} reads, {} writes; of their threads {} sleeps\n",
         count(kinds.switches),
         count(kinds.softirqs),
         count(kinds.hardirqs),
         count(kinds.arrivals),
         count(kinds.reads),
         count(kinds.writes),
+        count(kinds.wakeups),
     );
     text += &match report.lost {
         0 => format!("no event was lost; the rings were {:.0} % full at most\n", report.ring_fullest * 100.0),

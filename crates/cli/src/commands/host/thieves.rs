@@ -7,15 +7,18 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use spangap_bench::tank::cpus::Cpus;
 use spangap_host::event::{Event, Tid, What};
+use spangap_host::halted::{self, Halted};
 use spangap_host::names::Names;
 use spangap_host::probes::cost::Cost;
-use spangap_host::probes::intervals::{Intervals, Settings};
+use spangap_host::probes::intervals::{Intervals, Settings, Waits};
+use spangap_host::probes::offcpu::Cgroup;
 use spangap_host::recording::{Reading, Recording, Relation};
 use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport};
 use spangap_host::report::thieves_cpus::{CpuCircumstances, CpusReport};
 use spangap_host::report::{thieves_cpus, thieves_html, thieves_picture, thieves_text};
 use spangap_host::thieves::{CpuUse, Thieves};
 use spangap_host::timeline::{Taker, Timeline};
+use spangap_machine::Host;
 use spangap_model::Cause;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -38,7 +41,9 @@ Examples:
   spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota || echo denied
       exit code 3 if one of these took anything worth mention
 
-Worth mention is who took 2 % or more of the time in which the target wanted a CPU, or 10 ms at once. Needs root (CAP_BPF and
+Worth mention is who took 2 % or more of the time in which the target wanted a CPU and 1 ms in each second of the look,
+or 10 ms at once. Nobody is blamed for what is the target's own: its threads, interrupts for its own packets and requests,
+ticks and timers, and programs that work with it (they wake its threads as often as they are in their way). Needs root (CAP_BPF and
 CAP_PERFMON) and a kernel with type information (BTF).";
 
 /// Show who had the CPUs while the threads of a process wanted them
@@ -140,6 +145,17 @@ impl Target {
         }
     }
 
+    /// Its processes, as of now.
+    fn processes(&self) -> Vec<u32> {
+        match self {
+            Target::Pids(pids) => pids.clone(),
+            Target::Cgroup(path) => {
+                let found = MOUNTS.iter().find_map(|mount| Cgroup::find(&format!("{mount}{path}")).ok());
+                found.map_or_else(Vec::new, |cgroup| cgroup.processes())
+            }
+        }
+    }
+
     /// Whether it may still run.
     fn is_there(&self) -> bool {
         match self {
@@ -207,6 +223,9 @@ impl Sums {
                 if let What::Steal { ns, .. } = event.what {
                     thieves.steal(event.cpu, ns);
                 }
+                if let What::Woken(woken) = &event.what {
+                    thieves.woken(woken);
+                }
                 timeline.on(event, &mut |tid, interval| thieves.on(tid, interval));
             }
             Sums::Cpus { used, .. } => used.on(event),
@@ -223,6 +242,7 @@ struct Seen {
     events: EventsReport,
     cost: Option<Cost>,
     lacks: Vec<String>,
+    halted: Vec<Halted>,
     clocks: Relation,
     /// This process, where it is among those that were looked at.
     spangap: u32,
@@ -260,7 +280,12 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
         Ok(Target::Cgroup(_)) => super::aside::from_processes(&[]),
         Err(cpus) => super::aside::from_cpus(cpus),
     }
-    let mut intervals = Intervals::start(&Settings::default())?;
+    let host = Host::below("/");
+    // Whose sockets and wake-ups are followed: of a cgroup those that are in it now.
+    let tgids = target.as_ref().map_or_else(|_| Vec::new(), Target::processes);
+    let mut halted = halted::halted(&host, &tgids);
+    let waits = if tgids.is_empty() { Waits::No } else { Waits::Also };
+    let mut intervals = Intervals::start(&Settings { tgids, waits, ..Settings::default() })?;
     let mut clocks = Relation::default();
     clocks.add(Reading::take());
     let began_ns = intervals.began_ns();
@@ -298,7 +323,8 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     }
     let events = EventsReport { received: ended.counts.events, lost: ended.counts.lost, untold: 0 };
     let (names, ended_ns, spangap) = (ended.names, ended.ended_ns, std::process::id());
-    Ok((sums, Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, clocks, spangap }))
+    halted::still(&host, &mut halted, ended_ns - began_ns);
+    Ok((sums, Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap }))
 }
 
 fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
@@ -339,6 +365,7 @@ fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
         events: EventsReport { received, lost, untold: 0 },
         cost: None,
         lacks,
+        halted: recording.meta().halted.clone(),
         clocks: recording.relation().clone(),
         spangap: 0,
     };
@@ -358,7 +385,7 @@ fn show_yourselves(all: rustix::io::Result<rustix::thread::CpuSet>) {
 }
 
 fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome> {
-    let Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, clocks, spangap } = seen;
+    let Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap } = seen;
     let (text, json, causes) = match sums {
         Sums::Target { target, watched, timeline, mut thieves, used } => {
             let used = used.finish(ended_ns).used;
@@ -380,6 +407,7 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
                 events,
                 cost,
                 lacks,
+                halted,
             };
             let report = ThievesReport::new(&thieves.finish(), &known);
             if let Some(path) = &args.html {

@@ -140,6 +140,22 @@ fn place(host: &Host, mounts: &[Mount], pid: u32, controller: &str) -> Known<(Ve
     Ok((version, mount.at.clone(), below.trim_end_matches('/').to_owned()))
 }
 
+/// The file that says that a process is frozen by its cgroup, or by one above; `None` where it is not, or where that
+/// cannot be seen.
+pub fn freezer(host: &Host, pid: u32) -> Option<String> {
+    let mounts = mounts(host).ok()?;
+    // Of version 1, and beside it of version 2, which has no controller of a name for it.
+    ["freezer", "no controller"].into_iter().find_map(|controller| {
+        let (version, at, below) = place(host, &mounts, pid, controller).ok()?;
+        let (file, frozen) = match version {
+            Version::V1 => ("freezer.state", "FROZEN"),
+            Version::V2 => ("cgroup.events", "frozen 1"),
+        };
+        let path = format!("{at}{below}/{file}");
+        host.read(&path).ok()?.lines().any(|line| line.trim() == frozen).then_some(path)
+    })
+}
+
 /// All cgroups of a process that can limit its CPU time.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! What stands in the rings -> what happened.
 
 use super::ring::Raw;
-use crate::event::{Event, Irq, Left, Transfer, What};
+use crate::event::{Event, Irq, Left, Sleep, Transfer, Waker, What, Woken};
 
 /// What one place of a ring says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,12 @@ const WROTE: u8 = 6;
 const NAME: u8 = 7;
 const GROUP: u8 = 8;
 const DEVICE: u8 = 9;
+const WOKEN: u8 = 10;
+/// Of `state` of a wake-up.
+const BY: u8 = 15;
+const UNINTERRUPTIBLE: u8 = 1 << 4;
+const STACK_UNKNOWN: u8 = 1 << 5;
+const AS_FOR_A_LOCK: u8 = 1 << 6;
 const NEXT_WAS_THROTTLED: u8 = 1 << 7;
 
 /// Decodes an event of `cpu`.
@@ -47,7 +53,7 @@ pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
             waited_ns: a,
             throttled: state & NEXT_WAS_THROTTLED != 0,
         },
-        SOFTIRQ => What::Softirq { vector: state, device: c, packets: b, began_ns: a },
+        SOFTIRQ => What::Softirq { vector: state, device: c, packets: b & 0xffff, own: b >> 16, began_ns: a },
         HARDIRQ => {
             let irq = match state {
                 0 => Irq::Line(b),
@@ -60,6 +66,24 @@ pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
         ARRIVED => What::Arrived(transfer(a, b)),
         READ => What::Read { tid: c, at: transfer(a, b) },
         WROTE => What::Wrote { tid: c, at: transfer(a, b) },
+        WOKEN => {
+            let by = match state & BY {
+                0 => Waker::Task(c),
+                1 => Waker::Hardirq(Irq::Line(c)),
+                2 => Waker::Hardirq(Irq::Timer),
+                3 => Waker::Hardirq(Irq::Call),
+                4 => Waker::Unseen,
+                15 => Waker::Idle,
+                softirq => Waker::Softirq { vector: softirq - 5, during: c },
+            };
+            let sleep = Sleep {
+                stack: (state & STACK_UNKNOWN == 0).then_some((a >> 48) as u16),
+                uninterruptible: state & UNINTERRUPTIBLE != 0,
+                as_for_a_lock: state & AS_FOR_A_LOCK != 0,
+            };
+            let since_ns = time_ns.saturating_sub(a & ((1 << 48) - 1));
+            What::Woken(Woken { tid: b, since_ns, sleep, by })
+        }
         NAME => return Told::Name { tid: b, tgid: c, comm: text(a, time_ns) },
         GROUP => return Told::Group { time_ns, tid: b, cgroup: a },
         DEVICE => return Told::Device { id: b, network: c, name: text(a, time_ns) },

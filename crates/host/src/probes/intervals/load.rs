@@ -1,13 +1,13 @@
 //! The program, fitted to this kernel, loaded and attached.
 
 use super::ring::Rings;
-use super::{Settings, ports};
+use super::{Settings, Waits, ports};
 use crate::kernel::{ProbeError, quiet, refused};
 use crate::probes::skeletons::intervals::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
-use libbpf_rs::btf::types::{FuncProto, Ptr, Struct, Typedef};
+use libbpf_rs::btf::types::{Enum, FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::btf::{Btf, ReferencesType};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -24,6 +24,8 @@ const RING_EVENTS: std::ops::RangeInclusive<usize> = 128..=1 << 20;
 const DEFAULT_RING_EVENTS: std::ops::RangeInclusive<usize> = 4096..=1 << 18;
 /// Threads that are told apart by their number at most; others share places, and are told of again and again.
 const MAX_TASKS: u32 = 1 << 16;
+/// Kernel stacks that can be told apart: those whose hashes share a place are unknown.
+const STACKS: u32 = 1 << 16;
 
 /// A loaded program. Its parts go away with it.
 pub(super) struct Loaded {
@@ -33,6 +35,8 @@ pub(super) struct Loaded {
     /// Events that one ring holds.
     pub ring_events: usize,
     pub lacks: Vec<String>,
+    /// Kernel stacks by number, where they are wanted.
+    pub stacks: Option<MapHandle>,
 }
 
 pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
@@ -44,11 +48,15 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
     let ring_events = ring_events(settings.ring_events, cpus);
     let tasks = number_in("/proc/sys/kernel/pid_max").unwrap_or(MAX_TASKS).next_power_of_two().min(MAX_TASKS);
     let cgroup_v1 = fs::exists("/sys/fs/cgroup/cpu/tasks").unwrap_or(false);
+    // Numbers of stacks have 16 bits in an event.
+    let (asleep, stacks) = if settings.waits == Waits::No { (1, 1) } else { (tasks, STACKS) };
     let sizes = [
         (&mut open.maps.events, (cpus * ring_events) as u32),
         (&mut open.maps.rings, cpus as u32),
         (&mut open.maps.tasks, tasks),
         (&mut open.maps.watched, tasks),
+        (&mut open.maps.asleep_threads, asleep),
+        (&mut open.maps.stacks, stacks),
     ];
     for (map, entries) in sizes {
         map.set_max_entries(entries).map_err(|error| refused(PROBE, error))?;
@@ -59,6 +67,9 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
         constants.switch_has_state = arguments(&btf, "sched_switch").unwrap_or(0) > 4;
         constants.cgroup_v1 = cgroup_v1;
         constants.own_network = own_network();
+        constants.waits = settings.waits != Waits::No;
+        constants.only_waits = settings.waits == Waits::Only;
+        constants.has_task_regs = has_helper(&btf, "BPF_FUNC_task_pt_regs");
     }
     let lacks = choose(&mut open, &btf, settings);
     let skeleton = open.load().map_err(|error| refused(PROBE, error))?;
@@ -89,8 +100,12 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
         ring_events.trailing_zeros(),
     )
     .map_err(io("map the rings of the probe intervals"))?;
+    let stacks = match settings.waits {
+        Waits::No => None,
+        _ => Some(MapHandle::try_from(&skeleton.maps.stacks).map_err(|error| refused(PROBE, error))?),
+    };
     let (links, programs) = attach(&skeleton)?;
-    Ok(Loaded { links, programs, rings, ring_events, lacks })
+    Ok(Loaded { links, programs, rings, ring_events, lacks, stacks })
 }
 
 /// Leaves out the programs that this kernel has no tracepoint for, or that nobody asked for. Returns what is lost.
@@ -123,7 +138,15 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
                 .into(),
         );
     }
-    let watches = !settings.tgids.is_empty();
+    programs.woken.set_autoload(settings.waits != Waits::No);
+    if settings.waits != Waits::No
+        && (!cfg!(target_arch = "x86_64") || !has_helper(btf, "BPF_FUNC_task_pt_regs"))
+    {
+        lacks.push(
+            "locks are not told apart from other waits at a futex: this needs Linux 5.15 and an x86 processor".into(),
+        );
+    }
+    let watches = !settings.tgids.is_empty() && settings.waits != Waits::Only;
     let reads = watches && has("tcp_rcv_space_adjust");
     programs.has_read.set_autoload(reads);
     let arrivals = reads && has("tcp_probe");
@@ -154,8 +177,9 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
 /// Attaches every program that was loaded, those that begin something last: an end without a begin tells nothing.
 fn attach(skeleton: &ProbeSkel<'_>) -> Result<(Vec<Link>, Vec<OwnedFd>), ProbeError> {
     let programs = &skeleton.progs;
-    let all: [&ProgramMut<'_>; 17] = [
+    let all: [&ProgramMut<'_>; 18] = [
         &programs.switched,
+        &programs.woken,
         &programs.has_read,
         &programs.arrived,
         &programs.listens,
@@ -188,6 +212,12 @@ fn arguments(btf: &Btf<'_>, tracepoint: &str) -> Option<usize> {
     let named = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"))?;
     let pointer = Ptr::try_from(named.referenced_type()).ok()?;
     Some(FuncProto::try_from(pointer.referenced_type()).ok()?.len())
+}
+
+/// Whether this kernel knows a helper function of eBPF programs.
+fn has_helper(btf: &Btf<'_>, helper: &str) -> bool {
+    let ids = btf.type_by_name::<Enum<'_>>("bpf_func_id");
+    ids.is_some_and(|ids| ids.iter().any(|id| id.name.is_some_and(|name| name == helper)))
 }
 
 fn has_member(btf: &Btf<'_>, name: &str, member: &str) -> bool {

@@ -9,6 +9,7 @@ mod load;
 mod order;
 mod ports;
 mod ring;
+mod stacks;
 mod steal;
 
 use crate::event::{Event, What};
@@ -19,6 +20,7 @@ use decode::{Told, decode};
 use libbpf_rs::Link;
 use order::Order;
 use ring::Rings;
+use stacks::Stacks;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use steal::Steal;
@@ -31,6 +33,20 @@ pub struct Settings {
     /// Events that the ring of one CPU holds; made a power of two. 0: as many as fit into 64 MiB for all CPUs, at most
     /// 262144.
     pub ring_events: usize,
+    /// Whether the sleeps of these processes' threads are told.
+    pub waits: Waits,
+}
+
+/// Whether it is told why threads of the watched processes sleep, and who wakes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waits {
+    /// No.
+    #[default]
+    No,
+    /// Beside everything else.
+    Also,
+    /// And nothing else.
+    Only,
 }
 
 /// What came out of the rings, and what did not.
@@ -62,6 +78,7 @@ pub struct Intervals {
     counts: Counts,
     cost: Option<Watch>,
     lacks: Vec<String>,
+    stacks: Option<Stacks>,
     steal: Option<Steal>,
     steal_looked: (Instant, u64),
     ring_events: usize,
@@ -107,6 +124,9 @@ impl Intervals {
         let names = Names::of_this_host();
         let quarter = (loaded.ring_events / 4) as u64;
         let now = Instant::now();
+        let stacks = loaded.stacks.map(Stacks::new);
+        let mut lacks = loaded.lacks;
+        lacks.extend(stacks.as_ref().and_then(Stacks::why_nameless));
         let steal = Steal::open(Path::new("/proc/stat")).ok();
         Ok(Intervals {
             cpus: vec![Cpu { last_ns: began_ns, ..Cpu::default() }; loaded.rings.cpus()],
@@ -114,7 +134,8 @@ impl Intervals {
             names,
             counts: Counts::default(),
             cost: Watch::new(loaded.programs.iter().map(std::os::fd::AsFd::as_fd)).ok(),
-            lacks: loaded.lacks,
+            lacks,
+            stacks,
             steal,
             steal_looked: (now, began_ns),
             ring_events: loaded.ring_events,
@@ -238,6 +259,12 @@ impl Intervals {
                 }
                 match told {
                     Told::Event(event) => {
+                        if let (What::Woken(woken), Some(stacks)) = (event.what, &self.stacks)
+                            && let Some(stack) = woken.sleep.stack
+                            && !self.names.has_stack(stack)
+                        {
+                            self.names.told_stack(stack, stacks.functions(stack));
+                        }
                         state.last_ns = event.time_ns;
                         // The first ones come while programs are still being attached.
                         if event.time_ns >= self.began_ns {

@@ -3,6 +3,7 @@
 #include "event.h"
 #include "clock.h"
 #include "task.h"
+#include "asleep.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -16,6 +17,9 @@ const volatile bool switch_has_state = true;
 const volatile bool cgroup_v1 = false;
 // Inode of the recorder's own network namespace: interfaces there go by their plain index.
 const volatile __u32 own_network = 0;
+// Whether it is told why watched threads sleep and who wakes them; and whether that is all that is wanted.
+const volatile bool waits = false;
+const volatile bool only_waits = false;
 
 #define NET_RX 3
 #define DEVICES 256
@@ -194,6 +198,97 @@ static __always_inline __u8 how_it_left(__u64 *ctx, struct task_struct *prev)
     return state & STATE_STOPPED ? LEFT_STOPPED : LEFT_BLOCKED;
 }
 
+static __always_inline bool is_watched(__u32 tgid)
+{
+    __u32 key = tgid & task_mask;
+    __u32 *found = bpf_map_lookup_elem(&watched, &key);
+    return found && *found == tgid;
+}
+
+// A watched thread goes to sleep: when, on which stack, and how.
+static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, __u8 left, __u64 now)
+{
+    __u32 tid = task->pid, key = tid & task_mask;
+    struct asleep *asleep = bpf_map_lookup_elem(&asleep_threads, &key);
+    if (!asleep)
+        return;
+    __u8 how = 0;
+    if (left == LEFT_BLOCKED && state_at_switch(ctx, task, switch_has_state) & STATE_UNINTERRUPTIBLE)
+        how |= UNINTERRUPTIBLE;
+    if (waits_as_for_a_lock())
+        how |= AS_A_LOCK;
+    long stack = bpf_get_stackid(ctx, &stacks, OWN_FRAMES);
+    if (stack < 0)
+        how |= STACK_UNKNOWN;
+    asleep->tid = tid;
+    asleep->stack = stack;
+    asleep->how = how;
+    // Last: whoever wakes it takes it from here.
+    *(volatile __u64 *)&asleep->since = now;
+}
+
+// Takes the moment since which a thread sleeps; 0 where another one has taken it, or it does not.
+static __always_inline __u64 asleep_since(struct asleep *asleep, __u32 tid)
+{
+    if (!*(volatile __u64 *)&asleep->since || asleep->tid != tid)
+        return 0;
+    return __sync_lock_test_and_set(&asleep->since, 0);
+}
+
+static __always_inline struct asleep *asleep_of(__u32 tid)
+{
+    __u32 key = tid & task_mask;
+    return bpf_map_lookup_elem(&asleep_threads, &key);
+}
+
+// Tells why a thread slept, and who woke it. Interrupts are off.
+static __always_inline void wakes(struct ring *ring, __u32 cpu, struct asleep *asleep, __u32 tid, __u8 by, __u32 who)
+{
+    __u32 stack = asleep->stack;
+    __u8 how = asleep->how;
+    __u64 since = asleep_since(asleep, tid);
+    struct place place;
+    if (!since || !take(ring, cpu, false, false, &place))
+        return;
+    __u64 now = bpf_ktime_get_ns(), slept = now > since ? now - since : 0;
+    if (slept >> 48)
+        slept = (1ull << 48) - 1;
+    place.event->time_ns = now;
+    place.event->a = slept | (__u64)stack << 48;
+    place.event->b = tid;
+    place.event->c = who;
+    give(&place, EVENT_WOKEN, by | how);
+}
+
+// Runs on the CPU of whoever wakes.
+SEC("tp_btf/sched_waking")
+int woken(__u64 *ctx)
+{
+    struct task_struct *task = (void *)ctx[0];
+    if (!is_watched(task->tgid))
+        return 0;
+    __u32 tid = task->pid, cpu = bpf_get_smp_processor_id(), who = bpf_get_current_pid_tgid();
+    struct asleep *asleep = asleep_of(tid);
+    struct ring *ring = ring_of(cpu);
+    // One that was about to sleep and is woken before, as itself at times, has not slept.
+    if (!asleep || !ring || !*(volatile __u64 *)&asleep->since)
+        return 0;
+    __u8 by = who ? BY_TASK : BY_IDLE;
+    if (ring->irq_began) {
+        __u32 kind = ring->irq_who >> 32;
+        by = kind == IRQ_LINE ? BY_LINE : kind == IRQ_TIMER ? BY_TIMER : BY_CALL;
+        who = ring->irq_who;
+    } else if (ring->softirq) {
+        by = BY_SOFTIRQ + ring->softirq - 1;
+        // Packets of the loopback, whose number is 1 everywhere, come from whoever runs here. Who is interrupted by
+        // other softirqs has nothing to do with them.
+        if (ring->softirq != NET_RX + 1 || (ring->device_id & 0xfffff) != 1)
+            who = 0;
+    }
+    wakes(ring, cpu, asleep, tid, by & BY_MASK, who);
+    return 0;
+}
+
 SEC("tp_btf/sched_switch")
 int switched(__u64 *ctx)
 {
@@ -203,6 +298,18 @@ int switched(__u64 *ctx)
     if (!ring)
         return 0;
     __u32 next_tid = next->pid, prev_tid = prev->pid;
+    if (waits && next_tid && is_watched(next->tgid)) {
+        struct asleep *asleep = asleep_of(next_tid);
+        if (asleep && *(volatile __u64 *)&asleep->since)
+            wakes(ring, cpu, asleep, next_tid, BY_UNSEEN, 0);
+    }
+    bool sleeper = waits && prev_tid && is_watched(prev->tgid);
+    if (only_waits) {
+        __u8 left = sleeper ? how_it_left(ctx, prev) : LEFT_RUNNABLE;
+        if (left == LEFT_BLOCKED || left == LEFT_STOPPED)
+            falls_asleep(ctx, prev, left, bpf_ktime_get_ns());
+        return 0;
+    }
     __u64 clock = prev->se.cfs_rq->rq->clock, queued = 0, waited_elsewhere = 0;
     if (next_tid) {
         __u32 key = next_tid & task_mask;
@@ -244,14 +351,18 @@ int switched(__u64 *ctx)
     place.event->b = prev_tid;
     place.event->c = next_tid;
     give(&place, EVENT_SWITCH, left);
+    if (sleeper && (left == LEFT_BLOCKED || left == LEFT_STOPPED))
+        falls_asleep(ctx, prev, left, now);
     return 0;
 }
 
-static __always_inline void interrupt_began(void)
+static __always_inline void interrupt_began(__u8 kind, __u32 irq)
 {
     struct ring *ring = ring_of(bpf_get_smp_processor_id());
-    if (ring)
-        ring->irq_began = bpf_ktime_get_ns();
+    if (!ring)
+        return;
+    ring->irq_who = (__u64)kind << 32 | irq;
+    ring->irq_began = bpf_ktime_get_ns();
 }
 
 static __always_inline void interrupt_ended(__u8 kind, __u32 irq)
@@ -263,6 +374,8 @@ static __always_inline void interrupt_ended(__u8 kind, __u32 irq)
         return;
     __u64 began = ring->irq_began;
     ring->irq_began = 0;
+    if (only_waits)
+        return;
     struct place place;
     if (!take(ring, cpu, false, false, &place))
         return;
@@ -273,12 +386,12 @@ static __always_inline void interrupt_ended(__u8 kind, __u32 irq)
     give(&place, EVENT_HARDIRQ, kind);
 }
 
-#define BEGINS(name)          \
-    SEC("tp_btf/" #name)      \
-    int name(__u64 *ctx)      \
-    {                         \
-        interrupt_began();    \
-        return 0;             \
+#define BEGINS(name, kind, irq)     \
+    SEC("tp_btf/" #name)            \
+    int name(__u64 *ctx)            \
+    {                               \
+        interrupt_began(kind, irq); \
+        return 0;                   \
     }
 #define ENDS(name, kind, irq)       \
     SEC("tp_btf/" #name)            \
@@ -288,13 +401,13 @@ static __always_inline void interrupt_ended(__u8 kind, __u32 irq)
         return 0;                   \
     }
 
-BEGINS(irq_handler_entry)
+BEGINS(irq_handler_entry, IRQ_LINE, ctx[0])
 ENDS(irq_handler_exit, IRQ_LINE, ctx[0])
-BEGINS(local_timer_entry)
+BEGINS(local_timer_entry, IRQ_TIMER, 0)
 ENDS(local_timer_exit, IRQ_TIMER, 0)
-BEGINS(call_function_entry)
+BEGINS(call_function_entry, IRQ_CALL, 0)
 ENDS(call_function_exit, IRQ_CALL, 0)
-BEGINS(call_function_single_entry)
+BEGINS(call_function_single_entry, IRQ_CALL, 0)
 ENDS(call_function_single_exit, IRQ_CALL, 0)
 
 static __always_inline void softirq_piece(struct ring *ring, __u32 cpu, __u64 began, __u8 vector, bool reads_clock)
@@ -305,7 +418,8 @@ static __always_inline void softirq_piece(struct ring *ring, __u32 cpu, __u64 be
         now = bpf_ktime_get_ns();
         place.event->time_ns = now;
         place.event->a = began;
-        place.event->b = ring->packets;
+        __u64 packets = ring->packets, own = ring->own;
+        place.event->b = (packets < 0xffff ? packets : 0xffff) | (own < 0xffff ? own : 0xffff) << 16;
         place.event->c = ring->device_id;
         give(&place, EVENT_SOFTIRQ, vector);
         ring->softirq_began = now;
@@ -320,10 +434,12 @@ int softirq_entry(__u64 *ctx)
     struct ring *ring = ring_of(bpf_get_smp_processor_id());
     if (!ring)
         return 0;
-    ring->softirq_began = bpf_ktime_get_ns();
+    if (!only_waits)
+        ring->softirq_began = bpf_ktime_get_ns();
     ring->device = 0;
     ring->device_id = 0;
     ring->packets = 0;
+    ring->own = 0;
     ring->softirq = (__u32)ctx[0] + 1;
     return 0;
 }
@@ -336,6 +452,8 @@ int softirq_exit(__u64 *ctx)
     if (!ring || !ring->softirq)
         return 0;
     ring->softirq = 0;
+    if (only_waits)
+        return 0;
     softirq_piece(ring, cpu, ring->softirq_began, ctx[0], false);
     return 0;
 }
@@ -351,9 +469,10 @@ int netif_receive_skb(__u64 *ctx)
         return 0;
     struct net_device *device = skb->dev;
     if (ring->device != (__u64)device) {
-        if (ring->device) {
+        if (ring->device && !only_waits) {
             softirq_piece(ring, cpu, ring->softirq_began, NET_RX, true);
             ring->packets = 0;
+            ring->own = 0;
         }
         __u32 id = device->ifindex, network = device->nd_net.net->ns.inum;
         // Every network namespace has an interface number 1.
@@ -369,13 +488,6 @@ int netif_receive_skb(__u64 *ctx)
     }
     ring->packets++;
     return 0;
-}
-
-static __always_inline bool is_watched(__u32 tgid)
-{
-    __u32 key = tgid & task_mask;
-    __u32 *found = bpf_map_lookup_elem(&watched, &key);
-    return found && *found == tgid;
 }
 
 static __always_inline __u64 *port_word(__u16 port)
@@ -450,6 +562,10 @@ int arrived(__u64 *ctx)
         return 0;
     // struct tcp_skb_cb begins with the sequence number and the one after its end.
     __u32 seq = *(__u32 *)&skb->cb[0], end = *(__u32 *)&skb->cb[4];
+    struct ring *ring = ring_of(bpf_get_smp_processor_id());
+    // With those that only acknowledge.
+    if (ring && ring->softirq == NET_RX + 1)
+        ring->own++;
     if (seq != end)
         transfer(sk, EVENT_ARRIVED, 0, end);
     return 0;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::event::Irq;
+use crate::event::{Irq, Sleep, Waker, Woken};
 use crate::names::TaskName;
 use crate::report::{thieves_html, thieves_picture, thieves_text};
 use crate::thieves::Thieves;
@@ -35,25 +35,31 @@ fn report(did: &[(u64, Doing, Option<Taker>)], steal_ms: u64) -> ThievesReport {
     if steal_ms > 0 {
         thieves.steal(1, steal_ms * MS);
     }
-    let known = Circumstances {
+    let names = names();
+    let known = Circumstances { ended_ns: from_ns, ..circumstances(&names, &|tid| tid == 10 || tid == 11) };
+    ThievesReport::new(&thieves.finish(), &known)
+}
+
+fn circumstances<'a>(names: &'a Names, is_own: &'a dyn Fn(Tid) -> bool) -> Circumstances<'a> {
+    Circumstances {
         target: "web (pid 10)".into(),
-        is_own: &|tid| tid == 10 || tid == 11,
+        is_own,
         spangap: 30,
-        names: &names(),
+        names,
         began_ns: 0,
-        ended_ns: from_ns,
-        idle_ns: &|_| 20 * MS,
+        ended_ns: 0,
+        idle_ns: &|_| 20_000_000,
         unix_ns: &|_| None,
         interrupted: false,
         events: EventsReport::default(),
         cost: None,
         lacks: Vec::new(),
-    };
-    ThievesReport::new(&thieves.finish(), &known)
+        halted: Vec::new(),
+    }
 }
 
 const fn softirq(device: u32) -> Option<Taker> {
-    Some(Taker::Softirq { vector: 3, device })
+    Some(Taker::Softirq { vector: 3, device, own: false })
 }
 
 fn culprit(report: &ThievesReport) -> Option<(&str, &str)> {
@@ -128,6 +134,100 @@ fn little_is_not_worth_mention_unless_at_once() {
     );
     let at_once = report(&[(5000, Doing::Running, None), (10, Doing::Runnable, hog)], 0);
     assert_eq!(culprit(&at_once), Some(("run-queue", "<b>hog & co (pid 20)")));
+}
+
+/// A thread that hardly wants the CPU loses a large share of next to nothing to whoever comes by.
+#[test]
+fn an_idle_process_has_no_thief() {
+    let hog = Some(Taker::Task(20));
+    let idle = [(1, Doing::Running, None), (1, Doing::Runnable, hog), (4000, Doing::Blocked, None)];
+    let idle = report(&idle, 0);
+    assert_eq!(culprit(&idle), None);
+    assert!(idle.causes.is_empty() && idle.floor_ns == 4_002_000, "{}", idle.floor_ns);
+    assert!(idle.conclusions[0].contains("4.00 ms in all"), "{:?}", idle.conclusions);
+    let busy =
+        report(&[(100, Doing::Running, None), (5, Doing::Runnable, hog), (3895, Doing::Blocked, None)], 0);
+    assert_eq!(culprit(&busy), Some(("run-queue", "<b>hog & co (pid 20)")));
+}
+
+#[test]
+fn the_kernels_own_work_is_shown_and_no_thief() {
+    let housekeeping = [
+        (100, Doing::Running, None),
+        (5, Doing::Interrupted, Some(Taker::Hardirq(Irq::Timer))),
+        (100, Doing::Running, None),
+        (9, Doing::Interrupted, Some(Taker::Softirq { vector: 9, device: 0, own: false })),
+        (100, Doing::Running, None),
+        (7, Doing::Interrupted, Some(Taker::Hardirq(Irq::Call))),
+    ];
+    let report = report(&housekeeping, 0);
+    assert_eq!(culprit(&report), None);
+    assert!(report.takers.iter().all(|taker| taker.kind == Kind::Housekeeping), "{:?}", report.takers);
+    let words = report.conclusions.join(" ");
+    assert!(words.contains("RCU took 9.00 ms") && words.contains("nohz_full"), "{words}");
+}
+
+#[test]
+fn more_timers_than_ticks_are_somebodys() {
+    let names = names();
+    let one = [(1, Doing::Running, None), (1, Doing::Interrupted, Some(Taker::Hardirq(Irq::Timer)))];
+    // 500 a second are ticks, 50,000 are not.
+    let report = report(&one.repeat(200), 0);
+    assert_eq!(culprit(&report), None);
+    let mut thieves = Thieves::new(2, 1_000_000);
+    let mut from_ns = 0;
+    for at in 0..20_000 {
+        let doing = if at % 2 == 0 { Doing::Running } else { Doing::Interrupted };
+        let taker = (doing == Doing::Interrupted).then_some(Taker::Hardirq(Irq::Timer));
+        thieves.on(10, &Interval { from_ns, to_ns: from_ns + 10_000, doing, taker, cpu: Some(1) });
+        from_ns += 10_000;
+    }
+    let known = Circumstances { ended_ns: from_ns, ..circumstances(&names, &|tid| tid == 10) };
+    let report = ThievesReport::new(&thieves.finish(), &known);
+    assert_eq!(culprit(&report), Some(("softirq-on-cpu", "timer")));
+    assert!(report.conclusions[0].contains("other programs arm timers"), "{:?}", report.conclusions);
+}
+
+#[test]
+fn who_works_with_the_target_is_no_thief() {
+    let turns =
+        [(3, Doing::Running, None), (1, Doing::Runnable, Some(Taker::Task(20))), (1, Doing::Blocked, None)];
+    let names = names();
+    let judged = |wakes: u64, longest_ms: u64| {
+        let mut thieves = Thieves::new(2, 10_000_000);
+        let mut from_ns = 0;
+        let longest = [(longest_ms, Doing::Runnable, Some(Taker::Task(21))), (1, Doing::Blocked, None)];
+        for (ms, doing, taker) in turns.repeat(20).into_iter().chain(longest) {
+            let to_ns = from_ns + ms * 1_000_000;
+            thieves.on(10, &Interval { from_ns, to_ns, doing, taker, cpu: Some(1) });
+            from_ns = to_ns;
+        }
+        let sleep = Sleep { stack: None, uninterruptible: false, as_for_a_lock: false };
+        for _ in 0..wakes {
+            thieves.woken(&Woken { tid: 10, since_ns: 0, sleep, by: Waker::Task(21) });
+        }
+        let known = Circumstances { ended_ns: from_ns, ..circumstances(&names, &|tid| tid == 10) };
+        ThievesReport::new(&thieves.finish(), &known)
+    };
+    let peer = judged(20, 1);
+    assert_eq!(culprit(&peer), None);
+    assert_eq!((peer.takers[0].kind, peer.takers[0].woke), (Kind::Peer, 20));
+    assert!(peer.conclusions.join(" ").contains("it works with the target"), "{:?}", peer.conclusions);
+    // Who never woke it, and who kept the CPU, are thieves.
+    assert_eq!(judged(0, 1).takers[0].kind, Kind::Task);
+    assert!(culprit(&judged(0, 1)).is_some() && culprit(&judged(20, 50)).is_some());
+}
+
+#[test]
+fn packets_for_its_own_sockets_are_its_own_on_any_interface() {
+    let own = Some(Taker::Softirq { vector: 3, device: 2, own: true });
+    let report = report(
+        &[(50, Doing::Running, None), (9, Doing::Interrupted, own), (9, Doing::Interrupted, softirq(2))],
+        0,
+    );
+    assert_eq!(culprit(&report), Some(("softirq-on-cpu", "NET_RX of eth0")));
+    let kinds: Vec<(Kind, u64)> = report.takers.iter().map(|taker| (taker.kind, taker.total_ns)).collect();
+    assert_eq!(kinds, [(Kind::Softirq, 9_000_000), (Kind::OwnSoftirq, 9_000_000)]);
 }
 
 #[test]

@@ -1,0 +1,181 @@
+//! Processes that are stopped, or whose cgroup is frozen, at this moment. One that was halted before anybody looked
+//! leaves no event while it is looked at: it neither runs nor wants to.
+
+use crate::check::freezer;
+use serde::{Deserialize, Serialize};
+use spangap_machine::Host;
+
+/// What halts a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "by")]
+pub enum How {
+    /// A stop signal.
+    Stopped,
+    /// A debugger holds it.
+    Traced {
+        /// The debugger's process.
+        tracer: u32,
+    },
+    /// Its cgroup is frozen.
+    Frozen {
+        /// The file that says so.
+        file: String,
+    },
+}
+
+/// A process that was halted when it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halted {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// What halts it.
+    #[serde(flatten)]
+    pub how: How,
+    /// Threads that it halts.
+    pub threads: usize,
+    /// Of all its threads.
+    pub of_threads: usize,
+    /// Where it stayed so through the whole look: nanoseconds of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_look_ns: Option<u64>,
+}
+
+impl Halted {
+    /// What halts it, as a name.
+    pub fn words(&self) -> String {
+        match &self.how {
+            How::Stopped => "stop signal".into(),
+            How::Traced { tracer } => format!("debugger (pid {tracer})"),
+            How::Frozen { file } => format!("freezer ({file})"),
+        }
+    }
+
+    /// What to tell of it, in one sentence without its full stop.
+    pub fn sentence(&self) -> String {
+        let what = match &self.how {
+            How::Stopped => "was stopped by a signal".to_owned(),
+            How::Traced { tracer } => format!("was held by a debugger (pid {tracer})"),
+            How::Frozen { file } => format!("was frozen ({file})"),
+        };
+        let threads = match self.threads == self.of_threads {
+            true => String::new(),
+            false => format!(", {} of its {} threads,", self.threads, self.of_threads),
+        };
+        let until = match self.whole_look_ns {
+            Some(_) => "before the look began and until it ended",
+            None => "before the look began",
+        };
+        format!("{} (pid {}){threads} {what} {until}", self.name, self.pid)
+    }
+
+    /// What helps.
+    pub fn remedy(&self) -> String {
+        match &self.how {
+            How::Stopped => format!("kill -CONT {} lets it go on", self.pid),
+            How::Traced { tracer } => format!("Detach the debugger: pid {tracer}"),
+            How::Frozen { file } => format!(
+                "Thaw its cgroup: {}",
+                match file.rsplit_once('/') {
+                    Some((folder, "freezer.state")) => format!("echo THAWED > {folder}/freezer.state"),
+                    Some((folder, _)) =>
+                        format!("echo 0 > {folder}/cgroup.freeze, or that of a cgroup above"),
+                    None => "echo 0 > cgroup.freeze".into(),
+                }
+            ),
+        }
+    }
+}
+
+/// Which of these processes are halted now.
+pub fn halted(host: &Host, pids: &[u32]) -> Vec<Halted> {
+    pids.iter().filter_map(|pid| one(host, *pid)).collect()
+}
+
+/// Notes in `before` which of them are still halted, `ns` after.
+pub fn still(host: &Host, before: &mut [Halted], ns: u64) {
+    for halted in before {
+        let now = one(host, halted.pid);
+        halted.whole_look_ns = now.filter(|now| now.how == halted.how).map(|_| ns);
+    }
+}
+
+fn one(host: &Host, pid: u32) -> Option<Halted> {
+    let threads = host.list(&format!("/proc/{pid}/task")).ok()?;
+    let state = |tid: &String| {
+        let text = host.read(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+        text.rsplit_once(')')?.1.trim_start().chars().next()
+    };
+    let states: Vec<char> = threads.iter().filter_map(state).collect();
+    let count = |letter: char| states.iter().filter(|state| **state == letter).count();
+    let name = host.read(&format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+    let found = |how, threads| {
+        Some(Halted { pid, name: name.clone(), how, threads, of_threads: states.len(), whole_look_ns: None })
+    };
+    if count('t') > 0 {
+        let status = host.read(&format!("/proc/{pid}/status")).unwrap_or_default();
+        let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse().ok());
+        return found(How::Traced { tracer: tracer.unwrap_or(0) }, count('t'));
+    }
+    if count('T') > 0 {
+        return found(How::Stopped, count('T'));
+    }
+    freezer(host, pid).and_then(|file| found(How::Frozen { file }, states.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spangap_machine::Kept;
+
+    fn host(text: &str) -> Host {
+        Host::kept(Kept::parse(text).unwrap())
+    }
+
+    fn process(letter: char, more: &str) -> Host {
+        host(&format!(
+            "=== /proc/7/comm\ndb (1)\n=== /proc/7/task/7/stat\n7 (db (1)) {letter} 1 1\n\
+             === /proc/7/task/8/stat\n8 (io) {letter} 1 1\n=== /proc/7/status\nTracerPid:\t99\n{more}"
+        ))
+    }
+
+    #[test]
+    fn stopped_traced_and_neither() {
+        let [one] = <[Halted; 1]>::try_from(halted(&process('T', ""), &[7])).unwrap();
+        assert_eq!((&one.how, one.threads, one.of_threads), (&How::Stopped, 2, 2));
+        assert_eq!(one.sentence(), "db (1) (pid 7) was stopped by a signal before the look began");
+        let [one] = <[Halted; 1]>::try_from(halted(&process('t', ""), &[7])).unwrap();
+        assert_eq!(one.how, How::Traced { tracer: 99 });
+        assert_eq!(halted(&process('S', ""), &[7]), []);
+        assert_eq!(halted(&process('R', ""), &[8]), []);
+    }
+
+    #[test]
+    fn frozen_by_either_version() {
+        let version_1 = "=== /proc/self/mountinfo\n1 2 0:1 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
+             === /proc/7/cgroup\n3:freezer:/pod\n=== /sys/fs/cgroup/freezer/pod/freezer.state\n";
+        let version_2 = "=== /proc/self/mountinfo\n1 2 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n\
+             === /proc/7/cgroup\n0::/pod\n=== /sys/fs/cgroup/pod/cgroup.events\npopulated 1\n";
+        for (text, file) in [
+            (format!("{version_1}FROZEN\n"), "/sys/fs/cgroup/freezer/pod/freezer.state"),
+            (format!("{version_2}frozen 1\n"), "/sys/fs/cgroup/pod/cgroup.events"),
+        ] {
+            let [one] = <[Halted; 1]>::try_from(halted(&process('D', &text), &[7])).unwrap();
+            assert_eq!(one.how, How::Frozen { file: file.into() });
+        }
+        for text in [format!("{version_1}THAWED\n"), format!("{version_2}frozen 0\n")] {
+            assert_eq!(halted(&process('D', &text), &[7]), []);
+        }
+    }
+
+    #[test]
+    fn what_is_still_so_at_the_end_was_so_all_the_time() {
+        let mut before = halted(&process('T', ""), &[7]);
+        still(&process('S', ""), &mut before, 5);
+        assert_eq!(before[0].whole_look_ns, None);
+        still(&process('T', ""), &mut before, 5);
+        assert_eq!(before[0].whole_look_ns, Some(5));
+        assert!(before[0].sentence().ends_with("before the look began and until it ended"));
+    }
+}
