@@ -36,6 +36,9 @@ pub struct WaitSum {
     pub histogram: Histogram,
 }
 
+/// Sleeps in one function.
+type Part = (Option<String>, Histogram);
+
 impl WaitSums {
     /// Takes the next event.
     pub fn on(&mut self, event: &Event) {
@@ -51,8 +54,7 @@ impl WaitSums {
 
     /// The sums with names: threads of `own` processes one by one, those of others by their process.
     pub fn finish(self, names: &Names, own: &[u32]) -> Vec<WaitSum> {
-        let mut merged: BTreeMap<(WaitReason, bool, Option<String>), Vec<(Option<String>, Histogram)>> =
-            BTreeMap::new();
+        let mut merged: BTreeMap<(WaitReason, bool, Option<String>), Vec<Part>> = BTreeMap::new();
         for ((sleep, by), histogram) in self.sums {
             let (reason, function) = names.reason(&sleep);
             let key = (reason, sleep.uninterruptible, names.waker(&by_process(by, names, own)));
@@ -61,7 +63,7 @@ impl WaitSums {
         if self.rest.count() > 0 {
             merged.entry((WaitReason::Unknown, false, None)).or_default().push((None, self.rest));
         }
-        let sum = |((reason, uninterruptible, waker), parts): (_, Vec<(Option<String>, Histogram)>)| {
+        let sum = |((reason, uninterruptible, waker), parts): (_, Vec<Part>)| {
             let longest = parts.iter().max_by_key(|(_, histogram)| histogram.sum_ns);
             let function = longest.and_then(|(function, _)| function.clone());
             let mut histogram = Histogram::default();

@@ -2,6 +2,7 @@
 
 use super::facts::cgroup::{self, Mount};
 use super::facts::listeners::{self, Listener};
+use super::facts::memory::{self, Memory};
 use super::facts::nic::{self, Nic};
 use super::facts::power::{self, Frequency, Idle};
 use super::facts::process::{Net, Process};
@@ -9,6 +10,7 @@ use super::facts::table::{self, Row, Softnet, Times};
 use super::facts::text::{self, Pressure};
 use super::finding::Why;
 use super::{Cpus, FactError, Host, Known};
+use crate::halted::{self, Halted};
 use spangap_machine::facts::cpu_manager_state::{self, CpuManagerState};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,6 +33,12 @@ pub struct Counters {
     pub softnet: Known<BTreeMap<u32, Softnet>>,
     /// Waiting for CPUs, anywhere on the machine.
     pub pressure: Known<Pressure>,
+    /// Waiting for memory, anywhere on the machine.
+    pub memory_pressure: Known<Pressure>,
+    /// Waiting for disks, anywhere on the machine.
+    pub io_pressure: Known<Pressure>,
+    /// The memory of the cgroups of the processes that are asked about.
+    pub memory: BTreeMap<u32, Known<Memory>>,
     /// Times and microseconds in each idle state, on the CPUs that matter.
     pub idle: Known<BTreeMap<String, (u64, u64)>>,
     /// Counters of TCP in the network namespace that is seen here.
@@ -113,6 +121,8 @@ pub struct Look {
     pub settings: BTreeMap<&'static str, Known<i64>>,
     /// Processes named irqbalance.
     pub irqbalance: Known<Vec<Irqbalance>>,
+    /// Processes that are stopped or frozen.
+    pub halted: Vec<Halted>,
     /// What the kubelet decided.
     pub kubelet: Known<CpuManagerState>,
     /// The cpuset of each process.
@@ -176,6 +186,12 @@ impl Counters {
                 table::softnet(path, text, online.as_ref().unwrap_or(&Cpus::default()))
             }),
             pressure: parsed(host, "/proc/pressure/cpu", text::pressure),
+            memory_pressure: parsed(host, "/proc/pressure/memory", text::pressure),
+            io_pressure: parsed(host, "/proc/pressure/io", text::pressure),
+            memory: pids
+                .iter()
+                .map(|&pid| (pid, mounts.clone().and_then(|mounts| memory::of(host, &mounts, pid))))
+                .collect(),
             idle: used.and_then(|cpus| power::idle_spent(host, &cpus)),
             net: Net::read(host, "/proc/net"),
             online,
@@ -238,6 +254,7 @@ impl Look {
             clocksource: word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             settings: SETTINGS.iter().map(setting).collect(),
             irqbalance: irqbalance(host),
+            halted: halted::halted(host, pids),
             kubelet: host
                 .read(cpu_manager_state::PATH)
                 .and_then(|text| cpu_manager_state::parse(cpu_manager_state::PATH, &text)),
@@ -286,6 +303,14 @@ impl Look {
     /// Processes that are asked about, at the second reading.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.after.processes.values().flatten()
+    }
+
+    /// The memory of the processes' cgroups at both readings, where it is known.
+    pub fn memories(&self) -> impl Iterator<Item = (&Memory, &Memory)> {
+        let before = self.before.as_ref();
+        self.after.memory.iter().filter_map(move |(pid, after)| {
+            Some((before?.memory.get(pid)?.as_ref().ok()?, after.as_ref().ok()?))
+        })
     }
 
     /// The process at the first reading.

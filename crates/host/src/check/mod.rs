@@ -8,6 +8,7 @@ mod facts;
 mod finding;
 mod look;
 mod remedy;
+mod stalls;
 mod traps;
 
 use spangap_machine::{FactError, Host, Known};

@@ -93,7 +93,7 @@ fn packets_are_counted_for_the_interface_they_came_by() {
     assert_eq!(ended.counts.lost, 0);
     let mut packets: BTreeMap<u32, u64> = BTreeMap::new();
     for event in &events {
-        if let What::Softirq { vector: 3, device, packets: more, began_ns } = event.what {
+        if let What::Softirq { vector: 3, device, packets: more, began_ns, .. } = event.what {
             assert!(began_ns <= event.time_ns);
             *packets.entry(device).or_default() += u64::from(more);
         }

@@ -111,7 +111,7 @@ fn membership(path: &str, text: &str) -> Known<Vec<(Vec<String>, String)>> {
 }
 
 /// Where the hierarchy of a controller keeps the cgroup of a process: version, folder of the mount, path below.
-fn place(host: &Host, mounts: &[Mount], pid: u32, controller: &str) -> Known<(Version, String, String)> {
+pub fn place(host: &Host, mounts: &[Mount], pid: u32, controller: &str) -> Known<(Version, String, String)> {
     let path = format!("/proc/{pid}/cgroup");
     let places = membership(&path, &host.read(&path)?)?;
     let first = |of: &dyn Fn(&[String]) -> bool| {

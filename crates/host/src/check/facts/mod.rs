@@ -3,6 +3,7 @@
 pub mod cgroup;
 pub mod kubelet;
 pub mod listeners;
+pub mod memory;
 pub mod nic;
 pub mod power;
 pub mod process;

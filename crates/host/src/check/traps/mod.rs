@@ -10,9 +10,12 @@ mod cpu_pinning;
 mod cpu_pressure;
 mod cpu_quota;
 mod cpu_saturation;
+mod halted;
+mod io_pressure;
 mod irqbalance;
 mod isolated_cpus;
 mod listen_overflow;
+mod memory_pressure;
 mod napi_threads;
 mod net_settings;
 mod net_softirqs;
@@ -36,11 +39,14 @@ use spangap_model::Cause;
 
 /// All of them, in the order in which those of the same weight are shown.
 pub const ALL: &[Trap] = &[
+    halted::TRAP,
     cpu_quota::TRAP,
     steal::TRAP,
     run_queue_wait::TRAP,
     cpu_saturation::TRAP,
     cpu_pressure::TRAP,
+    memory_pressure::TRAP,
+    io_pressure::TRAP,
     net_softirqs::TRAP,
     nic_irqs::TRAP,
     packet_steering::TRAP,

@@ -1,0 +1,69 @@
+//! Pressure of a resource between the two readings: of the machine, and of the cgroups of the processes.
+
+use super::Known;
+use super::facts::memory::Memory;
+use super::facts::text::Pressure;
+use super::finding::Why;
+use super::look::Look;
+use spangap_model::duration::format_ns;
+
+/// Time in which tasks waited.
+pub struct Stall {
+    /// The file that says so.
+    pub path: String,
+    some_us: u64,
+    full_us: u64,
+    some_avg10: f64,
+}
+
+impl Stall {
+    fn between(path: String, before: &Pressure, after: &Pressure) -> Stall {
+        let full = after.full_us.zip(before.full_us);
+        Stall {
+            path,
+            some_us: after.some_us.saturating_sub(before.some_us),
+            full_us: full.map_or(0, |(after, before)| after.saturating_sub(before)),
+            some_avg10: after.some_avg10,
+        }
+    }
+
+    /// As a share of the time between the readings.
+    pub fn share(&self, seconds: f64) -> f64 {
+        self.some_us as f64 / 1e6 / seconds
+    }
+
+    /// In words, with the file.
+    pub fn evidence(&self) -> (String, String) {
+        let (some, full) = (format_ns(self.some_us * 1_000), format_ns(self.full_us * 1_000));
+        (format!("some +{some}, full +{full}, avg10 {:.2} %", self.some_avg10), self.path.clone())
+    }
+}
+
+type Machine<'a> = (&'a str, &'a Known<Pressure>, &'a Known<Pressure>);
+
+/// That of the machine first, then those of the processes' cgroups that tell.
+pub fn of(
+    look: &Look,
+    (path, before, after): Machine<'_>,
+    of_group: &dyn Fn(&Memory) -> (String, Known<Pressure>),
+) -> Result<Vec<Stall>, Why> {
+    let mut stalls = Vec::new();
+    let mut unknown = None;
+    match (before, after) {
+        (Ok(before), Ok(after)) => stalls.push(Stall::between(path.to_owned(), before, after)),
+        (Err(error), _) | (_, Err(error)) => unknown = Some(error),
+    }
+    for (before, after) in look.memories() {
+        let ((path, after), (_, before)) = (of_group(after), of_group(before));
+        if let (Ok(before), Ok(after)) = (before, after) {
+            stalls.push(Stall::between(path, &before, &after));
+        }
+    }
+    match (stalls.is_empty(), unknown) {
+        (true, Some(error)) if !error.is_absent() => Err(Why::from(error)),
+        (true, _) => {
+            Err(Why::from("this kernel has no pressure files: it is older than 4.20, or runs with psi=0"))
+        }
+        (false, _) => Ok(stalls),
+    }
+}

@@ -1,0 +1,30 @@
+//! A process is stopped, held by a debugger, or frozen with its cgroup.
+
+use super::super::finding::{Judged, Severity, Why};
+use super::super::look::Look;
+use super::Trap;
+use crate::halted::How;
+use spangap_model::Cause;
+
+pub const TRAP: Trap = Trap { name: "halted", causes: &[Cause::Stopped], look };
+
+fn look(look: &Look) -> Result<Judged, Why> {
+    if look.whole_machine() {
+        return Err(Why::from("no process is named (--pid)"));
+    }
+    let Some(first) = look.halted.first() else {
+        return Ok(Judged::fine("neither stopped nor frozen"));
+    };
+    let mut judged = Judged::when(Some(Severity::High), first.words()).means(
+        "none of its halted threads runs or answers before it is let go on; calls to it last until they are given up",
+    );
+    for halted in &look.halted {
+        let file = match &halted.how {
+            How::Frozen { file } => file.clone(),
+            How::Stopped | How::Traced { .. } => format!("/proc/{}/stat", halted.pid),
+        };
+        let what = format!("{} of {} threads: {}", halted.threads, halted.of_threads, halted.words());
+        judged = judged.evidence(what, file).fix(halted.remedy());
+    }
+    Ok(judged)
+}
