@@ -85,6 +85,28 @@ export interface Coverage {
   uptime_s: number;
   holes: Hole[];
   notes: string[];
+  history?: HistoryCoverage;
+}
+
+export interface HistoryCoverage {
+  stored: boolean;
+  bytes: number;
+  bytes_limit: number;
+  steps: HistorySteps[];
+  waiting_rows: number;
+  waiting_bytes: number;
+  waiting_bytes_limit: number;
+  lost_rows: number;
+  damaged_rows: number;
+  problem: string | null;
+}
+
+export interface HistorySteps {
+  step_s: number;
+  from_unix_s: number | null;
+  worst_from_unix_s: number | null;
+  rows: number;
+  bytes: number;
 }
 
 export interface PortReport {
@@ -146,6 +168,8 @@ export interface MalformedCounts {
 export interface PairsReport {
   from_unix_s: number;
   to_unix_s: number;
+  covered_from_unix_s?: number;
+  pairs_left_out?: number;
   pairs: PairRow[];
   spans: SpanCounts;
   skipped?: Skipped[];
@@ -161,6 +185,8 @@ export interface Skipped {
 export interface PairOverTime {
   total: PairRow;
   points: PairPoint[];
+  step_s?: number;
+  covered_from_unix_s?: number;
   heatmap: Heatmap;
 }
 
@@ -179,6 +205,7 @@ export interface Heatmap {
   upper_bounds_ns: number[];
   unix_s: number[];
   counts: number[][];
+  step_s?: number;
 }
 
 export interface WorstReport {

@@ -1,6 +1,6 @@
 // Coverage, always in sight: where every span went, and in words what is wrong and what to do about it.
 
-import type { Coverage, LimitReport, MalformedCounts, PortReport, ServiceCoverage, SpanCounts } from "./api";
+import type { Coverage, HistoryCoverage, LimitReport, MalformedCounts, PortReport, ServiceCoverage, SpanCounts } from "./api";
 import { el, refill, svg } from "./dom";
 import { bytes, count, dayAndClock, duration, percent, shortCount, span } from "./format";
 
@@ -103,6 +103,19 @@ function unmatched(services: ServiceCoverage[]): Finding[] {
   return named;
 }
 
+const STEP_NAMES: Record<number, string> = { 60: "minutes", 600: "ten-minute sums", 3600: "hours", 86400: "days" };
+
+/** How far back the history reaches, where it had to drop finer rows. */
+function horizon(history: HistoryCoverage | undefined): string | null {
+  const steps = history?.steps.filter((step) => step.from_unix_s !== null) ?? [];
+  const oldest = steps.reduce((least, step) => Math.min(least, step.from_unix_s ?? least), Infinity);
+  // A step starts at a whole number of itself, so up to a day before its first minute.
+  const shorter = steps.some((step) => (step.from_unix_s ?? 0) > oldest + 86_400);
+  if (!history || !shorter) return null;
+  const parts = steps.map((step) => `${STEP_NAMES[step.step_s] ?? `steps of ${span(step.step_s)}`} since ${dayAndClock(step.from_unix_s ?? 0)}`);
+  return `The history (${bytes(history.bytes)} of at most ${bytes(history.bytes_limit)}) has ${parts.join(", ")}.`;
+}
+
 /** What a reader must know before trusting the figures, the gravest first. */
 export function findings(c: Coverage): Finding[] {
   const found: Finding[] = [];
@@ -169,7 +182,10 @@ export function findings(c: Coverage): Finding[] {
   if (c.holes.length > HOLES_NAMED) {
     note(`${count(c.holes.length - HOLES_NAMED)} earlier stretches of the history are empty as well; /api/v1/coverage lists them.`);
   }
-  for (const text of c.notes) note(text);
+  // What is lost or not written stands among the wrongs.
+  for (const text of c.notes) (/^degraded: |damaged|are lost$/.test(text) ? wrong : note)(text);
+  const reach = horizon(c.history);
+  if (reach) note(reach);
   return found;
 }
 

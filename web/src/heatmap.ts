@@ -32,9 +32,11 @@ export function upperBoundNs(index: number, scale: number): number {
 
 /** Merges minutes and buckets until there are at most this many columns and rows. */
 export function toGrid(map: Heatmap, fromS: number, toS: number, mostColumns: number, mostRows: number): Grid {
-  const startMinute = Math.floor(fromS / MINUTE_S);
+  // The history may have only longer steps left: a column narrower than a step would leave its neighbours empty.
+  const step = Math.max(1, Math.round((map.step_s ?? MINUTE_S) / MINUTE_S));
+  const startMinute = Math.floor(fromS / MINUTE_S / step) * step;
   const minutes = Math.max(1, Math.ceil(toS / MINUTE_S) - startMinute);
-  const perColumn = Math.max(1, Math.ceil(minutes / Math.max(1, mostColumns)));
+  const perColumn = Math.max(1, Math.ceil(minutes / Math.max(1, mostColumns) / step)) * step;
   const columns = Math.ceil(minutes / perColumn);
 
   const used = map.counts.flatMap((column) => column.flatMap((n, row) => (n > 0 ? [row] : [])));

@@ -397,8 +397,14 @@ impl Meter {
 
     /// A copy of the minutes not yet taken by [`Meter::take_minutes`] or still open.
     pub fn open_minutes(&self) -> Vec<PairMinute> {
+        self.open_minutes_of(|_| true)
+    }
+
+    /// The same of some pairs only.
+    pub fn open_minutes_of(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<PairMinute> {
         let state = self.state();
-        state.closed.iter().chain(state.windows.open()).flat_map(|minute| state.named(minute)).collect()
+        let minutes = state.closed.iter().chain(state.windows.open());
+        minutes.flat_map(|minute| state.named_of(minute, &pairs)).collect()
     }
 
     /// Everything since the start, per pair.
@@ -487,8 +493,13 @@ impl State {
     }
 
     fn named(&self, minute: &Minute) -> Vec<PairMinute> {
+        self.named_of(minute, |_| true)
+    }
+
+    fn named_of(&self, minute: &Minute, wanted: impl Fn(&PairKey) -> bool) -> Vec<PairMinute> {
         let pairs = minute.pairs.iter().enumerate().filter(|(_, stats)| !stats.is_empty());
         pairs
+            .filter(|(number, _)| wanted(self.pairs.key(*number as u32)))
             .map(|(number, stats)| PairMinute {
                 unix_s: minute.minute * 60,
                 key: self.pairs.key(number as u32).clone(),

@@ -1,6 +1,7 @@
 //! Statistics -> reports: the step from what the engine and the history hold to what users see.
 
 use crate::engine::{ClockStep, LimitFigures, Overview};
+use crate::history::OverTime;
 use crate::join::ServiceCounts;
 use crate::report::*;
 use crate::serve::places::PortFigures;
@@ -11,7 +12,7 @@ use spangap_model::count::grouped;
 use spangap_model::histogram::{SCALE, upper_bound_ns};
 use spangap_model::pair::WholeSpan;
 use spangap_model::{Histogram, PairKey, PairStats, WorstCall};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Match ratios by service, for the rows of a table.
@@ -124,29 +125,27 @@ pub fn pairs_report<'a>(
     let matches = Matches::new(overview);
     let mut rows: Vec<PairRow> =
         pairs.into_iter().map(|(key, stats)| pair_row(key, stats, &matches)).collect();
-    rows.sort_by(|a, b| {
-        let names = |row: &PairRow| (row.client.clone(), row.server.clone(), row.method.clone());
-        b.lost_ns_total.cmp(&a.lost_ns_total).then_with(|| names(a).cmp(&names(b)))
-    });
+    most_lost_first(&mut rows);
     PairsReport {
         from_unix_s,
         to_unix_s,
         pairs: rows,
         spans: SpanCounts::from(&overview.accounting),
-        skipped: Vec::new(),
+        ..PairsReport::default()
     }
 }
 
-/// One pair over time. `minutes` maps the start of a minute (Unix seconds) to its statistics and whether it
-/// is still open.
-pub fn over_time(
-    key: &PairKey,
-    minutes: &BTreeMap<u64, (PairStats, bool)>,
-    matches: &Matches,
-) -> PairOverTime {
-    let mut total = PairStats::default();
-    minutes.values().for_each(|(stats, _)| total.merge(stats));
-    let points = minutes.iter().map(|(unix_s, (stats, open))| PairPoint {
+/// Sorts the table of pairs.
+pub fn most_lost_first(rows: &mut [PairRow]) {
+    rows.sort_by(|a, b| {
+        let names = |row: &PairRow| (row.client.clone(), row.server.clone(), row.method.clone());
+        b.lost_ns_total.cmp(&a.lost_ns_total).then_with(|| names(a).cmp(&names(b)))
+    });
+}
+
+/// One pair over time.
+pub fn over_time(key: &PairKey, over_time: &OverTime, matches: &Matches) -> PairOverTime {
+    let points = over_time.points.iter().map(|(unix_s, (stats, open))| PairPoint {
         unix_s: *unix_s,
         open: *open,
         gap: quantiles(&stats.gap),
@@ -155,9 +154,14 @@ pub fn over_time(
         lost_ns_total: u64::try_from(stats.gap.sum_ns()).unwrap_or(u64::MAX),
     });
     PairOverTime {
-        total: pair_row(key, &total, matches),
+        total: pair_row(key, &over_time.total, matches),
         points: points.collect(),
-        heatmap: heatmap(minutes.iter().map(|(unix_s, (stats, _))| (*unix_s, &stats.gap))),
+        heatmap: Heatmap {
+            step_s: Some(over_time.step.seconds()),
+            ..heatmap(over_time.points.iter().map(|(unix_s, (stats, _))| (*unix_s, &stats.gap)))
+        },
+        step_s: Some(over_time.step.seconds()),
+        covered_from_unix_s: None,
     }
 }
 
@@ -179,6 +183,7 @@ fn heatmap<'a>(columns: impl Iterator<Item = (u64, &'a Histogram)> + Clone) -> H
         upper_bounds_ns: (first..=last).map(upper_bound_ns).collect(),
         unix_s: columns.clone().map(|(unix_s, _)| unix_s).collect(),
         counts: columns.map(|(_, histogram)| column(histogram)).collect(),
+        step_s: None,
     }
 }
 

@@ -181,8 +181,51 @@ pub struct Coverage {
     pub uptime_s: u64,
     /// Stretches of the stored history in which no meter was recording.
     pub holes: Vec<Hole>,
-    /// What the start of this run found about the end of the last one, in words.
+    /// What a reader should know of the history and the clock, in words.
     pub notes: Vec<String>,
+    /// What the history holds, and what waits to get there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub history: Option<HistoryCoverage>,
+}
+
+/// What the history holds, as of the last checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistoryCoverage {
+    /// Whether it outlives the process.
+    pub stored: bool,
+    /// Its size, write-ahead log included.
+    pub bytes: u64,
+    /// The size it is kept below: what is finest and oldest goes first.
+    pub bytes_limit: u64,
+    /// How far back each step reaches, finest first.
+    pub steps: Vec<HistorySteps>,
+    /// Rows of closed minutes that are not written yet; answers have them from memory.
+    pub waiting_rows: u64,
+    /// Memory that they take.
+    pub waiting_bytes: u64,
+    /// At this size the oldest of them are given up.
+    pub waiting_bytes_limit: u64,
+    /// Rows given up so.
+    pub lost_rows: u64,
+    /// Rows that could not be read and were left out of answers.
+    pub damaged_rows: u64,
+    /// Why the last checkpoint could not be written; null when it was.
+    pub problem: Option<String>,
+}
+
+/// What the history holds in one step of time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistorySteps {
+    /// Length of a row's stretch.
+    pub step_s: u64,
+    /// Start of the oldest row; null while there is none.
+    pub from_unix_s: Option<u64>,
+    /// The same of the worst calls that are kept for this step.
+    pub worst_from_unix_s: Option<u64>,
+    /// Rows, one per pair and stretch.
+    pub rows: u64,
+    /// Their size, worst calls included.
+    pub bytes: u64,
 }
 
 /// Connections of one port since the start.
@@ -344,6 +387,13 @@ pub struct PairsReport {
     pub from_unix_s: u64,
     /// End of the stretch.
     pub to_unix_s: u64,
+    /// First second that the figures really cover, when it is not the minute asked for: the history has only coarser
+    /// steps left of that time, or does not reach back so far.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub covered_from_unix_s: Option<u64>,
+    /// Pairs left out because the answer would have been too large: those that lost the least time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pairs_left_out: Option<u64>,
     /// Pairs, most time lost first.
     pub pairs: Vec<PairRow>,
     /// Where every span went.
@@ -371,18 +421,24 @@ pub struct Skipped {
 pub struct PairOverTime {
     /// The whole stretch in one row.
     pub total: PairRow,
-    /// One point a minute; minutes without calls are absent.
+    /// One point a step; steps without calls are absent.
     pub points: Vec<PairPoint>,
+    /// Length of a point: a minute, or ten minutes, an hour or a day where the stretch is long or only these are left.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub step_s: Option<u64>,
+    /// As in [`PairsReport`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub covered_from_unix_s: Option<u64>,
     /// Latency heatmap of the gap.
     pub heatmap: Heatmap,
 }
 
-/// One minute of one pair.
+/// One step of one pair.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PairPoint {
-    /// Start of the minute.
+    /// Start of the step.
     pub unix_s: u64,
-    /// Whether the minute can still change.
+    /// Whether it can still change.
     pub open: bool,
     /// Gap.
     pub gap: Quantiles,
@@ -403,8 +459,11 @@ pub struct Heatmap {
     pub first_index: i32,
     /// Upper bounds of the rows in nanoseconds, lowest first.
     pub upper_bounds_ns: Vec<f64>,
-    /// The columns' minutes.
+    /// Starts of the columns.
     pub unix_s: Vec<u64>,
+    /// Length of a column.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub step_s: Option<u64>,
     /// `counts[column][row]`.
     pub counts: Vec<Vec<u64>>,
 }

@@ -8,41 +8,89 @@ mod rows;
 use proptest::prelude::*;
 use rows::{key, minute, minutes, same};
 use spangap_meter::engine::PairMinute;
-use spangap_meter::history::{History, HistoryError, LastRun, Limits, Which, by_pair};
+use spangap_meter::history::{
+    Checkpoint, History, HistoryError, LastRun, Limits, Memory, Step, View, Waiting, by_pair,
+};
 use spangap_model::{Accounting, PairKey, PairStats};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
 const PLENTY: Limits = Limits { max_age_s: u64::MAX, max_bytes: u64::MAX };
-const ALL: Which = Which { pair: None, open_from_s: None, worst: true };
-const NONE: Accounting = Accounting {
-    received: 0,
-    joined: 0,
-    pending: 0,
-    expired_client_only: 0,
-    expired_server_only: 0,
-    evicted: 0,
-    duplicate: 0,
-    extra_attempts: 0,
-    root: 0,
-    other_kind: 0,
-    malformed: 0,
-};
 
 fn file(directory: &tempfile::TempDir) -> PathBuf {
     directory.path().join("history.sqlite")
 }
 
-fn open(path: &Path, limits: Limits, now_unix_s: u64) -> History {
-    History::open(Some(path), limits, now_unix_s).unwrap().0
+/// A history with what waits to be written, as the recorder has it.
+struct Recorded {
+    history: History,
+    waiting: Waiting,
 }
 
-fn all(history: &mut History) -> Vec<PairMinute> {
-    history.minutes(0, u64::MAX, ALL).unwrap()
+impl Deref for Recorded {
+    type Target = History;
+    fn deref(&self) -> &History {
+        &self.history
+    }
 }
 
-fn merged<'a>(minutes: impl IntoIterator<Item = &'a PairMinute>) -> HashMap<PairKey, PairStats> {
-    by_pair(minutes.into_iter().cloned().collect())
+impl DerefMut for Recorded {
+    fn deref_mut(&mut self) -> &mut History {
+        &mut self.history
+    }
+}
+
+impl Recorded {
+    fn new(history: History) -> Recorded {
+        let waiting = Waiting::new(history.generation(), u64::MAX);
+        Recorded { history, waiting }
+    }
+
+    /// Hands over closed minutes and the open ones.
+    fn checkpoint(
+        &mut self,
+        now_unix_s: u64,
+        closed: &[PairMinute],
+        open: &[PairMinute],
+    ) -> Result<(), HistoryError> {
+        self.waiting.push(closed.to_vec());
+        let batches = self.waiting.batches();
+        self.history.checkpoint(&Checkpoint {
+            now_unix_s,
+            closed: &batches,
+            open,
+            settled_before_s: now_unix_s,
+            spans: &Accounting::default(),
+        })?;
+        self.waiting.written(self.history.generation());
+        Ok(())
+    }
+
+    fn maintain_all(&mut self) {
+        while self.history.maintain().unwrap() {}
+    }
+
+    fn view(&self) -> View {
+        self.history.reader().view(Default::default()).unwrap()
+    }
+
+    /// All minutes with their worst calls.
+    fn all(&self) -> Vec<PairMinute> {
+        self.view().stored(Step::Minute, 0, u64::MAX, true).unwrap()
+    }
+
+    fn pairs(&self, from_s: u64, to_s: u64) -> HashMap<PairKey, PairStats> {
+        let mut pairs = HashMap::new();
+        self.view()
+            .pairs(from_s, to_s, &Memory::default(), |key, stats| assert!(pairs.insert(key, stats).is_none()))
+            .unwrap();
+        pairs
+    }
+}
+
+fn open(path: &Path, limits: Limits, now_unix_s: u64) -> Recorded {
+    Recorded::new(History::open(Some(path), limits, now_unix_s).unwrap().0)
 }
 
 fn on_disk(path: &Path) -> u64 {
@@ -50,46 +98,116 @@ fn on_disk(path: &Path) -> u64 {
     size("") + size("-wal")
 }
 
+/// Whether a sum read is the true one, in every distribution and count, and in its five largest gaps.
+fn is_sum(read: &PairStats, truth: &PairStats) -> bool {
+    let without = |stats: &PairStats| PairStats { worst: Vec::new(), ..stats.clone() };
+    let worst = |stats: &PairStats| stats.worst.iter().take(5).map(|call| call.gap_ns).collect::<Vec<_>>();
+    same(&without(read), &without(truth)) && worst(read) == worst(truth)
+}
+
+/// What the history should hold: minutes summed up by their time and pair.
+#[derive(Clone, Default)]
+struct Truth(BTreeMap<(u64, PairKey), PairStats>);
+
+impl Truth {
+    fn add(&mut self, minutes: &[PairMinute]) {
+        for minute in minutes {
+            self.0.entry((minute.unix_s, minute.key.clone())).or_default().merge(&minute.stats);
+        }
+    }
+
+    /// Sums by pair and by start of a step, of the minutes from `from_s` to `to_s`.
+    fn sums(&self, step_s: u64, from_s: u64, to_s: u64) -> BTreeMap<(u64, PairKey), PairStats> {
+        let mut sums: BTreeMap<(u64, PairKey), PairStats> = BTreeMap::new();
+        for ((unix_s, key), stats) in
+            self.0.iter().filter(|((unix_s, _), _)| (from_s..=to_s).contains(unix_s))
+        {
+            sums.entry((unix_s - unix_s % step_s, key.clone())).or_default().merge(stats);
+        }
+        sums.retain(|_, stats| !stats.is_empty());
+        sums
+    }
+}
+
+/// Minutes scattered over three days, close together and far apart; in some a call was taken back.
+fn scattered() -> impl Strategy<Value = Vec<PairMinute>> {
+    (minutes(), prop::sample::select(vec![0u64, 540, 3_540, 40_000, 86_340, 180_000]), any::<bool>())
+        .prop_map(|(mut minutes, base_s, retract)| {
+            for minute in &mut minutes {
+                minute.unix_s += base_s / 60 * 60;
+                if retract && minute.stats.calls() > 0 {
+                    minute.stats.gap.record(200_000_000);
+                    minute.stats.gap.retract(200_000_000);
+                }
+            }
+            minutes
+        })
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Two runs of several checkpoints each, later ones replacing minutes of earlier ones.
+    /// Runs of several checkpoints, each with closed minutes in any order, late ones and some twice among them, and with
+    /// open ones that replace those of the checkpoint before; stretches are summed up in between or not.
     #[test]
-    fn what_is_read_is_what_was_written(runs in prop::collection::vec(prop::collection::vec(minutes(), 1..4), 1..3), from in 0u64..6, to in 0u64..6, open_from in 0u64..8) {
+    fn what_is_read_is_what_was_written(
+        runs in prop::collection::vec(prop::collection::vec((scattered(), minutes(), any::<bool>()), 1..4), 1..3),
+        from in 0u64..4_000, span in 0u64..4_000,
+    ) {
         let directory = tempfile::tempdir().unwrap();
-        let mut truth: Vec<BTreeMap<(u64, PairKey), PairMinute>> = Vec::new();
+        let (mut truth, mut left_open) = (Truth::default(), Vec::new());
         for checkpoints in &runs {
-            let mut history = open(&file(&directory), PLENTY, 100);
-            let mut run = BTreeMap::new();
-            for minutes in checkpoints {
-                history.checkpoint(100, minutes, &NONE).unwrap();
-                run.extend(minutes.iter().map(|m| ((m.unix_s, m.key.clone()), m.clone())));
-            }
-            truth.push(run);
-            let (from_s, to_s, open_from_s) = (60 * from, 60 * to, 60 * open_from);
-            let last = truth.len() - 1;
-            let wanted = truth.iter().enumerate().flat_map(|(i, run)| run.values().map(move |m| (i, m)));
-            let wanted = wanted.filter(|(_, m)| (from_s..=to_s).contains(&m.unix_s));
-            let closed: Vec<_> = wanted.clone().filter(|(i, m)| *i < last || m.unix_s < open_from_s).map(|(_, m)| m).collect();
-            let wanted: Vec<_> = wanted.map(|(_, m)| m).collect();
+            let mut history = open(&file(&directory), PLENTY, 300_000);
+            // What the run before left open was closed by its end.
+            truth.add(&std::mem::take(&mut left_open));
+            for (closed, open_minutes, maintain) in checkpoints {
+                history.checkpoint(300_000, closed, open_minutes).unwrap();
+                truth.add(closed);
+                left_open = open_minutes.clone();
+                if *maintain {
+                    history.maintain_all();
+                }
 
-            let compare = |read: Vec<PairMinute>, truth: &[&PairMinute]| {
-                let (read, truth) = (by_pair(read), merged(truth.iter().copied()));
-                read.len() == truth.len() && truth.iter().all(|(key, stats)| read.get(key).is_some_and(|r| same(r, stats)))
-            };
-            prop_assert!(compare(history.minutes(from_s, to_s, ALL).unwrap(), &wanted));
-            let which = Which { open_from_s: Some(open_from_s), ..ALL };
-            prop_assert!(compare(history.minutes(from_s, to_s, which).unwrap(), &closed), "the open minutes of this run left out");
-            for pair in merged(wanted.iter().copied()).keys() {
-                let of_pair: Vec<_> = wanted.iter().copied().filter(|m| m.key == *pair).collect();
-                let read = history.minutes(from_s, to_s, Which { pair: Some(pair), ..ALL }).unwrap();
-                prop_assert!(read.iter().map(|m| m.unix_s).is_sorted());
-                prop_assert!(compare(read, &of_pair));
+                let view = history.view();
+                let rolled = *maintain;
+                for step in Step::ALL {
+                    let stored = view.stored(step, 0, u64::MAX, true).unwrap();
+                    let sums = truth.sums(step.seconds(), 0, u64::MAX);
+                    if rolled || step == Step::Minute {
+                        let kept = stored.iter().filter(|row| !row.stats.is_empty()).count();
+                        prop_assert_eq!(kept, sums.len(), "{:?}", step);
+                    }
+                    for row in stored.iter().filter(|row| !row.stats.is_empty()) {
+                        let sum = &sums[&(row.unix_s, row.key.clone())];
+                        prop_assert!(is_sum(&row.stats, sum), "{:?} of {}", step, row.unix_s);
+                    }
+                }
+                let (from_s, to_s) = (60 * from, 60 * (from + span));
+                let wanted: HashMap<PairKey, PairStats> =
+                    truth.sums(u64::MAX, from_s, to_s).into_iter().map(|((_, key), stats)| (key, stats)).collect();
+                let read = history.pairs(from_s, to_s);
+                prop_assert_eq!(read.len(), wanted.len());
+                for (key, stats) in &wanted {
+                    prop_assert!(is_sum(&read[key], stats), "{:?}", key);
+                    let over_time = view.over_time(key, from_s, to_s, &Memory::default()).unwrap();
+                    prop_assert!(is_sum(&over_time.total, stats));
+                    let step_s = over_time.step.seconds();
+                    let points = truth.sums(step_s, from_s, to_s).into_iter().filter(|((_, of), _)| of == key);
+                    let points: BTreeMap<u64, PairStats> = points.map(|((at, _), stats)| (at, stats)).collect();
+                    prop_assert!(over_time.points.keys().eq(points.keys()));
+                    for (at, (stats, still_open)) in &over_time.points {
+                        let truth = PairStats { worst: Vec::new(), ..points[at].clone() };
+                        prop_assert!(same(stats, &truth) && !still_open);
+                    }
+                }
+                let worst = view.worst(from_s, to_s, |_| true, 20, &Memory::default()).unwrap().calls;
+                let mut gaps: Vec<u64> = wanted.values().flat_map(|s| &s.worst).map(|call| call.gap_ns).collect();
+                gaps.sort_unstable_by(|a, b| b.cmp(a));
+                // The truth keeps ten of each pair.
+                let known = worst.len().min(10).min(gaps.len());
+                prop_assert!(worst.iter().map(|(_, call)| call.gap_ns).take(known).eq(gaps.into_iter().take(known)));
+                prop_assert_eq!(history.reader().damaged_rows(), 0);
             }
-            let brief = history.minutes(from_s, to_s, Which::default()).unwrap();
-            prop_assert!(brief.iter().all(|m| m.stats.worst.is_empty()), "worst calls only when asked for");
-            prop_assert_eq!(brief.len(), wanted.len());
-            prop_assert_eq!(history.damaged_rows, 0);
         }
     }
 }
@@ -99,27 +217,30 @@ fn two_runs_within_one_minute_sum_up() {
     let directory = tempfile::tempdir().unwrap();
     for run in 0..2 {
         let mut history = open(&file(&directory), PLENTY, 600 + run);
-        history.checkpoint(610, &[minute(600, &key("a", "b"), &[5, 6, 7], 1 + run)], &NONE).unwrap();
+        history.checkpoint(610, &[minute(600, &key("a", "b"), &[5, 6, 7], 1 + run)], &[]).unwrap();
         history.close(620).unwrap();
     }
-    let mut history = open(&file(&directory), PLENTY, 700);
-    let pairs = by_pair(all(&mut history));
+    let history = open(&file(&directory), PLENTY, 700);
+    let pairs = by_pair(history.all());
     assert_eq!(pairs[&key("a", "b")].calls(), 6);
     assert_eq!(pairs[&key("a", "b")].worst.len(), 2);
 }
 
 #[test]
 fn a_call_is_found_by_its_ids() {
-    let mut history = History::open(None, PLENTY, 0).unwrap().0;
+    let mut history = Recorded::new(History::open(None, PLENTY, 0).unwrap().0);
     let rows: Vec<PairMinute> =
         (1..50).map(|i| minute(60 * (i % 7), &key("a", &format!("s{i}")), &[1_000 + i], i)).collect();
-    history.checkpoint(0, &rows, &NONE).unwrap();
+    history.checkpoint(0, &rows, &[]).unwrap();
     let call = &rows[20].stats.worst[0];
-    let (pair, found) = history.find_call(&call.trace_id, Some(&call.client_span_id)).unwrap().unwrap();
+    let find = |trace_id: &[u8; 16], span_id: Option<&[u8; 8]>| {
+        history.view().call(trace_id, span_id, &Memory::default()).unwrap()
+    };
+    let (pair, found) = find(&call.trace_id, Some(&call.client_span_id)).unwrap();
     assert_eq!((&pair, &found), (&rows[20].key, call));
-    assert_eq!(history.find_call(&call.trace_id, None).unwrap().unwrap().1, *call);
-    assert!(history.find_call(&call.trace_id, Some(b"no span.")).unwrap().is_none());
-    assert!(history.find_call(b"no such trace id", None).unwrap().is_none());
+    assert_eq!(find(&call.trace_id, None).unwrap().1, *call);
+    assert!(find(&call.trace_id, Some(b"no span.")).is_none());
+    assert!(find(b"no such trace id", None).is_none());
 }
 
 #[test]
@@ -128,15 +249,15 @@ fn what_is_too_old_is_dropped() {
     let limits = Limits { max_age_s: 600, ..PLENTY };
     let mut history = open(&file(&directory), limits, 0);
     for at in 0..30 {
-        history.checkpoint(60 * at, &[minute(60 * at, &key("a", "b"), &[at + 1], at)], &NONE).unwrap();
+        history.checkpoint(60 * at, &[minute(60 * at, &key("a", "b"), &[at + 1], at)], &[]).unwrap();
     }
     history.prune(30 * 60).unwrap();
-    let left: Vec<u64> = all(&mut history).iter().map(|m| m.unix_s / 60).collect();
+    let left: Vec<u64> = history.all().iter().map(|m| m.unix_s / 60).collect();
     assert_eq!(left, (20..30).collect::<Vec<_>>());
     assert_eq!(history.figures().unwrap().pruned_rows, 20);
     drop(history);
-    let mut history = open(&file(&directory), limits, 35 * 60);
-    assert_eq!(all(&mut history).len(), 5, "the start of a run prunes too");
+    let history = open(&file(&directory), limits, 35 * 60);
+    assert_eq!(history.all().len(), 5, "the start of a run prunes too");
 }
 
 #[test]
@@ -149,10 +270,10 @@ fn the_file_stays_below_its_limit_and_shrinks_for_real() {
             (0..200).map(|i| (at * 977 + pair * 31 + i * 7_919) * 104_729 % 50_000_000).collect();
         minute(60 * at, &key("a", &format!("s{pair}")), &gaps, at * 100 + pair)
     };
-    let grow = |history: &mut History, minutes: std::ops::Range<u64>| {
+    let grow = |history: &mut Recorded, minutes: std::ops::Range<u64>| {
         for at in minutes {
             let rows: Vec<_> = (0..20).map(|pair| row(at, pair)).collect();
-            history.checkpoint(60 * at, &rows, &NONE).unwrap();
+            history.checkpoint(60 * at, &rows, &[]).unwrap();
         }
     };
     let mut history = open(&path, PLENTY, 0);
@@ -164,7 +285,7 @@ fn the_file_stays_below_its_limit_and_shrinks_for_real() {
     let mut history = open(&path, Limits { max_bytes, ..PLENTY }, 200 * 60);
     assert!(on_disk(&path) <= max_bytes, "{} of {full} bytes left, the limit is {max_bytes}", on_disk(&path));
     assert_eq!(history.figures().unwrap().bytes, on_disk(&path));
-    let left = all(&mut history);
+    let left = history.all();
     let pruned = history.figures().unwrap().pruned_rows;
     assert_eq!(left.len() as u64 + pruned, 200 * 20);
     let first = left[0].unix_s / 60;
@@ -175,8 +296,8 @@ fn the_file_stays_below_its_limit_and_shrinks_for_real() {
         grow(&mut history, at..at + 1);
         assert!(on_disk(&path) <= max_bytes + (5 << 20), "minute {at}: {} bytes", on_disk(&path));
     }
-    assert!(all(&mut history)[0].unix_s > 60 * 200);
-    assert_eq!(all(&mut history).last().unwrap().unix_s, 60 * 399);
+    assert!(history.all()[0].unix_s > 60 * 200);
+    assert_eq!(history.all().last().unwrap().unix_s, 60 * 399);
 }
 
 #[test]
@@ -185,10 +306,11 @@ fn holes_lie_between_runs() {
     let path = file(&directory);
     for (from, to) in [(1_000, 2_000), (2_030, 3_000), (4_000, 5_000)] {
         let mut history = open(&path, PLENTY, from);
-        history.checkpoint(to, &[minute(to / 60 * 60, &key("a", "b"), &[1], 1)], &NONE).unwrap();
+        history.checkpoint(to, &[minute(to / 60 * 60, &key("a", "b"), &[1], 1)], &[]).unwrap();
     }
     let (history, last) = History::open(Some(&path), PLENTY, 9_000).unwrap();
-    let holes: Vec<_> = history.holes().unwrap().iter().map(|h| (h.from_unix_s, h.to_unix_s)).collect();
+    let holes: Vec<_> =
+        Recorded::new(history).view().holes().unwrap().iter().map(|h| (h.from_unix_s, h.to_unix_s)).collect();
     assert_eq!(holes, [(5_000, 9_000), (3_000, 4_000)], "30 s between runs are no hole");
     assert!(matches!(last, LastRun::Killed { .. }));
 }
@@ -201,9 +323,10 @@ fn the_end_of_the_last_run_is_told() {
     assert_eq!(last, LastRun::None);
     history.close(1_700_000_060).unwrap();
     drop(history);
-    let (mut history, last) = History::open(Some(&path), PLENTY, 1_700_000_100).unwrap();
+    let (history, last) = History::open(Some(&path), PLENTY, 1_700_000_100).unwrap();
     assert_eq!(last.to_string(), "the last run closed it at 2023-11-14T22:14:20Z");
-    history.checkpoint(1_700_000_120, &[], &NONE).unwrap();
+    let mut history = Recorded::new(history);
+    history.checkpoint(1_700_000_120, &[], &[]).unwrap();
     drop(history);
     let last = History::open(Some(&path), PLENTY, 1_700_000_200).unwrap().1.to_string();
     assert!(
@@ -220,32 +343,34 @@ fn a_damaged_row_is_left_out_and_counted() {
     let path = file(&directory);
     let mut history = open(&path, PLENTY, 0);
     let rows: Vec<_> = (0..10).map(|i| minute(60 * i, &key("a", "b"), &[1_000 * (i + 1); 30], i)).collect();
-    history.checkpoint(600, &rows, &NONE).unwrap();
+    history.checkpoint(600, &rows, &[]).unwrap();
     drop(history);
     let database = rusqlite::Connection::open(&path).unwrap();
     // One bit in the middle of the statistics of minute 3; the calls of minute 5 cut short.
-    let blob = |column: &str, at: u64| -> Vec<u8> {
-        database
-            .query_row(&format!("SELECT {column} FROM minute WHERE unix_s = ?1"), [at as i64], |r| r.get(0))
-            .unwrap()
+    let blob = |table: &str, column: &str, minute: i64| -> Vec<u8> {
+        let select = format!("SELECT {column} FROM {table} WHERE cell >> 32 = ?1");
+        database.query_row(&select, [minute], |r| r.get(0)).unwrap()
     };
-    let mut stats = blob("stats", 180);
+    let mut stats = blob("minute", "stats", 3);
     let middle = stats.len() / 2;
     stats[middle] ^= 1;
-    database.execute("UPDATE minute SET stats = ?1 WHERE unix_s = 180", [stats]).unwrap();
-    let mut worst = blob("worst", 300);
+    database.execute("UPDATE minute SET stats = ?1 WHERE cell >> 32 = 3", [stats]).unwrap();
+    let mut worst = blob("minute_worst", "worst", 5);
     worst.pop();
-    database.execute("UPDATE minute SET worst = ?1 WHERE unix_s = 300", [worst]).unwrap();
+    database.execute("UPDATE minute_worst SET worst = ?1 WHERE cell >> 32 = 5", [worst]).unwrap();
     drop(database);
 
-    let mut history = open(&path, PLENTY, 700);
-    let left: Vec<u64> = all(&mut history).iter().map(|m| m.unix_s / 60).collect();
-    assert_eq!(left, [0, 1, 2, 4, 6, 7, 8, 9]);
+    let history = open(&path, PLENTY, 700);
+    let left: Vec<(u64, usize)> =
+        history.all().iter().map(|m| (m.unix_s / 60, m.stats.worst.len())).collect();
+    let sound = [0, 1, 2, 4, 6, 7, 8, 9].map(|at| (at, 1));
+    let wanted = [&sound[..4], &[(5, 0)], &sound[4..]].concat();
+    assert_eq!(left, wanted, "of minute 5 only the calls are lost");
     assert_eq!(history.figures().unwrap().damaged_rows, 2);
-    assert_eq!(
-        history.minutes(0, 600, Which::default()).unwrap().len(),
-        9,
-        "the cut calls are not asked for"
+    let brief = history.view().stored(Step::Minute, 0, 600, false).unwrap();
+    assert!(
+        brief.len() == 9 && brief.iter().all(|m| m.stats.worst.is_empty()),
+        "worst calls only when asked for"
     );
 }
 
@@ -292,4 +417,190 @@ fn a_directory_that_cannot_be_written_is_refused() {
     }
     let error = History::open(Some(&file(&directory)), PLENTY, 0).unwrap_err().to_string();
     assert!(error.contains(&directory.path().display().to_string()), "{error}");
+}
+
+#[test]
+fn a_database_that_is_damaged_is_set_aside_and_a_new_one_begun() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    let harm: [fn(&mut Vec<u8>); 3] = [
+        // The head of the file, as some file systems leave it after a power failure.
+        |bytes| bytes[..4096].fill(0),
+        // The page of the schema.
+        |bytes| bytes[100..2000].fill(0xa5),
+        // All but the head.
+        |bytes| bytes[200..].fill(0),
+    ];
+    for (round, harm) in harm.into_iter().enumerate() {
+        let now = 1_000 * (round as u64 + 1);
+        let mut history = open(&path, PLENTY, now);
+        let rows: Vec<_> =
+            (0..200).map(|i| minute(60 * (i % 20), &key("a", &format!("s{i}")), &[i + 1; 40], i)).collect();
+        history.checkpoint(now, &rows, &[]).unwrap();
+        drop(history);
+        let mut bytes = std::fs::read(&path).unwrap();
+        harm(&mut bytes);
+        std::fs::write(&path, &bytes).unwrap();
+
+        let mut history = open(&path, PLENTY, now + 1);
+        let aside = history.set_aside().first().expect("it was damaged").clone();
+        assert_eq!(std::fs::read(&aside.to).unwrap(), bytes, "kept for whoever can save it");
+        assert!(aside.to_string().contains(&aside.to.display().to_string()));
+        assert!(history.all().is_empty());
+        history.checkpoint(now + 2, &[minute(600, &key("a", "b"), &[1], 1)], &[]).unwrap();
+        assert_eq!(history.all().len(), 1, "it goes on");
+        drop(history);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn damage_that_is_met_later_does_not_end_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    let mut history = open(&path, PLENTY, 0);
+    let rows: Vec<_> =
+        (0..600).map(|i| minute(60 * (i % 20), &key("a", &format!("s{i}")), &[i + 1; 40], i)).collect();
+    history.checkpoint(0, &rows, &[]).unwrap();
+    drop(history);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let whole = bytes.len() / 4096;
+    // All pages of data; the schema is sound, so that it opens.
+    let harmed = |page: usize| page > whole / 3;
+    for page in (0..whole).filter(|page| harmed(*page)) {
+        bytes[4096 * page..4096 * (page + 1)].fill(0xa5);
+    }
+    std::fs::write(&path, &bytes).unwrap();
+
+    let mut history = open(&path, PLENTY, 100);
+    assert!(history.set_aside().is_empty(), "nothing was noticed yet");
+    let error = history.view().stored(Step::Minute, 0, u64::MAX, true).unwrap_err();
+    assert!(error.is_damage(), "{error}");
+    history.replace(200, error.to_string()).unwrap();
+    assert_eq!(history.set_aside().len(), 1);
+    history.checkpoint(300, &[minute(600, &key("a", "b"), &[1], 1)], &[]).unwrap();
+    assert_eq!(history.all().len(), 1, "old connections are not used again");
+    drop(history);
+    assert_eq!(open(&path, PLENTY, 400).all().len(), 1);
+}
+
+#[test]
+fn what_waits_in_memory_is_in_answers_once() {
+    let mut history = Recorded::new(History::open(None, PLENTY, 0).unwrap().0);
+    let pair = key("a", "b");
+    history.checkpoint(600, &[minute(0, &pair, &[10, 20], 1)], &[minute(60, &pair, &[30], 2)]).unwrap();
+    let waiting = vec![minute(60, &pair, &[30, 40], 2), minute(0, &pair, &[50], 3)];
+    let memory = Memory { waiting: vec![waiting.into()], open: vec![minute(120, &pair, &[60], 4)] };
+    let view = history.view();
+    let over_time = view.over_time(&pair, 0, 200, &memory).unwrap();
+    let points: Vec<_> =
+        over_time.points.iter().map(|(at, (stats, open))| (*at, stats.calls(), *open)).collect();
+    assert_eq!(points, [(0, 3, false), (60, 2, false), (120, 1, true)]);
+    assert_eq!(over_time.total.calls(), 6);
+    let mut calls = 0;
+    view.pairs(0, 200, &memory, |_, stats| calls += stats.calls()).unwrap();
+    assert_eq!(calls, 6);
+    let worst = view.worst(0, 200, |_| true, 10, &memory).unwrap().calls;
+    assert_eq!(worst.iter().map(|(_, call)| call.gap_ns).collect::<Vec<_>>(), [60, 50, 40, 20]);
+    let id = memory.open[0].stats.worst[0].trace_id;
+    assert!(view.call(&id, None, &memory).unwrap().is_some());
+}
+
+#[test]
+fn where_minutes_were_dropped_coarser_rows_answer_and_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    let mut history = open(&path, PLENTY, 0);
+    const MINUTES: u64 = 26 * 60;
+    for hour in 0..MINUTES / 60 {
+        let rows = (hour * 60..hour * 60 + 60).flat_map(|at| {
+            let gaps: Vec<u64> = (0..100).map(|i| (at * 977 + i * 7_919) * 104_729 % 50_000_000).collect();
+            (0..4).map(move |pair| minute(60 * at, &key("a", &format!("s{pair}")), &gaps, at * 10 + pair))
+        });
+        history.checkpoint(3_600 * (hour + 1), &rows.collect::<Vec<_>>(), &[]).unwrap();
+    }
+    history.maintain_all();
+    let now = 60 * MINUTES;
+    let before = history.pairs(0, now);
+    drop(history);
+    let max_bytes = on_disk(&path) / 2;
+    let mut history = open(&path, Limits { max_bytes, ..PLENTY }, now);
+    history.maintain_all();
+    let steps = history.steps().unwrap();
+    let reach = |step: Step| steps.iter().find(|s| s.step_s == step.seconds()).unwrap().from_unix_s.unwrap();
+    assert!(reach(Step::Minute) > 0 && reach(Step::Day) == 0, "{steps:?}");
+    assert!(on_disk(&path) <= max_bytes);
+
+    // The whole has lost no call.
+    let after = history.pairs(0, now);
+    for (key, stats) in &before {
+        let without = |stats: &PairStats| PairStats { worst: Vec::new(), ..stats.clone() };
+        assert!(same(&without(stats), &without(&after[key])));
+    }
+    // An edge within dropped minutes is rounded to what is left, and the answer says to what.
+    let view = history.view();
+    let from_s = reach(Step::TenMinutes).max(600) + 420;
+    assert!(from_s < reach(Step::Minute), "{steps:?}");
+    let covered = view.pairs(from_s, now, &Memory::default(), |_, _| {}).unwrap().from_unix_s;
+    assert!(covered <= from_s && covered % 600 == 0, "{covered} of {from_s}: {steps:?}");
+    let over_time = view.over_time(&key("a", "s0"), from_s, now, &Memory::default()).unwrap();
+    assert!(over_time.step > Step::Minute && over_time.covered.from_unix_s == covered);
+}
+
+/// A file that the version before wrote: 2 pairs, 70 minutes, 64 calls each.
+#[test]
+fn a_history_of_the_first_schema_is_read_without_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    let stored = include_bytes!("history/first_schema.sqlite.zst");
+    std::fs::write(&path, zstd::decode_all(&stored[..]).unwrap()).unwrap();
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let mut select = database
+        .prepare("SELECT unix_s, client, server, calls, trace_ids FROM minute JOIN pair USING (pair_id)")
+        .unwrap();
+    let wanted: BTreeMap<(u64, PairKey), (u64, Vec<u8>)> = select
+        .query_map([], |row| {
+            let key = key(&row.get::<_, String>(1)?, &row.get::<_, String>(2)?);
+            Ok(((row.get::<_, i64>(0)? as u64, key), (row.get::<_, i64>(3)? as u64, row.get(4)?)))
+        })
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    drop(select);
+    drop(database);
+    assert_eq!(wanted.len(), 2 * 70);
+
+    let now = 1_700_000_100;
+    let mut history = open(&path, PLENTY, now);
+    assert!(history.first_minutes_before_s().unwrap().is_some(), "it is told that some are not there yet");
+    // An end in between loses none and doubles none.
+    history.maintain().unwrap();
+    drop(history);
+    let mut history = open(&path, PLENTY, now);
+    history.checkpoint(now, &[], &[]).unwrap();
+    history.maintain_all();
+    assert_eq!(history.first_minutes_before_s().unwrap(), None);
+    let read = history.all();
+    assert_eq!(read.len(), wanted.len());
+    for minute in &read {
+        let (calls, trace_ids) = &wanted[&(minute.unix_s, minute.key.clone())];
+        assert_eq!(minute.stats.calls(), *calls);
+        let ids: Vec<u8> = minute.stats.worst.iter().flat_map(|call| call.trace_id).collect();
+        assert_eq!(ids, *trace_ids);
+        assert!(minute.stats.worst.iter().all(|call| call.client.whole.is_some()));
+    }
+    assert!(history.steps().unwrap().iter().take(3).all(|step| step.rows > 0), "and is summed up");
+    assert_eq!(history.pairs(0, u64::MAX).values().map(PairStats::calls).sum::<u64>(), 2 * 70 * 64);
+    assert_eq!(history.reader().damaged_rows(), 0);
+}
+
+#[test]
+fn a_clock_far_ahead_does_not_empty_the_history_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = Limits { max_age_s: 14 * 86_400, ..PLENTY };
+    let mut history = open(&file(&directory), limits, 1_000_000);
+    history.checkpoint(1_000_000, &[minute(999_960, &key("a", "b"), &[1], 1)], &[]).unwrap();
+    drop(history);
+    let history = open(&file(&directory), limits, 1_000_000 + 400 * 86_400);
+    assert_eq!(history.all().len(), 1, "whether the clock is right shows within minutes");
 }

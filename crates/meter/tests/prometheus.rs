@@ -109,7 +109,15 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
         now_unix_ns,
         version: "0.1.0-test",
         process: Some(ProcessFigures { resident_bytes: 123_456_789, cpu_s: 1.25 }),
-        history: Some(HistoryFigures { bytes: 4096, pruned_rows: 7, damaged_rows: 1, unwritten_rows: 2 }),
+        history: Some(HistoryFigures {
+            bytes: 4096,
+            pruned_rows: 7,
+            damaged_rows: 1,
+            unwritten_rows: 2,
+            bytes_limit: 8192,
+            waiting_rows: 3,
+            waiting_bytes: 512,
+        }),
     }
 }
 

@@ -204,6 +204,16 @@ impl PairStats {
 
     /// Adds everything of `other`; of the worst calls the largest [`WORST_KEPT`] stay.
     pub fn merge(&mut self, other: &PairStats) {
+        self.merge_distributions(other);
+        for call in &other.worst {
+            if self.would_keep(call.gap_ns) {
+                self.keep_worst(call.clone());
+            }
+        }
+    }
+
+    /// Adds everything of `other` but its worst calls.
+    pub fn merge_distributions(&mut self, other: &PairStats) {
         self.gap.merge(&other.gap);
         self.client.merge(&other.client);
         self.server.merge(&other.server);
@@ -219,11 +229,6 @@ impl PairStats {
         self.excluded_large += other.excluded_large;
         self.sized += other.sized;
         self.worst_floor_ns = self.worst_floor_ns.max(other.worst_floor_ns);
-        for call in &other.worst {
-            if self.would_keep(call.gap_ns) {
-                self.keep_worst(call.clone());
-            }
-        }
     }
 
     /// How many worst calls there is room for.

@@ -14,6 +14,8 @@ pub enum Case {
     Memory,
     /// Twice what it can take
     Overload,
+    /// A day of many pairs, asked for while others ask
+    History,
 }
 
 /// Measures `spangap meter`, the real binary on one core, against its goals.
@@ -47,6 +49,12 @@ pub struct Args {
     /// Length of the overload
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
+    /// Pairs of the history
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    pub pairs: u64,
+    /// Hours of the history
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..))]
+    pub hours: u64,
     /// One JSON document instead of tables
     #[arg(long)]
     pub json: bool,

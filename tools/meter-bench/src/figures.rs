@@ -1,6 +1,7 @@
 //! The figures of one invocation, as tables and as JSON.
 
 use serde::Serialize;
+use spangap_meter_bench::cases::history::HistoryFigure;
 use spangap_meter_bench::cases::memory::Memory;
 use spangap_meter_bench::cases::overload::{OPEN_REQUESTS, Overload};
 use spangap_meter_bench::cases::throughput::Run;
@@ -20,6 +21,8 @@ pub struct Figures {
     pub memory: Option<Memory>,
     /// Twice what it can take.
     pub overload: Option<Overload>,
+    /// A question about a whole day.
+    pub history: Option<HistoryFigure>,
     /// The goals that these figures decide.
     pub goals: Vec<Goal>,
     /// What could not be done here, and why.
@@ -97,6 +100,7 @@ impl Figures {
         self.goals.extend(grpc.zip(http).map(|(grpc, http)| Goal::http(grpc, http)));
         self.goals.extend(self.memory.as_ref().map(Goal::memory));
         self.goals.extend(self.truth.iter().map(|figure| Goal::truth(figure.case, &figure.differences)));
+        self.goals.extend(self.history.iter().flat_map(Goal::history));
         self.goals.extend(self.overload.iter().flat_map(Goal::overload));
     }
 
@@ -155,6 +159,20 @@ impl fmt::Display for Figures {
                 o.accepted_spans_per_s,
                 o.evicted_spans,
                 o.refused_requests
+            )?;
+        }
+        if let Some(h) = &self.history {
+            writeln!(
+                f,
+                "\nhistory: {} h of {} pairs in {} MiB; all of it in {:.0} ms, {:.0} ms of CPU, {:.2} times reading the \
+                 file's bytes ({:.0} ms)",
+                h.hours,
+                h.pairs,
+                h.file_bytes >> 20,
+                h.question_ms,
+                h.question_cpu_ms,
+                h.question_ms / h.read_ms,
+                h.read_ms
             )?;
         }
         for figure in self.truth.iter().filter(|figure| !figure.differences.is_empty()) {

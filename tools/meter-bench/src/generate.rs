@@ -247,7 +247,8 @@ impl Random {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn log_normal(&mut self, median: f64, sigma: f64) -> u64 {
+    /// A value with a long tail.
+    pub fn log_normal(&mut self, median: f64, sigma: f64) -> u64 {
         let (u, v) = (1.0 - self.share(), self.share());
         let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
         (median * (sigma * normal).exp()) as u64

@@ -1,5 +1,6 @@
 //! What the meter must reach, beside what was found.
 
+use crate::cases::history::HistoryFigure;
 use crate::cases::memory::Memory;
 use crate::cases::overload::Overload;
 use serde::Serialize;
@@ -15,6 +16,13 @@ pub const BYTES_PER_PENDING_SPAN: u64 = 64;
 pub const FIXED_BYTES: u64 = 100 << 20;
 /// After an overload ends, an API request and a batch are answered within this.
 pub const RECOVERY_MS: f64 = 1000.0;
+
+/// A question about a whole day of many pairs is answered within this.
+pub const QUESTION_MS: f64 = 1000.0;
+/// Memory that the question takes at most.
+pub const QUESTION_BYTES: u64 = 200 << 20;
+/// A request that needs no history takes no longer meanwhile.
+pub const OTHERS_MS: f64 = 250.0;
 
 /// How a figure stands against its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -86,6 +94,33 @@ impl Goal {
             [first, ..] => format!("{}: {first}", differences.len()),
         };
         Goal::new(goal, "no difference".into(), found, differences.is_empty())
+    }
+
+    /// The three things asked of a question to the history.
+    pub fn history(history: &HistoryFigure) -> [Goal; 3] {
+        let time = history.question_ms;
+        let grown = history.grown_bytes;
+        let others = history.coverage_ms;
+        [
+            Goal::new(
+                "history: a whole day",
+                format!("<= {QUESTION_MS} ms"),
+                format!("{time:.0} ms, {:.0} ms of CPU", history.question_cpu_ms),
+                time <= QUESTION_MS,
+            ),
+            Goal::new(
+                "history: memory",
+                format!("<= {} MiB", QUESTION_BYTES >> 20),
+                format!("{} MiB", grown >> 20),
+                grown <= QUESTION_BYTES,
+            ),
+            Goal::new(
+                "history: others do not wait",
+                format!("<= {OTHERS_MS} ms"),
+                format!("coverage within {others:.1} ms"),
+                others <= OTHERS_MS,
+            ),
+        ]
     }
 
     /// The three things asked of an overload.

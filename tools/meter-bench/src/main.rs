@@ -8,7 +8,7 @@ use clap::Parser;
 use figures::{Figures, Spread, TruthFigure};
 use spangap_meter_bench::BenchError;
 use spangap_meter_bench::cases::truth::Arrival;
-use spangap_meter_bench::cases::{Bench, memory, overload, throughput, truth};
+use spangap_meter_bench::cases::{Bench, history, memory, overload, throughput, truth};
 use spangap_meter_bench::floor;
 use spangap_meter_bench::gapload::Gapload;
 use spangap_meter_bench::generate::{Shape, generate};
@@ -88,7 +88,6 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
     }
     let source = Source { tool: tool.ok(), spans: args.spans };
     let (sdk, sdk_truth) = source.make(SDK_BATCH, 0.0)?;
-
     if args.runs(Case::Cpu) {
         let (agent, _) = source.make(AGENT_BATCH, 0.0)?;
         figures.floor = Some(bench.on_meter_cpu(|| floor::measure(&sdk)).into());
@@ -140,6 +139,10 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
         eprintln!("overload: {} s at twice what it takes beside busy neighbours", args.seconds);
         let duration = Duration::from_secs(args.seconds);
         figures.overload = Some(overload::run(&bench, &sdk, duration).await?);
+    }
+    if args.runs(Case::History) {
+        eprintln!("history: {} h of {} pairs", args.hours, args.pairs);
+        figures.history = Some(history::run(&bench, args.pairs, args.hours).await?);
     }
     figures.judge();
     Ok(figures)

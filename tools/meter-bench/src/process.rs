@@ -101,9 +101,21 @@ impl MeterProcess {
     /// # Errors
     /// It does not start, or ends before it is ready; its own words are on standard error.
     pub fn start<S: AsRef<OsStr>>(binary: &Path, arguments: &[S]) -> Result<MeterProcess, BenchError> {
+        let data = TempDir::new().map_err(BenchError::file(std::env::temp_dir()))?;
+        MeterProcess::start_over(binary, data, arguments)
+    }
+
+    /// The same over a history that is there already.
+    ///
+    /// # Errors
+    /// As [`MeterProcess::start`].
+    pub fn start_over<S: AsRef<OsStr>>(
+        binary: &Path,
+        data: TempDir,
+        arguments: &[S],
+    ) -> Result<MeterProcess, BenchError> {
         let program = || format!("{} meter", binary.display());
         let failed = |reason: String| BenchError::Program { program: program(), reason };
-        let data = TempDir::new().map_err(BenchError::file(std::env::temp_dir()))?;
         let mut command = Command::new(binary);
         command.args([
             "meter",
@@ -191,7 +203,11 @@ impl MeterProcess {
         self.get("/api/v1/coverage").await
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, BenchError> {
+    /// `GET` of any path that answers JSON.
+    ///
+    /// # Errors
+    /// The meter does not answer, or not with that.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, BenchError> {
         let peer = format!("http://{}{path}", self.http);
         let answer = tokio::time::timeout(ANSWER_WITHIN, get(self.http, path)).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WITHIN:?}")));

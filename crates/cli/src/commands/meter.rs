@@ -57,7 +57,8 @@ pub struct MeterArgs {
     /// Keep the history this long [default: 14d]
     #[arg(long, value_name = "DURATION")]
     history_age: Option<Duration>,
-    /// Keep the history below this size [default: 1GiB]
+    /// Keep the history below this size; finer and older rows go first, and the coverage says how far back each step
+    /// of time reaches [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     history_size: Option<Size>,
     /// How long a span waits for its mate; exporters flush every 5 s [default: 15s]

@@ -8,11 +8,11 @@ use serde_json::Value;
 use spangap_meter::report::{CallReport, WorstReport};
 use std::path::Path;
 
-/// The calls that the file holds now.
+/// The calls that the file holds now, in closed and in open minutes.
 fn stored_calls(directory: &Path) -> i64 {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
     let file = Connection::open_with_flags(directory.join("history.sqlite"), flags).expect("it is there");
-    file.query_row("SELECT coalesce(sum(calls), 0) FROM minute", [], |row| row.get(0)).expect("its schema")
+    file.query_row("SELECT coalesce(sum(calls), 0) FROM (SELECT calls FROM minute UNION ALL SELECT calls FROM open_minute)", [], |row| row.get(0)).expect("its schema")
 }
 
 async fn send(meter: &Meter, numbers: std::ops::Range<u64>) {

@@ -390,6 +390,23 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     of_limits(snapshot, families);
     if let Some(history) = snapshot.history {
         families.bytes("spangap_history_bytes", "Size of the stored history on disk.", history.bytes);
+        families.bytes(
+            "spangap_history_bytes_limit",
+            "Size that the stored history is kept below.",
+            history.bytes_limit,
+        );
+        families.one(
+            Kind::Gauge,
+            Unit::None,
+            "spangap_history_waiting_rows",
+            "Rows of closed minutes that are not written yet and wait in memory; above 0 for long when the disk refuses.",
+            Value::Count(history.waiting_rows),
+        );
+        families.bytes(
+            "spangap_history_waiting_bytes",
+            "Memory of the rows that wait to be written; the oldest are given up at 128 MiB.",
+            history.waiting_bytes,
+        );
         families.count(
             "spangap_history_pruned_rows",
             "Rows removed from the history for age or size.",

@@ -4,6 +4,7 @@ use super::catalog::families;
 use super::snapshot::Snapshot;
 use super::text::Dialect;
 use super::{protobuf, text};
+use std::io;
 
 /// What `/metrics` can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +66,25 @@ pub fn negotiate(accept: &str) -> Format {
     best.1
 }
 
-/// The figures in that format.
-pub fn encode(snapshot: &Snapshot, format: Format) -> Vec<u8> {
+/// Writes the figures in that format, in pieces.
+///
+/// # Errors
+/// What `out` refuses with.
+pub fn write(snapshot: &Snapshot, format: Format, out: &mut dyn io::Write) -> io::Result<()> {
     let families = families(snapshot);
     match format {
-        Format::Protobuf => protobuf::encode(&families),
-        Format::OpenMetrics => text::encode(&families, Dialect::OpenMetrics).into_bytes(),
-        Format::Text => text::encode(&families, Dialect::Plain).into_bytes(),
+        Format::Protobuf => protobuf::write(&families, out),
+        Format::OpenMetrics => text::write(&families, Dialect::OpenMetrics, out),
+        Format::Text => text::write(&families, Dialect::Plain, out),
     }
+}
+
+/// The figures in that format, in one piece.
+pub fn encode(snapshot: &Snapshot, format: Format) -> Vec<u8> {
+    let mut out = Vec::new();
+    // Growing a Vec does not fail.
+    let _ = write(snapshot, format, &mut out);
+    out
 }
 
 #[cfg(test)]

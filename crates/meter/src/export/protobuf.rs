@@ -13,13 +13,14 @@ use spangap_model::histogram::SCALE;
 pub const ZERO_THRESHOLD_S: f64 = 1.0 / (1u64 << 30) as f64;
 
 /// Writes all families, each with its length before it.
-pub fn encode(families: &[Family]) -> Vec<u8> {
-    let mut out = Vec::new();
+///
+/// # Errors
+/// What `out` refuses with.
+pub fn write(families: &[Family], out: &mut dyn std::io::Write) -> std::io::Result<()> {
     for family in families {
-        // Growing a Vec does not fail.
-        let _ = message(family).encode_length_delimited(&mut out);
+        out.write_all(&message(family).encode_length_delimited_to_vec())?;
     }
-    out
+    Ok(())
 }
 
 fn message(family: &Family) -> MetricFamily {

@@ -59,10 +59,16 @@ pub struct ProcessFigures {
 pub struct HistoryFigures {
     /// Bytes of the database, its write-ahead log included.
     pub bytes: u64,
-    /// Rows removed since the start because they were too old or the database too large.
+    /// Rows of minutes removed since the start because they were too old or the database too large.
     pub pruned_rows: u64,
     /// Rows met since the start that could not be decoded and were left out.
     pub damaged_rows: u64,
     /// Rows given up since the start because the database refused them for too long.
     pub unwritten_rows: u64,
+    /// The bytes it is kept below.
+    pub bytes_limit: u64,
+    /// Rows of closed minutes that are not written yet and wait in memory.
+    pub waiting_rows: u64,
+    /// Memory that they take.
+    pub waiting_bytes: u64,
 }

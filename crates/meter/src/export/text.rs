@@ -5,6 +5,7 @@ use super::exemplar::Exemplar;
 use super::family::{Family, Kind, Labels, Unit, Value, seconds};
 use spangap_model::Histogram;
 use std::fmt::Write;
+use std::io;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +16,22 @@ pub enum Dialect {
     OpenMetrics,
 }
 
+/// Text is handed over when there is this much of it, in bytes.
+const PIECE: usize = 64 << 10;
+
 /// Writes all families.
-pub fn encode(families: &[Family], dialect: Dialect) -> String {
+///
+/// # Errors
+/// What `out` refuses with.
+pub fn write(families: &[Family], dialect: Dialect, out: &mut dyn io::Write) -> io::Result<()> {
     let mut writer = Writer { out: String::new(), dialect };
-    families.iter().for_each(|family| writer.family(family));
+    for family in families {
+        writer.family(family, out)?;
+    }
     if dialect == Dialect::OpenMetrics {
         writer.out.push_str("# EOF\n");
     }
-    writer.out
+    out.write_all(writer.out.as_bytes())
 }
 
 struct Writer {
@@ -31,7 +40,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn family(&mut self, family: &Family) {
+    fn family(&mut self, family: &Family, out: &mut dyn io::Write) -> io::Result<()> {
         let suffix = if family.kind == Kind::Counter { "_total" } else { "" };
         // OpenMetrics names a counter's family without the suffix of its samples; the older format with it.
         let title = if self.dialect == Dialect::OpenMetrics { "" } else { suffix };
@@ -66,7 +75,12 @@ impl Writer {
                     self.histogram(name, &point.labels, histogram, exemplars)
                 }
             }
+            if self.out.len() >= PIECE {
+                out.write_all(self.out.as_bytes())?;
+                self.out.clear();
+            }
         }
+        Ok(())
     }
 
     fn histogram(&mut self, name: &str, labels: &Labels, histogram: &Histogram, exemplars: &[Exemplar]) {

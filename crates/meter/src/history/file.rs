@@ -1,40 +1,129 @@
-//! The file: its schema, whether it is ours, and who may have it open.
+//! The file: its schema, whether it is ours, who may have it open, and how further connections find it.
 
 use super::HistoryError;
-use rusqlite::Connection;
+use super::step::Step;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// "spgn": tells the file from other SQLite files.
-const APPLICATION_ID: i32 = 0x7370_676e;
-pub const SCHEMA_VERSION: i32 = 1;
-const SCHEMA: &str = "
+pub const APPLICATION_ID: i32 = 0x7370_676e;
+pub const SCHEMA_VERSION: i32 = 2;
+/// What holds one row per run, minute and pair in files of schema version 1.
+pub const FIRST_MINUTES: &str = "minute_of_first_schema";
+
+/// `row_count` is 0 where rows were dropped and only worst calls are left; `span` is the last moment a pair was seen.
+fn schema() -> String {
+    let tables = Step::ALL.map(|step| {
+        format!(
+            "CREATE TABLE {} (cell INTEGER PRIMARY KEY, calls INTEGER NOT NULL, stats BLOB NOT NULL);
+             CREATE TABLE {} (cell INTEGER PRIMARY KEY, trace_ids BLOB NOT NULL, worst BLOB NOT NULL);\n",
+            step.table(),
+            step.worst_table()
+        )
+    });
+    tables.concat()
+        + "CREATE TABLE open_minute (
+             cell INTEGER PRIMARY KEY, calls INTEGER NOT NULL, stats BLOB NOT NULL,
+             trace_ids BLOB NOT NULL, worst BLOB NOT NULL);
+           CREATE TABLE bucket (
+             step_s INTEGER NOT NULL, unix_s INTEGER NOT NULL, row_count INTEGER NOT NULL,
+             stats_bytes INTEGER NOT NULL, worst_bytes INTEGER NOT NULL,
+             PRIMARY KEY (step_s, unix_s)) WITHOUT ROWID;
+           CREATE TABLE horizon (step_s INTEGER PRIMARY KEY, dropped_before_s INTEGER NOT NULL);
+           CREATE TABLE progress (id INTEGER PRIMARY KEY CHECK (id = 1), generation INTEGER NOT NULL);
+           INSERT INTO progress VALUES (1, 0);"
+}
+
+const RUN_AND_PAIR: &str = "
 CREATE TABLE run (
   run_id INTEGER PRIMARY KEY, started_unix_s INTEGER NOT NULL, checkpoint_unix_s INTEGER NOT NULL,
   closed INTEGER NOT NULL, spans TEXT NOT NULL);
 CREATE TABLE pair (
   pair_id INTEGER PRIMARY KEY, client TEXT NOT NULL, server TEXT NOT NULL, method TEXT NOT NULL,
-  UNIQUE (client, server, method));
-CREATE TABLE minute (
-  unix_s INTEGER NOT NULL, pair_id INTEGER NOT NULL, run_id INTEGER NOT NULL,
-  calls INTEGER NOT NULL, stats BLOB NOT NULL, trace_ids BLOB NOT NULL, worst BLOB NOT NULL,
-  PRIMARY KEY (unix_s, pair_id, run_id)) WITHOUT ROWID;
+  seen_unix_s INTEGER NOT NULL DEFAULT 0, UNIQUE (client, server, method));
 ";
 
-/// Makes the tables of a new file, and sets what holds for every connection.
+/// Makes the tables of a new file or brings an older one to this version, and sets what holds for the connection.
 pub fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
-    if connection.pragma_query_value(None, "user_version", |r| r.get::<_, i32>(0))? == 0 {
-        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-        connection.execute_batch("VACUUM")?;
-        // All or nothing: a kill in between would leave tables that nobody knows to be ours.
-        connection.execute_batch(&format!(
-            "BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        ))?;
+    let version = connection.pragma_query_value(None, "user_version", |r| r.get::<_, i32>(0))?;
+    let schema = schema();
+    // All or nothing: a kill in between would leave tables that nobody knows to be ours.
+    let made = |tables: &str| {
+        format!(
+            "BEGIN; {tables} {schema} PRAGMA application_id = {APPLICATION_ID};
+             PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        )
+    };
+    match version {
+        0 => {
+            connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+            connection.execute_batch("VACUUM")?;
+            connection.execute_batch(&made(RUN_AND_PAIR))
+        }
+        // Its rows stay where they are, and are moved bit by bit while the meter runs.
+        1 => connection.execute_batch(&made(&format!(
+            "ALTER TABLE minute RENAME TO {FIRST_MINUTES};
+             ALTER TABLE pair ADD COLUMN seen_unix_s INTEGER NOT NULL DEFAULT 0;
+             UPDATE pair SET seen_unix_s = coalesce((SELECT max(unix_s) FROM {FIRST_MINUTES}), 0);"
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Where the database is, for as many connections as are needed.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A file.
+    Path(PathBuf),
+    /// The name of a database in the memory of this process.
+    Memory(String),
+}
+
+impl Place {
+    /// The file at `path`, or a new database in memory.
+    pub fn new(path: Option<&Path>) -> Place {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        match path {
+            Some(path) => Place::Path(path.into()),
+            None => {
+                let number = NUMBER.fetch_add(1, Relaxed);
+                Place::Memory(format!("file:/history-{number}?vfs=memdb"))
+            }
+        }
+    }
+
+    /// For messages.
+    pub fn name(&self) -> String {
+        match self {
+            Place::Path(path) => path.display().to_string(),
+            Place::Memory(_) => "(in memory)".into(),
+        }
+    }
+
+    /// The connection that writes.
+    pub fn open(&self) -> rusqlite::Result<Connection> {
+        match self {
+            Place::Path(path) => Connection::open_with_flags(path, OpenFlags::default()),
+            Place::Memory(name) => Connection::open_with_flags(name, OpenFlags::default()),
+        }
+    }
+
+    /// A further connection, which only reads.
+    pub fn open_to_read(&self) -> rusqlite::Result<Connection> {
+        // The index of the write-ahead log is written by readers too, so the file is not opened read-only.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = match self {
+            Place::Path(path) => Connection::open_with_flags(path, flags),
+            Place::Memory(name) => Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_URI),
+        }?;
+        connection.pragma_update(None, "query_only", true)?;
+        Ok(connection)
+    }
 }
 
 /// Keeps other meters out of the directory.
@@ -83,5 +172,17 @@ pub fn check_format(connection: &Connection, path: &str) -> Result<(), HistoryEr
             foreign(format!("written by a newer spangap, schema version {version}"))
         }
         _ => foreign("an SQLite file of another program".into()),
+    }
+}
+
+/// Whether the database itself is broken, not only refused for now.
+pub fn is_damage(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::SqliteFailure(code, message) => {
+            matches!(code.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+                // A table of ours that is gone: the schema is what is broken.
+                || message.as_deref().is_some_and(|text| text.starts_with("no such table"))
+        }
+        _ => false,
     }
 }

@@ -1,31 +1,44 @@
-//! The history: an SQLite file with one row per run, minute and pair.
+//! The history: an SQLite file with one row per pair for each minute, ten minutes, hour and day.
 //!
-//! Rows of minutes that are still open are written again at every checkpoint, so that a kill loses the seconds
-//! since the last one. The file is bounded in age and size, oldest minutes first; what was dropped is counted.
-//! A checkpoint that fails is kept in memory, up to a limit, and written with the next one.
+//! A row is a sum, and sums are exact: a minute that comes late, or that two runs share, is added to its row, and to
+//! those of all coarser steps that are already there. Coarser rows are made when their stretch is over. A question about
+//! a day so reads some forty rows of a pair and not 1,440. Worst calls lie in tables of their own, and are read only
+//! where they are shown; rows know their gaps.
+//!
+//! Minutes that are still open are written at every checkpoint, so that a kill loses only the seconds since the last
+//! one. They have a table to themselves and become ordinary minutes when they close, or at the next start. The file
+//! is bounded in age and size; what was dropped is counted. One connection writes; each reader has its own.
 
+mod aside;
 mod file;
+mod first;
 mod prune;
+mod read;
+mod roll;
 mod row;
-mod unwritten;
+mod step;
+mod sums;
+mod waiting;
 
 use crate::engine::PairMinute;
-use crate::report::Hole;
-use file::{Lock, SCHEMA_VERSION, check_format};
-use row::{decode_stats, decode_worst, encode_stats, encode_worst};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
-use spangap_model::{Accounting, PairKey, PairStats, WorstCall};
+use crate::report::HistorySteps;
+use file::{Lock, Place, SCHEMA_VERSION, check_format};
+pub use read::{Cancel, Covered, Memory, OverTime, Reader, View, Worst};
+use rusqlite::{Connection, OptionalExtension, params};
+use spangap_model::{Accounting, PairKey, PairStats};
+use std::collections::HashMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use unwritten::Unwritten;
+pub use step::Step;
+pub use waiting::{Batch, MAX_BYTES as MAX_WAITING_BYTES, Waiting};
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Minutes older than this are dropped.
     pub max_age_s: u64,
-    /// The file is kept below this, oldest minutes dropped first.
+    /// The file is kept below this: what is finest and oldest goes first.
     pub max_bytes: u64,
 }
 
@@ -89,49 +102,92 @@ pub enum HistoryError {
         /// The lock file.
         path: String,
     },
-    /// The lock file cannot be made.
+    /// The lock file cannot be made, or a damaged history not be set aside.
     #[error("history {path}: {source}")]
     Io {
-        /// The lock file.
+        /// The file.
         path: String,
         /// The system's reason.
         source: std::io::Error,
     },
+    /// Nobody waits for the answer any more.
+    #[error("the query was cancelled")]
+    Cancelled,
 }
 
-/// The open history.
+impl HistoryError {
+    /// Whether the database itself is broken, not only refused for now.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, HistoryError::Database { source, .. } if file::is_damage(source))
+    }
+}
+
+/// What one checkpoint writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint<'a> {
+    /// Unix time in seconds.
+    pub now_unix_s: u64,
+    /// Minutes that nothing changes any more: added to what is there.
+    pub closed: &'a [Batch],
+    /// All minutes that are still open: they replace those of the last checkpoint.
+    pub open: &'a [PairMinute],
+    /// Before this time (Unix seconds) no minute is open.
+    pub settled_before_s: u64,
+    /// Where every span of the run went.
+    pub spans: &'a Accounting,
+}
+
+/// A history that could not be read, and was moved out of the way.
+#[derive(Clone, Debug)]
+pub struct SetAside {
+    /// Where it is now.
+    pub to: PathBuf,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for SetAside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the history was damaged ({}); it was set aside as {} and a new one begun",
+            self.reason,
+            self.to.display()
+        )
+    }
+}
+
+/// The history, open to be written.
 #[derive(Debug)]
 pub struct History {
     connection: Connection,
-    path: String,
+    place: Place,
     limits: Limits,
     run_id: i64,
-    /// Rows that could not be read and were left out of an answer.
-    pub damaged_rows: u64,
-    /// Rows dropped for age or size.
-    pub pruned_rows: u64,
-    /// What the last checkpoints could not write.
-    unwritten: Unwritten,
+    /// Number of the last batch in it.
+    generation: u64,
+    /// Numbers of pairs, and the hour in which each was last noted as seen.
+    pairs: HashMap<PairKey, (i64, u64)>,
+    settled_before_s: u64,
+    /// Whether a look for stretches that are over found none, and up to when it looked.
+    rolled_before_s: Option<u64>,
+    /// Minutes dropped for age or size.
+    pruned_rows: u64,
+    reader: Reader,
+    set_aside: Vec<SetAside>,
     /// Held for as long as the history is open, and so the last field.
-    lock: Option<Lock>,
-}
-
-/// Which rows an answer is made of.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Which<'a> {
-    /// Only this pair.
-    pub pair: Option<&'a PairKey>,
-    /// Leave out this run's minutes from this one on (Unix seconds): the engine still has them.
-    pub open_from_s: Option<u64>,
-    /// Read the worst calls too.
-    pub worst: bool,
+    _lock: Option<Lock>,
 }
 
 /// How far apart the recorder's checkpoints are; what a kill can lose.
 pub const CHECKPOINT: Duration = Duration::from_secs(5);
+/// A database in memory cannot grow beyond 1 GiB; this leaves room for what a checkpoint adds.
+const MAX_BYTES_IN_MEMORY: u64 = 960 << 20;
+/// When the clock has moved on by more since the last run, it may be wrong: nothing is dropped for its age at once.
+const CLOCK_DOUBTED_S: u64 = 86_400;
 
 impl History {
-    /// Opens or makes the history at `path`; `None` for one in memory.
+    /// Opens or makes the history at `path`; `None` for one in memory. A history that is damaged is set aside.
     ///
     /// # Errors
     /// When the file cannot be opened, is no history of spangap, or another process has it open.
@@ -140,120 +196,106 @@ impl History {
         limits: Limits,
         now_unix_s: u64,
     ) -> Result<(History, LastRun), HistoryError> {
-        let name = path.map_or("(in memory)".to_string(), |p| p.display().to_string());
         let lock = path.map(Lock::new).transpose()?;
+        let place = Place::new(path);
+        match History::open_at(place.clone(), limits, now_unix_s) {
+            Ok((history, last)) => Ok((History { _lock: lock, ..history }, last)),
+            Err(error) => {
+                let damaged = path.filter(|path| error.is_damage() && aside::was_history(path));
+                let Some(path) = damaged else { return Err(error) };
+                let aside = set_aside(path, now_unix_s, error.to_string())?;
+                let (history, last) = History::open_at(place, limits, now_unix_s)?;
+                Ok((History { _lock: lock, set_aside: vec![aside], ..history }, last))
+            }
+        }
+    }
+
+    fn open_at(
+        place: Place,
+        mut limits: Limits,
+        now_unix_s: u64,
+    ) -> Result<(History, LastRun), HistoryError> {
+        if matches!(place, Place::Memory(_)) {
+            limits.max_bytes = limits.max_bytes.min(MAX_BYTES_IN_MEMORY);
+        }
+        let name = place.name();
         let failed = |source| HistoryError::Database { path: name.clone(), source };
-        let connection = match path {
-            Some(path) => Connection::open_with_flags(path, OpenFlags::default()),
-            None => Connection::open_in_memory(),
-        };
-        let connection = connection.map_err(failed)?;
+        let connection = place.open().map_err(failed)?;
         check_format(&connection, &name)?;
-        let prepare = || -> rusqlite::Result<(i64, LastRun)> {
-            file::prepare(&connection)?;
-            let last = connection
+        file::prepare(&connection).map_err(failed)?;
+        let last_run = || {
+            connection
                 .query_row(
-                    "SELECT closed, strftime('%Y-%m-%dT%H:%M:%SZ', checkpoint_unix_s, 'unixepoch') FROM run
-                     ORDER BY run_id DESC LIMIT 1",
+                    "SELECT closed, strftime('%Y-%m-%dT%H:%M:%SZ', checkpoint_unix_s, 'unixepoch'), checkpoint_unix_s
+                     FROM run ORDER BY run_id DESC LIMIT 1",
                     [],
-                    |row| Ok((row.get::<_, bool>(0)?, row.get::<_, String>(1)?)),
+                    |row| Ok((row.get::<_, bool>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?)),
                 )
-                .optional()?;
-            connection.execute(
-                "INSERT INTO run (started_unix_s, checkpoint_unix_s, closed, spans) VALUES (?1, ?1, 0, '{}')",
-                [now_unix_s as i64],
-            )?;
-            let last = match last {
-                None => LastRun::None,
-                Some((true, at)) => LastRun::Closed { at },
-                Some((false, checkpoint)) => LastRun::Killed { checkpoint, lost_s: CHECKPOINT.as_secs() },
-            };
-            Ok((connection.last_insert_rowid(), last))
+                .optional()
         };
-        let (run_id, last) = prepare().map_err(failed)?;
+        let last_run = last_run().map_err(failed)?;
+        let doubted = last_run
+            .as_ref()
+            .is_some_and(|(.., checkpoint_s)| now_unix_s > (*checkpoint_s).max(0) as u64 + CLOCK_DOUBTED_S);
+        let last = match last_run {
+            None => LastRun::None,
+            Some((true, at, _)) => LastRun::Closed { at },
+            Some((false, checkpoint, _)) => LastRun::Killed { checkpoint, lost_s: CHECKPOINT.as_secs() },
+        };
         let mut history = History {
+            reader: Reader::new(place.clone()),
             connection,
-            path: name,
+            place,
             limits,
-            run_id,
-            damaged_rows: 0,
+            run_id: 0,
+            generation: 0,
+            pairs: HashMap::new(),
+            settled_before_s: 0,
+            rolled_before_s: None,
             pruned_rows: 0,
-            unwritten: Unwritten::default(),
-            lock,
+            set_aside: Vec::new(),
+            _lock: None,
         };
-        history.prune(now_unix_s)?;
+        history.begin(now_unix_s).map_err(failed)?;
+        history.prune_within(if doubted { 0 } else { now_unix_s })?;
         Ok((history, last))
     }
 
-    fn failed(&self) -> impl Fn(rusqlite::Error) -> HistoryError + use<> {
-        let path = self.path.clone();
-        move |source| HistoryError::Database { path: path.clone(), source }
-    }
-
-    /// Writes minutes, in one transaction; a minute that is there already is replaced. Then prunes, if the history
-    /// has outgrown its limit.
-    ///
-    /// # Errors
-    /// When the database refuses; nothing of this checkpoint is then written, and the next one tries again.
-    pub fn checkpoint(
-        &mut self,
-        now_unix_s: u64,
-        minutes: &[PairMinute],
-        spans: &Accounting,
-    ) -> Result<(), HistoryError> {
-        let failed = self.failed();
-        let late = self.unwritten.take();
-        let written = self.write(now_unix_s, late.iter().chain(minutes), spans);
-        if let Err(source) = written {
-            self.unwritten.keep(late.into_iter().chain(minutes.iter().cloned()));
-            return Err(failed(source));
-        }
-        if self.used_bytes().map_err(failed)? > self.limits.max_bytes {
-            self.prune(now_unix_s)?;
-        }
+    /// Begins a run: what the last one left open is closed by its end.
+    fn begin(&mut self, now_unix_s: u64) -> rusqlite::Result<()> {
+        self.close_left_open()?;
+        self.connection.execute(
+            "INSERT INTO run (started_unix_s, checkpoint_unix_s, closed, spans) VALUES (?1, ?1, 0, '{}')",
+            [now_unix_s as i64],
+        )?;
+        self.run_id = self.connection.last_insert_rowid();
+        let generation: i64 =
+            self.connection.query_row("SELECT generation FROM progress", [], |row| row.get(0))?;
+        self.generation = generation as u64;
         Ok(())
     }
 
-    fn write<'a>(
-        &mut self,
-        now_unix_s: u64,
-        minutes: impl Iterator<Item = &'a PairMinute>,
-        spans: &Accounting,
-    ) -> rusqlite::Result<()> {
-        let run_id = self.run_id;
-        let transaction = self.connection.transaction()?;
-        {
-            let mut find = transaction.prepare_cached(
-                "SELECT pair_id FROM pair WHERE client = ?1 AND server = ?2 AND method = ?3",
-            )?;
-            let mut add = transaction
-                .prepare_cached("INSERT INTO pair (client, server, method) VALUES (?1, ?2, ?3)")?;
-            let mut put = transaction
-                .prepare_cached("INSERT OR REPLACE INTO minute VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
-            for minute in minutes {
-                let key = &minute.key;
-                let names = params![&*key.client, &*key.server, key.method.as_deref().unwrap_or("")];
-                let pair_id: i64 = match find.query_row(names, |row| row.get(0)).optional()? {
-                    Some(id) => id,
-                    None => add.insert(names)?,
-                };
-                let (trace_ids, worst) = encode_worst(&minute.stats.worst);
-                put.execute(params![
-                    minute.unix_s as i64,
-                    pair_id,
-                    run_id,
-                    minute.stats.calls() as i64,
-                    encode_stats(&minute.stats),
-                    trace_ids,
-                    worst,
-                ])?;
-            }
-            transaction.execute(
-                "UPDATE run SET checkpoint_unix_s = ?1, spans = ?2 WHERE run_id = ?3",
-                params![now_unix_s as i64, serde_json::json!(spans).to_string(), run_id],
-            )?;
+    fn failed(&self) -> impl Fn(rusqlite::Error) -> HistoryError + use<> {
+        let path = self.place.name();
+        move |source| HistoryError::Database { path: path.clone(), source }
+    }
+
+    /// Writes minutes, in one transaction. Then prunes, if the history has outgrown its limit.
+    ///
+    /// # Errors
+    /// When the database refuses; nothing of this checkpoint is then written, and the next one may bring it again.
+    pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), HistoryError> {
+        let failed = self.failed();
+        if let Err(source) = self.write(checkpoint) {
+            // Numbers of pairs that were given out in vain are not the database's.
+            self.pairs.clear();
+            return Err(failed(source));
         }
-        transaction.commit()
+        self.settled_before_s = checkpoint.settled_before_s;
+        if self.used_bytes().map_err(failed)? > self.limits.max_bytes {
+            self.prune(checkpoint.now_unix_s)?;
+        }
+        Ok(())
     }
 
     /// Marks the run as closed.
@@ -270,125 +312,64 @@ impl History {
 
     /// Whether it outlives the process.
     pub fn is_stored(&self) -> bool {
-        self.lock.is_some()
+        matches!(self.place, Place::Path(_))
     }
 
-    /// The minutes from `from_s` to `to_s` (Unix seconds, both ends included), one entry per run, minute and pair.
+    /// For questions, from any thread.
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    /// Number of the last batch in it.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Histories that were set aside since the start, this one's predecessors.
+    pub fn set_aside(&self) -> &[SetAside] {
+        &self.set_aside
+    }
+
+    /// Sets the history aside because it is damaged, and goes on with a new one.
     ///
     /// # Errors
-    /// When the database refuses. A damaged row is left out and counted.
-    pub fn minutes(&mut self, from_s: u64, to_s: u64, which: Which) -> Result<Vec<PairMinute>, HistoryError> {
-        let failed = self.failed();
-        let (found, damaged) = self.select(from_s, to_s, which).map_err(failed)?;
-        self.damaged_rows += damaged;
-        Ok(found)
+    /// When it cannot be moved, or a new one not be made; the old one then stays.
+    pub fn replace(&mut self, now_unix_s: u64, reason: String) -> Result<(), HistoryError> {
+        let Place::Path(path) = &self.place else { return Ok(()) };
+        self.reader.forget_connections();
+        let aside = set_aside(path, now_unix_s, reason)?;
+        let (new, _) = History::open_at(self.place.clone(), self.limits, now_unix_s)?;
+        // Batches keep their numbers, and readers their handle.
+        new.connection
+            .execute("UPDATE progress SET generation = ?1", [self.generation as i64])
+            .map_err(self.failed())?;
+        self.reader.forget_connections();
+        self.connection = new.connection;
+        self.run_id = new.run_id;
+        self.pairs.clear();
+        self.rolled_before_s = None;
+        self.set_aside.push(aside);
+        Ok(())
     }
 
-    fn select(&self, from_s: u64, to_s: u64, which: Which) -> rusqlite::Result<(Vec<PairMinute>, u64)> {
-        let mut select = self.connection.prepare_cached(
-            "SELECT unix_s, client, server, method, stats, CASE WHEN ?8 THEN worst END
-             FROM minute JOIN pair USING (pair_id)
-             WHERE unix_s BETWEEN ?1 AND ?2 AND NOT (run_id = ?3 AND unix_s >= ?4)
-               AND (?5 IS NULL OR (client = ?5 AND server = ?6 AND method = ?7))
-             ORDER BY unix_s",
-        )?;
-        let pair = which.pair;
-        let open_from = which.open_from_s.map_or(i64::MAX, |s| s as i64);
-        let rows = select.query_map(
-            params![
-                from_s as i64,
-                i64::try_from(to_s).unwrap_or(i64::MAX),
-                self.run_id,
-                open_from,
-                pair.map(|p| &*p.client),
-                pair.map(|p| &*p.server),
-                pair.map(|p| p.method.as_deref().unwrap_or("")),
-                which.worst,
-            ],
-            |row| read_minute(row, which.worst),
-        )?;
-        let (mut found, mut damaged) = (Vec::new(), 0);
-        for row in rows {
-            match row? {
-                Some(minute) => found.push(minute),
-                None => damaged += 1,
-            }
-        }
-        Ok((found, damaged))
-    }
-
-    /// A worst call by its trace id, and by its CLIENT span id if that is given; the newest one there is.
+    /// What each step holds.
     ///
     /// # Errors
     /// When the database refuses.
-    pub fn find_call(
-        &self,
-        trace_id: &[u8; 16],
-        client_span_id: Option<&[u8; 8]>,
-    ) -> Result<Option<(PairKey, WorstCall)>, HistoryError> {
-        let find = || -> rusqlite::Result<Option<(PairKey, WorstCall)>> {
-            let mut select = self.connection.prepare_cached(
-                "SELECT client, server, method, worst FROM minute JOIN pair USING (pair_id)
-                 WHERE instr(trace_ids, ?1) > 0 ORDER BY unix_s DESC",
-            )?;
-            let mut rows = select.query([&trace_id[..]])?;
-            while let Some(row) = rows.next()? {
-                let worst: Vec<u8> = row.get(3)?;
-                let call = decode_worst(&worst).into_iter().flatten().find(|call| {
-                    call.trace_id == *trace_id && client_span_id.is_none_or(|id| call.client_span_id == *id)
-                });
-                if let Some(call) = call {
-                    return Ok(Some((read_key(row, 0)?, call)));
-                }
-            }
-            Ok(None)
-        };
-        find().map_err(self.failed())
-    }
-
-    /// Stretches of at least a minute between two runs.
-    ///
-    /// # Errors
-    /// When the database refuses.
-    pub fn holes(&self) -> Result<Vec<Hole>, HistoryError> {
-        let find = || -> rusqlite::Result<Vec<Hole>> {
-            let mut select = self.connection.prepare_cached(
-                "SELECT checkpoint_unix_s, next FROM (
-                   SELECT checkpoint_unix_s, lead(started_unix_s) OVER (ORDER BY run_id) AS next FROM run)
-                 WHERE next >= checkpoint_unix_s + 60 ORDER BY next DESC LIMIT 100",
-            )?;
-            let holes = select.query_map([], |row| {
-                let second = |at| row.get::<_, i64>(at).map(|s| s.max(0) as u64);
-                Ok(Hole { from_unix_s: second(0)?, to_unix_s: second(1)? })
-            })?;
-            holes.collect()
-        };
-        find().map_err(self.failed())
+    pub fn steps(&self) -> Result<Vec<HistorySteps>, HistoryError> {
+        self.sizes().map_err(self.failed())
     }
 }
 
-fn read_key(row: &Row, at: usize) -> rusqlite::Result<PairKey> {
-    let text = |at| row.get::<_, String>(at).map(|text| text.into());
-    let method: String = row.get(at + 2)?;
-    let method = (!method.is_empty()).then(|| method.into());
-    Ok(PairKey { client: text(at)?, server: text(at + 1)?, method })
-}
-
-/// `None` when the row's blobs do not decode.
-fn read_minute(row: &Row, with_worst: bool) -> rusqlite::Result<Option<PairMinute>> {
-    let unix_s = row.get::<_, i64>(0)?.max(0) as u64;
-    let key = read_key(row, 1)?;
-    let Some(mut stats) = decode_stats(row.get_ref(4)?.as_blob()?) else { return Ok(None) };
-    if with_worst {
-        let Some(worst) = decode_worst(row.get_ref(5)?.as_blob()?) else { return Ok(None) };
-        stats.worst = worst;
-    }
-    Ok(Some(PairMinute { unix_s, key, stats }))
+fn set_aside(path: &Path, now_unix_s: u64, reason: String) -> Result<SetAside, HistoryError> {
+    let failed = |source| HistoryError::Io { path: path.display().to_string(), source };
+    let to = aside::set_aside(path, now_unix_s).map_err(failed)?;
+    Ok(SetAside { to, reason })
 }
 
 /// Adds up minutes by pair.
-pub fn by_pair(minutes: Vec<PairMinute>) -> std::collections::HashMap<PairKey, PairStats> {
-    let mut pairs = std::collections::HashMap::<PairKey, PairStats>::new();
+pub fn by_pair(minutes: Vec<PairMinute>) -> HashMap<PairKey, PairStats> {
+    let mut pairs = HashMap::<PairKey, PairStats>::new();
     for minute in minutes {
         pairs.entry(minute.key).or_default().merge(&minute.stats);
     }

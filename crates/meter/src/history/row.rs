@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use zstd::bulk::{Compressor, Decompressor};
 
 /// Worst calls stored per row; the engine keeps more, so that a retracted one leaves no hole.
-const WORST_STORED: usize = 5;
+pub const WORST_STORED: usize = 5;
 /// Fast, and the resources of the spans repeat.
 const ZSTD_LEVEL: i32 = 1;
 /// No row is larger than this when it is sound.
@@ -41,6 +41,11 @@ struct Stats {
     worst_floor_ns: u64,
     #[prost(uint64, tag = "13")]
     sized: u64,
+    /// Gaps of the worst calls, and how many minutes after the row's start each is kept.
+    #[prost(uint64, repeated, tag = "14")]
+    top_gap_ns: Vec<u64>,
+    #[prost(uint32, repeated, tag = "15")]
+    top_minute: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -112,47 +117,102 @@ fn plain<M: Message + Default>(bytes: &[u8]) -> Option<M> {
     M::decode(&plain?[..]).ok()
 }
 
-/// Everything but the worst calls.
-pub fn encode_stats(stats: &PairStats) -> Vec<u8> {
-    compressed(&Stats {
-        gap: stats.gap.encode(),
-        client: stats.client.encode(),
-        server: stats.server.encode(),
-        request_leg: stats.request_leg.encode(),
-        response_leg: stats.response_leg.encode(),
-        mate_delay: stats.mate_delay.encode(),
-        leg_bound_max_ns: stats.leg_bound_max_ns,
-        leg_bound_sum_ns: u64::try_from(stats.leg_bound_sum_ns).unwrap_or(u64::MAX),
-        negative: stats.negative.iter().map(|(status, n)| (status.code() as u32, *n)).collect(),
-        attempts_over_one: stats.attempts_over_one,
-        excluded_large: stats.excluded_large,
-        worst_floor_ns: stats.worst_floor_ns,
-        sized: stats.sized,
-    })
+/// Of one of the worst calls, its gap and in which minute it is kept: enough to tell whether it is worth reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Top {
+    /// Client duration minus server duration.
+    pub gap_ns: u64,
+    /// Start of the minute, Unix seconds.
+    pub unix_s: u64,
 }
 
-/// Reads what [`encode_stats`] wrote; `None` when it is damaged.
-pub fn decode_stats(bytes: &[u8]) -> Option<PairStats> {
-    let stored: Stats = plain(bytes)?;
-    let status = |code: u32| u8::try_from(code).ok().map(CallStatus::from_code);
-    let negative = stored.negative.iter().map(|(code, n)| Some((status(*code)?, *n)));
-    Some(PairStats {
-        gap: Histogram::decode(&stored.gap)?,
-        client: Histogram::decode(&stored.client)?,
-        server: Histogram::decode(&stored.server)?,
-        request_leg: Histogram::decode(&stored.request_leg)?,
-        response_leg: Histogram::decode(&stored.response_leg)?,
-        mate_delay: Histogram::decode(&stored.mate_delay)?,
-        leg_bound_max_ns: stored.leg_bound_max_ns,
-        leg_bound_sum_ns: stored.leg_bound_sum_ns as u128,
-        negative: negative.collect::<Option<_>>()?,
-        attempts_over_one: stored.attempts_over_one,
-        excluded_large: stored.excluded_large,
-        worst: Vec::new(),
-        worst_room: 0,
-        worst_floor_ns: stored.worst_floor_ns,
-        sized: stored.sized,
-    })
+/// Worst calls that a row knows of.
+pub const TOPS_KEPT: usize = 20;
+
+/// What a row holds: statistics without their worst calls, and where those are.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// `worst` is empty.
+    pub stats: PairStats,
+    /// Largest gap first.
+    pub tops: Vec<Top>,
+}
+
+impl Figures {
+    /// Of a minute as the engine hands it over.
+    pub fn of_minute(unix_s: u64, stats: &PairStats) -> Figures {
+        let tops = stats.worst.iter().take(WORST_STORED).map(|call| Top { gap_ns: call.gap_ns, unix_s });
+        let tops = tops.collect();
+        // Histograms are copied, calls are not.
+        let mut sum = Figures { stats: PairStats::default(), tops };
+        sum.stats.merge_distributions(stats);
+        sum
+    }
+
+    /// Adds another row; of its worst calls the largest [`TOPS_KEPT`] stay.
+    pub fn merge(&mut self, other: &Figures) {
+        self.stats.merge_distributions(&other.stats);
+        self.tops.extend(&other.tops);
+        self.sort_tops();
+        self.tops.truncate(TOPS_KEPT);
+    }
+
+    /// Largest gap first, the earliest of equals.
+    pub fn sort_tops(&mut self) {
+        self.tops.sort_by_key(|top| (std::cmp::Reverse(top.gap_ns), top.unix_s));
+    }
+
+    /// As stored in a row that starts at `start_s`.
+    pub fn encode(&self, start_s: u64) -> Vec<u8> {
+        let stats = &self.stats;
+        let minute = |top: &Top| u32::try_from(top.unix_s.saturating_sub(start_s) / 60).unwrap_or(u32::MAX);
+        compressed(&Stats {
+            gap: stats.gap.encode(),
+            client: stats.client.encode(),
+            server: stats.server.encode(),
+            request_leg: stats.request_leg.encode(),
+            response_leg: stats.response_leg.encode(),
+            mate_delay: stats.mate_delay.encode(),
+            leg_bound_max_ns: stats.leg_bound_max_ns,
+            leg_bound_sum_ns: u64::try_from(stats.leg_bound_sum_ns).unwrap_or(u64::MAX),
+            negative: stats.negative.iter().map(|(status, n)| (status.code() as u32, *n)).collect(),
+            attempts_over_one: stats.attempts_over_one,
+            excluded_large: stats.excluded_large,
+            worst_floor_ns: stats.worst_floor_ns,
+            sized: stats.sized,
+            top_gap_ns: self.tops.iter().map(|top| top.gap_ns).collect(),
+            top_minute: self.tops.iter().map(minute).collect(),
+        })
+    }
+
+    /// Reads what [`Figures::encode`] wrote; `None` when it is damaged.
+    pub fn decode(bytes: &[u8], start_s: u64) -> Option<Figures> {
+        let stored: Stats = plain(bytes)?;
+        let status = |code: u32| u8::try_from(code).ok().map(CallStatus::from_code);
+        let negative = stored.negative.iter().map(|(code, n)| Some((status(*code)?, *n)));
+        let tops = stored.top_gap_ns.iter().zip(&stored.top_minute);
+        let top =
+            |(gap_ns, minute): (&u64, &u32)| Top { gap_ns: *gap_ns, unix_s: start_s + 60 * *minute as u64 };
+        Some(Figures {
+            tops: tops.map(top).collect(),
+            stats: PairStats {
+                gap: Histogram::decode(&stored.gap)?,
+                client: Histogram::decode(&stored.client)?,
+                server: Histogram::decode(&stored.server)?,
+                request_leg: Histogram::decode(&stored.request_leg)?,
+                response_leg: Histogram::decode(&stored.response_leg)?,
+                mate_delay: Histogram::decode(&stored.mate_delay)?,
+                leg_bound_max_ns: stored.leg_bound_max_ns,
+                leg_bound_sum_ns: stored.leg_bound_sum_ns as u128,
+                negative: negative.collect::<Option<_>>()?,
+                attempts_over_one: stored.attempts_over_one,
+                excluded_large: stored.excluded_large,
+                worst_floor_ns: stored.worst_floor_ns,
+                sized: stored.sized,
+                ..PairStats::default()
+            },
+        })
+    }
 }
 
 /// The trace ids one after the other, to be searched, and the calls.

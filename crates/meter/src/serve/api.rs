@@ -1,14 +1,15 @@
 //! The HTTP API, `/metrics`, and health. Shapes are in [`crate::report`], documented in docs/api.md.
 
+use super::answer::streamed;
 use super::clock::Clock;
 use super::otlp::Receiver;
 use super::places::Port;
 use super::recorder::Store;
-use crate::engine::{Meter, PairMinute};
+use crate::engine::Meter;
 use crate::export::monotone::Monotone;
-use crate::export::prometheus::{encode, negotiate};
+use crate::export::prometheus::{negotiate, write};
 use crate::export::snapshot::{ProcessFigures, RequestFigures, Snapshot};
-use crate::history::{HistoryError, Which, by_pair};
+use crate::history::{Cancel, Covered, HistoryError};
 use crate::query::{self, Matches};
 use crate::report::*;
 use axum::extract::{FromRequestParts, Query, State};
@@ -17,12 +18,22 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use spangap_model::{PairKey, PairStats, WorstCall};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use spangap_model::PairKey;
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
+
+/// Questions to the history that are worked on at once; others stand in line, and no other request does.
+const QUERIES: usize = 2;
+/// Questions in line; further ones are told to come again.
+const LINE: usize = 64;
+/// Pairs in an answer at most, those that lost the most time: about 40 MB.
+const MAX_PAIRS: usize = 20_000;
+/// Worst calls in an answer at most.
+const MAX_WORST: usize = 1_000;
 
 /// What a request may look at.
 #[derive(Clone, Debug)]
@@ -33,6 +44,8 @@ pub struct Api {
     ports: [Arc<Port>; 3],
     store: Arc<Store>,
     exported: Arc<Mutex<Monotone>>,
+    turns: Arc<Semaphore>,
+    line: Arc<Semaphore>,
 }
 
 /// An error of the API, with its status.
@@ -47,11 +60,27 @@ impl IntoResponse for Problem {
 
 impl From<HistoryError> for Problem {
     fn from(error: HistoryError) -> Problem {
-        Problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        let status = match error.is_damage() {
+            // It is set aside at the next checkpoint.
+            true => StatusCode::SERVICE_UNAVAILABLE,
+            false => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Problem(status, error.to_string())
     }
 }
 
-type Answer<T> = Result<Json<T>, Problem>;
+/// JSON that is written as it is sent.
+struct Streamed<T>(HeaderMap, T);
+
+impl<T: Serialize + Send + 'static> Streamed<T> {
+    async fn answer(self) -> Response {
+        let Streamed(request, value) = self;
+        let write = move |out: &mut dyn io::Write| Ok(serde_json::to_writer(out, &value)?);
+        streamed(&request, "application/json", write).await
+    }
+}
+
+type Answer = Result<Response, Problem>;
 
 /// What the query string asks for; one that cannot be read is an error in the API's own shape.
 struct Ask<T>(T);
@@ -77,7 +106,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/coverage", get(coverage))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(async || "ready\n"))
+        .route("/readyz", get(ready))
         .fallback(async || Problem(StatusCode::NOT_FOUND, "no such page: see / and /api/v1/pairs".into()))
         .with_state(api)
 }
@@ -150,10 +179,13 @@ struct AskedCall {
     client_span_id: Option<String>,
 }
 
-/// Minutes of the answer, and from which second on they can still change.
-struct Minutes {
-    all: Vec<PairMinute>,
-    open_from_s: Option<u64>,
+/// Ends the query when the client goes away: the request's future is dropped then.
+struct CancelOnDrop(Arc<Cancel>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 impl Api {
@@ -165,30 +197,39 @@ impl Api {
         ports: [Arc<Port>; 3],
         store: Arc<Store>,
     ) -> Api {
-        Api { meter, clock, receiver, ports, store, exported: Arc::default() }
+        let (turns, line) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(LINE)));
+        Api { meter, clock, receiver, ports, store, exported: Arc::default(), turns, line }
     }
 
-    /// Open minutes from the engine and closed ones from the history, none twice.
-    fn minutes(
+    /// Answers a question to the history, in its turn.
+    async fn query<T: Send + 'static>(
         &self,
-        (from_s, to_s): (u64, u64),
-        pair: Option<&PairKey>,
-        worst: bool,
-    ) -> Result<Minutes, HistoryError> {
-        let from_s = from_s - from_s % 60;
-        // The recorder moves minutes from the engine to the history under this lock.
-        let mut history = self.store.lock();
-        let mut open = self.meter.open_minutes();
-        let open_from_s = open.iter().map(|m| m.unix_s).min();
-        open.retain(|m| (from_s..=to_s).contains(&m.unix_s) && pair.is_none_or(|pair| m.key == *pair));
-        let mut all = history.minutes(from_s, to_s, Which { pair, open_from_s, worst })?;
-        all.append(&mut open);
-        Ok(Minutes { all, open_from_s })
+        work: impl FnOnce(&Api, &Arc<Cancel>) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let busy = || {
+            let many = format!("{LINE} questions to the history wait already; ask again");
+            Problem(StatusCode::SERVICE_UNAVAILABLE, many)
+        };
+        let _place = self.line.try_acquire().map_err(|_| busy())?;
+        let turn = self.turns.clone().acquire_owned().await.map_err(|_| busy())?;
+        let cancel = Arc::new(Cancel::default());
+        let _gone = CancelOnDrop(cancel.clone());
+        let api = self.clone();
+        off_thread(move || {
+            let done = work(&api, &cancel);
+            // Held until the work has really ended, whoever waits for it.
+            drop(turn);
+            done.map_err(|error| {
+                api.store.report(&error);
+                Problem::from(error)
+            })
+        })
+        .await
     }
 
     fn coverage(&self) -> Result<Coverage, HistoryError> {
-        // In a statement of its own: `notes` takes the same lock.
-        let holes = self.store.lock().holes()?;
+        let holes = self.store.reader().view(Arc::default()).and_then(|view| view.holes());
+        let holes = holes.inspect_err(|error| self.store.report(error))?;
         let overview = self.meter.overview();
         let mut notes = self.store.notes();
         notes.extend(query::size_note(&overview));
@@ -212,6 +253,7 @@ impl Api {
             uptime_s: self.clock.now_ms() / 1000,
             holes,
             notes,
+            history: Some(self.store.coverage()),
             ..query::coverage(&overview)
         })
     }
@@ -238,25 +280,8 @@ impl Api {
             overview,
             version: env!("CARGO_PKG_VERSION"),
             process: process_figures(),
-            history: self.store.lock().figures().ok(),
+            history: Some(self.store.figures()),
         }
-    }
-
-    fn find_call(
-        &self,
-        trace_id: &[u8; 16],
-        span_id: Option<&[u8; 8]>,
-    ) -> Result<Option<CallReport>, HistoryError> {
-        let history = self.store.lock();
-        for minute in self.meter.open_minutes() {
-            let is_it = |call: &&WorstCall| {
-                call.trace_id == *trace_id && span_id.is_none_or(|id| call.client_span_id == *id)
-            };
-            if let Some(call) = minute.stats.worst.iter().find(is_it) {
-                return Ok(Some(query::call_report(&minute.key, call)));
-            }
-        }
-        Ok(history.find_call(trace_id, span_id)?.map(|(key, call)| query::call_report(&key, &call)))
     }
 }
 
@@ -268,40 +293,63 @@ async fn off_thread<T: Send + 'static>(
     done.unwrap_or_else(|e| Err(Problem(StatusCode::INTERNAL_SERVER_ERROR, format!("the query failed: {e}"))))
 }
 
-async fn pairs(State(api): State<Api>, Ask(stretch): Ask<Stretch>) -> Answer<PairsReport> {
-    off_thread(move || {
-        let (from_s, to_s) = stretch.seconds(&api.clock)?;
-        let pairs = by_pair(api.minutes((from_s, to_s), None, true)?.all);
-        Ok(Json(query::pairs_report(&pairs, &api.meter.overview(), from_s, to_s)))
-    })
-    .await
+/// The first second covered, where it is not the minute asked for.
+fn covered(covered: Covered, from_s: u64) -> Option<u64> {
+    (covered.from_unix_s != from_s - from_s % 60).then_some(covered.from_unix_s)
+}
+
+async fn pairs(State(api): State<Api>, headers: HeaderMap, Ask(stretch): Ask<Stretch>) -> Answer {
+    let (from_s, to_s) = stretch.seconds(&api.clock)?;
+    let report = api.query(move |api, cancel| {
+        let overview = api.meter.overview();
+        let matches = query::Matches::new(&overview);
+        let (view, memory) = api.store.view(cancel, |_| true)?;
+        let mut rows: Vec<PairRow> = Vec::new();
+        let mut left_out = 0;
+        let mut keep = |rows: &mut Vec<PairRow>| {
+            query::most_lost_first(rows);
+            left_out += rows.len().saturating_sub(MAX_PAIRS) as u64;
+            rows.truncate(MAX_PAIRS);
+        };
+        let reached = view.pairs(from_s, to_s, &memory, |key, stats| {
+            rows.push(query::pair_row(&key, &stats, &matches));
+            if rows.len() >= 2 * MAX_PAIRS {
+                keep(&mut rows);
+            }
+        })?;
+        keep(&mut rows);
+        Ok(PairsReport {
+            pairs: rows,
+            pairs_left_out: (left_out > 0).then_some(left_out),
+            covered_from_unix_s: covered(reached, from_s),
+            ..query::pairs_report([], &overview, from_s, to_s)
+        })
+    });
+    Ok(Streamed(headers, report.await?).answer().await)
 }
 
 async fn pair(
     State(api): State<Api>,
+    headers: HeaderMap,
     Ask(stretch): Ask<Stretch>,
     Ask(asked): Ask<Asked>,
-) -> Answer<PairOverTime> {
-    off_thread(move || {
-        let key = asked.key()?;
-        let minutes = api.minutes(stretch.seconds(&api.clock)?, Some(&key), true)?;
-        if minutes.all.is_empty() {
-            let names = format!("{} -> {}", key.client, key.server);
-            return Err(Problem(
-                StatusCode::NOT_FOUND,
-                format!("no calls of {names} in this stretch of time"),
-            ));
-        }
-        let mut by_minute = BTreeMap::<u64, (PairStats, bool)>::new();
-        for minute in minutes.all {
-            let open = minutes.open_from_s.is_some_and(|from| minute.unix_s >= from);
-            let entry = by_minute.entry(minute.unix_s).or_default();
-            entry.0.merge(&minute.stats);
-            entry.1 |= open;
-        }
-        Ok(Json(query::over_time(&key, &by_minute, &Matches::new(&api.meter.overview()))))
-    })
-    .await
+) -> Answer {
+    let key = asked.key()?;
+    let (from_s, to_s) = stretch.seconds(&api.clock)?;
+    let of = key.clone();
+    let report = api.query(move |api, cancel| {
+        let (view, memory) = api.store.view(cancel, |key| *key == of)?;
+        let over_time = view.over_time(&of, from_s, to_s, &memory)?;
+        Ok((!over_time.points.is_empty()).then(|| PairOverTime {
+            covered_from_unix_s: covered(over_time.covered, from_s),
+            ..query::over_time(&of, &over_time, &Matches::new(&api.meter.overview()))
+        }))
+    });
+    let report = report.await?.ok_or_else(|| {
+        let names = format!("{} -> {}", key.client, key.server);
+        Problem(StatusCode::NOT_FOUND, format!("no calls of {names} in this stretch of time"))
+    })?;
+    Ok(Streamed(headers, report).answer().await)
 }
 
 /// Worst calls in an answer unless told otherwise.
@@ -309,45 +357,53 @@ const DEFAULT_LIMIT: usize = 20;
 
 async fn worst(
     State(api): State<Api>,
+    headers: HeaderMap,
     Ask(stretch): Ask<Stretch>,
     Ask(asked): Ask<Asked>,
-) -> Answer<WorstReport> {
-    off_thread(move || {
-        let minutes = api.minutes(stretch.seconds(&api.clock)?, None, true)?.all;
-        let matching = minutes.iter().filter(|minute| asked.matches(&minute.key));
-        let of_minute = |m: &PairMinute| {
-            m.stats.worst.iter().map(|c| query::worst_of_pair(&m.key, c)).collect::<Vec<_>>()
-        };
-        let mut calls: Vec<WorstOfPair> = matching.flat_map(of_minute).collect();
-        calls.sort_by(|a, b| {
-            b.call.gap_ns.cmp(&a.call.gap_ns).then_with(|| a.call.trace_id.cmp(&b.call.trace_id))
-        });
-        calls.truncate(asked.limit.unwrap_or(DEFAULT_LIMIT));
-        let floor_ns = minutes.iter().filter(|m| asked.matches(&m.key)).map(|m| m.stats.worst_floor_ns).max();
-        let last_ns = calls.last().map_or(0, |c| c.call.gap_ns);
-        Ok(Json(WorstReport { calls, complete_above_ns: floor_ns.filter(|floor_ns| last_ns < *floor_ns) }))
-    })
-    .await
+) -> Answer {
+    let (from_s, to_s) = stretch.seconds(&api.clock)?;
+    let limit = asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_WORST);
+    let report = api.query(move |api, cancel| {
+        let (view, memory) = api.store.view(cancel, |key| asked.matches(key))?;
+        let worst = view.worst(from_s, to_s, |key| asked.matches(key), limit, &memory)?;
+        let last_ns = worst.calls.last().map_or(0, |(_, call)| call.gap_ns);
+        let calls = worst.calls.iter().map(|(key, call)| query::worst_of_pair(key, call));
+        Ok(WorstReport {
+            calls: calls.collect(),
+            complete_above_ns: (last_ns < worst.floor_ns).then_some(worst.floor_ns),
+        })
+    });
+    Ok(Streamed(headers, report.await?).answer().await)
 }
 
-async fn call(State(api): State<Api>, Ask(asked): Ask<AskedCall>) -> Answer<CallReport> {
-    off_thread(move || {
-        let wrong = |what: &str, digits| {
-            Problem(StatusCode::BAD_REQUEST, format!("expected {what}={digits} hex digits"))
-        };
-        let trace_id = asked.trace_id.as_deref().and_then(from_hex).ok_or_else(|| wrong("trace_id", 32))?;
-        let span_id = match asked.client_span_id.as_deref() {
-            Some(text) => Some(from_hex(text).ok_or_else(|| wrong("client_span_id", 16))?),
-            None => None,
-        };
-        let found = api.find_call(&trace_id, span_id.as_ref())?;
-        found.map(Json).ok_or_else(|| {
-            let why =
-                "not among the worst calls that are kept: only the largest gaps of each pair and minute are";
-            Problem(StatusCode::NOT_FOUND, why.into())
-        })
-    })
-    .await
+async fn call(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<AskedCall>) -> Answer {
+    let wrong =
+        |what: &str, digits| Problem(StatusCode::BAD_REQUEST, format!("expected {what}={digits} hex digits"));
+    let trace_id = asked.trace_id.as_deref().and_then(from_hex).ok_or_else(|| wrong("trace_id", 32))?;
+    let span_id = match asked.client_span_id.as_deref() {
+        Some(text) => Some(from_hex(text).ok_or_else(|| wrong("client_span_id", 16))?),
+        None => None,
+    };
+    let found = api.query(move |api, cancel| {
+        let (view, memory) = api.store.view(cancel, |_| true)?;
+        let found = view.call(&trace_id, span_id.as_ref(), &memory)?;
+        Ok(found.map(|(key, call)| query::call_report(&key, &call)))
+    });
+    let found = found.await?.ok_or_else(|| {
+        let why =
+            "not among the worst calls that are kept: only the largest gaps of each pair and minute are";
+        Problem(StatusCode::NOT_FOUND, why.into())
+    })?;
+    Ok(Streamed(headers, found).answer().await)
+}
+
+/// Ready as long as spans are taken. A disk that is full does not make it unready: whoever took it out of service for
+/// that would lose the spans as well. The answer says so, and metrics do.
+async fn ready(State(api): State<Api>) -> String {
+    match api.store.degraded() {
+        None => "ready\n".into(),
+        Some(why) => format!("ready, degraded: {why}\n"),
+    }
 }
 
 fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
@@ -361,15 +417,16 @@ fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-async fn coverage(State(api): State<Api>) -> Answer<Coverage> {
-    off_thread(move || Ok(Json(api.coverage()?))).await
+async fn coverage(State(api): State<Api>, headers: HeaderMap) -> Answer {
+    let coverage = off_thread(move || Ok(api.coverage()?)).await?;
+    Ok(Streamed(headers, coverage).answer().await)
 }
 
-async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Result<Response, Problem> {
+async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let format = negotiate(accept);
-    let body = off_thread(move || Ok(encode(&api.snapshot(), format))).await?;
-    Ok(([(header::CONTENT_TYPE, format.content_type())], body).into_response())
+    let snapshot = off_thread(move || Ok(api.snapshot())).await?;
+    Ok(streamed(&headers, format.content_type(), move |out| write(&snapshot, format, out)).await)
 }
 
 /// Resident memory and CPU time of this process; `None` where there is no /proc.

@@ -2,6 +2,7 @@
 //! this crate that knows an async runtime.
 
 pub mod admission;
+pub mod answer;
 pub mod api;
 pub mod body;
 pub mod clock;

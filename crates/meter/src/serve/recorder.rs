@@ -1,59 +1,248 @@
 //! Carries minutes from the engine to the history: closed ones for good, open ones every few seconds, so that
-//! a kill loses seconds and not the minute.
+//! a kill loses seconds and not the minute. Until a minute is written, queries find it in memory.
 
 use super::clock::Clock;
 use crate::engine::Meter;
-use crate::history::{CHECKPOINT, History, HistoryError, LastRun};
+use crate::export::snapshot::HistoryFigures;
+use crate::history::{
+    CHECKPOINT, Cancel, Checkpoint, History, HistoryError, LastRun, MAX_WAITING_BYTES, Memory, Reader,
+    SetAside, View, Waiting,
+};
+use crate::report::{HistoryCoverage, HistorySteps};
+use spangap_model::PairKey;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// How often the history is pruned, in checkpoints.
 const PRUNE_EVERY: u32 = 60;
+/// Of the time between two checkpoints, what summing up and converting may take.
+const MAINTAIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// The history, shared between the recorder and queries.
+/// What queries and the figures need of the history. No lock in here is held while the database is read or written.
 #[derive(Debug)]
 pub struct Store {
-    history: Mutex<History>,
+    meter: Arc<Meter>,
+    reader: Reader,
     last_run: LastRun,
-    problem: Mutex<Option<String>>,
+    waiting: Mutex<Waiting>,
+    state: Mutex<State>,
+}
+
+/// As of the last checkpoint.
+#[derive(Debug, Default)]
+struct State {
+    stored: bool,
+    figures: HistoryFigures,
+    steps: Vec<HistorySteps>,
+    set_aside: Vec<SetAside>,
+    /// Minutes before this time are in an older format still.
+    converting_before_s: Option<u64>,
+    /// Why the last checkpoint could not be written, and since when none could.
+    problem: Option<(String, u64)>,
+    /// What a query found broken.
+    damage: Option<String>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store {
-    /// The history. While it is held, no minute moves from the engine into it.
-    pub fn lock(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    /// One state of the history, and the minutes that are not in it yet: no minute is in both or in neither.
+    /// Of the open minutes only those of `pairs` that are asked for.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn view(
+        &self,
+        cancel: &Arc<Cancel>,
+        pairs: impl Fn(&PairKey) -> bool,
+    ) -> Result<(View, Memory), HistoryError> {
+        loop {
+            let view = self.reader.view(cancel.clone())?;
+            let waiting = locked(&self.waiting);
+            // What has left memory since this state of the database was taken is in neither: take a newer state.
+            if waiting.written_until() > view.generation() {
+                continue;
+            }
+            let unseen = waiting.batches().into_iter().filter(|batch| batch.generation > view.generation());
+            let memory = Memory {
+                waiting: unseen.map(|batch| batch.minutes).collect(),
+                // Under the lock: the recorder takes minutes from the engine under it.
+                open: self.meter.open_minutes_of(&pairs),
+            };
+            return Ok((view, memory));
+        }
+    }
+
+    /// A query met a database that is broken: the recorder shall set it aside.
+    pub fn report(&self, error: &HistoryError) {
+        if error.is_damage() {
+            locked(&self.state).damage.get_or_insert_with(|| error.to_string());
+        }
+    }
+
+    /// For questions that need no minutes.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Size and losses, as of the last checkpoint.
+    pub fn figures(&self) -> HistoryFigures {
+        let figures = locked(&self.state).figures;
+        let waiting = locked(&self.waiting);
+        HistoryFigures {
+            damaged_rows: self.reader.damaged_rows(),
+            unwritten_rows: waiting.lost_rows,
+            waiting_rows: waiting.rows(),
+            waiting_bytes: waiting.bytes(),
+            ..figures
+        }
+    }
+
+    /// What the history holds, for the coverage.
+    pub fn coverage(&self) -> HistoryCoverage {
+        let figures = self.figures();
+        let state = locked(&self.state);
+        HistoryCoverage {
+            stored: state.stored,
+            bytes: figures.bytes,
+            bytes_limit: figures.bytes_limit,
+            steps: state.steps.clone(),
+            waiting_rows: figures.waiting_rows,
+            waiting_bytes: figures.waiting_bytes,
+            waiting_bytes_limit: MAX_WAITING_BYTES,
+            lost_rows: figures.unwritten_rows,
+            damaged_rows: figures.damaged_rows,
+            problem: state.problem.as_ref().map(|(problem, _)| problem.clone()),
+        }
+    }
+
+    /// Why the history is less than it should be; `None` when all is well.
+    pub fn degraded(&self) -> Option<String> {
+        let (problem, since) = locked(&self.state).problem.clone()?;
+        let figures = self.figures();
+        let lost = match figures.unwritten_rows {
+            0 => "none lost yet".to_string(),
+            rows => format!("{rows} lost"),
+        };
+        Some(format!(
+            "history not written since Unix time {since} ({problem}); {} rows of closed minutes wait in memory, {lost}",
+            figures.waiting_rows
+        ))
     }
 
     /// What the reader of the figures should know of the history, in words.
     pub fn notes(&self) -> Vec<String> {
-        let history = self.lock();
+        let degraded = self.degraded();
+        let figures = self.figures();
+        let state = locked(&self.state);
         let mut notes = Vec::new();
         if self.last_run != LastRun::None {
             notes.push(format!("history: {}", self.last_run));
         }
-        if !history.is_stored() {
+        if !state.stored {
             notes.push("history: in memory only, it ends with the process".into());
         }
-        if history.damaged_rows > 0 {
-            notes.push(format!("history: {} damaged rows were left out of answers", history.damaged_rows));
+        notes.extend(state.set_aside.iter().map(|aside| format!("history: {aside}")));
+        if let Some(before_s) = state.converting_before_s {
+            notes.push(format!(
+                "history: minutes before Unix time {before_s} are still being converted from an older format, and are \
+                 missing in answers until then"
+            ));
         }
-        notes.extend(
-            self.problem().clone().map(|problem| format!("not written at the last checkpoint: {problem}")),
-        );
+        if figures.damaged_rows > 0 {
+            notes.push(format!("history: {} damaged rows were left out of answers", figures.damaged_rows));
+        }
+        if figures.unwritten_rows > 0 {
+            notes.push(format!(
+                "history: {} rows could not be written in time and are lost",
+                figures.unwritten_rows
+            ));
+        }
+        notes.extend(degraded.map(|degraded| format!("degraded: {degraded}")));
         notes
     }
 
-    fn problem(&self) -> MutexGuard<'_, Option<String>> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner)
+    /// One checkpoint. Minutes that cannot be written wait in memory, and come again with the next one.
+    fn checkpoint(&self, history: &mut History, clock: &Clock) -> Result<(), HistoryError> {
+        let (taken, batches) = {
+            let mut waiting = locked(&self.waiting);
+            let mut taken = self.meter.take_minutes();
+            waiting.push(std::mem::take(&mut taken.closed));
+            (taken, waiting.batches())
+        };
+        let spans = self.meter.overview().accounting;
+        let checkpoint = Checkpoint {
+            now_unix_s: clock.unix_s(),
+            closed: &batches,
+            open: &taken.open,
+            settled_before_s: taken.settled_before_s,
+            spans: &spans,
+        };
+        let damage = locked(&self.state).damage.take();
+        if let Some(damage) = damage {
+            self.set_aside(history, clock, damage)?;
+        }
+        match history.checkpoint(&checkpoint) {
+            Err(error) if error.is_damage() => {
+                self.set_aside(history, clock, error.to_string())?;
+                history.checkpoint(&checkpoint)?;
+            }
+            done => done?,
+        }
+        // Nothing is taken out of memory before the database has it, and readers are told by its number.
+        locked(&self.waiting).written(history.generation());
+        Ok(())
     }
 
-    /// One checkpoint. Minutes that cannot be written are tried again with the next one.
-    fn checkpoint(&self, meter: &Meter, clock: &Clock) -> Result<(), HistoryError> {
-        let mut history = self.lock();
-        let taken = meter.take_minutes();
-        let minutes = [taken.closed, taken.open].concat();
-        history.checkpoint(clock.unix_s(), &minutes, &meter.overview().accounting)
+    fn set_aside(&self, history: &mut History, clock: &Clock, why: String) -> Result<(), HistoryError> {
+        history.replace(clock.unix_s(), why)?;
+        if let Some(aside) = history.set_aside().last() {
+            super::tell(aside);
+        }
+        Ok(())
+    }
+
+    /// A checkpoint with what belongs to it.
+    fn round(&self, history: &mut History, clock: &Clock, prune: bool) {
+        let begun = Instant::now();
+        let mut done = self.checkpoint(history, clock);
+        if prune {
+            done = done.and_then(|()| history.prune(clock.unix_s()));
+        }
+        while done.is_ok() && begun.elapsed() < MAINTAIN_WITHIN {
+            match history.maintain() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => done = Err(error),
+            }
+        }
+        if let Err(error) = &done {
+            self.report(error);
+        }
+        self.publish(history, done.err(), clock);
+    }
+
+    fn publish(&self, history: &History, problem: Option<HistoryError>, clock: &Clock) {
+        let figures = history.figures();
+        let steps = history.steps();
+        let converting = history.first_minutes_before_s();
+        let mut state = locked(&self.state);
+        state.stored = history.is_stored();
+        state.figures = figures.unwrap_or(state.figures);
+        if let Ok(steps) = steps {
+            state.steps = steps;
+        }
+        state.converting_before_s = converting.unwrap_or(state.converting_before_s);
+        state.set_aside = history.set_aside().to_vec();
+        let since = state.problem.as_ref().map(|(_, since)| *since);
+        if let (Some(problem), None) = (&problem, since) {
+            super::tell(problem);
+        }
+        state.problem = problem.map(|problem| (problem.to_string(), since.unwrap_or(clock.unix_s())));
     }
 }
 
@@ -62,35 +251,33 @@ impl Store {
 pub struct Recorder {
     store: Arc<Store>,
     stop: mpsc::Sender<()>,
-    thread: JoinHandle<()>,
-    meter: Arc<Meter>,
+    thread: JoinHandle<History>,
     clock: Clock,
 }
 
 impl Recorder {
     /// Starts writing.
-    pub fn start(meter: Arc<Meter>, clock: Clock, history: (History, LastRun)) -> Recorder {
-        let store = Store { history: Mutex::new(history.0), last_run: history.1, problem: Mutex::default() };
-        let store = Arc::new(store);
+    pub fn start(meter: Arc<Meter>, clock: Clock, (mut history, last_run): (History, LastRun)) -> Recorder {
+        let store = Arc::new(Store {
+            meter,
+            reader: history.reader(),
+            last_run,
+            waiting: Mutex::new(Waiting::new(history.generation(), MAX_WAITING_BYTES)),
+            state: Mutex::default(),
+        });
+        history.set_aside().iter().for_each(|aside| super::tell(aside));
+        store.publish(&history, None, &clock);
         let (stop, stopped) = mpsc::channel();
-        let (its_store, its_meter) = (store.clone(), meter.clone());
+        let its_store = store.clone();
         let thread = std::thread::spawn(move || {
             let mut checkpoints = 0u32;
             while stopped.recv_timeout(CHECKPOINT) == Err(RecvTimeoutError::Timeout) {
                 checkpoints += 1;
-                let mut done = its_store.checkpoint(&its_meter, &clock);
-                if checkpoints.is_multiple_of(PRUNE_EVERY) {
-                    done = done.and_then(|()| its_store.lock().prune(clock.unix_s()));
-                }
-                let problem = done.err().map(|e| e.to_string());
-                let mut known = its_store.problem();
-                if let Some(problem) = problem.as_ref().filter(|_| known.is_none()) {
-                    super::tell(problem);
-                }
-                *known = problem;
+                its_store.round(&mut history, &clock, checkpoints.is_multiple_of(PRUNE_EVERY));
             }
+            history
         });
-        Recorder { store, stop, thread, meter, clock }
+        Recorder { store, stop, thread, clock }
     }
 
     /// The history, for queries.
@@ -104,9 +291,12 @@ impl Recorder {
     /// When the database refuses.
     pub fn stop(self) -> Result<(), HistoryError> {
         drop(self.stop);
-        // The thread ends by itself; had it panicked, what it had written is still there.
-        let _ = self.thread.join();
-        self.store.checkpoint(&self.meter, &self.clock)?;
-        self.store.lock().close(self.clock.unix_s())
+        let Ok(mut history) = self.thread.join() else {
+            // What it had written is still there, and the next start closes what was open.
+            super::tell(&"the thread that writes the history has failed: its last minutes are lost");
+            return Ok(());
+        };
+        self.store.checkpoint(&mut history, &self.clock)?;
+        history.close(self.clock.unix_s())
     }
 }

@@ -1,9 +1,9 @@
 //! Tests that need a process of their own: this test binary, started again for one test.
 
 use super::rows::{key, minute};
-use super::{NONE, PLENTY, all, file, open};
+use super::{PLENTY, Recorded, file, open};
 use spangap_meter::engine::PairMinute;
-use spangap_meter::history::{History, LastRun};
+use spangap_meter::history::{History, LastRun, Memory};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -26,7 +26,7 @@ fn process_that_writes_until_killed() {
     let Some(path) = std::env::var_os(FILE) else { return };
     let mut history = open(Path::new(&path), PLENTY, 1_000);
     for n in 1.. {
-        history.checkpoint(1_000 + n, &rows(n), &NONE).unwrap();
+        history.checkpoint(1_000 + n, &[], &rows(n)).unwrap();
         println!("written {n}");
     }
 }
@@ -57,10 +57,11 @@ fn a_kill_loses_no_finished_checkpoint_and_leaves_no_half_one() {
             written = line.split("written ").nth(1).and_then(|n| n.parse().ok()).unwrap_or(written);
         }
 
-        let (mut history, last) = History::open(Some(&path), PLENTY, 5_000).unwrap();
+        let (history, last) = History::open(Some(&path), PLENTY, 5_000).unwrap();
         assert!(matches!(last, LastRun::Killed { .. }), "{last}");
-        let read = all(&mut history);
-        assert_eq!((read.len() as u64, history.damaged_rows), (PAIRS, 0));
+        let history = Recorded::new(history);
+        let read = history.all();
+        assert_eq!((read.len() as u64, history.reader().damaged_rows()), (PAIRS, 0));
         let calls: BTreeSet<u64> = read.iter().map(|m| m.stats.calls()).collect();
         assert_eq!(calls.len(), 1, "all rows are of one checkpoint");
         let found = *calls.first().unwrap();
@@ -72,7 +73,7 @@ fn a_kill_loses_no_finished_checkpoint_and_leaves_no_half_one() {
         let database = rusqlite::Connection::open(&path).unwrap();
         let sound: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(sound, "ok");
-        database.execute("DELETE FROM minute", []).unwrap();
+        database.execute_batch("DELETE FROM minute; DELETE FROM minute_worst; DELETE FROM bucket").unwrap();
     }
 }
 
@@ -82,27 +83,40 @@ fn process_on_a_small_disk() {
     let Some(path) = std::env::var_os(FILE) else { return };
     let path = Path::new(&path);
     let mut history = open(path, PLENTY, 0);
-    history.checkpoint(1, &rows(1), &NONE).unwrap();
+    history.checkpoint(1, &rows(1), &[]).unwrap();
     let ballast = path.with_extension("ballast");
     // Whatever is left of the disk.
     let full = std::fs::write(&ballast, vec![7; 4 << 20]).unwrap_err();
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 
-    // Some checkpoints still fit into the log; then there is no room.
-    let refused = (2..1_000).find_map(|n| Some((n, history.checkpoint(n, &rows(n), &NONE).err()?)));
+    // Some checkpoints still fit into the log; then there is no room. Every one adds one call to each row.
+    let refused = (2..1_000).find_map(|n| Some((n, history.checkpoint(n, &rows(1), &rows(n)).err()?)));
     let (n, error) = refused.expect("the disk is full");
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     assert!(error.to_string().contains("full"), "{error}");
-    assert!(
-        all(&mut history).iter().all(|m| m.stats.calls() == n - 1),
-        "the checkpoint before is still there"
-    );
+    let calls = |history: &Recorded| history.all().iter().map(|m| m.stats.calls()).collect::<BTreeSet<_>>();
+    assert_eq!(calls(&history), BTreeSet::from([n - 1]), "the checkpoint before is still there");
+    // Those that could not be written wait, and answers have them.
+    assert_eq!(history.waiting.rows(), PAIRS);
+    history.checkpoint(n, &rows(1), &[]).unwrap_err();
+    let memory = Memory {
+        waiting: history.waiting.batches().into_iter().map(|b| b.minutes).collect(),
+        open: Vec::new(),
+    };
+    let mut answered = BTreeSet::new();
+    history
+        .view()
+        .pairs(0, 5_000, &memory, |_, stats| {
+            answered.insert(stats.calls());
+        })
+        .unwrap();
+    assert_eq!(answered, BTreeSet::from([n + 1]));
 
     std::fs::remove_file(&ballast).unwrap();
-    // The minute that could not be written is now, although nobody hands it over again.
-    history.checkpoint(n + 1, &[], &NONE).unwrap();
-    assert!(all(&mut history).iter().all(|m| m.stats.calls() == n));
-    assert_eq!(history.figures().unwrap().unwritten_rows, 0);
+    // They are written now, although the engine does not hand them over again; and none twice.
+    history.checkpoint(n + 1, &[], &[]).unwrap();
+    assert_eq!(calls(&history), BTreeSet::from([n + 1]));
+    assert_eq!((history.waiting.rows(), history.waiting.lost_rows), (0, 0));
     println!("survived a full disk at checkpoint {n}");
 }
 

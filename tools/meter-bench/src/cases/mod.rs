@@ -1,5 +1,6 @@
 //! What is measured, one case a file.
 
+pub mod history;
 pub mod memory;
 pub mod overload;
 pub mod throughput;
@@ -13,6 +14,7 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tempfile::TempDir;
 
 /// The binary under test, and where it and its load run.
 #[derive(Clone, Debug)]
@@ -32,6 +34,18 @@ impl Bench {
     /// It does not start.
     pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<MeterProcess, BenchError> {
         self.on_meter_cpu(|| MeterProcess::start(&self.binary, arguments))
+    }
+
+    /// The same over a history that is there already, which ends with the meter.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_over<S: AsRef<OsStr>>(
+        &self,
+        data: TempDir,
+        arguments: &[S],
+    ) -> Result<MeterProcess, BenchError> {
+        self.on_meter_cpu(|| MeterProcess::start_over(&self.binary, data, arguments))
     }
 
     /// Runs `work` on the meter's core, then goes back to the load's.

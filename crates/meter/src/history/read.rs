@@ -1,0 +1,542 @@
+//! Questions to the history. Each has a connection of its own and sees one state of the database, whatever is written
+//! meanwhile; no lock is held. Minutes that are not in the database yet come from memory.
+
+use super::file::Place;
+use super::row::Top;
+use super::step::{Step, of_cell};
+use super::sums::{Buckets, Rows};
+use super::{HistoryError, row::decode_worst};
+use crate::engine::PairMinute;
+use crate::report::Hole;
+use rusqlite::{Connection, InterruptHandle, OptionalExtension, Row, params};
+use spangap_model::{PairKey, PairStats, WorstCall};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Connections kept for the next question.
+const IDLE: usize = 4;
+/// Points of a pair over time at most; a longer stretch has longer steps.
+pub const MAX_POINTS: u64 = 1_500;
+/// Worst calls of a pair in a sum.
+const SHOWN: usize = 5;
+
+/// Tells a query that nobody waits for its answer any more.
+#[derive(Default)]
+pub struct Cancel {
+    cancelled: AtomicBool,
+    running: Mutex<Option<InterruptHandle>>,
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").field("cancelled", &self.cancelled).finish_non_exhaustive()
+    }
+}
+
+impl Cancel {
+    /// Ends the query soon.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Relaxed);
+        if let Some(running) = &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
+            running.interrupt();
+        }
+    }
+
+    /// Whether it shall end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Relaxed)
+    }
+
+    fn set_running(&self, handle: Option<InterruptHandle>) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = handle;
+    }
+}
+
+/// Minutes that are in memory and not in the database.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Closed ones, which wait to be written.
+    pub waiting: Vec<Arc<Vec<PairMinute>>>,
+    /// Open ones.
+    pub open: Vec<PairMinute>,
+}
+
+impl Memory {
+    fn minutes(&self, from_s: u64, to_s: u64) -> impl Iterator<Item = (&PairMinute, bool)> {
+        let waiting = self.waiting.iter().flat_map(|batch| batch.iter()).map(|minute| (minute, false));
+        let all = waiting.chain(self.open.iter().map(|minute| (minute, true)));
+        all.filter(move |(minute, _)| (from_s..=to_s).contains(&minute.unix_s))
+    }
+}
+
+/// What an answer really covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Covered {
+    /// First second of the first row: earlier than asked for where only coarser rows are left, later where none are.
+    pub from_unix_s: u64,
+}
+
+/// One pair over time.
+#[derive(Clone, Debug)]
+pub struct OverTime {
+    /// Start of each point, with its statistics and whether it can still change. Of the worst calls there are none.
+    pub points: BTreeMap<u64, (PairStats, bool)>,
+    /// All points together, with their worst calls.
+    pub total: PairStats,
+    /// Length of a point.
+    pub step: Step,
+    /// What is covered.
+    pub covered: Covered,
+}
+
+/// The worst calls of some pairs.
+#[derive(Clone, Debug)]
+pub struct Worst {
+    /// Largest gap first.
+    pub calls: Vec<(PairKey, WorstCall)>,
+    /// Calls with a smaller gap than this may be missing.
+    pub floor_ns: u64,
+}
+
+/// The handle for questions; cheap to copy.
+#[derive(Clone, Debug)]
+pub struct Reader(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    place: Place,
+    idle: Mutex<Idle>,
+    damaged_rows: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    connections: Vec<Connection>,
+    /// Counts the files that were set aside.
+    file: u64,
+}
+
+impl Reader {
+    pub(super) fn new(place: Place) -> Reader {
+        Reader(Arc::new(Shared { place, idle: Mutex::default(), damaged_rows: AtomicU64::new(0) }))
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections are to another file from now on.
+    pub(super) fn forget_connections(&self) {
+        let mut idle = self.idle();
+        idle.connections.clear();
+        idle.file += 1;
+    }
+
+    pub(super) fn count_damaged(&self, rows: u64) {
+        self.0.damaged_rows.fetch_add(rows, Relaxed);
+    }
+
+    /// Rows that could not be read and were left out of answers.
+    pub fn damaged_rows(&self) -> u64 {
+        self.0.damaged_rows.load(Relaxed)
+    }
+
+    /// The database as it is now.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn view(&self, cancel: Arc<Cancel>) -> Result<View, HistoryError> {
+        let failed = |source| HistoryError::Database { path: self.0.place.name(), source };
+        let (idle, file) = {
+            let mut idle = self.idle();
+            (idle.connections.pop(), idle.file)
+        };
+        let connection = idle.map_or_else(|| self.0.place.open_to_read(), Ok).map_err(failed)?;
+        let begin = || -> rusqlite::Result<i64> {
+            connection.execute_batch("BEGIN")?;
+            connection.query_row("SELECT generation FROM progress", [], |row| row.get(0))
+        };
+        let generation = begin().map_err(failed)? as u64;
+        cancel.set_running(Some(connection.get_interrupt_handle()));
+        Ok(View { connection: Some(connection), file, generation, reader: self.clone(), cancel })
+    }
+}
+
+/// One state of the database.
+#[derive(Debug)]
+pub struct View {
+    /// Taken when this is dropped, and only then.
+    connection: Option<Connection>,
+    file: u64,
+    generation: u64,
+    reader: Reader,
+    cancel: Arc<Cancel>,
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.cancel.set_running(None);
+        let Some(connection) = self.connection.take() else { return };
+        // A connection that cannot even end its transaction is closed instead of used again.
+        let ended = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
+        let mut idle = self.reader.idle();
+        if ended && idle.file == self.file && idle.connections.len() < IDLE {
+            idle.connections.push(connection);
+        }
+    }
+}
+
+impl View {
+    /// Number of the last batch in it.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn connection(&self) -> &Connection {
+        self.connection.as_ref().expect("it is taken when the view is dropped")
+    }
+
+    fn failed(&self, source: rusqlite::Error) -> HistoryError {
+        match self.cancel.is_cancelled() {
+            true => HistoryError::Cancelled,
+            false => HistoryError::Database { path: self.reader.0.place.name(), source },
+        }
+    }
+
+    fn rows(&self) -> Result<Rows<'_>, HistoryError> {
+        let rows = Rows::new(self.connection(), &self.reader.0.damaged_rows);
+        rows.map_err(|e| self.failed(e))
+    }
+
+    fn go_on(&self) -> Result<(), HistoryError> {
+        if self.cancel.is_cancelled() { Err(HistoryError::Cancelled) } else { Ok(()) }
+    }
+
+    fn buckets(&self, from_s: u64, to_s: u64) -> Result<Buckets, HistoryError> {
+        Buckets::read(self.connection(), from_s, end_of(to_s)).map_err(|e| self.failed(e))
+    }
+
+    fn pairs_known(&self) -> Result<Vec<(i64, PairKey)>, HistoryError> {
+        let read = || -> rusqlite::Result<Vec<(i64, PairKey)>> {
+            let mut select =
+                self.connection().prepare_cached("SELECT pair_id, client, server, method FROM pair")?;
+            select.query_map([], |row| Ok((row.get(0)?, read_key(row, 1)?)))?.collect()
+        };
+        read().map_err(|e| self.failed(e))
+    }
+
+    fn pair_id(&self, key: &PairKey) -> Result<Option<i64>, HistoryError> {
+        let mut select = self
+            .connection()
+            .prepare_cached("SELECT pair_id FROM pair WHERE client = ?1 AND server = ?2 AND method = ?3")
+            .map_err(|e| self.failed(e))?;
+        let names = params![&*key.client, &*key.server, key.method.as_deref().unwrap_or("")];
+        select.query_row(names, |row| row.get(0)).optional().map_err(|e| self.failed(e))
+    }
+
+    /// The sums of every pair in the minutes that `from_s..=to_s` touches, one after the other, with the worst few
+    /// calls of each.
+    ///
+    /// # Errors
+    /// When the database refuses, or nobody waits any more.
+    pub fn pairs(
+        &self,
+        from_s: u64,
+        to_s: u64,
+        memory: &Memory,
+        mut each: impl FnMut(PairKey, PairStats),
+    ) -> Result<Covered, HistoryError> {
+        let from_s = Step::Minute.start(from_s);
+        let buckets = self.buckets(from_s, to_s)?;
+        let cover = buckets.cover(from_s, end_of(to_s));
+        let mut in_memory: HashMap<&PairKey, Vec<&PairStats>> = HashMap::new();
+        for (minute, _) in memory.minutes(from_s, to_s) {
+            in_memory.entry(&minute.key).or_default().push(&minute.stats);
+        }
+        let mut rows = self.rows()?;
+        for (id, key) in self.pairs_known()? {
+            self.go_on()?;
+            let figures = rows.sum(&cover.rows, id).map_err(|e| self.failed(e))?;
+            let mut stats = figures.stats.clone();
+            for minute in in_memory.remove(&key).into_iter().flatten() {
+                stats.merge(minute);
+            }
+            if !stats.is_empty() {
+                rows.add_worst(&mut stats, &figures, id, SHOWN).map_err(|e| self.failed(e))?;
+                each(key, stats);
+            }
+        }
+        for (key, minutes) in in_memory {
+            let mut stats = PairStats::default();
+            minutes.into_iter().for_each(|minute| stats.merge(minute));
+            each(key.clone(), stats);
+        }
+        Ok(covered(&buckets, &cover.rows, from_s))
+    }
+
+    /// One pair over time. Its points are minutes, or longer where the stretch is long or minutes were dropped.
+    ///
+    /// # Errors
+    /// When the database refuses, or nobody waits any more.
+    pub fn over_time(
+        &self,
+        key: &PairKey,
+        from_s: u64,
+        to_s: u64,
+        memory: &Memory,
+    ) -> Result<OverTime, HistoryError> {
+        let from_s = Step::Minute.start(from_s);
+        let buckets = self.buckets(from_s, to_s)?;
+        let cover = buckets.cover(from_s, end_of(to_s));
+        let span_s = match cover.rows.first() {
+            Some((_, first_s)) => to_s.saturating_sub(from_s.max(*first_s)),
+            None => 0,
+        };
+        let fits = |step: &&Step| span_s / step.seconds() <= MAX_POINTS;
+        let fitting = Step::ALL.iter().find(fits).copied().unwrap_or(Step::Day);
+        let first_s = cover.rows.first().map_or(from_s, |(_, first_s)| from_s.max(*first_s));
+        let step = fitting.max(buckets.finest_since(first_s));
+        let mut over_time = OverTime {
+            points: BTreeMap::new(),
+            total: PairStats::default(),
+            step,
+            covered: covered(&buckets, &cover.rows, from_s),
+        };
+        let mut rows = self.rows()?;
+        if let Some(id) = self.pair_id(key)? {
+            let mut total = super::row::Figures::default();
+            // Point by point, so that no row reaches over the edge of one.
+            let starts = cover.rows.first().map(|(_, first_s)| step.start(*first_s));
+            let mut start_s = starts.unwrap_or(u64::MAX);
+            let last_s = cover.rows.last().map_or(0, |(row, start_s)| start_s + row.seconds());
+            while start_s < last_s {
+                self.go_on()?;
+                let until_s = (start_s + step.seconds()).min(end_of(to_s));
+                let point = buckets.cover(from_s.max(start_s), until_s);
+                // A coarser row that stands for dropped finer ones belongs to the point that it starts in.
+                let starting = point.rows.iter().filter(|(row, at)| *row <= step || *at == start_s);
+                let starting: Vec<_> = starting.copied().collect();
+                let figures = rows.sum(&starting, id).map_err(|e| self.failed(e))?;
+                if !figures.stats.is_empty() {
+                    total.merge(&figures);
+                    over_time.points.insert(start_s, (figures.stats, false));
+                }
+                start_s += step.seconds();
+            }
+            over_time.total = total.stats.clone();
+            self.add_memory(&mut over_time, key, (from_s, to_s), memory);
+            rows.add_worst(&mut over_time.total, &total, id, SHOWN).map_err(|e| self.failed(e))?;
+        } else {
+            self.add_memory(&mut over_time, key, (from_s, to_s), memory);
+        }
+        Ok(over_time)
+    }
+
+    fn add_memory(&self, to: &mut OverTime, key: &PairKey, (from_s, to_s): (u64, u64), memory: &Memory) {
+        for (minute, open) in memory.minutes(from_s, to_s).filter(|(minute, _)| minute.key == *key) {
+            let point = to.points.entry(to.step.start(minute.unix_s)).or_default();
+            point.0.merge(&PairStats { worst: Vec::new(), ..minute.stats.clone() });
+            point.1 |= open;
+            to.total.merge(&minute.stats);
+        }
+    }
+
+    /// The `limit` worst calls of all pairs that match.
+    ///
+    /// # Errors
+    /// When the database refuses, or nobody waits any more.
+    pub fn worst(
+        &self,
+        from_s: u64,
+        to_s: u64,
+        matches: impl Fn(&PairKey) -> bool,
+        limit: usize,
+        memory: &Memory,
+    ) -> Result<Worst, HistoryError> {
+        let from_s = Step::Minute.start(from_s);
+        let cover = self.buckets(from_s, to_s)?.cover(from_s, end_of(to_s));
+        let of_memory: Vec<&PairMinute> = memory
+            .minutes(from_s, to_s)
+            .map(|(minute, _)| minute)
+            .filter(|minute| matches(&minute.key))
+            .collect();
+        let mut floor_ns = of_memory.iter().map(|minute| minute.stats.worst_floor_ns).max().unwrap_or(0);
+        let mut calls: Vec<(PairKey, WorstCall)> = of_memory
+            .iter()
+            .flat_map(|minute| minute.stats.worst.iter().map(|call| (minute.key.clone(), call.clone())))
+            .collect();
+        keep_worst(&mut calls, limit);
+
+        let mut rows = self.rows()?;
+        let pairs: Vec<_> = self.pairs_known()?.into_iter().filter(|(_, key)| matches(key)).collect();
+        let mut tops: Vec<(Top, usize)> = Vec::new();
+        for (number, (id, _)) in pairs.iter().enumerate() {
+            self.go_on()?;
+            for (step, start_s) in &cover.rows {
+                let row = rows.one(*step, *start_s, *id).map_err(|e| self.failed(e))?;
+                let Some(row) = row else { continue };
+                floor_ns = floor_ns.max(row.stats.worst_floor_ns);
+                tops.extend(row.tops.into_iter().map(|top| (top, number)));
+            }
+            if tops.len() > 2 * limit {
+                tops.sort_unstable_by_key(|(top, _)| std::cmp::Reverse(top.gap_ns));
+                tops.truncate(limit);
+            }
+        }
+        tops.sort_unstable_by_key(|(top, _)| std::cmp::Reverse(top.gap_ns));
+        tops.truncate(limit);
+        let least_ns = match calls.len() < limit {
+            true => 0,
+            false => calls.last().map_or(0, |(_, call)| call.gap_ns),
+        };
+        let mut minutes: Vec<(usize, u64)> = tops
+            .iter()
+            .filter(|(top, _)| top.gap_ns >= least_ns)
+            .map(|(top, number)| (*number, top.unix_s))
+            .collect();
+        minutes.sort_unstable();
+        minutes.dedup();
+        for (number, unix_s) in minutes {
+            self.go_on()?;
+            let (id, key) = &pairs[number];
+            let stored = rows.worst_of(unix_s, *id).map_err(|e| self.failed(e))?;
+            calls.extend(stored.into_iter().map(|call| (key.clone(), call)));
+            if calls.len() > 2 * limit {
+                keep_worst(&mut calls, limit);
+            }
+        }
+        keep_worst(&mut calls, limit);
+        Ok(Worst { calls, floor_ns })
+    }
+
+    /// A worst call by its trace id, and by its CLIENT span id if that is given; the newest one there is.
+    ///
+    /// # Errors
+    /// When the database refuses, or nobody waits any more.
+    pub fn call(
+        &self,
+        trace_id: &[u8; 16],
+        client_span_id: Option<&[u8; 8]>,
+        memory: &Memory,
+    ) -> Result<Option<(PairKey, WorstCall)>, HistoryError> {
+        let is_it = |call: &&WorstCall| {
+            call.trace_id == *trace_id && client_span_id.is_none_or(|id| call.client_span_id == *id)
+        };
+        for (minute, _) in memory.minutes(0, u64::MAX) {
+            if let Some(call) = minute.stats.worst.iter().find(is_it) {
+                return Ok(Some((minute.key.clone(), call.clone())));
+            }
+        }
+        let find = |step: Step| -> rusqlite::Result<Option<(PairKey, WorstCall)>> {
+            // The ids stand before the spans, so that a search through all rows reads little of each.
+            let mut select = self.connection().prepare_cached(&format!(
+                "SELECT cell, worst FROM {} WHERE instr(trace_ids, ?1) > 0 ORDER BY cell DESC",
+                step.worst_table()
+            ))?;
+            let mut rows = select.query([&trace_id[..]])?;
+            while let Some(row) = rows.next()? {
+                let calls = decode_worst(row.get_ref(1)?.as_blob()?);
+                if let Some(call) = calls.iter().flatten().find(is_it) {
+                    let (_, pair_id) = of_cell(row.get(0)?);
+                    let key = self.connection().query_row(
+                        "SELECT client, server, method FROM pair WHERE pair_id = ?1",
+                        [pair_id],
+                        |row| read_key(row, 0),
+                    )?;
+                    return Ok(Some((key, call.clone())));
+                }
+            }
+            Ok(None)
+        };
+        for step in Step::ALL {
+            self.go_on()?;
+            if let Some(found) = find(step).map_err(|e| self.failed(e))? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rows of one step that start in `from_s..=to_s`, in the order of time; `worst` with the worst calls that
+    /// are kept beside them.
+    ///
+    /// # Errors
+    /// When the database refuses, or nobody waits any more.
+    pub fn stored(
+        &self,
+        step: Step,
+        from_s: u64,
+        to_s: u64,
+        worst: bool,
+    ) -> Result<Vec<PairMinute>, HistoryError> {
+        let mut rows = self.rows()?;
+        let pairs: HashMap<i64, PairKey> = self.pairs_known()?.into_iter().collect();
+        let mut read = || -> rusqlite::Result<Vec<PairMinute>> {
+            let mut select = self.connection().prepare_cached(&format!(
+                "SELECT cell FROM {} WHERE cell BETWEEN ?1 AND ?2 ORDER BY cell",
+                step.table()
+            ))?;
+            let range = super::step::cells(from_s, to_s.saturating_add(1));
+            let cells = select.query_map(range, |row| row.get::<_, i64>(0))?;
+            let mut found = Vec::new();
+            for cell in cells {
+                let (unix_s, id) = of_cell(cell?);
+                let (Some(figures), Some(key)) = (rows.one(step, unix_s, id)?, pairs.get(&id)) else {
+                    continue;
+                };
+                let mut stats = figures.stats.clone();
+                if worst {
+                    rows.add_worst(&mut stats, &figures, id, SHOWN)?;
+                }
+                found.push(PairMinute { unix_s, key: key.clone(), stats });
+            }
+            Ok(found)
+        };
+        read().map_err(|e| self.failed(e))
+    }
+
+    /// Stretches of at least a minute between two runs.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn holes(&self) -> Result<Vec<Hole>, HistoryError> {
+        let find = || -> rusqlite::Result<Vec<Hole>> {
+            let mut select = self.connection().prepare_cached(
+                "SELECT checkpoint_unix_s, next FROM (
+                   SELECT checkpoint_unix_s, lead(started_unix_s) OVER (ORDER BY run_id) AS next FROM run)
+                 WHERE next >= checkpoint_unix_s + 60 ORDER BY next DESC LIMIT 100",
+            )?;
+            let holes = select.query_map([], |row| {
+                let second = |at| row.get::<_, i64>(at).map(|s| s.max(0) as u64);
+                Ok(Hole { from_unix_s: second(0)?, to_unix_s: second(1)? })
+            })?;
+            holes.collect()
+        };
+        find().map_err(|e| self.failed(e))
+    }
+}
+
+/// End of the minute that `to_s` lies in.
+fn end_of(to_s: u64) -> u64 {
+    Step::Minute.start(to_s).saturating_add(60)
+}
+
+fn covered(buckets: &Buckets, rows: &[(Step, u64)], from_s: u64) -> Covered {
+    let all_there = from_s >= buckets.minutes_dropped_before_s();
+    let first_s = rows.first().map(|(_, start_s)| *start_s).filter(|_| !all_there);
+    Covered { from_unix_s: first_s.unwrap_or(from_s) }
+}
+
+fn keep_worst(calls: &mut Vec<(PairKey, WorstCall)>, limit: usize) {
+    calls.sort_by(|(_, a), (_, b)| b.gap_ns.cmp(&a.gap_ns).then_with(|| a.trace_id.cmp(&b.trace_id)));
+    calls.truncate(limit);
+}
+
+fn read_key(row: &Row, at: usize) -> rusqlite::Result<PairKey> {
+    let text = |at| row.get::<_, String>(at).map(|text| text.into());
+    let method: String = row.get(at + 2)?;
+    let method = (!method.is_empty()).then(|| method.into());
+    Ok(PairKey { client: text(at)?, server: text(at + 1)?, method })
+}

@@ -1,0 +1,92 @@
+//! Steps of time that rows are kept for, and the numbers of rows.
+
+/// How long a stretch one row covers. Each step is a whole number of the next finer one, and starts at a multiple of
+/// its length since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// What the engine hands over.
+    Minute,
+    /// Ten minutes.
+    TenMinutes,
+    /// An hour.
+    Hour,
+    /// A day, UTC.
+    Day,
+}
+
+impl Step {
+    /// All steps, finest first.
+    pub const ALL: [Step; 4] = [Step::Minute, Step::TenMinutes, Step::Hour, Step::Day];
+    /// Those whose rows are sums of finer ones.
+    pub const ROLLUPS: [Step; 3] = [Step::TenMinutes, Step::Hour, Step::Day];
+
+    /// Its length.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Step::Minute => 60,
+            Step::TenMinutes => 600,
+            Step::Hour => 3_600,
+            Step::Day => 86_400,
+        }
+    }
+
+    /// Start of the stretch that `unix_s` lies in.
+    pub fn start(self, unix_s: u64) -> u64 {
+        unix_s - unix_s % self.seconds()
+    }
+
+    /// The next finer step.
+    pub(super) fn finer(self) -> Option<Step> {
+        Step::ALL[..self as usize].last().copied()
+    }
+
+    /// The next coarser step.
+    pub(super) fn coarser(self) -> Option<Step> {
+        Step::ALL.get(self as usize + 1).copied()
+    }
+
+    /// Table of its statistics.
+    pub(super) fn table(self) -> &'static str {
+        ["minute", "ten_minutes", "hour", "day"][self as usize]
+    }
+
+    /// Table of its worst calls.
+    pub(super) fn worst_table(self) -> &'static str {
+        ["minute_worst", "ten_minutes_worst", "hour_worst", "day_worst"][self as usize]
+    }
+}
+
+const PAIR_BITS: u32 = 32;
+
+/// The number of a row: start of its stretch and pair in one integer, so that rows lie in the order of time, and one
+/// is found with a single descent.
+pub(super) fn cell(unix_s: u64, pair_id: i64) -> i64 {
+    ((unix_s / 60).min(i32::MAX as u64) as i64) << PAIR_BITS | pair_id
+}
+
+/// First and last number of the rows that start in `from_s..until_s`.
+pub(super) fn cells(from_s: u64, until_s: u64) -> [i64; 2] {
+    [cell(from_s, 0), cell(until_s, 0) - 1]
+}
+
+/// When the stretch of a row starts, and its pair.
+pub(super) fn of_cell(cell: i64) -> (u64, i64) {
+    ((cell >> PAIR_BITS).max(0) as u64 * 60, cell & ((1 << PAIR_BITS) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_nest_and_rows_are_in_the_order_of_time() {
+        for pair in Step::ALL.windows(2) {
+            assert_eq!(pair[1].seconds() % pair[0].seconds(), 0);
+            assert_eq!((pair[1].finer(), pair[0].coarser()), (Some(pair[0]), Some(pair[1])));
+        }
+        assert_eq!(of_cell(cell(1_700_000_040, 77)), (1_700_000_040, 77));
+        let [first, last] = cells(600, 1200);
+        assert!(first <= cell(600, 1) && cell(1140, i32::MAX as i64) <= last && last < cell(1200, 0));
+        assert!(cell(u64::MAX, 1) > cell(1_700_000_000, 1));
+    }
+}
