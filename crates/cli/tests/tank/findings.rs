@@ -71,3 +71,25 @@ fn the_limit_of_streams_is_said_with_its_figures() {
     let evidence = report["findings"][0]["rests_on"].to_string();
     assert!(evidence.contains("6 calls in flight over 1 connection of at most 2 streams"), "{evidence}");
 }
+
+#[test]
+fn a_check_of_a_report_is_true_or_fails_with_the_reason() {
+    let (_target, address) = target(&["--max-streams", "2", "--think", "20ms"]);
+    let report = reported(&address, &["--inflight", "6", "--duration", "300ms", "--warmup", "0ms"]);
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), report.to_string()).expect("the report is written");
+    let path = file.path().to_str().expect("its name is text");
+    let bench = |arguments: &[&str]| crate::Program::start(&[&["bench"], arguments].concat()).wait();
+    let shown = bench(&["check", path, "--shows", "stream-limit"]);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.out[0].starts_with("stream-limit: 4 of 6 calls wait"), "{shown:?}");
+    let not = bench(&["check", path, "--shows", "nagle-delayed-ack"]);
+    let why = format!(
+        "spangap: {path} does not show nagle-delayed-ack: the runs show this instead: 4 of 6 calls wait"
+    );
+    assert!(not.code == Some(1) && not.err[0].starts_with(&why), "{not:?}");
+    let p50 = bench(&["figure", path, "p50"]);
+    assert_eq!(p50.out[0].parse::<u64>().ok(), report["runs"][0]["latency"]["p50_ns"].as_u64(), "{p50:?}");
+    let none = bench(&["figure", path, "p99.9"]);
+    assert!(none.code == Some(1) && none.err[0].contains("has p99.9"), "{none:?}");
+}

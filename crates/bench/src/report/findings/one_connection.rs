@@ -12,6 +12,8 @@ use spangap_model::cause::Cause;
 const MORE: f64 = 1.1;
 /// Share of growth in proportion to the calls in flight below which a connection has reached its ceiling.
 const PROPORTION: f64 = 0.6;
+/// Pairs of runs below which nothing is said: one or two come by chance.
+const FEW_PAIRS: usize = 3;
 /// Pairs of runs that have to agree. Were there no difference, five would by a chance of one in 32.
 const PAIRS: usize = 5;
 
@@ -47,10 +49,13 @@ fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
         closed().filter(|run| run.connections == Some(1) && !waits_for_streams(run)).collect();
     let smallest = *one.iter().min_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
     let largest = *one.iter().max_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
-    // Growth over the last part of the sweep, from the load that is at most a quarter of the largest.
+    // Growth up to the largest load, as a share of growth in proportion to the calls in flight.
     let grown =
         |from: &Run| largest.throughput_per_s / from.throughput_per_s * inflight(from) / inflight(largest);
-    if inflight(largest) < 4.0 * inflight(smallest) || grown(smallest) > PROPORTION {
+    // A ceiling is at the end of a sweep: what still grows there in proportion has none, whatever came before.
+    let until_quarter = one.iter().copied().filter(|run| inflight(run) * 4.0 <= inflight(largest));
+    let quarter = until_quarter.max_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
+    if grown(smallest) > PROPORTION || grown(quarter) > PROPORTION {
         return None;
     }
     // Loads of at least a quarter of the largest: where the ceiling bears.
@@ -75,7 +80,7 @@ fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
     }
     let (with, ratios, low) = best?;
     let high = ratios.iter().copied().fold(0.0, f64::max);
-    if low < MORE {
+    if low < MORE || ratios.len() < FEW_PAIRS {
         return None;
     }
     let proven = ratios.len() >= PAIRS && took_turns(&one, &with);

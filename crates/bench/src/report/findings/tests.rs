@@ -172,6 +172,13 @@ fn one_connections_ceiling_needs_several_pairs_that_took_turns() {
 fn what_grows_or_waits_for_streams_has_no_ceiling_of_one_connection() {
     assert_eq!(causes(ceiling(&GROWS, &GROWS, true)), []);
     assert_eq!(causes(ceiling(&FLAT, &FLAT, true)), []);
+    // A slow start, then growth in proportion up to the end; and too few pairs to speak of.
+    let far: Vec<_> = [(1, 180.0), (2, 200.0), (4, 210.0), (8, 420.0), (16, 840.0)].into();
+    assert_eq!(
+        causes(ceiling(&far, &far.iter().map(|(n, per_s)| (*n, 2.0 * per_s)).collect::<Vec<_>>(), true)),
+        []
+    );
+    assert_eq!(causes(ceiling(&[FLAT[0], FLAT[5]], &[GROWS[0], GROWS[5]], true)), [], "one pair");
     let mut mixed = GROWS;
     mixed[3].1 = FLAT[3].1;
     assert_eq!(causes(ceiling(&FLAT, &mixed, true)), [], "one pair disagrees");
