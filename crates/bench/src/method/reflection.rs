@@ -17,7 +17,7 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+use tonic_reflection::pb::v1::{ErrorResponse, ServerReflectionRequest, ServerReflectionResponse};
 
 const METHODS: [&str; 2] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
@@ -178,7 +178,19 @@ impl Dialogue {
         let mut next = Some(MessageRequest::FileContainingSymbol(service.into()));
         while let Some(question) = next.take() {
             let asked_for = format!("{question:?}");
-            match self.ask(question).await.map_err(Refusal::Status)? {
+            let answer = match self.ask(question).await {
+                // tonic ends the stream where others answer with an error.
+                Err(status) if status.code() == Code::NotFound && files.is_empty() => {
+                    self.open = None;
+                    let error_message = status.message().to_owned();
+                    MessageResponse::ErrorResponse(ErrorResponse {
+                        error_code: Code::NotFound as i32,
+                        error_message,
+                    })
+                }
+                answered => answered.map_err(Refusal::Status)?,
+            };
+            match answer {
                 MessageResponse::FileDescriptorResponse(answer) => {
                     let known = files.len();
                     for encoded in answer.file_descriptor_proto {
