@@ -33,9 +33,10 @@ pub enum Step<'a> {
 pub struct Applied {
     /// The plan as it was in the end, with what was planned again.
     pub plan: Plan,
-    /// Values written.
+    /// Values that are others than before: each place once, written by itself or brought along by another change. As many are
+    /// restored when nobody else has a hand in it.
     pub changed: u64,
-    /// Values that were so already.
+    /// Values that were so before.
     pub already: u64,
     /// Those that the kernel did not take and that are not needed, with what it said.
     pub refused: Vec<(Place, String)>,
@@ -51,7 +52,7 @@ pub struct Applied {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The machine is no longer as it was when the plan was made. Nothing was changed.
-    #[error("{place} was {planned:?} when the plan was made, and is {found:?}: plan again")]
+    #[error("{place} was {} when the plan was made, and is {}: plan again", value(planned), value(found))]
     Stale {
         /// Where.
         place: Place,
@@ -67,7 +68,7 @@ pub enum ApplyError {
     #[error(transparent)]
     Place(#[from] PlaceError),
     /// A needed value was taken, and then is another.
-    #[error("{place} is {found:?} after {written:?} was written")]
+    #[error("{place} is {} after \"{written}\" was written", value(found))]
     NotTaken {
         /// Where.
         place: Place,
@@ -96,6 +97,11 @@ pub enum ApplyError {
     /// Told to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// A value in words: `"0-3"`, or `not there`.
+fn value(value: &Option<String>) -> String {
+    value.as_ref().map_or("not there".to_owned(), |value| format!("\"{}\"", value.trim_end()))
 }
 
 /// Does what a plan says. Everything is compared with the plan first; nothing is written before its old value is on disk.

@@ -1,20 +1,26 @@
 //! The journal: what was there before, on disk before anything is changed, and all that happened since.
 //!
-//! JSON Lines, only ever appended to. The first line is the [`Head`], with the whole plan; each further one a
-//! [`Record`]. A value is written to the machine only after its [`Record::Change`] is on disk, so that a line that was
-//! cut short at the end of the file stands for a change that was not begun.
+//! JSON Lines, each with a checksum, only ever appended to. The first line is the [`Head`], twice, with the whole plan; each
+//! further one a [`Record`]. A value is written to the machine only after its [`Record::Change`] is on disk, so that a
+//! line that was cut short at the end of the file stands for a change that was not begun. Of a journal that was damaged
+//! later, whatever can be read is used, and the rest is named.
 
 use crate::place::Place;
 use crate::plan::Plan;
 use serde::{Deserialize, Serialize};
 use spangap_machine::{Host, Known};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use spangap_undo::file::{lock_folder, make_folder, put, set_aside, sync_folder};
+use spangap_undo::guard::Process;
+use spangap_undo::{Appender, FileError, Parsed};
+pub use spangap_undo::{Damage, Lock};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+mod salvage;
 #[cfg(test)]
 mod tests;
+pub use salvage::HeadRead;
 #[cfg(test)]
 pub(crate) use tests::head;
 
@@ -116,28 +122,30 @@ pub struct IrqName {
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// A file or folder.
-    #[error("cannot {what} {path}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Not a journal, or no longer.
     #[error(
-        "journal {path} is damaged at line {line}: found {found}, expected {expected}: nothing was touched"
+        "journal {path} is damaged at {damage}: nothing of it can be used, and nothing was touched; `spangap isolate \
+         rollback --forget` sets it aside"
     )]
     Damaged {
         /// Which.
         path: PathBuf,
-        /// Counted from one.
-        line: usize,
-        /// What is there.
+        /// The first place that is.
+        damage: Box<Damage>,
+    },
+    /// Of another version of this program.
+    #[error(
+        "journal {path} is a \"{found}\", expected a journal of this version: \"{}\" or \"{}\"",
+        Head::FORMAT,
+        Head::BEFORE
+    )]
+    Version {
+        /// Which.
+        path: PathBuf,
+        /// What it calls itself.
         found: String,
-        /// What should be.
-        expected: &'static str,
     },
     /// Something is applied already.
     #[error("a plan is applied already (journal {journal}): `spangap isolate rollback` first")]
@@ -152,43 +160,63 @@ pub enum JournalError {
 pub struct Journal {
     /// What holds for all of it.
     pub head: Head,
-    /// What happened, in order.
+    /// What happened, in order; as far as it can be read.
     pub records: Vec<Record>,
+    /// What of it cannot be read.
+    pub damage: Vec<Damage>,
+    /// How much of the head can be.
+    pub head_read: HeadRead,
 }
 
 impl Head {
     /// What [`Head::format`] is.
-    pub const FORMAT: &str = "spangap isolate journal 1";
+    pub const FORMAT: &str = "spangap isolate journal 2";
+    /// What it was when lines had no checksums.
+    pub const BEFORE: &str = "spangap isolate journal 1";
 }
 
 impl Journal {
+    /// One that is whole.
+    pub fn new(head: Head, records: Vec<Record>) -> Journal {
+        Journal { head, records, damage: Vec::new(), head_read: HeadRead::Whole }
+    }
+
     /// Reads the bytes of a journal; `path` is for the error. What comes after the last end of a line is not read: it
     /// was not on disk as a whole, so nothing was begun that it tells of.
     ///
     /// # Errors
-    /// The first line that is of another form.
+    /// When nothing of it can be read, or it is of another version.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Journal, JournalError> {
-        let damaged = |line: usize, found: String, expected| JournalError::Damaged {
-            path: path.to_owned(),
-            line,
-            found,
-            expected,
-        };
-        let mut lines = bytes[..whole(bytes)].split_inclusive(|byte| *byte == b'\n').enumerate();
-        let expected = "the head of a journal, with the plan";
-        let Some((_, first)) = lines.next() else {
-            let found = if bytes.is_empty() { "nothing" } else { "a line without an end" };
-            return Err(damaged(1, found.into(), expected));
-        };
-        let head: Head = serde_json::from_slice(first).map_err(|error| damaged(1, said(&error), expected))?;
-        if head.format != Head::FORMAT {
-            return Err(damaged(1, format!("{:?}", head.format), "a journal of this version"));
+        let Parsed { head, records, mut damage, unfinished } = spangap_undo::journal::parse(bytes);
+        let (head, head_read) = salvage::head(head, bytes);
+        if head_read != HeadRead::Whole && !damage.iter().any(|damage| damage.lost) {
+            let why = match &unfinished {
+                Some(_) => "the end of the line is missing",
+                None => "the head names two runs of the machine",
+            };
+            let range = unfinished.unwrap_or(0..bytes.len());
+            damage.push(Damage::at(bytes, 1, range, why));
         }
-        let records = lines.map(|(at, line)| {
-            serde_json::from_slice(line)
-                .map_err(|error| damaged(at + 1, said(&error), "a record of what happened"))
-        });
-        Ok(Journal { head, records: records.collect::<Result<_, _>>()? })
+        if head_read == HeadRead::Lost
+            && records.is_empty()
+            && let Some(damage) = damage.first()
+        {
+            return Err(JournalError::Damaged { path: path.to_owned(), damage: Box::new(damage.clone()) });
+        }
+        if ![Head::FORMAT, Head::BEFORE].contains(&&*head.format) {
+            return Err(JournalError::Version { path: path.to_owned(), found: head.format });
+        }
+        Ok(Journal { head, records, damage, head_read })
+    }
+
+    /// Whether everything that was written can be read.
+    pub fn is_whole(&self) -> bool {
+        self.head_read == HeadRead::Whole && !self.damage.iter().any(|damage| damage.lost)
+    }
+
+    /// What cannot be read and is not there a second time.
+    pub fn lost(&self) -> impl Iterator<Item = &Damage> {
+        self.damage.iter().filter(|damage| damage.lost)
     }
 
     /// The values that were, or were about to be, written, in order.
@@ -229,18 +257,18 @@ impl Journal {
         last(|record| *record == Record::Undoing) > last(|record| matches!(record, Record::RolledBack { .. }))
     }
 
-    /// The process that rolls back unless told otherwise: its id, and when it was started in ticks since boot.
-    pub fn guard(&self) -> Option<(u32, u64)> {
+    /// The process that rolls back unless told otherwise.
+    pub fn guard(&self) -> Option<Process> {
         self.records.iter().rev().find_map(|record| match record {
-            Record::Guard { pid, start_ticks } => Some((*pid, *start_ticks)),
+            Record::Guard { pid, start_ticks } => Some(Process { pid: *pid, start_ticks: *start_ticks }),
             _ => None,
         })
     }
 
     /// Whether this is another run of the machine than the one it was applied to: then there is nothing to undo.
-    /// Where the machine does not tell, it is taken for the same.
+    /// Where the machine or the head does not tell, it is taken for the same.
     pub fn of_another_boot(&self, files: &Host) -> bool {
-        boot_id(files).is_ok_and(|now| now != self.head.boot_id)
+        self.head_read != HeadRead::Lost && boot_id(files).is_ok_and(|now| now != self.head.boot_id)
     }
 }
 
@@ -252,34 +280,14 @@ pub fn boot_id(files: &Host) -> Known<String> {
     files.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
 }
 
-/// How many of these bytes are whole lines.
-fn whole(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
-}
-
-/// Every line is a document of its own: the place in it that the parser tells says nothing of the file.
-fn said(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what).to_owned()
-}
-
 /// Where the journal is. There is one open journal at most: what is applied is undone before anything else is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
-/// Held by whoever changes something: `apply`, `confirm`, `rollback`, the guard. Dropping it lets the next one in.
-#[derive(Debug)]
-pub struct Lock {
-    _folder: File,
-}
-
 /// A journal that is being written.
 #[derive(Debug)]
 pub struct Writer {
-    path: PathBuf,
-    file: File,
-    /// Bytes that are on disk as whole lines.
-    len: u64,
+    appender: Appender,
     #[cfg(test)]
     pub(crate) dies: Option<Dies>,
 }
@@ -292,11 +300,6 @@ pub(crate) struct Dies {
     pub after: u32,
     /// Bytes of the next one that still get to the disk.
     pub bytes: usize,
-}
-
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
-    let path = path.to_owned();
-    move |source| JournalError::Io { what, path, source }
 }
 
 impl Folder {
@@ -314,27 +317,24 @@ impl Folder {
         self.0.join("open.journal")
     }
 
-    /// Waits until nobody else changes anything.
+    /// Waits until nobody else changes anything: `apply`, `confirm`, `rollback`, the guard.
     ///
     /// # Errors
     /// When the folder cannot be made or locked.
     pub fn lock(&self) -> Result<Lock, JournalError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
-        made.map_err(io_error("make", &self.0))?;
-        let folder = File::open(&self.0).map_err(io_error("open", &self.0))?;
-        folder.lock().map_err(io_error("lock", &self.0))?;
-        Ok(Lock { _folder: folder })
+        make_folder(&self.0)?;
+        Ok(lock_folder(&self.0)?)
     }
 
     /// The open journal, if there is one.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// When it cannot be read at all.
     pub fn open(&self) -> Result<Option<(PathBuf, Journal)>, JournalError> {
         let path = self.open_path();
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            bytes => bytes.map_err(io_error("read", &path))?,
+            bytes => bytes.map_err(FileError::of("read", &path))?,
         };
         let journal = Journal::parse(&path, &bytes)?;
         Ok(Some((path, journal)))
@@ -347,28 +347,18 @@ impl Folder {
     /// When there is an open one, it is damaged, or the new one cannot be written.
     pub fn begin(&self, lock: &Lock, head: &Head) -> Result<Writer, JournalError> {
         if let Some((journal, open)) = self.open()? {
-            let undone =
+            let all_undone =
                 matches!(open.records.last(), Some(Record::RolledBack { left, .. }) if left.is_empty());
-            if !undone && open.head.boot_id == head.boot_id {
+            let another_boot = open.head_read != HeadRead::Lost && open.head.boot_id != head.boot_id;
+            if !(all_undone && open.is_whole() || another_boot) {
                 return Err(JournalError::Applied { journal });
             }
             self.close(lock)?;
         }
         let path = self.open_path();
-        let beside = path.with_extension("unfinished");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)
-            .map_err(io_error("make", &beside))?;
-        let text = serde_json::to_string(head).expect("plain values are JSON") + "\n";
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        written.map_err(io_error("write", &beside))?;
-        fs::rename(&beside, &path).map_err(io_error("make", &path))?;
-        self.sync()?;
-        Ok(Writer::new(path, file, text.len() as u64))
+        let text = spangap_undo::journal::head_line(head);
+        let file = put(&path, "unfinished", &text)?;
+        Ok(Writer::new(Appender::new(path, file, &text)))
     }
 
     /// Goes on writing the open one. A line without an end is cut off first: it tells of nothing.
@@ -376,15 +366,7 @@ impl Folder {
     /// # Errors
     /// When there is none, or it cannot be opened.
     pub fn append(&self, _lock: &Lock) -> Result<Writer, JournalError> {
-        let path = self.open_path();
-        let opened = OpenOptions::new().read(true).write(true).open(&path);
-        let mut file = opened.map_err(io_error("open", &path))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io_error("read", &path))?;
-        let len = whole(&bytes) as u64;
-        let cut = file.set_len(len).and_then(|()| file.seek(SeekFrom::Start(len)));
-        cut.map_err(io_error("write", &path))?;
-        Ok(Writer::new(path, file, len))
+        Ok(Writer::new(Appender::open(&self.open_path())?))
     }
 
     /// Everything is undone, or is to be forgotten: the journal is put aside as `last.journal`, in place of the one
@@ -396,22 +378,25 @@ impl Folder {
         let path = self.open_path();
         match fs::rename(&path, self.0.join("last.journal")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            renamed => renamed.map_err(io_error("put aside", &path))?,
+            renamed => renamed.map_err(FileError::of("put aside", &path))?,
         }
-        self.sync()
+        Ok(sync_folder(&self.0)?)
     }
 
-    fn sync(&self) -> Result<(), JournalError> {
-        File::open(&self.0).and_then(|folder| folder.sync_all()).map_err(io_error("write", &self.0))
+    /// Puts a damaged journal where nobody takes it for an open one, and says where. It is kept for good: what is still
+    /// legible in it may be the only trace of what was there before.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn set_aside(&self, _lock: &Lock) -> Result<PathBuf, JournalError> {
+        Ok(set_aside(&self.open_path())?)
     }
 }
 
 impl Writer {
-    fn new(path: PathBuf, file: File, len: u64) -> Writer {
+    fn new(appender: Appender) -> Writer {
         Writer {
-            path,
-            file,
-            len,
+            appender,
             #[cfg(test)]
             dies: None,
         }
@@ -419,7 +404,7 @@ impl Writer {
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.appender.path()
     }
 
     /// Writes records, so that they outlive this process and the power. After an error none of them is in the journal.
@@ -430,21 +415,10 @@ impl Writer {
         if records.is_empty() {
             return Ok(());
         }
-        let mut text = String::new();
-        for record in records {
-            text += &serde_json::to_string(record).expect("plain values are JSON");
-            text.push('\n');
-        }
+        let text: String = records.iter().map(spangap_undo::journal::line).collect();
         #[cfg(test)]
         self.die(&text);
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
-        if let Err(source) = written {
-            // Half a line in the middle would be damage. Where this fails too, the error is the same one.
-            let _ = self.file.set_len(self.len).and_then(|()| self.file.seek(SeekFrom::Start(self.len)));
-            return Err(io_error("write", &self.path)(source));
-        }
-        self.len += text.len() as u64;
-        Ok(())
+        Ok(self.appender.write(&text)?)
     }
 
     #[cfg(test)]
@@ -452,8 +426,7 @@ impl Writer {
         match &mut self.dies {
             None => {}
             Some(Dies { after: 0, bytes }) => {
-                let some = &text.as_bytes()[..text.len().min(*bytes)];
-                self.file.write_all(some).expect("a journal that can be written");
+                self.appender.write_some(text, *bytes).expect("a journal that can be written");
                 std::panic::resume_unwind(Box::new("killed"));
             }
             Some(Dies { after, .. }) => *after -= 1,

@@ -5,6 +5,7 @@
 //! that are still the same get their CPUs after it.
 
 mod entries;
+mod planned;
 mod widen;
 
 use crate::apply::held::Free;
@@ -14,6 +15,8 @@ use crate::place::Place;
 use crate::topology::Topology;
 use entries::Written;
 use serde::Serialize;
+use spangap_undo::Damage;
+use std::collections::HashSet;
 use std::io;
 
 /// How a value that was written stands.
@@ -51,7 +54,7 @@ pub struct Standing {
 /// out, and what was only recorded so that no other change loses it.
 pub fn standing(kernel: &dyn Kernel, journal: &Journal) -> Vec<Standing> {
     let irqs = Irqs::now(kernel, journal);
-    let written = entries::written(journal);
+    let written = planned::written(kernel, journal);
     let looked = written.iter().filter(|written| !written.held).map(|written| {
         let state = irqs.state(kernel, written, &written.look(kernel));
         // A partition that is invalid holds nothing, although it can still be undone.
@@ -71,8 +74,12 @@ pub fn standing(kernel: &dyn Kernel, journal: &Journal) -> Vec<Standing> {
 pub struct RolledBack {
     /// The machine was started anew since: nothing is as it was written, and nothing was touched.
     pub other_boot: bool,
-    /// Values restored.
+    /// Values restored: the places that `apply` counted as changed, when nobody else has changed any. Files of a cgroup
+    /// that was made are among them, and go with it.
     pub restored: Vec<Place>,
+    /// Values that `apply` had left as they were, and that another change would have lost: CPUs that a thread is pinned
+    /// to, what a driver gives anew.
+    pub held_again: Vec<Place>,
     /// Values that were as before already.
     pub before_already: u64,
     /// Places that are gone.
@@ -86,6 +93,15 @@ pub struct RolledBack {
     /// Interfaces whose number of queues was set back: their drivers have spread the interrupts anew. Those that are
     /// still the same, by number and name, were given the CPUs that they had before.
     pub spread_by_driver: Vec<String>,
+    /// Of the journal, what cannot be read: values that it told of are as they were left.
+    pub unreadable: Vec<Damage>,
+}
+
+impl RolledBack {
+    /// Whether everything is as it was, or gone, as far as the journal can be read, and all of it can.
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && self.failed.is_empty() && !self.unreadable.iter().any(|damage| damage.lost)
+    }
 }
 
 /// Undoes, in reverse. `force` restores also what somebody else has changed. Doing it twice is doing it once; so is doing
@@ -100,13 +116,19 @@ pub fn rollback(
         return RolledBack { other_boot: true, ..RolledBack::default() };
     }
     let irqs = Irqs::now(kernel, journal);
-    let mut back = Back { kernel, force, tell, irqs, done: RolledBack::default() };
-    let written = entries::written(journal);
+    let written = planned::written(kernel, journal);
+    let ours = written.iter().filter(|written| !written.held && written.look(kernel) == State::Ours);
+    let ours = ours.map(|written| written.entry.place.clone()).collect();
+    let mut back =
+        Back { kernel, force, tell, irqs, ours, with_group: Vec::new(), done: RolledBack::default() };
     let is_thread = |written: &&Written| matches!(written.entry.place, Place::Affinity { .. });
     back.undo_all(written.iter().rev().filter(|written| !is_thread(written) && !written.held).collect());
     back.queues_as_before(journal, &written);
     back.widen(journal, &written);
     back.threads(written.iter().rev().filter(is_thread));
+    let gone = |place: &Place| matches!(kernel.get(place), Ok(None));
+    back.done.restored.extend(back.with_group.into_iter().filter(gone));
+    back.done.unreadable.clone_from(&journal.damage);
     back.done
 }
 
@@ -143,6 +165,11 @@ struct Back<'a> {
     force: bool,
     tell: &'a mut dyn FnMut(&Place),
     irqs: Irqs,
+    /// Places that were as they were written before anything was undone: one of them that is as before when its turn
+    /// comes was brought along by another.
+    ours: HashSet<Place>,
+    /// Files of groups that were made.
+    with_group: Vec<Place>,
     done: RolledBack,
 }
 
@@ -174,9 +201,13 @@ impl Back<'_> {
         let place = &written.entry.place;
         if written.entry.old.is_none() && place.in_group().is_some() {
             // It was not there because its group was not, and goes with it.
+            if written.look(self.kernel) == State::Ours && !self.with_group.contains(place) {
+                self.with_group.push(place.clone());
+            }
             return;
         }
         match self.irqs.state(self.kernel, written, &written.look(self.kernel)) {
+            State::Before if self.ours.contains(place) => self.done.restored.push(place.clone()),
             State::Before => self.done.before_already += 1,
             State::Gone => self.done.gone.push(place.clone()),
             State::Unknown { why } => self.done.failed.push((place.clone(), why)),
@@ -201,7 +232,10 @@ impl Back<'_> {
         match self.put(place, &old) {
             Ok(()) => {
                 (self.tell)(place);
-                self.done.restored.push(place.clone());
+                match written.held {
+                    true => self.done.held_again.push(place.clone()),
+                    false => self.done.restored.push(place.clone()),
+                }
                 if let Place::Queues { interface } = place {
                     self.done.spread_by_driver.push(interface.clone());
                 }

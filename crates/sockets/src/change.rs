@@ -1,11 +1,12 @@
 //! `TCP_NODELAY` of live sockets changed, and set back.
 
 use crate::borrow::{self, borrow};
-use crate::journal::{Entry, Held, Holder, JournalError, boot_id, can_be_changed};
+use crate::journal::{Entry, Held, Holder, JournalError, can_be_changed};
 use crate::{Asked, Listing, TcpSocket, processes};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_tcp_nodelay, tcp_nodelay};
 use serde::{Deserialize, Serialize};
+use spangap_undo::Damage;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -152,8 +153,10 @@ pub fn apply(held: Held, mut each: impl FnMut(&Change) -> bool) -> Result<Option
 /// What an undo did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undone {
-    /// Every socket of the journal.
+    /// Every socket of the journal that can be read.
     pub sockets: Vec<Change>,
+    /// Of the journal, what cannot be read: sockets that it told of are as they were left.
+    pub unreadable: Vec<Damage>,
     /// Whether the journal is gone: nothing is left to do.
     pub journal_removed: bool,
 }
@@ -166,14 +169,14 @@ impl Undone {
 }
 
 /// Sets back what still is the same socket and still has the value that was set. The journal is removed when nothing
-/// is left to do; it stays when a socket could not be set back that may have to.
+/// is left to do; it stays when a socket could not be set back that may have to, or when some of it cannot be read.
 ///
 /// # Errors
 /// When the journal cannot be removed.
 pub fn undo(held: Held) -> Result<Undone, JournalError> {
     let mut processes = Processes::default();
     let journal = held.journal();
-    let this_boot = journal.head.boot_id == boot_id()?;
+    let this_boot = !journal.of_another_boot()?;
     let back = |entry: &Entry| {
         let became = match this_boot {
             true => processes.set(entry, entry.new, entry.old),
@@ -182,11 +185,14 @@ pub fn undo(held: Held) -> Result<Undone, JournalError> {
         Change::of(entry, entry.old, became)
     };
     let sockets: Vec<Change> = journal.entries.iter().map(back).collect();
-    let all_done = sockets.iter().all(|change| !matches!(change.became, Became::Failed(_)));
+    // What cannot be read is of no use after another boot.
+    let all_read = journal.is_whole() || !this_boot;
+    let unreadable = journal.damage.clone();
+    let all_done = all_read && sockets.iter().all(|change| !matches!(change.became, Became::Failed(_)));
     if all_done {
         held.remove()?;
     }
-    Ok(Undone { sockets, journal_removed: all_done })
+    Ok(Undone { sockets, unreadable, journal_removed: all_done })
 }
 
 impl Change {

@@ -1,15 +1,19 @@
 //! What was changed, on disk before the first change: the way back, whatever becomes of the tool.
 //!
-//! One line of JSON says what the file is, one each what is known of a socket, a last one how many there are, so that
-//! a file that was cut is told from a whole one.
+//! One line of JSON, twice, says what the file is, one each what is known of a socket, a last one how many there are, so
+//! that a file that was cut is told from a whole one. Each has a checksum. Of a file that was damaged, whatever can be read
+//! is used, and the rest is named.
 
 use crate::state::State;
 use serde::{Deserialize, Serialize};
+use spangap_undo::file::{lock_folder, make_folder, sync_folder};
+use spangap_undo::journal::{head_line, line, parse};
+use spangap_undo::{Damage, FileError, Parsed};
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Ending of the files' names.
@@ -17,15 +21,19 @@ const ENDING: &str = "journal";
 /// Ending of those that are being written.
 const UNFINISHED: &str = "unfinished";
 /// What the first line calls the file.
-const FORMAT: &str = "spangap sockets journal 1";
+const FORMAT: &str = "spangap sockets journal 2";
+/// What it was called when lines had no checksums.
+const BEFORE: &str = "spangap sockets journal 1";
 
 /// A change that can be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
-    /// What holds for all of it.
-    pub head: Head,
-    /// The sockets.
+    /// What holds for all of it; `None`: that cannot be read.
+    pub head: Option<Head>,
+    /// The sockets, as far as they can be read.
     pub entries: Vec<Entry>,
+    /// What cannot be read.
+    pub damage: Vec<Damage>,
 }
 
 /// What holds for a whole journal.
@@ -84,30 +92,55 @@ struct End {
     sockets: u64,
 }
 
+/// A line after the first.
+#[derive(Deserialize)]
+#[serde(try_from = "serde_json::Value")]
+enum Line {
+    Entry(Entry),
+    End(End),
+}
+
+impl TryFrom<serde_json::Value> for Line {
+    type Error = String;
+    fn try_from(value: serde_json::Value) -> Result<Line, String> {
+        if value.get("sockets").is_some() {
+            return serde_json::from_value(value).map(Line::End).map_err(|error| error.to_string());
+        }
+        let entry: Entry = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        if entry.old == entry.new {
+            Err("a socket that was not changed".into())
+        } else {
+            Ok(Line::Entry(entry))
+        }
+    }
+}
+
 /// Why a journal cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// A file or folder.
-    #[error("cannot {what} {path}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Not a journal, or no longer.
-    #[error("journal {path} is damaged at line {line}: {found}, expected {expected}: nothing was touched")]
+    #[error(
+        "journal {path} is damaged at {damage}; `spangap sockets undo --journal {path}` sets back what can be read, and with \
+         --forget sets the file aside"
+    )]
     Damaged {
         /// Which.
         path: PathBuf,
-        /// Counted from one.
-        line: usize,
-        /// What is there.
+        /// The first place that is.
+        damage: Box<Damage>,
+    },
+    /// Of another version of this program.
+    #[error(
+        "journal {path} is a \"{found}\", expected a journal of this version, of nodelay: \"{FORMAT}\" or \"{BEFORE}\""
+    )]
+    Version {
+        /// Which.
+        path: PathBuf,
+        /// What it calls itself.
         found: String,
-        /// What should be.
-        expected: &'static str,
     },
     /// The socket was changed before, and that can still be undone.
     #[error(
@@ -123,13 +156,6 @@ pub enum JournalError {
     },
 }
 
-/// What is wrong with a text.
-struct Damage {
-    line: usize,
-    found: String,
-    expected: &'static str,
-}
-
 impl Journal {
     /// A new one of this boot.
     pub fn new(
@@ -139,68 +165,77 @@ impl Journal {
     ) -> Result<Journal, JournalError> {
         let (format, option) = (FORMAT.to_owned(), "nodelay".to_owned());
         let head = Head { format, boot_id: boot_id()?, option, time_unix_ns, undone_after_ns };
-        Ok(Journal { head, entries })
+        Ok(Journal { head: Some(head), entries, damage: Vec::new() })
+    }
+
+    /// Whether everything that was written can be read.
+    pub fn is_whole(&self) -> bool {
+        self.lost().next().is_none()
+    }
+
+    /// What cannot be read and is not there a second time.
+    pub fn lost(&self) -> impl Iterator<Item = &Damage> {
+        self.damage.iter().filter(|damage| damage.lost)
+    }
+
+    /// Whether it is from another run of the machine: its sockets are gone. One that does not tell is taken for one of this.
+    pub(crate) fn of_another_boot(&self) -> Result<bool, JournalError> {
+        let now = boot_id()?;
+        Ok(self.head.as_ref().is_some_and(|head| head.boot_id != now))
     }
 
     fn text(&self) -> String {
-        let line = |value: serde_json::Result<String>| value.expect("plain values are JSON") + "\n";
-        let mut text = line(serde_json::to_string(&self.head));
-        for entry in &self.entries {
-            text += &line(serde_json::to_string(entry));
-        }
-        text + &line(serde_json::to_string(&End { sockets: self.entries.len() as u64 }))
+        let head = self.head.iter().map(head_line);
+        let end = line(&End { sockets: self.entries.len() as u64 });
+        head.chain(self.entries.iter().map(line)).chain([end]).collect()
     }
 
-    fn read(text: &str) -> Result<Journal, Damage> {
-        let cut = |line| Damage {
-            line,
-            found: "the end of the file".into(),
-            expected: "the last line, with the number of sockets",
-        };
-        let lines: Vec<&str> = text.split_inclusive('\n').collect();
-        let parsed = |line: usize, expected| {
-            move |error: serde_json::Error| Damage { line, found: format!("{error}"), expected }
-        };
-        let first =
-            lines.first().ok_or(Damage { line: 1, found: "nothing".into(), expected: "a journal" })?;
-        let head: Head = serde_json::from_str(first).map_err(parsed(1, "the head of a journal"))?;
-        if head.format != FORMAT || head.option != "nodelay" {
-            let found = format!("{:?} of {:?}", head.format, head.option);
-            return Err(Damage { line: 1, found, expected: "a journal of this version, of nodelay" });
-        }
-        let (last, rest) = match lines.split_last() {
-            Some((last, rest)) if !rest.is_empty() => (last, &rest[1..]),
-            _ => return Err(cut(2)),
-        };
-        let mut entries = Vec::with_capacity(rest.len());
-        for (at, line) in rest.iter().enumerate() {
-            let entry: Entry = serde_json::from_str(line).map_err(parsed(at + 2, "a socket"))?;
-            if entry.old == entry.new {
-                let found = "a socket that was not changed".into();
-                return Err(Damage { line: at + 2, found, expected: "an old and a new value" });
+    fn read(path: &Path, bytes: &[u8]) -> Result<Journal, JournalError> {
+        let Parsed { head, records, mut damage, unfinished } = parse::<Head, Line>(bytes);
+        let (mut entries, mut sockets) = (Vec::new(), None);
+        for record in records {
+            match record {
+                Line::Entry(entry) => entries.push(entry),
+                Line::End(end) => sockets = Some(end.sockets),
             }
-            entries.push(entry);
         }
-        let whole = last.ends_with('\n');
-        let end: End = serde_json::from_str(last).ok().filter(|_| whole).ok_or_else(|| cut(lines.len()))?;
-        if end.sockets != entries.len() as u64 {
-            let found = format!("{} sockets before a last line that counts {}", entries.len(), end.sockets);
-            return Err(Damage { line: lines.len(), found, expected: "as many as it counts" });
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+        if let Some(range) = unfinished.filter(|_| sockets.is_none()) {
+            // It was put here as a whole: what is cut now was cut later.
+            damage.push(Damage::at(bytes, lines + 1, range, "the end of the line is missing"));
         }
-        Ok(Journal { head, entries })
+        let whole = head.is_some() && !damage.iter().any(|damage| damage.lost);
+        if whole && sockets != Some(entries.len() as u64) {
+            let why = match sockets {
+                Some(counted) => {
+                    format!("{} sockets before a last line that counts {counted}", entries.len())
+                }
+                None => "the last line is missing, with the number of sockets: there may have been more"
+                    .to_owned(),
+            };
+            damage.push(Damage::at(bytes, lines + 1, bytes.len()..bytes.len(), why));
+        }
+        if head.is_none()
+            && entries.is_empty()
+            && let Some(damage) = damage.first()
+        {
+            return Err(JournalError::Damaged { path: path.to_owned(), damage: Box::new(damage.clone()) });
+        }
+        if let Some(head) = &head
+            && (![FORMAT, BEFORE].contains(&&*head.format) || head.option != "nodelay")
+        {
+            let found = format!("{} of {}", head.format, head.option);
+            return Err(JournalError::Version { path: path.to_owned(), found });
+        }
+        Ok(Journal { head, entries, damage })
     }
 }
 
 /// Identity of this run of the machine.
 pub(crate) fn boot_id() -> Result<String, JournalError> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
-    let read = fs::read_to_string(path).map_err(io_error("read", path))?;
+    let read = fs::read_to_string(path).map_err(FileError::of("read", path))?;
     Ok(read.trim().to_owned())
-}
-
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
-    let path = path.to_owned();
-    move |source| JournalError::Io { what, path, source }
 }
 
 /// Where journals are.
@@ -225,7 +260,7 @@ impl Folder {
     pub fn journals(&self) -> Result<Vec<PathBuf>, JournalError> {
         let entries = match fs::read_dir(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(io_error("read", &self.0))?,
+            entries => entries.map_err(FileError::of("read", &self.0))?,
         };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let mut paths: Vec<_> =
@@ -239,12 +274,15 @@ impl Folder {
     /// # Errors
     /// When the folder cannot be read.
     pub fn open(&self) -> Result<(HashMap<u64, PathBuf>, Vec<JournalError>), JournalError> {
-        let boot_id = boot_id()?;
         let (mut open, mut errors) = (HashMap::new(), Vec::new());
         for path in self.journals()? {
             match read(&path) {
-                Ok(Some(journal)) if journal.head.boot_id == boot_id => {
+                Ok(Some(journal)) if !journal.of_another_boot()? => {
                     open.extend(journal.entries.iter().map(|entry| (entry.inode, path.clone())));
+                    if let Some(damage) = journal.lost().next() {
+                        let damage = Box::new(damage.clone());
+                        errors.push(JournalError::Damaged { path: path.clone(), damage });
+                    }
                 }
                 Ok(_) => {}
                 Err(error) => errors.push(error),
@@ -269,9 +307,8 @@ impl Folder {
     /// # Errors
     /// When it cannot be written, or a socket was changed before.
     pub fn write(&self, journal: &Journal) -> Result<Held, JournalError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
-        made.map_err(io_error("make", &self.0))?;
-        let folder = fs::canonicalize(&self.0).map_err(io_error("find", &self.0))?;
+        make_folder(&self.0)?;
+        let folder = fs::canonicalize(&self.0).map_err(FileError::of("find", &self.0))?;
         // Two tools that start at once: the second sees the first one's journal.
         let _one_at_a_time = lock_folder(&folder)?;
         self.remove_unfinished();
@@ -286,54 +323,34 @@ impl Folder {
                 return Err(JournalError::Open { local, peer, journal });
             }
         }
-        let name = format!("nodelay-{}-{}.{ENDING}", journal.head.time_unix_ns, std::process::id());
+        let time_unix_ns = journal.head.as_ref().map_or(0, |head| head.time_unix_ns);
+        let name = format!("nodelay-{time_unix_ns}-{}.{ENDING}", std::process::id());
         put(&folder.join(name), journal)
     }
 }
 
-/// Whoever puts a journal into a folder does so alone.
-fn lock_folder(folder: &Path) -> Result<File, JournalError> {
-    let file = File::open(folder).map_err(io_error("open", folder))?;
-    file.lock().map_err(io_error("lock", folder))?;
-    Ok(file)
-}
-
 /// Writes it beside its place, then puts it there as a whole. The folder is locked.
 fn put(path: &Path, journal: &Journal) -> Result<Held, JournalError> {
-    let beside = path.with_extension(UNFINISHED);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)
-        .map_err(io_error("make", &beside))?;
-    file.lock().map_err(io_error("lock", &beside))?;
-    let written = file.write_all(journal.text().as_bytes()).and_then(|()| file.sync_all());
-    written.map_err(io_error("write", &beside))?;
-    fs::rename(&beside, path).map_err(io_error("make", path))?;
-    sync_folder(path)?;
+    let file = spangap_undo::file::put(path, UNFINISHED, &journal.text())?;
     Ok(Held { path: path.to_owned(), journal: journal.clone(), _locked: file })
 }
 
-fn sync_folder(path: &Path) -> Result<(), JournalError> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("write", folder))
+/// Renames a damaged journal, so that nobody takes it for an open one any more, and says to what. It is kept for good: what
+/// is still legible in it may be the only trace of what was there before.
+///
+/// # Errors
+/// When it cannot be renamed.
+pub fn set_aside(path: &Path) -> Result<PathBuf, JournalError> {
+    let _one_at_a_time = lock_folder(path.parent().unwrap_or(Path::new("/")))?;
+    Ok(spangap_undo::file::set_aside(path)?)
 }
 
 fn read(path: &Path) -> Result<Option<Journal>, JournalError> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(io_error("read", path))?,
+        bytes => bytes.map_err(FileError::of("read", path))?,
     };
-    let text = String::from_utf8_lossy(&bytes);
-    let damaged = |Damage { line, found, expected }| JournalError::Damaged {
-        path: path.to_owned(),
-        line,
-        found,
-        expected,
-    };
-    Journal::read(&text).map(Some).map_err(damaged)
+    Journal::read(path, &bytes).map(Some)
 }
 
 /// A journal that no other process changes, or changes sockets by, until this is dropped.
@@ -354,9 +371,9 @@ impl Held {
         loop {
             let file = match File::open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                file => file.map_err(io_error("open", path))?,
+                file => file.map_err(FileError::of("open", path))?,
             };
-            file.lock().map_err(io_error("lock", path))?;
+            file.lock().map_err(FileError::of("lock", path))?;
             // While this waited, the file may have been removed, or another put into its place.
             let number =
                 |metadata: io::Result<fs::Metadata>| metadata.ok().map(|file| (file.dev(), file.ino()));
@@ -400,8 +417,8 @@ impl Held {
     /// # Errors
     /// When the file cannot be removed.
     pub fn remove(self) -> Result<(), JournalError> {
-        fs::remove_file(&self.path).map_err(io_error("remove", &self.path))?;
-        sync_folder(&self.path)
+        fs::remove_file(&self.path).map_err(FileError::of("remove", &self.path))?;
+        Ok(sync_folder(self.path.parent().unwrap_or(Path::new("/")))?)
     }
 }
 
@@ -448,14 +465,28 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_is_always_seen_and_says_where(entries in prop::collection::vec(entry(), 0..5), at: prop::sample::Index) {
-            let text = journal(entries).text();
-            let mut cut = at.index(text.len());
-            while !text.is_char_boundary(cut) {
-                cut -= 1;
+        fn journals_of_the_version_before_are_read(entries in prop::collection::vec(entry(), 0..5)) {
+            let whole = journal(entries.clone());
+            let head = Head { format: BEFORE.into(), ..whole.head.clone().unwrap() };
+            let mut lines = vec![serde_json::to_string(&head).unwrap()];
+            lines.extend(entries.iter().map(|entry| serde_json::to_string(entry).unwrap()));
+            lines.push(serde_json::to_string(&End { sockets: entries.len() as u64 }).unwrap());
+            let text: String = lines.iter().map(|line| line.clone() + "\n").collect();
+            let read = Journal::read(Path::new("x"), text.as_bytes()).unwrap();
+            prop_assert!(read.is_whole());
+            prop_assert_eq!(&read.entries, &entries);
+            // Each line of it damaged: the others are read.
+            for damaged in 0..lines.len() {
+                let odd = |at: usize, line: &str| if at == damaged { format!("?{line}\n") } else { format!("{line}\n") };
+                let text: String = lines.iter().enumerate().map(|(at, line)| odd(at, line)).collect();
+                let Ok(read) = Journal::read(Path::new("x"), text.as_bytes()) else {
+                    prop_assert!(damaged == 0 && entries.is_empty());
+                    continue;
+                };
+                let of_entries = damaged > 0 && damaged <= entries.len();
+                prop_assert_eq!(read.entries.len(), entries.len() - usize::from(of_entries));
+                prop_assert!(!read.is_whole());
             }
-            let damage = Journal::read(&text[..cut]).expect_err("it is cut");
-            prop_assert!(damage.line >= 1 && damage.line <= text[..cut].lines().count() + 1, "{}", damage.line);
         }
 
         #[test]
@@ -463,7 +494,45 @@ mod tests {
             let mut bytes = journal(entries).text().into_bytes();
             let at = at.index(bytes.len());
             bytes[at] = byte;
-            let _ = Journal::read(&String::from_utf8_lossy(&bytes));
+            let _ = Journal::read(Path::new("x"), &bytes);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4))]
+
+        #[test]
+        fn a_cut_is_always_seen_and_what_is_before_it_is_read(entries in prop::collection::vec(entry(), 0..5)) {
+            let whole = journal(entries.clone());
+            let text = whole.text();
+            let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+            // The last byte is the end of the last line, which is whole without it by its checksum.
+            for cut in 0..text.len() - 1 {
+                let read = match Journal::read(Path::new("x"), &text.as_bytes()[..cut]) {
+                    Ok(read) => read,
+                    Err(error) => {
+                        prop_assert!(cut < ends[0], "{}: {}", cut, error);
+                        continue;
+                    }
+                };
+                let lines = ends[1..ends.len() - 1].iter().filter(|end| **end <= cut).count();
+                prop_assert_eq!(&read.entries[..], &entries[..lines], "{}", cut);
+                prop_assert!(!read.is_whole(), "{}", cut);
+            }
+        }
+
+        #[test]
+        fn a_changed_byte_costs_one_socket_at_most(entries in prop::collection::vec(entry(), 0..5), bit in 0..8_u32) {
+            let whole = journal(entries.clone());
+            for at in 0..whole.text().len() {
+                let mut bytes = whole.text().into_bytes();
+                bytes[at] ^= 1 << bit;
+                let read = Journal::read(Path::new("x"), &bytes).expect("of its head there are two copies");
+                prop_assert_eq!(read.head.as_ref(), whole.head.as_ref());
+                let kept: Vec<&Entry> = entries.iter().filter(|entry| read.entries.contains(entry)).collect();
+                prop_assert!(kept.len() + 1 >= entries.len() && read.entries.iter().eq(kept.iter().copied()));
+                prop_assert!(kept.len() == entries.len() || !read.is_whole(), "byte {}", at);
+            }
         }
     }
 
@@ -513,8 +582,10 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap().replace("\"fds\":[3]", "\"fds\":[three]");
         fs::write(&path, text).unwrap();
         drop(held);
-        let error = Held::take(&path).unwrap_err().to_string();
-        assert!(error.contains(&path.display().to_string()) && error.contains("line 2"), "{error}");
+        let held = Held::take(&path).unwrap().expect("its head can be read");
+        let said = held.journal().damage[0].to_string();
+        assert!(said.starts_with("line 2, bytes ") && said.contains("127.0.0.1:2"), "{said}");
+        assert!(!held.journal().is_whole() && held.journal().entries.is_empty());
         // Nor is anything new begun beside it.
         assert!(Folder::new(folder.path()).write(&journal(vec![])).is_err());
     }

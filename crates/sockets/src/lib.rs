@@ -22,7 +22,7 @@ mod tcp_info;
 pub use change::{Became, Change, Plan, Undone, Wanted, apply, undo};
 pub use error::SocketsError;
 pub use hints::{Hint, HintKind, PeerGroup, groups, hints};
-pub use journal::{Entry, Folder, Head, Held, Holder, Journal, JournalError};
+pub use journal::{Entry, Folder, Head, Held, Holder, Journal, JournalError, set_aside};
 pub use list::{Asked, Listing, list};
 pub use look::{Socket, look, set_nodelay};
 pub use rates::{Rates, SocketRates, rates};

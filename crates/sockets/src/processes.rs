@@ -88,7 +88,7 @@ pub fn is_ending(pid: u32) -> Result<bool, SocketsError> {
 
 /// When it was started, in ticks since boot: with its id, this names a process for good.
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    stat(pid).ok()?.get(19)?.parse().ok()
+    spangap_undo::guard::start_ticks(pid).ok().flatten()
 }
 
 /// Every TCP socket of a process' network namespace.

@@ -4,13 +4,14 @@
 pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-model", &[]),
     ("spangap-meter", &["spangap-model"]),
-    ("spangap-sockets", &["spangap-model"]),
+    ("spangap-undo", &["spangap-model", "spangap-machine"]),
+    ("spangap-sockets", &["spangap-model", "spangap-undo"]),
     ("spangap-bench", &["spangap-model", "spangap-sockets"]),
     ("spangap-machine", &["spangap-model"]),
     ("spangap-host", &["spangap-model", "spangap-machine"]),
-    ("spangap-isolate", &["spangap-model", "spangap-machine"]),
+    ("spangap-isolate", &["spangap-model", "spangap-machine", "spangap-undo"]),
     ("spangap-wire", &["spangap-model"]),
-    ("spangap-lab", &["spangap-model", "spangap-machine"]),
+    ("spangap-lab", &["spangap-model", "spangap-machine", "spangap-undo"]),
     (
         "spangap",
         &[
@@ -23,6 +24,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
             "spangap-isolate",
             "spangap-lab",
             "spangap-sockets",
+            "spangap-undo",
             "spangap-meter-bench",
         ],
     ),

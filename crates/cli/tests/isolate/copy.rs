@@ -45,6 +45,18 @@ fn also_with_another_number_of_queues() {
 }
 
 #[test]
+fn as_many_values_are_restored_as_were_changed_and_read_back() {
+    let copy = Copy::of(ARTICLE);
+    let applied = json(&copy.applied(&["--no-confirm", "--json"]));
+    let [changed, already] = ["changed", "already"].map(|key| applied[key].as_u64().expect("a count"));
+    let (status, all) = (copy.verb("status", &[]).out.join("\n"), changed + already);
+    assert!(status.contains(&format!("{all} of {all} values as written")), "{applied:#}: {status}");
+    let back = json(&copy.verb("rollback", &["--json"]));
+    let restored = back["rolled_back"]["restored"].as_array().map(|places| places.len() as u64);
+    assert_eq!(restored, Some(changed), "{back:#}");
+}
+
+#[test]
 fn what_is_to_be_done_next_can_be_pasted() {
     let copy = Copy::of(ARTICLE);
     let applied = copy.applied(&["--confirm-within", "2h"]);
@@ -130,29 +142,112 @@ fn after_another_boot_there_is_nothing_to_undo() {
 }
 
 #[test]
-fn a_damaged_journal_is_named_and_nothing_is_touched() {
+fn of_a_damaged_journal_everything_is_undone_that_can_be_read() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     copy.applied(&["--no-confirm"]);
     let applied = copy.tree();
-    let whole = fs::read_to_string(copy.journal()).expect("it is there");
-    let odd = whole.replacen("\"record\":\"change\"", "\"record\":\"chance\"", 1);
-    let odd_line = 1 + odd.lines().position(|line| line.contains("chance")).expect("it is there");
-    for (damaged, line) in [(odd.as_str(), odd_line), ("{}\n", 1), ("", 1)] {
+    let whole = fs::read(copy.journal()).expect("it is there");
+    let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
+    // A byte of the head, of its other copy, and of every line after it.
+    let flips =
+        [ends[0] / 4, ends[0] * 3 / 4].into_iter().chain(ends.windows(2).map(|ends| (ends[0] + ends[1]) / 2));
+    for at in flips {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 4;
+        fs::write(copy.journal(), &damaged).expect("it is ours");
+        let back = copy.verb("rollback", &[]);
+        // The plan makes up for a record, the other copy for the head.
+        assert_same(&before, &copy.tree(), &format!("byte {at}: {back:?}"));
+        if at < ends[0] {
+            assert_eq!((back.code, copy.journal().exists()), (Some(0), false), "byte {at}: {back:?}");
+            assert!(back.out.iter().any(|line| line.contains("nothing is lost by it")), "{back:?}");
+        } else {
+            let line = 1 + ends.iter().filter(|end| **end < at).count();
+            assert!(error(&back).contains("the journal is damaged"), "byte {at}: {back:?}");
+            let named = format!("  damaged  line {line}, bytes ");
+            assert!(back.out.iter().any(|said| said.starts_with(&named)), "byte {at}: {back:?}");
+            for verb in ["confirm", "verify"] {
+                let said = error(&copy.verb(verb, &[]));
+                assert!(
+                    said.contains(&format!("is damaged at line {line}, bytes"))
+                        || said.contains("it was undone"),
+                    "{said}"
+                );
+            }
+            assert!(error(&copy.apply(&["--no-confirm"])).contains("rollback"), "nothing is begun over it");
+            let forgotten = copy.verb("rollback", &["--forget", "--json"]);
+            let aside = json(&forgotten)["set_aside"].as_str().expect("it is kept").to_owned();
+            assert!(fs::read(&aside).expect("it is there").starts_with(&damaged), "{aside}");
+            fs::remove_file(aside).expect("it is ours");
+        }
+        assert_eq!(copy.verb("rollback", &[]).out, ["Nothing is applied."]);
+        for (path, text) in &applied {
+            if before.get(path) != Some(text) {
+                match text.strip_prefix("= ") {
+                    Some(text) => fs::write(path, text).expect("it is ours"),
+                    None => fs::create_dir_all(path).expect("it is ours"),
+                }
+            }
+        }
+        assert_same(&applied, &copy.tree(), "applied again");
+    }
+    // Nothing can be read at all.
+    for damaged in ["{}\n", ""] {
         fs::write(copy.journal(), damaged).expect("it is ours");
         for verb in ["rollback", "confirm"] {
             let said = error(&copy.verb(verb, &[]));
-            let place = format!("{} is damaged at line {line}", copy.journal().display());
-            assert!(said.contains(&place), "{verb}: {said}, expected {place}");
+            let place = format!("{} is damaged at line 1, bytes 0 to", copy.journal().display());
+            assert!(
+                said.contains(&place) && said.contains("rollback --forget"),
+                "{verb}: {said}, expected {place}"
+            );
         }
-        let said = error(&copy.apply(&["--no-confirm"]));
-        assert!(said.contains("is damaged at line"), "{said}");
+        assert!(error(&copy.apply(&["--no-confirm"])).contains("is damaged at line 1"));
         assert_same(&applied, &copy.tree(), "damaged");
-        assert_eq!(fs::read_to_string(copy.journal()).expect("it is there"), damaged);
+        assert_eq!(copy.verb("rollback", &["--forget"]).code, Some(0));
+        assert!(!copy.journal().exists());
     }
     fs::write(copy.journal(), &whole).expect("it is ours");
     assert_eq!(copy.verb("rollback", &[]).code, Some(0));
     assert_same(&before, &copy.tree(), "whole again");
+}
+
+#[test]
+fn a_journal_that_was_cut_anywhere_is_undone() {
+    let copy = Copy::of(ARTICLE);
+    let before = copy.tree();
+    copy.applied(&["--no-confirm"]);
+    let applied = copy.tree();
+    let whole = fs::read(copy.journal()).expect("it is there");
+    let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
+    for cut in
+        ends.iter().step_by(5).flat_map(|end| [*end - 7, *end, *end + 1]).filter(|cut| *cut < whole.len())
+    {
+        for (path, text) in &applied {
+            match text.strip_prefix("= ") {
+                Some(text) if before.get(path).is_none_or(|before| before[2..] != *text) => {
+                    fs::write(path, text).expect("it is ours");
+                }
+                None if !text.starts_with("->") => fs::create_dir_all(path).expect("it is ours"),
+                _ => {}
+            }
+        }
+        fs::write(copy.journal(), &whole[..cut]).expect("it is ours");
+        let back = copy.verb("rollback", &[]);
+        assert_eq!(back.code, Some(0), "cut at {cut}: {back:?}");
+        assert_same(&before, &copy.tree(), &format!("cut at {cut}: {back:?}"));
+    }
+}
+
+#[test]
+fn a_value_that_changed_since_the_plan_is_told_in_words() {
+    let copy = Copy::of(ARTICLE);
+    let (path, old) = copy.files_of_plan().remove(0);
+    copy.write(&path, "7\n");
+    let said = error(&copy.apply(&["--no-confirm"]));
+    let expected = format!("{path} was \"{old}\" when the plan was made, and is \"7\": plan again");
+    assert!(said.starts_with(&expected), "{said}, expected {expected}");
 }
 
 #[test]

@@ -83,6 +83,52 @@ fn a_copy_stands_still_and_says_so() {
 }
 
 #[test]
+fn what_does_not_hold_has_another_exit_code_and_is_not_confirmed() {
+    let copy = Copy::of(ARTICLE);
+    copy.applied(&["--confirm-within", "2h"]);
+    let holds = copy.verb("verify", &[]);
+    assert_eq!(holds.code, Some(0), "nothing speaks against it: {holds:?}");
+    let ours = copy.read(IRQ);
+    copy.write(IRQ, "0-95\n");
+    for (more, code) in [(&[][..], 3), (&["--fail-on", "never"][..], 0), (&["--fail-on", "never,any"][..], 2)]
+    {
+        let ended = copy.verb("verify", more);
+        assert_eq!(ended.code, Some(code), "{more:?}: {ended:?}");
+    }
+    let refused = copy.verb("confirm", &[]);
+    let said = error(&refused);
+    assert!(said.starts_with("not confirmed: Does not hold: 1 value no longer as written"), "{said}");
+    assert!(said.contains("it is undone in 71") && said.contains("confirm --no-verify"), "{said}");
+    let refused = copy.verb("confirm", &["--json"]);
+    let report = json(&refused);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert_eq!(
+        (&report["confirmed"], &report["verdict"]),
+        (&false.into(), &"does_not_hold".into()),
+        "{report:#}"
+    );
+    assert_eq!(json(&copy.verb("status", &["--json"]))["state"], "waiting");
+    // It is kept all the same by whoever says so, and by everyone once it holds again.
+    let kept = copy.verb("confirm", &["--no-verify"]);
+    assert_eq!(kept.code, Some(0), "{kept:?}");
+    assert!(
+        kept.out.iter().any(|line| line.starts_with("1 of 22 values are not as they were written")),
+        "{kept:?}"
+    );
+    assert_eq!(copy.verb("rollback", &["--force"]).code, Some(0));
+    copy.applied(&["--confirm-within", "2h"]);
+    copy.write(IRQ, &ours);
+    let confirmed = copy.verb("confirm", &["--json"]);
+    assert_eq!(
+        (confirmed.code, &json(&confirmed)["verdict"]),
+        (Some(0), &"cannot_tell".into()),
+        "{confirmed:?}"
+    );
+    assert_eq!(json(&copy.verb("status", &["--json"]))["state"], "confirmed");
+    assert_eq!(copy.verb("rollback", &[]).code, Some(0));
+}
+
+#[test]
 fn two_readings_of_a_copy_are_compared() {
     let copy = applied();
     let machine = fs::read_to_string(fixtures().join("isolate").join(ARTICLE.0).join("machine.txt"))

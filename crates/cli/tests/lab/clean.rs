@@ -45,25 +45,33 @@ fn a_journal_that_cannot_be_read_is_named_and_the_others_are_cleaned() {
     let Some(scene) = Scene::new() else { return };
     let (journal, folder) = left_behind(&scene, ID);
     let whole = fs::read_to_string(&journal).expect("it is text");
-    for (text, line) in [
-        (whole.replace("\"folder\"", "\"moon\""), 2),
-        (whole.replace("boot_id", "shoe_id"), 1),
-        (whole.replace(&folder.display().to_string(), "/"), 2),
-        (whole.clone() + "{}\n", 3),
+    for (text, line, removed) in [
+        (whole.replace("\"folder\"", "\"moon\""), 2, false),
+        (whole.replace("boot_id", "shoe_id"), 1, true),
+        (whole.replace(&folder.display().to_string(), "/"), 2, false),
+        (whole.clone() + "{}\n", 3, true),
     ] {
+        fs::create_dir_all(&folder).expect("it is ours");
         fs::write(&journal, &text).expect("it is ours");
         let (_, other) = left_behind(&scene, "ffffffffff");
         let cleaned = scene.clean(&["--json"]);
         assert_eq!(cleaned.code, Some(1), "{cleaned:?}");
         let said = cleaned.err.join("\n");
-        assert!(said.contains(&format!("could not remove: journal {}", journal.display())), "{said}");
+        assert!(
+            said.contains(&format!("damaged: {}", journal.display())) && said.contains("--forget"),
+            "{said}"
+        );
         let cleaned: Value = serde_json::from_str(&cleaned.out.join("\n")).expect("JSON");
-        let why = cleaned["runs"][0]["left"][0]["why"].as_str().expect("a reason");
-        assert!(why.contains(&format!("{}, line {line}", journal.display())), "{why}");
+        assert_eq!(cleaned["runs"][0]["unreadable"][0]["line"], line, "{cleaned:#}");
         assert_eq!(cleaned["runs"][1]["removed"][0]["made"], "folder", "{cleaned:#}");
-        assert!(folder.exists() && !other.exists());
+        assert!(folder.exists() != removed && !other.exists(), "{cleaned:#}");
         assert_eq!(fs::read_to_string(&journal).expect("it is left as it is"), text);
     }
+    // It is in nobody's way once that is said, and kept.
+    let forgotten = scene.clean(&["--forget"]);
+    assert_eq!((forgotten.code, journal.exists()), (Some(0), false), "{forgotten:?}");
+    assert!(journal.with_extension("damaged-1").exists());
+    fs::create_dir_all(&folder).expect("it is ours");
     // Cut short within its last line: that was not made.
     fs::write(&journal, &whole[..whole.len() - 1]).expect("it is ours");
     assert_eq!(scene.clean(&[]).code, Some(0));

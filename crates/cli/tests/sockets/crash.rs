@@ -86,20 +86,53 @@ fn with_both_killed_the_undo_is_still_there() {
 }
 
 #[test]
-fn a_damaged_journal_is_named_and_nothing_is_touched() {
+fn of_a_damaged_journal_everything_is_set_back_that_can_be_read() {
     let Some(mut scene) = Scene::new(5) else { return };
     assert_eq!(scene.run(&["nodelay=on"]).code, Some(0));
     let path = scene.journals().remove(0);
-    let whole = std::fs::read_to_string(&path).expect("it is text");
-    let cut = &whole[..whole.len() / 2];
-    let odd = whole.replacen("\"old\":false", "\"old\":perhaps", 1);
-    for (damaged, line) in [(cut, cut.lines().count()), (&odd, 2), ("", 1)] {
-        std::fs::write(&path, damaged).expect("it can be written");
-        let said = error(&scene.undo_all());
-        let place = format!("{} is damaged at line {line}", path.display());
-        assert!(said.contains(&place), "{said}, expected {place}");
-        assert_eq!((scene.on(), scene.journals().len()), (5, 1));
+    let whole = std::fs::read(&path).expect("it is there");
+    let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
+    let flipped = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 2;
+        bytes
+    };
+    let last = ends[5] + 3;
+    for (damaged, set_back, line) in [
+        (flipped(3), 5, 0),
+        (flipped(ends[0] - 30), 5, 0),
+        (flipped(ends[0] + 20), 4, 2),
+        (flipped(ends[4] - 2), 4, 5),
+        (flipped(last), 5, 7),
+        (whole[..ends[2] + 9].to_vec(), 2, 4),
+        (whole[..ends[3] + 1].to_vec(), 3, 5),
+    ] {
+        scene.program.say("[x.setsockopt(6, 1, 1) for x in c]");
+        std::fs::write(&path, &damaged).expect("it can be written");
+        let undone = scene.undo_all();
+        assert_eq!(scene.on(), 5 - set_back, "{undone:?}");
+        if line == 0 {
+            assert_eq!((undone.code, scene.journals().len()), (Some(0), 0), "{undone:?}");
+            continue;
+        }
+        let named = format!("damaged: line {line}, bytes ");
+        assert!(undone.out.iter().any(|said| said.starts_with(&named)), "{named}: {undone:?}");
+        let said = error(&undone);
+        assert!(said.contains("is damaged") && said.contains("--forget"), "{said}");
+        // One of the sockets may be of those that it does not tell of any more.
+        if set_back < 5 {
+            let again = error(&scene.run(&["nodelay=off"]));
+            assert!(again.contains("is damaged at line"), "{again}");
+        }
+        let forgotten = scene.spangap_undo(&["--forget"]);
+        assert_eq!((forgotten.code, scene.journals().len()), (Some(0), 0), "{forgotten:?}");
+        let kept = path.with_extension("damaged-1");
+        assert_eq!(std::fs::read(&kept).expect("it is kept"), damaged);
+        std::fs::remove_file(kept).expect("it is ours");
     }
-    std::fs::write(&path, &whole).expect("it can be written");
-    assert_eq!((scene.undo_all().code, scene.on()), (Some(0), 0));
+    std::fs::write(&path, "").expect("it can be written");
+    let said = error(&scene.undo_all());
+    assert!(said.contains(&format!("{} is damaged at line 1", path.display())), "{said}");
+    assert_eq!(scene.spangap_undo(&["--forget"]).code, Some(0));
+    assert!(scene.journals().is_empty());
 }

@@ -67,7 +67,11 @@ impl Scene {
     }
 
     fn undo_all(&self) -> Ended {
-        spangap(&["sockets", "undo", "--all", "--journal", self.folder()])
+        self.spangap_undo(&[])
+    }
+
+    fn spangap_undo(&self, more: &[&str]) -> Ended {
+        spangap(&[&["sockets", "undo", "--all", "--journal", self.folder()], more].concat())
     }
 }
 

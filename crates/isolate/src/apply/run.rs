@@ -237,6 +237,11 @@ impl<'a> Run<'a> {
                 self.applied.changed += 1;
                 (self.tell)(Step::Changed(change, *written));
             }
+            // Another change of ours has brought it along: the CPUs of a thread whose group was narrowed.
+            Attempt::Already if self.recorded.contains_key(&change.place) && !is_of_tasks(&change.place) => {
+                self.applied.changed += 1;
+                (self.tell)(Step::Changed(change, Written::default()));
+            }
             Attempt::Already => {
                 self.applied.already += 1;
                 (self.tell)(Step::AlreadySo(change));
@@ -339,6 +344,10 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+fn is_of_tasks(place: &Place) -> bool {
+    matches!(place, Place::Tasks { .. })
 }
 
 /// Tries until it is taken, or there is no cgroup that came meanwhile and is in its way.

@@ -32,6 +32,14 @@ impl Disk {
         self.folder.open().unwrap().unwrap().1
     }
 
+    fn bytes(&self) -> Vec<u8> {
+        std::fs::read(self.folder.path().join("open.journal")).unwrap()
+    }
+
+    fn put(&self, bytes: &[u8]) {
+        std::fs::write(self.folder.path().join("open.journal"), bytes).unwrap();
+    }
+
     fn undo(&self, kernel: &Modelled) -> RolledBack {
         let journal = self.journal();
         self.folder.append(&self.lock).unwrap().write(&[Record::Undoing]).unwrap();
@@ -95,10 +103,16 @@ proptest! {
     #[test]
     fn undone_it_is_as_before((state, policy) in made_up()) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
-        let (kernel, disk) = applied(&state, &plan);
+        let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
+        // What is refused half-way is to be undone as well.
+        let applied = run(&kernel, &plan, &mut disk.begin(&plan));
         let undone = disk.undo(&kernel);
         prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "{:?}", undone);
         same(&plan, &state, &kernel.snapshot())?;
+        let queues = plan.changes.iter().any(|change| matches!(change.place, Place::Queues { .. }));
+        if let (Ok(applied), false) = (&applied, queues) {
+            prop_assert_eq!(undone.restored.len() as u64, applied.changed, "{:?} {:?}", applied, undone);
+        }
         let (writes, once) = (kernel.writes.get(), kernel.snapshot());
         disk.undo(&kernel);
         prop_assert_eq!(kernel.writes.get(), writes, "the second time there is nothing to do");
@@ -419,4 +433,60 @@ fn another_boot_and_a_stop() {
     later("boot");
     disk.undo(&kernel);
     assert_eq!(seen(&kernel.snapshot()), seen(&state));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn of_a_damaged_journal_all_is_undone_but_what_is_named((state, policy) in made_up(), bit in 0..8_u32, begin in 0..11_usize) {
+        let Some(plan) = planned(&state, &policy) else { return Ok(()) };
+        let (whole, disk) = applied(&state, &plan);
+        let (middle, bytes) = (whole.snapshot(), disk.bytes());
+        let records = disk.journal().records;
+        let queues = plan.changes.iter().any(|change| matches!(change.place, Place::Queues { .. }));
+        let undone = |bytes: &[u8]| {
+            disk.put(bytes);
+            let (kernel, journal) = (Modelled::new(middle.clone()), disk.journal());
+            let undone = rollback(&kernel, &journal, false, &mut |_| {});
+            (kernel.snapshot(), undone, journal)
+        };
+        let first = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+        let mut lost = 0;
+        for at in (first + begin..bytes.len()).step_by(11) {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << bit;
+            disk.put(&bytes);
+            let journal = disk.journal();
+            if journal.records == records {
+                prop_assert!(journal.is_whole(), "byte {}", at);
+                continue;
+            }
+            // Every other byte of a line costs the same line.
+            let line = journal.lost().next().map(|damage| damage.line);
+            if line == Some(lost) {
+                continue;
+            }
+            lost = line.unwrap();
+            let (after, undone, journal) = undone(&bytes);
+            prop_assert!(!undone.is_complete() && undone.unreadable == journal.damage, "byte {}", at);
+            // The plan has the value before of what is lost, but of interrupts that are numbered anew.
+            if !queues {
+                for (number, irq) in &after.irqs {
+                    prop_assert_eq!(&irq.affinity, &state.irqs[number].affinity, "byte {} of {:?}", at, undone);
+                }
+            }
+        }
+        for cut in first..bytes.len() {
+            if cut > first + 1 && bytes[cut - 1] != b'\n' {
+                continue;
+            }
+            let (after, undone, _) = undone(&bytes[..cut]);
+            if !queues {
+                for (number, irq) in &after.irqs {
+                    prop_assert_eq!(&irq.affinity, &state.irqs[number].affinity, "cut at {} of {:?}", cut, undone);
+                }
+            }
+        }
+    }
 }

@@ -105,15 +105,30 @@ proptest! {
         let bytes = fs::read(&path).unwrap();
         let cut = at.index(bytes.len());
         fs::write(&path, &bytes[..cut]).unwrap();
-        let lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
-        if lines == 0 {
-            prop_assert!(folder.open().is_err(), "a head is there as a whole or not at all");
+        // One whose end of the line alone is missing is whole by its checksum, and of the head there are two copies.
+        let ends: Vec<usize> = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).collect();
+        let lines = ends[1..].iter().filter(|end| **end <= cut).count();
+        if cut < ends[0] / 2 {
+            match folder.open() {
+                Err(error) => {
+                    let said = error.to_string();
+                    prop_assert!(said.contains("is damaged at line 1, bytes 0 to"), "{}", said);
+                    prop_assert!(said.contains("--forget"), "{}", said);
+                }
+                // What comes before the plan can be read.
+                Ok(journal) => {
+                    let (_, journal) = journal.unwrap();
+                    prop_assert_eq!(journal.head_read, HeadRead::ButThePlan);
+                    prop_assert_eq!(journal.lost().count(), 1, "{:?}", journal.damage);
+                }
+            }
         } else {
-            prop_assert_eq!(&folder.open().unwrap().unwrap().1.records, &records[..lines - 1]);
+            prop_assert_eq!(&folder.open().unwrap().unwrap().1.records, &records[..lines]);
             // And it can be gone on with.
             folder.append(&folder.lock().unwrap()).unwrap().write(&more).unwrap();
-            let both = [&records[..lines - 1], &more].concat();
-            prop_assert_eq!(folder.open().unwrap().unwrap().1.records, both);
+            let (_, journal) = folder.open().unwrap().unwrap();
+            prop_assert!(journal.is_whole(), "{:?}", journal.damage);
+            prop_assert_eq!(journal.records, [&records[..lines], &more].concat());
         }
     }
 
@@ -132,22 +147,69 @@ proptest! {
 }
 
 #[test]
-fn damage_is_named_with_its_file_and_line() {
+fn damage_is_named_with_its_file_and_its_bytes_and_the_rest_is_read() {
     let guard = |pid| Record::Guard { pid, start_ticks: 1 };
     let (_temp, folder) = written(&[vec![guard(1), guard(2)]]);
     let path = folder.open_path();
-    let text = fs::read_to_string(&path).unwrap().replace("\"pid\":1", "\"pid\":one");
+    let text = fs::read_to_string(&path).unwrap().replace("\"pid\":1", "\"pid\":7");
     fs::write(&path, &text).unwrap();
-    let error = folder.open().unwrap_err().to_string();
-    assert!(error.contains(&path.display().to_string()) && error.contains("line 2"), "{error}");
-    assert!(error.ends_with("nothing was touched"), "{error}");
-    // Nothing is begun over it.
-    assert!(folder.begin(&folder.lock().unwrap(), &head()).is_err());
+    let (_, journal) = folder.open().unwrap().unwrap();
+    assert_eq!((&journal.records, journal.is_whole()), (&vec![guard(2)], false));
+    let begin = text.find('\n').unwrap() + 1;
+    let said = journal.damage[0].to_string();
+    assert!(said.starts_with(&format!("line 2, bytes {begin} to ")) && said.contains("\"pid\":7"), "{said}");
+    // Nothing is begun over it, and nothing of it is lost.
+    let lock = folder.lock().unwrap();
+    assert!(folder.begin(&lock, &head()).is_err());
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    let aside = folder.set_aside(&lock).unwrap();
+    assert_eq!(fs::read_to_string(aside).unwrap(), text);
+    folder.begin(&lock, &head()).unwrap();
     let later =
         serde_json::to_string(&Head { format: "spangap isolate journal 9".into(), ..head() }).unwrap();
     let error = Journal::parse(&path, (later + "\n").as_bytes()).unwrap_err().to_string();
     assert!(error.contains("journal 9") && error.contains("this version"), "{error}");
+}
+
+/// A journal as the version before wrote it: no checksums, the head once.
+fn of_before(records: &[Record]) -> String {
+    let head = Head { format: Head::BEFORE.into(), ..head() };
+    let records = records.iter().map(|record| serde_json::to_string(record).unwrap());
+    std::iter::once(serde_json::to_string(&head).unwrap()).chain(records).map(|line| line + "\n").collect()
+}
+
+#[test]
+fn journals_of_the_version_before_are_read_also_when_their_head_is_damaged() {
+    let records = [Record::Guard { pid: 4, start_ticks: 5 }, Record::Applied { time_unix_ns: 6 }];
+    let text = of_before(&records);
+    let read = |text: &[u8]| Journal::parse(Path::new("x"), text).unwrap();
+    let whole = read(text.as_bytes());
+    assert!(whole.is_whole());
+    assert_eq!((&whole.records[..], &*whole.head.boot_id), (&records[..], "boot"));
+    let plan = text.find(",\"plan\":").unwrap();
+    let end = text.find('\n').unwrap();
+    for at in 0..end {
+        let mut bytes = text.clone().into_bytes();
+        bytes[at] = b'~';
+        let journal = match Journal::parse(Path::new("x"), &bytes) {
+            Ok(journal) => journal,
+            // It calls itself something else.
+            Err(JournalError::Version { .. }) => continue,
+            Err(error) => panic!("byte {at}: {error}"),
+        };
+        assert_eq!(&journal.records[..], &records[..], "byte {at}");
+        match journal.head_read {
+            // A text with another letter.
+            HeadRead::Whole => {}
+            HeadRead::ButThePlan => {
+                assert!(at > plan, "byte {at}");
+                assert_eq!((&*journal.head.boot_id, journal.head.net_namespace), ("boot", Some(7)));
+            }
+            HeadRead::Lost => assert!(journal.head.boot_id.is_empty() && !journal.is_whole()),
+        }
+        // Whatever is read of it, it never is another run of the machine by mistake.
+        assert!(journal.head_read == HeadRead::Lost || journal.head.boot_id == "boot", "byte {at}");
+    }
 }
 
 #[test]
@@ -201,8 +263,11 @@ fn what_became_of_it() {
         Record::Applied { time_unix_ns: 6 },
         Record::RolledBack { time_unix_ns: 7, by: "rollback".into(), left: left.clone() },
     ];
-    let journal = Journal { head: head(), records };
-    assert_eq!((journal.guard(), journal.applied(), journal.confirmed()), (Some((4, 5)), Some(6), None));
+    let journal = Journal::new(head(), records);
+    assert_eq!(
+        (journal.guard(), journal.applied(), journal.confirmed()),
+        (Some(Process { pid: 4, start_ticks: 5 }), Some(6), None)
+    );
     assert_eq!(journal.rolled_back(), Some((7, "rollback", &*left)));
     assert!(!journal.undoing());
     let undoing =

@@ -48,14 +48,6 @@ pub trait Kernel {
     fn set(&self, place: &Place, text: &str) -> Result<Written, PlaceError>;
 }
 
-/// When a process of this machine was started, ticks since boot: with that its id is of no other. `None`: there is none.
-///
-/// # Errors
-/// When `/proc` cannot be read.
-pub fn started(pid: u32) -> io::Result<Option<u64>> {
-    processes::start_ticks(&files::Root::machine(), pid)
-}
-
 /// What a write did beyond the place's own value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {

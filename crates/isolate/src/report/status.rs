@@ -51,6 +51,7 @@ pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> 
             wrap(&mut text, "  * ", &line, width);
         }
     };
+    section("Of the journal, not readable", status.damage.iter().map(ToString::to_string).collect());
     section("No longer as written", status.drift.iter().map(|drift| drift.words()).collect());
     section("Cgroups that came since, with CPUs of the network", status.came.clone());
     let unreadable = status.unreadable.iter().map(|one| format!("{}: {}", one.place, one.why));
@@ -93,6 +94,11 @@ fn heading(status: &Status, now: u64, rollback: &str) -> String {
             let (when, by) = undone.map_or(("", ""), |undone| ("", undone.by.as_str()));
             let when = undone.map_or(when.to_owned(), |undone| ago(undone.time_unix_ns, now));
             let left = undone.map_or(0, |undone| undone.left.len());
+            if left == 0 {
+                return format!(
+                    "Undone {when} by {by}, but for what its journal, which is damaged, does not tell: `{rollback}` says which."
+                );
+            }
             format!(
                 "Undone {when} by {by}, but for {} that others had changed: `{rollback} --force` restores these too.",
                 counted(left, "value")

@@ -20,7 +20,7 @@ pub struct Written {
 }
 
 impl Written {
-    fn new(entry: &Entry, queues: &[Written]) -> Written {
+    pub fn new(entry: &Entry, queues: &[Written]) -> Written {
         let held = entry.old.as_ref() == Some(&entry.new);
         Written { entry: entry.clone(), all: vec![entry.new.clone()], held, queues: queues.to_vec() }
     }

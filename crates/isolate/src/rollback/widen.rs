@@ -50,7 +50,14 @@ impl Back<'_> {
                     }
                     let place = Place::file(format!("{group}/cpuset.cpus"));
                     let now = self.kernel.get(&place).ok().flatten();
-                    if now.as_deref().and_then(Cpus::parse_list) == Some(new.clone()) {
+                    if now.as_deref().and_then(Cpus::parse_list) == Some(new.clone()) && !journal.is_whole() {
+                        // Some are to stay so, and the record of that may be what is lost.
+                        let why = format!(
+                            "it reads \"{new}\" as the group above it did, and whether it did before is in no line that \
+                             can be read; that group has \"{old}\" again"
+                        );
+                        self.done.failed.push((place, why));
+                    } else if now.as_deref().and_then(Cpus::parse_list) == Some(new.clone()) {
                         match self.put(&place, old) {
                             Ok(()) => self.done.widened.push(group.clone()),
                             Err(why) => self.done.failed.push((place, why)),

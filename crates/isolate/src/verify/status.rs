@@ -8,6 +8,7 @@ use crate::rollback::{Standing, State};
 use crate::topology::Topology;
 use serde::Serialize;
 use spangap_model::Cpus;
+use spangap_undo::Damage;
 use std::path::PathBuf;
 
 /// What is applied.
@@ -41,6 +42,8 @@ pub struct Status {
     pub came: Vec<String>,
     /// When it was undone, as far as that was possible, or the plan before.
     pub rolled_back: Option<RolledBack>,
+    /// What of the journal cannot be read.
+    pub damage: Vec<Damage>,
 }
 
 /// In which state a plan is.
@@ -157,6 +160,7 @@ impl Status {
             drift: Vec::new(),
             came: Vec::new(),
             rolled_back: last.and_then(RolledBack::of),
+            damage: Vec::new(),
         }
     }
 
@@ -166,7 +170,10 @@ impl Status {
         let plan = &journal.head.plan;
         let (applied, confirmed) = (journal.applied(), journal.confirmed());
         let rolled_back = RolledBack::of(journal);
-        if !open.another_boot && rolled_back.as_ref().is_some_and(|undone| undone.left.is_empty()) {
+        if !open.another_boot
+            && journal.is_whole()
+            && rolled_back.as_ref().is_some_and(|undone| undone.left.is_empty())
+        {
             // All of it is undone; the journal is put away the next moment.
             return Status::nothing(Some(journal));
         }
@@ -199,13 +206,17 @@ impl Status {
                 .confirm_within_ns
                 .filter(|_| waits)
                 .map(|within| journal.head.time_unix_ns.saturating_add(within)),
-            guard: journal.guard().filter(|_| waits).map(|(pid, _)| Guard { pid, alive: open.guard_alive }),
+            guard: journal
+                .guard()
+                .filter(|_| waits)
+                .map(|guard| Guard { pid: guard.pid, alive: open.guard_alive }),
             parts: parts(plan, journal, standings),
             refused: refused(journal),
             unreadable: unreadable(standings),
             drift: if judged { drift(standings, open.now) } else { Vec::new() },
             came: if judged { came(plan, open.now) } else { Vec::new() },
             rolled_back,
+            damage: journal.damage.clone(),
         }
     }
 

@@ -100,7 +100,7 @@ fn read(arguments: &[String]) -> Result<Told, LabError> {
     }
     if told.ends.len() != 4 {
         let why = "two namespaces, each with its device, have to be named";
-        return Err(LabError::Parameter(format!("line: {why}; it was told {:?}", told.ends)));
+        return Err(LabError::Parameter(format!("line: {why}; it was told: {}", told.ends.join(" "))));
     }
     Ok(told)
 }

@@ -6,6 +6,7 @@ use crate::LabError;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
+use spangap_undo::file::set_aside;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,17 +21,24 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
+    /// Journals that are damaged, and still there.
+    pub fn damaged(&self) -> impl Iterator<Item = &Path> {
+        let runs = self.runs.iter().filter(|run| !run.unreadable.is_empty() && run.set_aside.is_none());
+        runs.map(|run| &*run.journal)
+    }
+
     /// All that could not be removed.
     pub fn left(&self) -> impl Iterator<Item = &Left> {
         self.runs.iter().flat_map(|run| &run.left)
     }
 }
 
-/// Undoes every run whose journal is in `state` and that does not go on.
+/// Undoes every run whose journal is in `state` and that does not go on. With `forget`, journals that are damaged are set
+/// aside when everything is undone that can be read of them.
 ///
 /// # Errors
 /// When the folder cannot be read. What of a run cannot be removed is in the result.
-pub fn clean(state: &Path) -> Result<Cleaned, LabError> {
+pub fn clean(state: &Path, forget: bool) -> Result<Cleaned, LabError> {
     let mut cleaned = Cleaned::default();
     let entries = match fs::read_dir(state) {
         Ok(entries) => entries,
@@ -47,17 +55,25 @@ pub fn clean(state: &Path) -> Result<Cleaned, LabError> {
     paths.sort();
     for path in paths {
         match take(&path) {
-            Ok(Found::Free(_locked)) => cleaned.runs.push(undo(&path, PATIENCE)),
+            Ok(Found::Free(_locked)) => {
+                let mut undone = undo(&path, PATIENCE);
+                if forget && undone.but_for_damage() {
+                    match set_aside(&path) {
+                        Ok(aside) => undone.set_aside = Some(aside),
+                        Err(error) => {
+                            let (what, why) =
+                                (format!("journal {}", path.display()), error.source.to_string());
+                            undone.left.push(Left { what, why });
+                        }
+                    }
+                }
+                cleaned.runs.push(undone);
+            }
             Ok(Found::Taken) => cleaned.going_on.push(path),
             Ok(Found::Gone) => {}
             Err(error) => {
                 let left = Left { what: format!("journal {}", path.display()), why: error.to_string() };
-                cleaned.runs.push(Undone {
-                    journal: path,
-                    processes: 0,
-                    removed: Vec::new(),
-                    left: vec![left],
-                });
+                cleaned.runs.push(Undone { left: vec![left], ..Undone::of(&path) });
             }
         }
     }

@@ -9,6 +9,8 @@ use crate::LabError;
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use spangap_undo::journal::{head_line, line, parse};
+use spangap_undo::{Damage, Parsed};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -59,7 +61,7 @@ impl Made {
         let name = match self {
             Made::Namespace { name } | Made::Names { namespace: name } => {
                 if name.contains('/') {
-                    return Some(format!("{name:?} is no name of a namespace"));
+                    return Some(format!("\"{name}\" is not the name of a namespace"));
                 }
                 name.clone()
             }
@@ -71,7 +73,7 @@ impl Made {
                 path.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }
         };
-        (!name.contains(id)).then(|| format!("{name:?} has not the id of the run in it, {id}"))
+        (!name.contains(id)).then(|| format!("\"{name}\" does not contain the id of the run, {id}"))
     }
 }
 
@@ -95,51 +97,57 @@ pub struct Head {
     pub boot_id: String,
 }
 
-/// A journal that was read.
+/// A journal that was read: lines with a checksum each, the head twice. Those of the version before have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
     /// `None` of a run that was killed before it made anything.
     pub head: Option<Head>,
-    /// In the order in which it was made.
+    /// In the order in which it was made; as far as it can be read.
     pub made: Vec<Made>,
+    /// What cannot be read.
+    pub damage: Vec<Damage>,
 }
 
 impl Journal {
-    /// What a journal says. A line that was cut short is something that was not made.
+    /// What a journal says. A line that was cut short is something that was not made. One that is damaged, or that names
+    /// a thing that cannot be the run's, is among the damage.
     ///
     /// # Errors
-    /// When a line is no line of a journal, or names a thing that cannot be the run's; with the file and the line.
+    /// When the file is not called like the journal of a run.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Journal, LabError> {
-        let refused = |line: usize, source: io::Error| LabError::File {
+        let id = id_of(path).ok_or_else(|| LabError::File {
             what: "understand",
-            path: format!("{}, line {line}", path.display()).into(),
-            source,
-        };
-        let id = id_of(path).ok_or_else(|| {
-            refused(1, io::Error::other("the name of the file is no id of a run: ten hexadecimal digits"))
+            path: path.to_owned(),
+            source: io::Error::other("the name of the file is not the id of a run: ten hexadecimal digits"),
         })?;
-        let mut journal = Journal::default();
-        let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
-        for (number, line) in (1..).zip(lines) {
-            let failed = |error: serde_json::Error| refused(number, io::Error::other(error));
-            if number == 1 {
-                journal.head = Some(serde_json::from_slice(line).map_err(failed)?);
-                continue;
-            }
-            let made: Made = serde_json::from_slice(line).map_err(failed)?;
-            if let Some(why) = made.foreign(id) {
-                return Err(refused(number, io::Error::other(why)));
-            }
-            journal.made.push(made);
+        if bytes.is_empty() {
+            return Ok(Journal::default());
         }
-        Ok(journal)
+        let Parsed { head, records, mut damage, .. } = parse::<Head, Made>(bytes);
+        let (own, foreign): (Vec<Made>, Vec<Made>) =
+            records.into_iter().partition(|made| made.foreign(id).is_none());
+        for made in foreign {
+            let text = serde_json::to_string(&made).expect("it is plain data");
+            let offset = bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap_or(0);
+            let line = 1 + bytes[..offset].iter().filter(|byte| **byte == b'\n').count();
+            damage.push(Damage::at(
+                bytes,
+                line,
+                offset..offset + text.len(),
+                made.foreign(id).unwrap_or_default(),
+            ));
+        }
+        Ok(Journal { head, made: own, damage })
+    }
+
+    /// What cannot be read and is not there a second time.
+    pub fn lost(&self) -> impl Iterator<Item = &Damage> {
+        self.damage.iter().filter(|damage| damage.lost)
     }
 
     /// The same as text.
     pub fn text(&self) -> String {
-        let head = self.head.iter().map(|head| serde_json::to_string(head).expect("it is plain data"));
-        let made = self.made.iter().map(|made| serde_json::to_string(made).expect("it is plain data"));
-        head.chain(made).map(|line| line + "\n").collect()
+        self.head.iter().map(head_line).chain(self.made.iter().map(line)).collect()
     }
 
     pub(super) fn read(path: &Path) -> Result<Journal, LabError> {
@@ -203,11 +211,10 @@ impl Undo {
         if let Some(why) = made.foreign(&self.id) {
             return Err(LabError::program("the journal of the run", why));
         }
-        let mut line = serde_json::to_vec(&made).expect("it is plain data");
-        line.push(b'\n');
+        let line = line(&made);
         let journal = self.journal.as_mut().expect("it is open until everything is undone");
         journal
-            .write_all(&line)
+            .write_all(line.as_bytes())
             .and_then(|()| journal.sync_data())
             .map_err(LabError::file("write", &self.path))
     }
@@ -231,7 +238,7 @@ impl Undo {
         let undone = undo(&self.path, PATIENCE);
         drop(locked);
         let keeper = self.keeper.take();
-        if undone.left.is_empty() {
+        if undone.left.is_empty() && undone.unreadable.is_empty() {
             // It finds nothing to do.
             if let Some(keeper) = keeper {
                 keeper.end();
@@ -239,6 +246,9 @@ impl Undo {
             return Ok(());
         }
         let left = undone.left.iter().map(|left| format!("{}: {}", left.what, left.why));
+        let damaged =
+            undone.unreadable.iter().map(|damage| format!("journal {}, {damage}", self.path.display()));
+        let left = left.chain(damaged);
         Err(LabError::Left(left.collect::<Vec<_>>().join("; ")))
     }
 }
@@ -268,7 +278,7 @@ fn open_new(path: &Path) -> Result<File, LabError> {
         if !lock(&journal).map_err(LabError::file("lock", path))? {
             continue;
         }
-        let head = Journal { head: Some(Head { boot_id: boot_id()? }), made: Vec::new() };
+        let head = Journal { head: Some(Head { boot_id: boot_id()? }), ..Journal::default() };
         let folder = path.parent().unwrap_or(Path::new("/"));
         journal
             .write_all(head.text().as_bytes())

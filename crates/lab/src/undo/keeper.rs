@@ -7,14 +7,15 @@
 use super::journal::{MARK, is_there, lock};
 use super::removal::{Undone, undo};
 use crate::LabError;
+use spangap_undo::guard::Guard;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What it says when it keeps.
-pub const READY: &str = "ready";
+pub use spangap_undo::guard::READY;
 /// How long it tries: nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one may take to see that there is nothing to do.
@@ -28,27 +29,11 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Starts one, and waits until nothing that may happen to the run escapes it.
     pub(super) fn start(spangap: &Path, journal: &Path) -> Result<Keeper, LabError> {
-        let failed = |error: &dyn std::fmt::Display| {
-            LabError::program("the process that undoes a killed run", error.to_string())
-        };
-        let mut child = Command::new(spangap)
-            .args(["lab", "keeper", "--journal"])
-            .arg(journal)
-            .env_remove(MARK)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| failed(&error))?;
-        let mut line = String::new();
-        let heard = BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line);
-        if heard.is_err() || line.trim_end() != READY {
-            // It has no journal to undo.
-            let _ = child.kill();
-            let status = child.wait().map_err(|error| failed(&error))?;
-            return Err(failed(&format!("did not become ready ({status})")));
-        }
-        Ok(Keeper { child })
+        let mut command = Command::new(spangap);
+        command.args(["lab", "keeper", "--journal"]).arg(journal).env_remove(MARK).stdin(Stdio::piped());
+        let guard = Guard::start(&mut command)
+            .map_err(|error| LabError::program("the process that undoes a killed run", error.to_string()))?;
+        Ok(Keeper { child: guard.into_child() })
     }
 
     /// Lets go of it, and waits for its end.

@@ -5,6 +5,7 @@ use super::journal::{Journal, MARK, Made, NAMES, boot_id, id_of};
 use super::processes::{Ended, Space, end_all, is_marked, members, others};
 use rustix::mount::{UnmountFlags, unmount};
 use serde::Serialize;
+use spangap_undo::Damage;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,22 @@ pub struct Undone {
     pub removed: Vec<Made>,
     /// What could not be removed.
     pub left: Vec<Left>,
+    /// Of the journal, what cannot be read: things that it told of are still there.
+    pub unreadable: Vec<Damage>,
+    /// Where the damaged journal was put.
+    pub set_aside: Option<PathBuf>,
+}
+
+impl Undone {
+    pub(super) fn of(journal: &Path) -> Undone {
+        let (processes, removed, left, unreadable) = (0, Vec::new(), Vec::new(), Vec::new());
+        Undone { journal: journal.to_owned(), processes, removed, left, unreadable, set_aside: None }
+    }
+
+    /// Whether nothing of it is left but what its journal does not tell.
+    pub(super) fn but_for_damage(&self) -> bool {
+        self.left.is_empty() && !self.unreadable.is_empty()
+    }
 }
 
 /// Something that could not be removed.
@@ -38,9 +55,10 @@ pub struct Left {
     pub why: String,
 }
 
-/// Undoes the run of a journal whose lock the caller holds, and removes the journal if nothing is left.
+/// Undoes the run of a journal whose lock the caller holds, and removes the journal if nothing is left and all of it can
+/// be read.
 pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
-    let mut undone = Undone { journal: path.to_owned(), processes: 0, removed: Vec::new(), left: Vec::new() };
+    let mut undone = Undone::of(path);
     let journal = match (Journal::read(path), boot_id()) {
         (Ok(journal), Ok(boot_id)) => (journal, boot_id),
         // Nothing of it is touched: what it stands for is not known.
@@ -49,9 +67,18 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
             return undone;
         }
     };
-    let (Journal { head, made }, boot_id) = journal;
+    let (journal, boot_id) = journal;
+    undone.unreadable = journal.lost().cloned().collect();
+    let Journal { head, mut made, .. } = journal;
     let id = id_of(path).expect("it was read");
+    // One that does not tell is taken for one of this boot: everything of it bears the run's id.
     let same_boot = head.is_none_or(|head| head.boot_id == boot_id);
+    if same_boot && !undone.unreadable.is_empty() {
+        made.splice(
+            0..0,
+            namespaces_of(id).into_iter().filter(|found| !made.contains(found)).collect::<Vec<_>>(),
+        );
+    }
     let mut going = Going { id, deadline: Instant::now() + patience, undone: &mut undone };
     if same_boot {
         // First: what is frozen cannot end.
@@ -70,11 +97,23 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
         going.end_marked();
     }
     if undone.left.is_empty()
+        && undone.unreadable.is_empty()
         && let Err(error) = fs::remove_file(path)
     {
         undone.left.push(Left { what: format!("journal {}", path.display()), why: error.to_string() });
     }
     undone
+}
+
+/// Namespaces of a run, and their folders of names, by the id in their names: where the journal is damaged.
+fn namespaces_of(id: &str) -> Vec<Made> {
+    let named = |folder: &str| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| name.starts_with(&format!("lab-{id}-"))).collect::<Vec<String>>()
+    };
+    let names = named(NAMES).into_iter().map(|namespace| Made::Names { namespace });
+    names.chain(named(NAMESPACES).into_iter().map(|name| Made::Namespace { name })).collect()
 }
 
 struct Going<'a> {

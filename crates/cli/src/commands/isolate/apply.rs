@@ -1,8 +1,7 @@
 //! `spangap isolate apply`: makes a plan true.
 
 use super::folder::{Where, WhereArgs};
-use super::guard::{self, Guard};
-use super::{counted, namespace, now_unix_ns, print_json, print_text, progress, rollback};
+use super::{counted, guard, namespace, now_unix_ns, print_json, print_text, progress, rollback};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::signals::{self, ASKED_OR_LEFT};
@@ -17,6 +16,7 @@ use spangap_isolate::place::Place;
 use spangap_isolate::plan::Plan;
 use spangap_isolate::rollback::{RolledBack, Standing, State, standing};
 use spangap_model::duration::format_ns;
+use spangap_undo::guard::Guard;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<Outcome> {
         }
     };
     let mut report = Report { journal: journal.path().to_owned(), confirm_within_ns, ..Report::default() };
-    report.guard_pid = guard.as_ref().map(Guard::pid);
+    report.guard_pid = guard.as_ref().map(|guard| guard.process().pid);
     match make_true(&place, &plan, &mut journal, &stop, &mut report) {
         Ok(()) => {
             drop(lock);
@@ -192,9 +192,9 @@ fn lock(place: &Where, stop: &AtomicBool) -> anyhow::Result<Lock> {
 
 /// Starts the guard, and writes down which it is.
 fn armed(place: &Where, journal: &mut Writer, confirm_within_ns: u64) -> anyhow::Result<Guard> {
-    let until_ns = guard::now_ns().saturating_add(confirm_within_ns);
-    let guard = Guard::start(place.folder.path(), until_ns)?;
-    let written = journal.write(&[Record::Guard { pid: guard.pid(), start_ticks: guard.start_ticks }]);
+    let guard = guard::start(place.folder.path(), confirm_within_ns)?;
+    let spangap_undo::guard::Process { pid, start_ticks } = guard.process();
+    let written = journal.write(&[Record::Guard { pid, start_ticks }]);
     written.map(|()| guard).map_err(Into::into)
 }
 
@@ -286,7 +286,7 @@ fn next(place: &Where, confirm_within_ns: Option<u64>) -> String {
     match confirm_within_ns {
         Some(ns) => lines.push((
             place.command("confirm"),
-            format!("or it is undone {} after its beginning", format_ns(ns)),
+            format!("keeps it if it holds; else it is undone {} after its beginning", format_ns(ns)),
         )),
         None => lines.push((place.command("status"), "who undid what since".to_owned())),
     }
@@ -318,9 +318,11 @@ fn failed(
     };
     drop(lock);
     if let Some(guard) = guard {
-        guard.end();
+        guard.process().ask_to_end();
+        // It is ours, and nobody else waits for it.
+        let _ = guard.wait();
     }
-    let complete = rollback::is_complete(&undone);
+    let complete = undone.is_complete();
     report.confirm_within_ns = None;
     report.error = Some(why.clone());
     let words = rollback::words(&undone);

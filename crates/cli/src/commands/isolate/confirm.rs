@@ -1,32 +1,67 @@
-//! `spangap isolate confirm`: lets an applied plan stay.
+//! `spangap isolate confirm`: lets an applied plan stay, if it holds.
 
-use super::folder::WhereArgs;
+use super::folder::{Where, WhereArgs};
+use super::verify::{Observed, observe};
 use super::{guard, namespace, now_unix_ns, print_json, print_text};
 use crate::Outcome;
-use anyhow::bail;
+use crate::args::Duration;
+use crate::signals::{self, ASKED};
+use anyhow::{anyhow, bail};
 use clap::Args;
-use serde_json::json;
-use spangap_isolate::journal::{Journal, JournalError, Record};
+use serde::Serialize;
+use spangap_isolate::journal::{Head, Journal, JournalError, Record};
 use spangap_isolate::kernel::Kernel;
 use spangap_isolate::rollback::{State, standing};
-use std::path::Path;
+use spangap_isolate::verify::effect::Verdict;
+use spangap_isolate::verify::status::Status;
+use spangap_model::duration::format_ns;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  spangap isolate apply PLAN.json --confirm-within 60s && spangap isolate verify && spangap isolate confirm
+  spangap isolate apply PLAN.json --confirm-within 60s && spangap isolate confirm
       stays only if it holds; whoever locks themselves out has everything back after a minute
+  spangap isolate confirm --for 10s
+      looks longer: interrupts of a quiet interface are rare
+  spangap isolate confirm --no-verify
+      stays, whether it holds or not
 
-It stays until `spangap isolate rollback`, or the next boot.";
+First it looks, as `spangap isolate verify` does. What does not hold is not confirmed: exit code 1, and it is undone when its
+time is over. What cannot be told (no packet came while it looked) is said, and does not keep it from being confirmed. It
+stays until `spangap isolate rollback`, or the next boot.";
 
-/// Let an applied plan stay
+/// Let an applied plan stay, if it holds
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ConfirmArgs {
     #[command(flatten)]
     place: WhereArgs,
+    /// Do not look whether it holds
+    #[arg(long)]
+    no_verify: bool,
+    /// For how long counters are watched
+    #[arg(long = "for", value_name = "DURATION", default_value = "2s", conflicts_with = "no_verify")]
+    watch: Duration,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+/// What was done, for scripts.
+#[derive(Debug, Serialize)]
+struct Report {
+    confirmed: bool,
+    /// It was confirmed before.
+    already: bool,
+    journal: PathBuf,
+    /// What a look at it found; null: it was not looked at.
+    verdict: Option<Verdict>,
+    /// The same in a sentence.
+    summary: Option<String>,
+    /// Values that were written; null: not seen from here.
+    values: Option<usize>,
+    /// Those that are not as they were written.
+    not_as_written: Option<usize>,
 }
 
 /// Does it.
@@ -35,9 +70,32 @@ pub fn run(args: ConfirmArgs) -> anyhow::Result<Outcome> {
     let Some((path, journal)) = place.folder.open()? else { return nothing(place.folder.path()) };
     place.of_journal(&path, &journal)?;
     place.needs_root("confirm")?;
-    let lock = place.folder.lock()?;
-    let Some((path, journal)) = place.folder.open()? else { return nothing(place.folder.path()) };
-    let rollback = place.command("rollback");
+    can_be_confirmed(&place, &path, &journal)?;
+    let already = journal.confirmed().is_some();
+    let mut report = Report {
+        confirmed: already,
+        already,
+        journal: path,
+        verdict: None,
+        summary: None,
+        values: None,
+        not_as_written: None,
+    };
+    if !args.no_verify && !already {
+        verify(&args, &place, &mut report)?;
+    }
+    let journal = confirm(&place, &journal.head, &mut report)?;
+    guard::end(&journal);
+    // From another network namespace its interfaces would pass for gone.
+    if place.root.is_some() || journal.head.net_namespace == namespace::own() {
+        let standing = standing(&place.live, &journal);
+        report.values = Some(standing.len());
+        report.not_as_written = Some(standing.iter().filter(|one| one.state != State::Ours).count());
+    }
+    if args.json { print_json(&report) } else { print_text(&words(&place, &report)) }
+}
+
+fn can_be_confirmed(place: &Where, path: &Path, journal: &Journal) -> anyhow::Result<()> {
     if journal.of_another_boot(&place.live.files()) {
         bail!(
             "it was applied in another run of this machine: there is nothing to confirm ({})",
@@ -48,39 +106,89 @@ pub fn run(args: ConfirmArgs) -> anyhow::Result<Outcome> {
         let what = if left.is_empty() { "" } else { ", but for what others had changed" };
         bail!("it was undone by {by}{what}: nothing to confirm ({})", path.display());
     }
+    if !journal.is_whole() {
+        bail!("{}: `{}` first", damaged(path, journal), place.command("rollback"));
+    }
     if journal.applied().is_none() {
-        bail!("apply did not get to its end: `{rollback}` first ({})", path.display());
+        bail!("apply did not get to its end: `{}` first ({})", place.command("rollback"), path.display());
     }
-    let already = journal.confirmed().is_some();
-    if !already {
-        let confirmed = Record::Confirmed { time_unix_ns: now_unix_ns() };
-        place.folder.append(&lock)?.write(&[confirmed])?;
-    }
-    drop(lock);
-    guard::end(&journal);
-    // From another network namespace its interfaces would pass for gone.
-    let seen = place.root.is_some() || journal.head.net_namespace == namespace::own();
-    let standing = if seen { standing(&place.live, &journal) } else { Vec::new() };
-    let changed = standing.iter().filter(|one| one.state != State::Ours).count();
-    if args.json {
-        return print_json(&json!({
-            "confirmed": true, "already": already, "journal": path, "values": seen.then_some(standing.len()), "not_as_written": seen.then_some(changed),
-        }));
-    }
-    let what = if already { "Confirmed already" } else { "Confirmed" };
-    let drift = match changed {
-        0 => String::new(),
-        changed => format!(
-            "{changed} of {} values are not as they were written: `{}`\n",
-            standing.len(),
-            place.command("status")
-        ),
+    Ok(())
+}
+
+/// What stays has to have a way back.
+pub fn damaged(path: &Path, journal: &Journal) -> String {
+    let lost: Vec<String> = journal.lost().map(ToString::to_string).collect();
+    format!("journal {} is damaged at {}", path.display(), lost.join("; "))
+}
+
+/// Looks whether it holds. Fails if it does not, and then nothing is confirmed.
+fn verify(args: &ConfirmArgs, place: &Where, report: &mut Report) -> anyhow::Result<()> {
+    // From here on Ctrl-C only ends the wait.
+    let stop = signals::flag(ASKED)?;
+    let Observed { report: seen, .. } = observe(&args.place, args.watch, &stop)?;
+    (report.verdict, report.summary) = (Some(seen.verdict), Some(seen.summary.clone()));
+    let refused = if seen.interrupted {
+        Some("interrupted while it was looked at".to_owned())
+    } else {
+        (seen.verdict == Verdict::DoesNotHold).then(|| seen.summary.trim_end_matches('.').to_owned())
     };
-    print_text(&format!("{what}: it stays until `{rollback}`, or the next boot.\n{drift}"))
+    let Some(why) = refused else { return Ok(()) };
+    if args.json {
+        print_json(report)?;
+    }
+    let stays = match undone_in(&seen.status) {
+        Some(within) => format!("it is undone in {within}"),
+        None => "it stays as it is, not confirmed".to_owned(),
+    };
+    Err(anyhow!(
+        "not confirmed: {why}\n{stays}; `{}` undoes it now, `{}` keeps it all the same",
+        place.command("rollback"),
+        place.command("confirm --no-verify"),
+    ))
+}
+
+/// How long the guard waits yet.
+fn undone_in(status: &Status) -> Option<String> {
+    let guarded = status.guard.is_some_and(|guard| guard.alive);
+    let until = status.until_unix_ns.filter(|_| guarded)?;
+    let left = until.saturating_sub(now_unix_ns());
+    Some(format_ns(left / 1_000_000_000 * 1_000_000_000))
+}
+
+/// Writes that it is to stay, if it still is the plan that was looked at.
+fn confirm(place: &Where, looked_at: &Head, report: &mut Report) -> anyhow::Result<Journal> {
+    let lock = place.folder.lock()?;
+    let Some((path, journal)) = place.folder.open()? else {
+        return nothing(place.folder.path());
+    };
+    can_be_confirmed(place, &path, &journal)?;
+    if journal.head != *looked_at {
+        bail!("another plan was applied meanwhile: nothing was confirmed ({})", path.display());
+    }
+    report.already = journal.confirmed().is_some();
+    if !report.already {
+        place.folder.append(&lock)?.write(&[Record::Confirmed { time_unix_ns: now_unix_ns() }])?;
+    }
+    report.confirmed = true;
+    Ok(journal)
+}
+
+fn words(place: &Where, report: &Report) -> String {
+    let mut text = String::new();
+    if let Some(summary) = &report.summary {
+        text += &format!("{summary}\n");
+    }
+    let what = if report.already { "Confirmed already" } else { "Confirmed" };
+    text += &format!("{what}: it stays until `{}`, or the next boot.\n", place.command("rollback"));
+    if let (Some(values), Some(changed @ 1..)) = (report.values, report.not_as_written) {
+        let status = place.command("status");
+        text += &format!("{changed} of {values} values are not as they were written: `{status}`\n");
+    }
+    text
 }
 
 /// Why there is nothing to confirm.
-fn nothing(folder: &Path) -> anyhow::Result<Outcome> {
+fn nothing<T>(folder: &Path) -> anyhow::Result<T> {
     let last = folder.join("last.journal");
     let bytes = std::fs::read(&last).ok();
     let last: Option<Result<Journal, JournalError>> = bytes.map(|bytes| Journal::parse(&last, &bytes));

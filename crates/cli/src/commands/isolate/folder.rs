@@ -3,7 +3,7 @@
 use crate::args::wrong_usage;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use spangap_isolate::journal::{Folder, Journal};
+use spangap_isolate::journal::{Folder, HeadRead, Journal};
 use spangap_isolate::kernel::Live;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +73,18 @@ impl Where {
 
     /// The machine that a journal is of: the journal alone says which.
     pub fn of_journal(&mut self, path: &Path, journal: &Journal) -> Result<()> {
+        if journal.head_read == HeadRead::Lost {
+            // Then only whoever asks can know.
+            if self.asked.root.is_none() && self.asked.journal.is_some() {
+                let said = format!(
+                    "the head of the journal {} cannot be read, so that it does not say which machine it is of: --root / for \
+                     this one, --root DIR for a copy",
+                    path.display()
+                );
+                return Err(wrong_usage(said).into());
+            }
+            return Ok(());
+        }
         if self.root.is_some() && self.root != journal.head.root {
             let applied_to = match &journal.head.root {
                 Some(root) => format!("the copy {}", root.display()),

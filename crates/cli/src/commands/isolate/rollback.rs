@@ -8,7 +8,7 @@ use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
-use spangap_isolate::journal::{Journal, Lock, Record};
+use spangap_isolate::journal::{Journal, JournalError, Lock, Record};
 use spangap_isolate::place::Place;
 use spangap_isolate::rollback::{RolledBack, Standing, State, rollback};
 use std::fmt::Write;
@@ -21,12 +21,13 @@ Examples:
   spangap isolate rollback --force
       also values that somebody else has changed since
   spangap isolate rollback --forget
-      touches nothing, and drops the journal: what is applied stays until the next boot
+      touches nothing, and drops the journal: what is applied stays until the next boot; a damaged journal is kept beside it
   ip netns exec NAME spangap isolate rollback
       of interfaces that are in a network namespace
 
 A value is restored only if it still is the one that was written; every other one is named and left, and the journal stays.
-Asked for twice it does nothing the second time. Exit code 1 when something was left.";
+Of a journal that is damaged everything is undone that can be read; the rest is named with its place in the file, and the journal
+stays until --forget. Asked for twice it does nothing the second time. Exit code 1 when something was left.";
 
 /// Undo an applied plan, from its journal alone
 #[derive(Args, Debug)]
@@ -50,6 +51,8 @@ pub struct RollbackArgs {
 struct Report {
     /// `nothing_applied`, `another_boot`, `forgotten`, `restored`, `left`.
     outcome: &'static str,
+    /// Where a damaged journal is kept.
+    set_aside: Option<PathBuf>,
     journal: Option<PathBuf>,
     rolled_back: Option<RolledBack>,
     /// What stays as it is, when the journal is dropped.
@@ -60,7 +63,11 @@ struct Report {
 pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
     let mut place = args.place.find()?;
     // A look before the lock: it would make the folder.
-    let Some((path, journal)) = place.folder.open()? else { return nothing_applied(&args) };
+    let opened = match place.folder.open() {
+        Err(JournalError::Damaged { .. }) if args.forget => return forget_unread(&args, &place),
+        opened => opened?,
+    };
+    let Some((path, journal)) = opened else { return nothing_applied(&args) };
     place.of_journal(&path, &journal)?;
     place.needs_root("rollback")?;
     let lock = place.folder.lock()?;
@@ -87,16 +94,23 @@ pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
     drop(lock);
     let undone = undone?;
     guard::end(&journal);
-    let complete = is_complete(&undone);
+    let complete = undone.is_complete();
     report.outcome = if complete { "restored" } else { "left" };
     let mut text = words(&undone);
     if !complete {
         let _ = writeln!(text, "The journal stays: {}", path.display());
     }
+    let damaged = undone.unreadable.iter().any(|damage| damage.lost);
     report.rolled_back = Some(undone);
     told(&args, &report, text)?;
     if complete {
         return Ok(Outcome::Done);
+    }
+    if damaged {
+        bail!(
+            "the journal is damaged: what can be read of it is undone; set back the rest by hand, then `{}`",
+            place.command("rollback --forget")
+        );
     }
     bail!(
         "not everything could be restored: `{}` restores also what others have changed",
@@ -122,14 +136,43 @@ fn forget(
 ) -> anyhow::Result<Outcome> {
     let standing = spangap_isolate::rollback::standing(&place.live, journal);
     report.stays = standing.into_iter().filter(|one| one.state == State::Ours).collect();
-    place.folder.close(lock)?;
-    guard::end(journal);
-    report.outcome = "forgotten";
     let mut text = format!("Forgotten: {} as written, until the next boot:\n", stay(report.stays.len()));
     for one in &report.stays {
-        let _ = writeln!(text, "  {} = {:?}", one.entry.place, one.entry.new);
+        let (place, new) = (&one.entry.place, &one.entry.new);
+        let before = one.entry.old.as_deref().map_or("not there".to_owned(), quoted_value);
+        let _ = writeln!(text, "  {place} = {}, before: {before}", quoted_value(new));
     }
+    if journal.is_whole() {
+        place.folder.close(lock)?;
+    } else {
+        for damage in journal.lost() {
+            let _ = writeln!(text, "  not readable  {damage}");
+        }
+        let aside = place.folder.set_aside(lock)?;
+        let _ = writeln!(text, "The damaged journal is kept: {}", aside.display());
+        report.set_aside = Some(aside);
+    }
+    guard::end(journal);
+    report.outcome = "forgotten";
     told(args, &report, text)
+}
+
+/// Of a journal in which nothing can be read.
+fn forget_unread(args: &RollbackArgs, place: &Where) -> anyhow::Result<Outcome> {
+    place.needs_root("rollback")?;
+    let aside = place.folder.set_aside(&place.folder.lock()?)?;
+    let text = format!(
+        "Forgotten: what was applied stays until the next boot, and which values that are cannot be read.\n\
+         The damaged journal is kept: {}\n",
+        aside.display()
+    );
+    let report = Report { outcome: "forgotten", set_aside: Some(aside), ..Report::default() };
+    told(args, &report, text)
+}
+
+/// A value as it is shown: it may be empty.
+pub fn quoted_value(value: &str) -> String {
+    format!("\"{}\"", value.trim_end())
 }
 
 fn stay(count: usize) -> String {
@@ -187,15 +230,10 @@ pub fn undo(
     noted.with_context(|| {
         format!("it is undone ({}), and that cannot be noted in {}", words(&undone), path.display())
     })?;
-    if is_complete(&undone) {
+    if undone.is_complete() {
         place.folder.close(lock)?;
     }
     Ok(undone)
-}
-
-/// Whether everything is as it was, or gone.
-pub fn is_complete(undone: &RolledBack) -> bool {
-    undone.left.is_empty() && undone.failed.is_empty()
 }
 
 /// What an undo did, in words.
@@ -206,6 +244,9 @@ pub fn words(undone: &RolledBack) -> String {
     }
     if !undone.gone.is_empty() {
         let _ = write!(text, ", {} gone", undone.gone.len());
+    }
+    if !undone.held_again.is_empty() {
+        let _ = write!(text, ", {} that would have been lost by that set again", undone.held_again.len());
     }
     text += ".\n";
     for interface in &undone.spread_by_driver {
@@ -221,18 +262,25 @@ pub fn words(undone: &RolledBack) -> String {
         let _ = writeln!(text, "  gone     {place}");
     }
     for standing in &undone.left {
-        let what = match &standing.state {
+        let Standing { entry, state } = standing;
+        let what = match state {
             State::Changed { found } => {
-                format!("is {found:?}, changed by somebody else from {:?}", standing.entry.new)
+                let (found, new) = (quoted_value(found), quoted_value(&entry.new));
+                format!("is {found}, changed by somebody else from {new}")
             }
             State::Unknown { why } => format!("cannot be read: {why}"),
-            state => format!("is {state:?}"),
+            State::Ours => format!("is {}, as it was written", quoted_value(&entry.new)),
+            State::Before => "is as before".to_owned(),
+            State::Gone => "is gone".to_owned(),
         };
-        let old = standing.entry.old.as_deref().unwrap_or("nothing");
-        let _ = writeln!(text, "  left     {} {what}; before it was {old:?}", standing.entry.place);
+        let old = entry.old.as_deref().map_or("not there".to_owned(), quoted_value);
+        let _ = writeln!(text, "  left     {} {what}; before it was {old}", entry.place);
     }
     for (place, why) in &undone.failed {
         let _ = writeln!(text, "  failed   {place}: {why}");
+    }
+    for damage in &undone.unreadable {
+        let _ = writeln!(text, "  damaged  {damage}");
     }
     text
 }

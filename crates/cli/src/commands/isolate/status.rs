@@ -10,7 +10,7 @@ use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_isolate::journal::{Journal, JournalError};
-use spangap_isolate::kernel::{self, Kernel, Live};
+use spangap_isolate::kernel::{Kernel, Live};
 use spangap_isolate::place::Place;
 use spangap_isolate::report::status::text;
 use spangap_isolate::rollback::{State, standing};
@@ -108,9 +108,7 @@ pub fn look(place: &WhereArgs) -> anyhow::Result<Looked> {
             standing.state = State::Unknown { why: not_here(elsewhere) };
         }
     }
-    let guard_alive = journal
-        .guard()
-        .is_some_and(|(pid, ticks)| matches!(kernel::started(pid), Ok(Some(started)) if started == ticks));
+    let guard_alive = journal.guard().is_some_and(|guard| guard.is_alive());
     let open =
         Open { path: &path, journal: &journal, standings: &standings, now: &now, guard_alive, another_boot };
     let status = Status::new(&open);

@@ -1,5 +1,6 @@
 //! `spangap isolate verify`: whether an applied plan holds, and what it does.
 
+use super::confirm::damaged;
 use super::folder::WhereArgs;
 use super::status::{look, not_here, wait};
 use super::{now_unix_ns, print_json, print_text};
@@ -10,6 +11,7 @@ use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use spangap_isolate::journal::Head;
 use spangap_isolate::kernel::Live;
 use spangap_isolate::report::verify::VerifyReport;
 use spangap_isolate::topology::Topology;
@@ -27,8 +29,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const EXAMPLES: &str = "\
 Examples:
+  spangap isolate verify
+      exit code 0 if it holds, or if nothing speaks against it; 3 if it does not hold
   spangap isolate apply PLAN.json --confirm-within 60s && spangap isolate verify --fail-on any && spangap isolate confirm
-      stays only if it holds
+      stays only if nothing at all is found; `confirm` alone verifies too, and refuses what does not hold
   spangap isolate verify --for 10s --json
       as one JSON document, with counters watched for 10 s: under load, or there is nothing to be seen
   spangap gaps after.otlp.json --json > after.json; spangap isolate verify --after after.json
@@ -38,8 +42,9 @@ Reads everything back, watches interrupts, softirqs and load of every CPU for a 
 and what cannot be told. What it costs: CPUs taken from applications, and how busy those of the network are. A gain is
 claimed only where the 95 % intervals of before and after do not overlap. Changes nothing.
 
---fail-on: effect (something does not hold), headroom (too few CPUs for the network), drift (something is no longer as it was
-written, or a cgroup came), any (any of these, or another finding that matters).";
+--fail-on: effect (something does not hold), drift (something is no longer as it was written, or a cgroup came), headroom (too
+few CPUs for the network), any (any of these, or another finding that matters), never (exit code 0 whatever is found). What
+cannot be told (no packet came while it looked) is no reason to fail. Exit code 1: it could not look, or nothing is applied.";
 
 /// Look whether an applied plan holds, what it does, and what it costs
 #[derive(Args, Debug)]
@@ -57,7 +62,7 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "FILE", requires = "after")]
     before: Option<PathBuf>,
     /// Exit with 3 if this is found
-    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "effect,drift")]
     fail_on: Vec<FailOn>,
     /// Print one JSON document
     #[arg(long)]
@@ -71,6 +76,7 @@ enum FailOn {
     Headroom,
     Drift,
     Any,
+    Never,
 }
 
 impl FailOn {
@@ -83,49 +89,23 @@ impl FailOn {
             FailOn::Headroom => findings.iter().any(|found| found.finding == "too-few-net-cpus"),
             FailOn::Drift => drift(),
             FailOn::Any => effect() || drift() || findings.iter().any(|found| found.matters),
+            FailOn::Never => false,
         }
     }
 }
 
 /// Reads twice, judges, and prints.
 pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
+    if args.fail_on.len() > 1 && args.fail_on.contains(&FailOn::Never) {
+        return Err(wrong_usage("--fail-on never: expected nothing else beside it").into());
+    }
     let after = args.after.as_deref().map(|path| measured("--after", path)).transpose()?;
     let before = args.before.as_deref().map(|path| measured("--before", path)).transpose()?;
     // From here on Ctrl-C only ends the wait.
     let stop = signals::flag(ASKED)?;
-    let first = look(&args.place)?;
-    let Some((journal, live, earlier)) = first.open else {
-        bail!("nothing is applied: there is nothing to verify")
-    };
-    match first.status.state {
-        Applied::AnotherBoot => bail!("it was applied in another run of this machine: nothing of it is left"),
-        Applied::Unfinished => bail!("apply did not get to its end: `spangap isolate rollback` first"),
-        Applied::RolledBack => bail!("it was undone: there is nothing to verify"),
-        Applied::Nothing | Applied::Waiting | Applied::Applied | Applied::Confirmed => {}
-    }
-    if let Some(elsewhere) = &first.elsewhere {
-        bail!("{}", not_here(elsewhere));
-    }
-    let plan = &journal.head.plan;
-    let interrupted = live.copied_to().is_none() && !watch(args.watch, &stop);
-    let (earlier, later) = match live.copied_to() {
-        Some(root) => copies(root),
-        None => (Some(earlier), None),
-    };
-    // The journal as it is after the wait: it may have been undone meanwhile.
-    let second = look(&args.place)?;
-    let Some((_, _, now)) = second.open.filter(|(again, ..)| again.head == journal.head) else {
-        bail!("it was undone while it was looked at");
-    };
-    let now = later.unwrap_or(now);
-    let since = Since::new(earlier.as_ref(), &now);
-    let effect = effect::judge(&Look { plan, now: &now, since: &since });
-    let mut report = VerifyReport::new(second.status, effect, cost(plan, &since));
-    report.interrupted = interrupted;
-    report.unknown = now.unknown.iter().map(ToString::to_string).collect();
-    let kept =
-        plan.before.as_ref().map(proof::read).transpose().context("what the plan was given as --before")?;
-    match gain(before.or(kept), after) {
+    let Observed { mut report, head } = observe(&args.place, args.watch, &stop)?;
+    let kept = head.plan.before.as_ref().map(proof::read).transpose();
+    match gain(before.or(kept.context("what the plan was given as --before")?), after) {
         Ok(gain) => report.gain = Some(gain),
         Err(missing) => report.gain_missing = Some(missing.to_owned()),
     }
@@ -136,6 +116,53 @@ pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
     }
     let found = args.fail_on.iter().any(|what| what.is_met(&report));
     Ok(if found { Outcome::Found } else { Outcome::Done })
+}
+
+/// What came of watching an applied plan.
+pub struct Observed {
+    /// Everything but the gain.
+    pub report: VerifyReport,
+    /// The plan that was watched, and when it was applied.
+    pub head: Head,
+}
+
+/// Reads everything back, watches counters for a while, and judges. Fails where nothing is applied, or cannot be seen.
+pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::Result<Observed> {
+    let first = look(place)?;
+    let Some((journal, live, earlier)) = first.open else {
+        bail!("nothing is applied: there is nothing to verify")
+    };
+    match first.status.state {
+        Applied::AnotherBoot => bail!("it was applied in another run of this machine: nothing of it is left"),
+        Applied::Unfinished => bail!("apply did not get to its end: `spangap isolate rollback` first"),
+        Applied::RolledBack => bail!("it was undone: there is nothing to verify"),
+        Applied::Nothing | Applied::Waiting | Applied::Applied | Applied::Confirmed => {}
+    }
+    if !journal.is_whole() {
+        let path = first.status.journal.unwrap_or_default();
+        bail!("{}: `spangap isolate rollback` first", damaged(&path, &journal));
+    }
+    if let Some(elsewhere) = &first.elsewhere {
+        bail!("{}", not_here(elsewhere));
+    }
+    let interrupted = live.copied_to().is_none() && !watch(time, stop);
+    let (earlier, later) = match live.copied_to() {
+        Some(root) => copies(root),
+        None => (Some(earlier), None),
+    };
+    // The journal as it is after the wait: it may have been undone meanwhile.
+    let second = look(place)?;
+    let Some((_, _, now)) = second.open.filter(|(again, ..)| again.head == journal.head) else {
+        bail!("it was undone while it was looked at");
+    };
+    let now = later.unwrap_or(now);
+    let since = Since::new(earlier.as_ref(), &now);
+    let plan = &journal.head.plan;
+    let effect = effect::judge(&Look { plan, now: &now, since: &since });
+    let mut report = VerifyReport::new(second.status, effect, cost(plan, &since));
+    report.interrupted = interrupted;
+    report.unknown = now.unknown.iter().map(ToString::to_string).collect();
+    Ok(Observed { report, head: journal.head })
 }
 
 /// Both measurements compared, or how to come by what is missing.

@@ -13,7 +13,12 @@ Examples:
       after a run and its keeper were killed: its namespaces, processes, control groups and half a folder go; runs that
       still go on stay
   spangap lab clean --json | jq '.runs[].left'
-      what could not be removed, and why";
+      what could not be removed, and why
+  spangap lab clean --forget
+      also sets damaged journals aside, once everything is removed that can be read of them
+
+Of a journal that is damaged everything is removed that can be read; the rest is named, and the journal stays until --forget.
+Exit code 1 when something was left.";
 
 /// Remove what a killed run left
 #[derive(Args, Debug)]
@@ -21,6 +26,9 @@ Examples:
 pub struct CleanArgs {
     #[command(flatten)]
     state: StateArgs,
+    /// Rename journals that are damaged, so that they are in nobody's way; they are kept
+    #[arg(long)]
+    forget: bool,
     /// Print what was removed, what goes on and what could not be removed as one JSON document
     #[arg(long)]
     json: bool,
@@ -28,7 +36,7 @@ pub struct CleanArgs {
 
 /// Cleans.
 pub fn run(args: CleanArgs) -> anyhow::Result<Outcome> {
-    let cleaned = undo::clean(&args.state.state)?;
+    let cleaned = undo::clean(&args.state.state, args.forget)?;
     if args.json {
         print_json(&cleaned)?
     } else {
@@ -37,6 +45,13 @@ pub fn run(args: CleanArgs) -> anyhow::Result<Outcome> {
     let left: Vec<_> = cleaned.left().map(|left| left.what.as_str()).collect();
     if !left.is_empty() {
         bail!("could not remove: {}", left.join(", "));
+    }
+    let damaged: Vec<_> = cleaned.damaged().map(|path| path.display().to_string()).collect();
+    if !damaged.is_empty() {
+        bail!(
+            "damaged: {}; what can be read is removed: remove the rest by hand, then `spangap lab clean --forget`",
+            damaged.join(", ")
+        );
     }
     Ok(Outcome::Done)
 }
@@ -50,6 +65,12 @@ fn text(cleaned: &Cleaned) -> String {
         }
         for left in &run.left {
             text += &format!("  could not be removed: {}: {}\n", left.what, left.why);
+        }
+        for damage in &run.unreadable {
+            text += &format!("  damaged: {damage}\n");
+        }
+        if let Some(path) = &run.set_aside {
+            text += &format!("  the damaged journal is kept: {}\n", path.display());
         }
     }
     for journal in &cleaned.going_on {

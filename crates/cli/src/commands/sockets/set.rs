@@ -1,6 +1,6 @@
 //! `spangap sockets set`.
 
-use super::keeper::{self, Farewell, Keeper};
+use super::keeper::{self, Farewell};
 use super::{folder, undo};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
@@ -12,6 +12,7 @@ use spangap_model::duration::format_ns;
 use spangap_sockets::{
     Asked, Became, Change, Entry, Folder, Held, Journal, Listing, Plan, Undone, Wanted, apply, list,
 };
+use spangap_undo::guard::{Guard, now_ns};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -183,8 +184,8 @@ fn change(
     let journal = Journal::new(plan.change, time.as_nanos() as u64, lasts_ns)?;
     let held = folder.write(&journal)?;
     let path = held.path().to_owned();
-    let until_ns = lasts_ns.map(|ns| keeper::now_ns().saturating_add(ns));
-    let keeper = match until_ns.map(|until_ns| Keeper::start(&path, until_ns)).transpose() {
+    let until_ns = lasts_ns.map(|ns| now_ns().saturating_add(ns));
+    let keeper = match until_ns.map(|until_ns| keeper::start(&path, until_ns)).transpose() {
         Ok(keeper) => keeper,
         Err(error) => {
             held.remove()?;
@@ -197,8 +198,8 @@ fn change(
     tell_halves(report, told);
     let Some(held) = held else {
         if let Some(keeper) = keeper {
-            keeper::hurry(keeper.pid());
-            keeper.farewell()?;
+            keeper.process().ask_to_end();
+            keeper::farewell(keeper)?;
         }
         told.say("Nothing was changed.");
         return Ok(wrong);
@@ -210,7 +211,7 @@ fn change(
             told.say(format!(
                 "It is set back in {}, or at Ctrl-C; by process {} if this one is killed.",
                 format_ns(lasts_ns.unwrap_or(0)),
-                keeper.pid()
+                keeper.process().pid
             ));
             let farewell = wait_for_end(keeper, &interrupts);
             wrong = at_the_end(farewell, &path, report, told)?.or(wrong);
@@ -267,19 +268,19 @@ fn tell_halves(report: &Report, told: &Told) {
 }
 
 /// The keeper does the undo also when all goes well: there is one way, and it is always taken.
-fn wait_for_end(keeper: Keeper, interrupts: &Interrupts) -> anyhow::Result<Farewell> {
-    let pid = keeper.pid();
+fn wait_for_end(keeper: Guard, interrupts: &Interrupts) -> anyhow::Result<Farewell> {
+    let process = keeper.process();
     let (ended, end) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let waits = scope.spawn(move || {
-            let farewell = keeper.farewell();
+            let farewell = keeper::farewell(keeper);
             drop(ended);
             farewell
         });
         // Nothing is ever sent: the channel closes when the keeper has ended.
         while let Err(mpsc::RecvTimeoutError::Timeout) = end.recv_timeout(NOTICED_WITHIN) {
             if interrupts.came() {
-                keeper::hurry(pid);
+                process.ask_to_end();
                 break;
             }
         }
@@ -313,7 +314,13 @@ fn at_the_end(
         }
     };
     let left = undone.count(|became| matches!(became, Became::Failed(_)));
+    let unreadable = !undone.journal_removed && undone.unreadable.iter().any(|damage| damage.lost);
     report.undone = Some(undone);
+    if unreadable {
+        let command = undo_command(path);
+        (report.journal, report.undo_command) = (Some(path.to_owned()), Some(command.clone()));
+        return Ok(Some(format!("the journal was damaged meanwhile: `{command}` says what it still tells")));
+    }
     if left > 0 {
         let command = undo_command(path);
         (report.journal, report.undo_command) = (Some(path.to_owned()), Some(command.clone()));

@@ -6,7 +6,7 @@ use crate::args::wrong_usage;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
-use spangap_sockets::{Became, Change, Held, Undone, undo};
+use spangap_sockets::{Became, Change, Held, JournalError, Undone, undo};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,13 @@ Examples:
   spangap sockets undo --all
       whatever is still changed, also after the tool was killed
 
+  spangap sockets undo --all --forget
+      also sets damaged journals aside, once what can be read of them is set back
+
 Only a socket that is still the same (process and its start, inode, both ends) and still has the value that was set
 is set back; every other one is named and left alone. A journal is removed when nothing is left to do, so that
-the same undo can be asked for twice.";
+the same undo can be asked for twice. Of a damaged one everything is set back that can be read; the rest is named, and the file
+stays until --forget: no socket is set while it may be one of those.";
 
 /// Set back what `sockets set` changed
 #[derive(Args, Debug)]
@@ -31,6 +35,9 @@ pub struct UndoArgs {
     /// Every change that was not set back yet
     #[arg(long)]
     all: bool,
+    /// Rename journals that are damaged, so that they are in nobody's way; they are kept
+    #[arg(long)]
+    forget: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -43,6 +50,8 @@ struct OfJournal {
     /// It was not there.
     not_there: bool,
     error: Option<String>,
+    /// Where a damaged one is kept.
+    set_aside: Option<PathBuf>,
     #[serde(flatten)]
     undone: Undone,
 }
@@ -62,14 +71,22 @@ pub fn run(args: UndoArgs) -> anyhow::Result<Outcome> {
     for journal in paths {
         let undone = undo_one(&journal);
         let not_there = matches!(undone, Ok(None));
-        let (undone, error) = match undone {
+        let damaged = is_damaged(&undone);
+        let (undone, mut error) = match undone {
             Ok(undone) => (undone.unwrap_or_default(), None),
             Err(error) => (Undone::default(), Some(format!("{error:#}"))),
         };
+        let mut set_aside = None;
+        if args.forget && damaged {
+            match spangap_sockets::set_aside(&journal) {
+                Ok(path) => (set_aside, error) = (Some(path), None),
+                Err(failed) => error = Some(format!("{:#}", anyhow!(failed))),
+            }
+        }
         if one && not_there && !is_of_ours(&journal) {
             bail!("{} is not there: expected a journal of `spangap sockets set`", journal.display());
         }
-        done.push(OfJournal { journal, not_there, error, undone });
+        done.push(OfJournal { journal, not_there, error, set_aside, undone });
     }
     if args.json {
         super::print_json(&serde_json::json!({ "journals": done }))?;
@@ -80,9 +97,31 @@ pub fn run(args: UndoArgs) -> anyhow::Result<Outcome> {
     if !failed.is_empty() {
         bail!("{}", failed.join("; "));
     }
-    match done.iter().find(|one| !one.not_there && !one.undone.journal_removed) {
+    let mut left = done.iter().filter(|one| !one.not_there && !one.undone.journal_removed);
+    match left.find(|one| one.set_aside.is_none() || one.undone.count(is_failed) > 0) {
+        Some(left) if left.undone.count(is_failed) == 0 => Err(anyhow!(
+            "journal {path} is damaged: what can be read of it is set back; `spangap sockets undo --journal {path} --forget` sets \
+             it aside, and then `spangap sockets set` the rest",
+            path = left.journal.display()
+        )),
         Some(left) => Err(anyhow!("some sockets could not be set back; {} stays", left.journal.display())),
         None => Ok(Outcome::Done),
+    }
+}
+
+fn is_failed(became: &Became) -> bool {
+    matches!(became, Became::Failed(_))
+}
+
+/// Whether a journal is damaged and nothing but that is left to do.
+fn is_damaged(undone: &anyhow::Result<Option<Undone>>) -> bool {
+    match undone {
+        Ok(Some(undone)) => {
+            let lost = undone.unreadable.iter().any(|damage| damage.lost);
+            lost && !undone.journal_removed && undone.count(is_failed) == 0
+        }
+        Ok(None) => false,
+        Err(error) => matches!(error.downcast_ref(), Some(JournalError::Damaged { .. })),
     }
 }
 
@@ -108,6 +147,9 @@ fn print(done: &[OfJournal]) -> io::Result<()> {
         } else if one.error.is_none() {
             print_undone(&mut out, &one.undone)?;
         }
+        if let Some(path) = &one.set_aside {
+            writeln!(out, "The damaged journal is kept: {}", path.display())?;
+        }
     }
     Ok(())
 }
@@ -116,6 +158,9 @@ fn print(done: &[OfJournal]) -> io::Result<()> {
 pub fn print_undone(out: &mut impl Write, undone: &Undone) -> io::Result<()> {
     for change in &undone.sockets {
         writeln!(out, "{}", change_line(change))?;
+    }
+    for damage in &undone.unreadable {
+        writeln!(out, "damaged: {damage}")?;
     }
     let back = undone.count(|became| *became == Became::Changed);
     let already = undone.count(|became| *became == Became::Already);

@@ -21,7 +21,7 @@ fn journal(records: Vec<Record>, confirm_within_ns: Option<u64>) -> Journal {
         confirm_within_ns,
         plan: made_plan(4, "2-3"),
     };
-    Journal { head, records }
+    Journal::new(head, records)
 }
 
 fn status(journal: &Journal, states: &[(Place, State)]) -> Status {

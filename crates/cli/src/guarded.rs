@@ -1,0 +1,34 @@
+//! The part of a guard that waits: until its time is over, or a signal comes. Also when whoever started it is gone.
+
+use crate::signals::{ASKED_OR_LEFT, Caught};
+use anyhow::Context;
+use rustix::process::setsid;
+use spangap_undo::guard::{READY, timer};
+use std::io::{self, Write};
+use std::thread;
+
+/// Leaves the terminal and the folder of the tool that started this process: neither a Ctrl-C nor their end is meant for it.
+pub fn apart() -> anyhow::Result<()> {
+    setsid().context("cannot leave the session")?;
+    std::env::set_current_dir("/").context("cannot leave the folder")
+}
+
+/// Until a time of CLOCK_BOOTTIME; `true` when a signal came before. Says that it is ready once no signal can be missed.
+pub fn wait(until_ns: u64) -> anyhow::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot wait")?.block_on(async {
+        let mut asked = Caught::new(ASKED_OR_LEFT)?;
+        let timer = timer(until_ns).context("cannot make a timer")?;
+        let (over, time) = tokio::sync::oneshot::channel();
+        let wait = move || {
+            // Nobody waits for it any more after a signal.
+            let _ = over.send(spangap_undo::guard::wait(&timer));
+        };
+        thread::Builder::new().name("timer".into()).spawn(wait).context("cannot start a thread")?;
+        writeln!(io::stdout(), "{READY}").context("nobody listens")?;
+        tokio::select! {
+            over = time => over.context("cannot wait")?.context("cannot wait").map(|()| false),
+            () = asked.first() => Ok(true),
+        }
+    })
+}

@@ -1,0 +1,163 @@
+//! What every verb ends with: 0 done, 1 failed, 2 wrong usage, 3 done and found what `--fail-on` asks about. Scripts chain
+//! verbs by it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Every verb that users see.
+const VERBS: &[&[&str]] = &[
+    &["meter"],
+    &["gaps"],
+    &["tank"],
+    &["target"],
+    &["dissect"],
+    &["capture"],
+    &["demo"],
+    &["bench", "show"],
+    &["bench", "compare"],
+    &["host", "check"],
+    &["host", "offcpu"],
+    &["host", "thieves"],
+    &["host", "stacks"],
+    &["host", "record"],
+    &["sockets", "list"],
+    &["sockets", "set"],
+    &["sockets", "undo"],
+    &["isolate", "show"],
+    &["isolate", "plan"],
+    &["isolate", "apply"],
+    &["isolate", "confirm"],
+    &["isolate", "verify"],
+    &["isolate", "status"],
+    &["isolate", "rollback"],
+    &["lab", "list"],
+    &["lab", "run"],
+    &["lab", "grade"],
+    &["lab", "judge"],
+    &["lab", "page"],
+    &["lab", "clean"],
+    &["completions"],
+];
+
+struct Ended {
+    code: Option<i32>,
+    said: String,
+}
+
+fn spangap(arguments: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+    let output = command.args(arguments).stdin(Stdio::null()).output().expect("the binary starts");
+    let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    Ended { code: output.status.code(), said: texts.concat() }
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+}
+
+#[test]
+fn help_is_0_and_a_flag_that_is_not_there_is_2() {
+    for verb in VERBS {
+        for (more, code) in [("--help", 0), ("--no-such-flag", 2)] {
+            let ended = spangap(&[verb, &[more][..]].concat());
+            assert_eq!(ended.code, Some(code), "{verb:?} {more}: {}", ended.said);
+        }
+    }
+    assert_eq!(spangap(&[]).code, Some(2));
+    assert_eq!(spangap(&["no-such-verb"]).code, Some(2));
+}
+
+/// The verbs above are all that there are.
+#[test]
+fn no_verb_is_left_out() {
+    for group in [&[][..], &["host"], &["sockets"], &["isolate"], &["lab"]] {
+        let help = spangap(&[group, &["--help"]].concat()).said;
+        let commands = help.split("\nCommands:\n").nth(1).expect("a list of verbs");
+        let listed = commands.lines().take_while(|line| line.starts_with("  "));
+        let names = listed.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+        // What is further in is the rest of a description.
+        for name in names.filter(|name| *name != "help" && help.contains(&format!("\n  {name} "))) {
+            let verb = [group, &[name]].concat();
+            assert!(
+                VERBS.iter().any(|known| known.starts_with(&verb)) || name == "man",
+                "{verb:?} is in no table"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_verbs_end_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
+    let fixture = |name: &str| fixtures().join(name).to_str().expect("a plain path").to_owned();
+    let (spans, article) = (fixture("spans/otlp.json"), fixture("isolate/article-2x24x2/machine.txt"));
+    let (missing, empty, text) = (path("missing"), path("empty"), path("text"));
+    std::fs::create_dir(&empty).expect("it is ours");
+    std::fs::write(&text, "neither a capture nor spans\n").expect("it is ours");
+    let rows: &[(&[&str], i32)] = &[
+        (&["gaps", &spans], 0),
+        (&["gaps", &missing], 1),
+        (&["gaps", &text], 1),
+        (&["gaps", &spans, "--by", "moon"], 2),
+        (&["gaps"], 2),
+        (&["dissect", &missing], 1),
+        (&["dissect", &text], 1),
+        (&["dissect"], 2),
+        (&["capture", "--interface", "lo"], 2),
+        (&["bench", "show", &missing], 1),
+        (&["tank"], 2),
+        (&["tank", "127.0.0.1:1", "--duration", "moon"], 2),
+        (&["target", "--listen", "nowhere"], 2),
+        (&["host", "thieves"], 2),
+        (&["host", "offcpu", "--pid", "moon"], 2),
+        (&["sockets", "list", "--pid", "4194304"], 1),
+        (&["sockets", "set", "--pid", "4194304", "nodelay=on"], 1),
+        (&["sockets", "set", "--pid", "1", "nodelay=perhaps"], 2),
+        (&["sockets", "undo"], 2),
+        (&["sockets", "undo", "--all", "--journal", &empty], 0),
+        (&["sockets", "undo", "--journal", &text], 1),
+        (&["isolate", "plan", "--root", &article, "--interface", "eth0"], 0),
+        (&["isolate", "plan", "--root", &article, "--interface", "moon"], 2),
+        (&["isolate", "plan", "--root", &article, "--interface", "eth0", "--net-cpus", "96"], 1),
+        (&["isolate", "plan", "--root", &article, "--interface", "eth0", "--net-cpus", "moon"], 2),
+        (&["isolate", "status", "--journal", &empty], 0),
+        (&["isolate", "status", "--journal", &empty, "--fail-on", "drift"], 0),
+        (&["isolate", "status", "--journal", &empty, "--fail-on", "moon"], 2),
+        // Nothing that could hold: no success for whoever chains on it.
+        (&["isolate", "verify", "--journal", &empty], 1),
+        (&["isolate", "verify", "--journal", &empty, "--fail-on", "never,any"], 2),
+        (&["isolate", "confirm", "--journal", &empty], 1),
+        (&["isolate", "rollback", "--journal", &empty], 0),
+        (&["isolate", "apply", &missing, "--journal", &empty], 1),
+        (&["isolate", "apply", &text, "--journal", &empty], 1),
+        (&["lab", "list"], 0),
+        (&["lab", "clean", "--state", &empty], 0),
+        (&["lab", "clean", "--state", &missing], 0),
+        (&["completions", "bash"], 0),
+        (&["completions", "moon"], 2),
+    ];
+    for (arguments, code) in rows {
+        let ended = spangap(arguments);
+        assert_eq!(ended.code, Some(*code), "{arguments:?}: {}", ended.said);
+        let error = ended.said.contains("spangap: ") || ended.said.contains("error: ");
+        assert!(error || !matches!(code, 1 | 2), "{arguments:?} says why: {}", ended.said);
+    }
+}
+
+#[test]
+fn found_is_3_where_it_is_asked_for_alone() {
+    let hosts = std::fs::read_dir(fixtures().join("hosts")).expect("it is there").flatten();
+    let machines = hosts.map(|entry| entry.path().join("machine.txt")).filter(|path| path.exists());
+    let mut found = 0;
+    for machine in machines {
+        let root = machine.to_str().expect("a plain path");
+        let check = ["host", "check", "--root", root];
+        let plain = spangap(&check);
+        assert_eq!(plain.code, Some(0), "{root}: {}", plain.said);
+        let asked = spangap(&[&check[..], &["--fail-on", "high"]].concat());
+        assert!(matches!(asked.code, Some(0 | 3)), "{root}: {}", asked.said);
+        found += u32::from(asked.code == Some(3));
+    }
+    assert!(found > 0, "some of the machines have a trap");
+}

@@ -1,0 +1,57 @@
+//! Of a journal that is damaged or ends early, what its plan says: values that read as the plan has them, and that no
+//! record tells of.
+
+use super::State;
+use super::entries::{self, Written};
+use crate::journal::{Entry, Journal};
+use crate::kernel::Kernel;
+use crate::place::Place;
+use crate::plan::Change;
+use std::collections::HashMap;
+
+/// Everything that was written, each place once, in order. A record that is lost is made up for by the plan: the value
+/// before is there as well.
+pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<Written> {
+    let mut written = entries::written(journal);
+    if journal.is_whole() && journal.applied().is_some() {
+        return written;
+    }
+    let changes = &journal.head.plan.changes;
+    let renumbered = changes.iter().any(|change| matches!(change.place, Place::Queues { .. }));
+    // Where the last one of the plan that is known stands.
+    let mut after = 0;
+    let mut known: HashMap<Place, usize> =
+        written.iter().enumerate().map(|(at, one)| (one.entry.place.clone(), at)).collect();
+    for change in changes {
+        if let Some(at) = known.get(&change.place).copied() {
+            after = at + 1;
+            if !journal.is_whole() {
+                first_before(&mut written[at].entry, change);
+            }
+            continue;
+        }
+        // Tasks go back when their group goes. Numbers of interrupts and queues mean something else by then.
+        let of_queues = change.place.irq().is_some() || change.place.interface().is_some();
+        if matches!(change.place, Place::Tasks { .. }) || (renumbered && of_queues) {
+            continue;
+        }
+        let (place, old, new) = (change.place.clone(), change.from.clone(), change.to.clone());
+        let made_up = Written::new(&Entry { place, old, new, irq: None }, &[]);
+        // Only what reads as planned can have been written.
+        if made_up.held || made_up.look(kernel) != State::Ours {
+            continue;
+        }
+        written.insert(after, made_up);
+        known.values_mut().filter(|at| **at >= after).for_each(|at| *at += 1);
+        after += 1;
+    }
+    written
+}
+
+/// Of two records of one place the first may be lost: then the second says that before was what we had written.
+fn first_before(entry: &mut Entry, change: &Change) {
+    let ours = |old: &String| change.place.same(old, &change.to);
+    if let (Some(from), true) = (&change.from, entry.old.as_ref().is_some_and(ours)) {
+        entry.old = Some(from.clone());
+    }
+}

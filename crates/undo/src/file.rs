@@ -1,0 +1,202 @@
+//! Journals on disk: there as a whole or not at all, locked while somebody works by them, set aside and never lost.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why a journal cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {path}")]
+pub struct FileError {
+    /// What was tried.
+    pub what: &'static str,
+    /// Where.
+    pub path: PathBuf,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// For `map_err`.
+    pub fn of(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError + use<> {
+        let path = path.to_owned();
+        move |source| FileError { what, path, source }
+    }
+}
+
+/// A folder that nobody else works in until this is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _folder: File,
+}
+
+/// Makes a folder that only its owner may look into, with those above it.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn make_folder(folder: &Path) -> Result<(), FileError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(FileError::of("make", folder))
+}
+
+/// Waits until nobody else works in a folder.
+///
+/// # Errors
+/// When it cannot be opened or locked.
+pub fn lock_folder(folder: &Path) -> Result<Lock, FileError> {
+    let file = File::open(folder).map_err(FileError::of("open", folder))?;
+    file.lock().map_err(FileError::of("lock", folder))?;
+    Ok(Lock { _folder: file })
+}
+
+/// The names in a folder, too, are to be there after the power was lost.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn sync_folder(folder: &Path) -> Result<(), FileError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(FileError::of("write", folder))
+}
+
+/// Puts a file in its place as a whole: written beside it, under a name that ends in `ending`, then renamed. It is
+/// locked from before it has its name.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn put(path: &Path, ending: &str, text: &str) -> Result<File, FileError> {
+    let beside = path.with_extension(ending);
+    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
+    let mut file = made.map_err(FileError::of("make", &beside))?;
+    file.lock().map_err(FileError::of("lock", &beside))?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(FileError::of("write", &beside))?;
+    fs::rename(&beside, path).map_err(FileError::of("make", path))?;
+    sync_folder(folder_of(path))?;
+    Ok(file)
+}
+
+/// Renames a journal that is damaged, so that nobody takes it for an open one any more, and says to what. No other file
+/// is lost for that.
+///
+/// # Errors
+/// When it cannot be renamed.
+pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
+    for number in 1_u32.. {
+        let aside = path.with_extension(format!("damaged-{number}"));
+        match fs::hard_link(path, &aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            linked => linked.map_err(FileError::of("set aside", path))?,
+        }
+        fs::remove_file(path).map_err(FileError::of("remove", path))?;
+        sync_folder(folder_of(path))?;
+        return Ok(aside);
+    }
+    unreachable!("there are not as many files as numbers")
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub struct Appender {
+    path: PathBuf,
+    file: File,
+    /// Bytes that are on disk as whole lines.
+    len: u64,
+}
+
+impl Appender {
+    /// Goes on after the text that a new file was just given.
+    pub fn new(path: PathBuf, file: File, written: &str) -> Appender {
+        Appender { path, file, len: written.len() as u64 }
+    }
+
+    /// Opens one that is there. Bytes without an end of the line at its end are cut off: they tell of nothing. Those whose
+    /// end alone is missing get it.
+    ///
+    /// # Errors
+    /// When it cannot be opened, read or written.
+    pub fn open(path: &Path) -> Result<Appender, FileError> {
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let mut file = opened.map_err(FileError::of("open", path))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(FileError::of("read", path))?;
+        let pieces = crate::seal::pieces(&bytes);
+        let unfinished = pieces.last().filter(|piece| piece.kind == crate::seal::Kind::Unfinished);
+        let len = unfinished.map_or(bytes.len(), |piece| piece.range.start);
+        let end_of_line = if len > 0 && bytes[len - 1] != b'\n' { "\n" } else { "" };
+        let cut = file
+            .set_len(len as u64)
+            .and_then(|()| file.seek(SeekFrom::Start(len as u64)))
+            .and_then(|_| file.write_all(end_of_line.as_bytes()));
+        cut.map_err(FileError::of("write", path))?;
+        Ok(Appender { path: path.to_owned(), file, len: (len + end_of_line.len()) as u64 })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes whole lines, so that they outlive this process and the power. After an error none of them is there.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write(&mut self, lines: &str) -> Result<(), FileError> {
+        let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
+        if let Err(source) = written {
+            // Half a line in the middle would be damage. Where this fails too, the error is the same one.
+            let _ = self.file.set_len(self.len).and_then(|()| self.file.seek(SeekFrom::Start(self.len)));
+            return Err(FileError::of("write", &self.path)(source));
+        }
+        self.len += lines.len() as u64;
+        Ok(())
+    }
+
+    /// For tests of others: the process is killed after some bytes of a write.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    #[doc(hidden)]
+    pub fn write_some(&mut self, lines: &str, bytes: usize) -> io::Result<()> {
+        self.file.write_all(&lines.as_bytes()[..lines.len().min(bytes)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seal::sealed;
+
+    #[test]
+    fn what_is_set_aside_replaces_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("open.journal");
+        for (number, text) in [(1, "one"), (2, "two")] {
+            put(&path, "unfinished", text).expect("it is ours");
+            let aside = set_aside(&path).expect("it is ours");
+            assert_eq!(aside, folder.path().join(format!("open.damaged-{number}")));
+            assert_eq!(fs::read_to_string(aside).expect("it is there"), text);
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn a_journal_is_gone_on_with_after_its_last_whole_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.journal");
+        let whole = sealed("{}");
+        let go_on = |text: &str| {
+            fs::write(&path, text).expect("it is ours");
+            Appender::open(&path).expect("it is there").write("more\n").expect("it is ours");
+            fs::read_to_string(&path).expect("it is text")
+        };
+        assert_eq!(go_on(&format!("{whole}\n")), format!("{whole}\nmore\n"));
+        assert_eq!(go_on(&format!("{whole}\n{{\"half")), format!("{whole}\nmore\n"));
+        assert_eq!(go_on(&whole), format!("{whole}\nmore\n"), "its checksum says that it is whole");
+        assert_eq!(go_on("{}\n{\"half"), "{}\nmore\n");
+        assert_eq!(go_on(""), "more\n");
+    }
+}

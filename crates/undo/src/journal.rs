@@ -1,0 +1,254 @@
+//! Journals of JSON Lines read back: what is whole is used, and what is not is named, with its place and its text.
+
+use crate::seal::{Kind, pieces, sealed, sealed_twice, twice};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Range;
+
+/// How much of a damaged line is shown.
+const SHOWN: usize = 2_000;
+
+/// A head, then what happened: as it can be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed<H, R> {
+    /// The first line; `None`: no copy of it can be read.
+    pub head: Option<H>,
+    /// The others that can be read, in order.
+    pub records: Vec<R>,
+    /// What cannot be read.
+    pub damage: Vec<Damage>,
+    /// Bytes after the last end of a line: a write that was cut short, so that nothing was begun that they tell of.
+    pub unfinished: Option<Range<usize>>,
+}
+
+/// Bytes of a journal that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    /// Line, counted from one.
+    pub line: usize,
+    /// First byte of them, counted from zero.
+    pub offset: usize,
+    /// How many.
+    pub bytes: usize,
+    /// What is wrong.
+    pub why: String,
+    /// What is there: whatever is still legible is the way to set it back by hand.
+    pub text: String,
+    /// Whether anything is missing for it: of a damaged copy there is another one.
+    pub lost: bool,
+}
+
+/// `line 3, bytes 120 to 240: its checksum is another line's: {"record":...`
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = self.offset + self.bytes.saturating_sub(1);
+        write!(f, "line {}, bytes {} to {last}: {}", self.line, self.offset, self.why)?;
+        if !self.text.is_empty() {
+            write!(f, ": {}", self.text)?;
+        }
+        if !self.lost {
+            f.write_str(" (nothing is lost by it)")?;
+        }
+        Ok(())
+    }
+}
+
+impl Damage {
+    /// Of some bytes of a journal.
+    pub fn at(bytes: &[u8], line: usize, range: Range<usize>, why: impl Into<String>) -> Damage {
+        let shown = &bytes[range.start..range.end.min(range.start + SHOWN)];
+        let text: String = String::from_utf8_lossy(shown)
+            .chars()
+            .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+            .collect();
+        let more = if shown.len() < range.len() { "..." } else { "" };
+        let (offset, count) = (range.start, range.len());
+        Damage { line, offset, bytes: count, why: why.into(), text: text + more, lost: true }
+    }
+}
+
+impl<H, R> Parsed<H, R> {
+    /// Whether everything that was written can be read.
+    pub fn is_whole(&self) -> bool {
+        self.head.is_some() && !self.damage.iter().any(|damage| damage.lost)
+    }
+}
+
+/// Reads the bytes of a journal, with or without checksums.
+pub fn parse<H: DeserializeOwned, R: DeserializeOwned>(bytes: &[u8]) -> Parsed<H, R> {
+    let mut parsed = Parsed { head: None, records: Vec::new(), damage: Vec::new(), unfinished: None };
+    // Where the copies of the head end.
+    let mut heads = 0;
+    for piece in pieces(bytes) {
+        let (line, range) = (piece.line, piece.range);
+        let damage = |why: &str| Damage::at(bytes, line, range.clone(), why);
+        let document = &bytes[range.clone()];
+        match piece.kind {
+            Kind::Whole | Kind::Unsealed => {
+                // By its place, not by its line: a byte that became the end of a line makes two of one.
+                let head =
+                    if parsed.records.is_empty() { serde_json::from_slice(document).ok() } else { None };
+                if let Some(head) = head {
+                    let sealed = piece.kind == Kind::Whole;
+                    heads =
+                        heads.max(if sealed && range.start == 0 { twice(range.len()) } else { range.end });
+                    parsed.head = parsed.head.or(Some(head));
+                    continue;
+                }
+                match serde_json::from_slice(document) {
+                    Ok(record) => parsed.records.push(record),
+                    Err(error) => {
+                        let head = line == 1 && parsed.head.is_none();
+                        let expected = if head { "the head of a journal" } else { "a line of this journal" };
+                        parsed.damage.push(damage(&not(expected, &error)));
+                    }
+                }
+            }
+            Kind::Altered => parsed.damage.push(damage("its checksum is not that of what is there")),
+            Kind::NoChecksum => parsed.damage.push(damage("it has no checksum")),
+            Kind::LineEnd => {
+                let wrong = damage("expected the end of the line");
+                parsed.damage.push(Damage { lost: false, ..wrong });
+            }
+            Kind::Unfinished => parsed.unfinished = Some(range),
+        }
+    }
+    if bytes.is_empty() {
+        parsed.damage.push(Damage::at(bytes, 1, 0..0, "the file is empty"));
+    }
+    for damage in parsed.damage.iter_mut().filter(|damage| damage.offset < heads) {
+        // The other copy is whole.
+        damage.lost = false;
+    }
+    parsed
+}
+
+/// Every line is a document of its own: the place in it that the parser tells says nothing of the file.
+fn not(expected: &str, error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+    format!("found {what}, expected {expected}")
+}
+
+/// The first line of a journal.
+pub fn head_line(head: &impl Serialize) -> String {
+    sealed_twice(&json(head)) + "\n"
+}
+
+/// A further line.
+pub fn line(record: &impl Serialize) -> String {
+    sealed(&json(record)) + "\n"
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain values are JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Head {
+        boot: String,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Record {
+        place: String,
+        old: Option<u64>,
+    }
+
+    fn text(head: &Head, records: &[Record]) -> String {
+        head_line(head) + &records.iter().map(line).collect::<String>()
+    }
+
+    /// Where each record's line is, without its end.
+    fn lines(text: &str) -> Vec<Range<usize>> {
+        let mut at = 0;
+        let ranges = text.split_inclusive('\n').map(|line| {
+            at += line.len();
+            at - line.len()..at - 1
+        });
+        ranges.skip(1).collect()
+    }
+
+    fn journal() -> impl Strategy<Value = (Head, Vec<Record>)> {
+        let head = any::<String>().prop_map(|boot| Head { boot });
+        let record = any::<(String, Option<u64>)>().prop_map(|(place, old)| Record { place, old });
+        (head, prop::collection::vec(record, 0..6))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        /// Every byte of a journal, changed in several ways: one line is lost at most, and it is the one that is named.
+        #[test]
+        fn a_changed_byte_costs_its_own_line_alone((head, records) in journal(), other: u8) {
+            let whole = text(&head, &records);
+            let lines = lines(&whole);
+            for at in 0..whole.len() {
+                for value in [whole.as_bytes()[at] ^ 1, whole.as_bytes()[at] ^ 0x80, b'\n', b'0', b'\t', other] {
+                    let mut bytes = whole.clone().into_bytes();
+                    if bytes[at] == value {
+                        continue;
+                    }
+                    bytes[at] = value;
+                    let read: Parsed<Head, Record> = parse(&bytes);
+                    prop_assert_eq!(read.head.as_ref(), Some(&head), "byte {} to {}", at, value);
+                    let hit = lines.iter().position(|line| line.contains(&at));
+                    let mut rest = records.clone();
+                    if let Some(hit) = hit {
+                        rest.remove(hit);
+                    }
+                    prop_assert_eq!(&read.records, &rest, "byte {} to {}", at, value);
+                    // An end of a line too many stands beside what it has cut.
+                    let around = |damage: &Damage| damage.offset.saturating_sub(1)..=damage.offset + damage.bytes;
+                    let named = read.damage.iter().any(|damage| around(damage).contains(&at));
+                    // The end of the last line is no different from a write that was cut short.
+                    let last = at + 1 == whole.len() && read.unfinished.is_some();
+                    // An end of a line between the two copies of the head changes nothing.
+                    let between = at == seal_len(&head) && value == b'\n';
+                    prop_assert!(named || last || between, "byte {} to {}: {:?}", at, value, read);
+                    prop_assert_eq!(read.is_whole(), hit.is_none());
+                }
+            }
+        }
+
+        #[test]
+        fn of_a_journal_that_is_cut_every_whole_line_is_read((head, records) in journal()) {
+            let whole = text(&head, &records);
+            let copy = seal_len(&head);
+            for cut in 0..=whole.len() {
+                let read: Parsed<Head, Record> = parse(&whole.as_bytes()[..cut]);
+                prop_assert_eq!(read.head.is_some(), cut >= copy, "{}", cut);
+                // A line whose end alone is missing is whole by its checksum.
+                let lines = lines(&whole).iter().filter(|line| line.end <= cut).count();
+                prop_assert_eq!(&read.records[..], &records[..lines], "{}", cut);
+                prop_assert!(cut == 0 || read.damage.is_empty(), "{:?}", read);
+            }
+        }
+
+        #[test]
+        fn lines_of_before_have_no_checksum((head, records) in journal()) {
+            let lines = std::iter::once(json(&head)).chain(records.iter().map(json));
+            let text: String = lines.map(|line| line + "\n").collect();
+            let read: Parsed<Head, Record> = parse(text.as_bytes());
+            prop_assert!(read.is_whole());
+            prop_assert_eq!((read.head, read.records), (Some(head), records));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _: Parsed<Head, Record> = parse(&bytes);
+        }
+    }
+
+    fn seal_len(head: &Head) -> usize {
+        sealed(&json(head)).len()
+    }
+}
