@@ -156,6 +156,86 @@ fn what_was_seen_is_written_when_told_and_at_the_end() {
 }
 
 #[test]
+fn sigterm_writes_the_ring_as_ctrl_c_does() {
+    for (trigger, signal) in [(false, "TERM"), (true, "TERM"), (true, "INT")] {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, log) = (folder.path().join("it.pcapng"), folder.path().join("slow.jsonl"));
+        let target = Target::start(&[]);
+        let (filter, path) = (target.filter(), file.display().to_string());
+        let trigger_path = format!("slow-log:{}", log.display());
+        let mut arguments = vec!["--interface", "lo", "--filter", &filter, "--write", &path];
+        if trigger {
+            arguments.extend(["--trigger", &trigger_path]);
+        }
+        let Some(capturing) = Capturing::start(&arguments) else { return };
+        let tank = ["tank", &target.address, "--inflight", "1", "--duration", "200ms", "--warmup", "0s"];
+        assert!(run(&tank).status.success());
+        capturing.signal(signal);
+        let report = capturing.report();
+        let packets = packets_in(&file);
+        assert!(packets > 10, "{packets} packets, trigger: {trigger}, {signal}");
+        assert_eq!(report["written"][0]["packets"], packets);
+        assert_eq!(report["written"][0]["reason"], "end");
+    }
+}
+
+#[test]
+fn a_line_that_is_no_slow_call_is_said_at_once_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, log) = (folder.path().join("it.pcapng"), folder.path().join("slow.jsonl"));
+    std::fs::write(&log, "an older line\n").unwrap();
+    let (path, trigger) = (file.display().to_string(), format!("slow-log:{}", log.display()));
+    let arguments = ["--interface", "lo", "--filter", "tcp port 9", "--write", &path, "--trigger", &trigger];
+    let Some(mut capturing) = Capturing::start(&arguments) else { return };
+    std::fs::write(&log, "an older line\n{\"trace_id\": 7}\n").unwrap();
+    // While it goes on.
+    let said = capturing.line();
+    let place = format!("spangap: {}, line 2: column 14: invalid type", log.display());
+    assert!(said.starts_with(&place), "{said}");
+    capturing.signal("TERM");
+    assert_eq!(capturing.report()["malformed_lines"], 1);
+}
+
+/// Forty responses that a stopped target had ready leave in one segment.
+#[test]
+fn the_default_keeps_the_ends_of_calls_that_leave_in_one_segment() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("it.pcapng");
+    let target = Target::start(&["--think", "50ms"]);
+    let (filter, path) = (target.filter(), file.display().to_string());
+    let Some(capturing) = Capturing::start(&["--interface", "lo", "--filter", &filter, "--write", &path])
+    else {
+        return;
+    };
+    let tank = [
+        "tank",
+        &target.address,
+        "--inflight",
+        "40",
+        "--channels",
+        "shared",
+        "--duration",
+        "1s",
+        "--warmup",
+        "0s",
+    ];
+    assert!(run(&tank).status.success());
+    capturing.signal("TERM");
+    capturing.report();
+    let mut capture = Capture::open(&file).expect("a capture");
+    let mut longest = 0;
+    while let Some(packet) = capture.next() {
+        longest = longest.max(packet.wire_len);
+    }
+    assert!(longest > 600, "{longest} bytes: the responses left one by one");
+    assert_eq!(capture.reading().cut, 0);
+    let output = run(&["dissect", &path, "--json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(document["totals"]["calls"].as_u64().unwrap() >= 40);
+    assert_eq!(document["totals"]["unfinished"], 0, "{}", document["totals"]);
+}
+
+#[test]
 fn a_slow_call_has_its_packets_written_and_dissect_finds_it() {
     let folder = tempfile::tempdir().unwrap();
     let (file, log) = (folder.path().join("slow.pcapng"), folder.path().join("slow.jsonl"));

@@ -25,15 +25,16 @@ use written::{Files, Reason, Written};
 const EXAMPLES: &str = "\
 Examples:
   spangap capture --interface eth0 --filter 'tcp port 50051' --write client.pcapng
-      keeps the last 256 MiB; Ctrl-C writes them and ends, `kill -USR1` writes them and goes on
+      keeps the last 256 MiB; Ctrl-C (or SIGTERM) writes them and ends, `kill -USR1` writes them and goes on
   spangap capture --interface eth0 --filter 'tcp port 50051' --trigger slow-log:slow.jsonl --write slow.pcapng
       beside `spangap tank ... --slow 20ms --slow-log slow.jsonl`: waits for a slow call, writes, ends
   spangap capture --interface any --trigger slow-log:slow.jsonl --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 --write it.pcapng
       until this very trace shows up
 
 Filters are a part of tcpdump's: tcp, udp, ip, ip6, [src|dst] host ADDRESS, net ADDRESS/BITS, port N,
-portrange A-B, with and, or (equally strong, from the left, as there), not and parentheses. Only headers and the first bytes are needed to find
-where time goes: 512 bytes of each packet are kept unless --snap says otherwise.
+portrange A-B, with and, or (equally strong, from the left, as there), not and parentheses. Packets are kept whole unless --snap says
+otherwise: after a stall several responses leave in one segment, and the ends of calls are at its end. What
+bounds the memory is the ring. Smaller snaps keep more packets of bulk transfers; dissect says what they cut.
 It needs CAP_NET_RAW. Files can be read by their owner only: they hold what was said.";
 
 /// Keep the last packets of an interface, and write them out when told or when a call was slow
@@ -49,8 +50,8 @@ pub struct CaptureArgs {
     /// Memory for packets; the oldest go
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     ring: Size,
-    /// Bytes kept of each packet
-    #[arg(long, value_name = "SIZE", default_value = "512")]
+    /// Bytes kept of each packet; the default keeps all of any
+    #[arg(long, value_name = "SIZE", default_value = "256KiB")]
     snap: Size,
     /// Write when a line is added to this file: the slow log of `spangap tank`
     #[arg(long, value_name = "slow-log:FILE")]
@@ -129,6 +130,7 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
     let mut fired: Option<(trigger::Slow, Instant)> = None;
     let mut fired_times = 0;
     let mut pause_ms = 0;
+    let mut told_to_end = false;
     let gone = loop {
         if let Err(error) = ring.wait(pause_ms) {
             break Some(error);
@@ -140,6 +142,7 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
             say(files.write(&mut ring, Reason::Signal)?);
         }
         if told.ends.load(Relaxed) > 0 {
+            told_to_end = true;
             break None;
         }
         let Some(tail) = &mut tail else { continue };
@@ -155,10 +158,13 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
             Some(_) => {}
             None => fired = tail.next()?.map(|slow| (slow, Instant::now())),
         }
+        tail.complaints().iter().for_each(|complaint| eprintln!("spangap: {complaint}"));
     };
-    // With a trigger, what is wanted is the packets of a slow call and no others.
-    if args.trigger.is_none() {
-        say(files.write(&mut ring, Reason::End)?);
+    // Whoever ends it early still gets what there is: of a slow call whose end was waited for, or of all.
+    match fired {
+        Some((slow, _)) => say(files.write(&mut ring, Reason::SlowCall(slow))?),
+        None if told_to_end || args.trigger.is_none() => say(files.write(&mut ring, Reason::End)?),
+        None => {}
     }
     let counts = ring.counts().context("cannot read the counts of the ring")?;
     let report = Report {
@@ -188,11 +194,12 @@ fn opening(args: &CaptureArgs, ring: &ring::Ring) -> String {
     let filter = if args.filter.is_empty() { "all packets".into() } else { format!("`{}`", args.filter) };
     let kept = ring.kept_bytes_at_most() >> 20;
     let until = match &args.trigger {
-        Some(trigger) => format!("waiting for a line in {}", trigger.path().display()),
-        None => "Ctrl-C writes and ends".into(),
+        Some(trigger) => format!("waiting for a line in {}, ", trigger.path().display()),
+        None => String::new(),
     };
     format!(
-        "capturing {filter} on {}: the last {kept} MiB are kept; {until}, `kill -USR1 {}` writes at once",
+        "capturing {filter} on {}: the last {kept} MiB are kept; {until}Ctrl-C writes and ends, `kill -USR1 {}` \
+         writes and goes on",
         args.interface,
         std::process::id()
     )

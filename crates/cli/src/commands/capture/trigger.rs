@@ -57,6 +57,8 @@ pub struct Slow {
 const PIECE: u64 = 1 << 20;
 /// A line longer than this is none of ours.
 const MAX_LINE: usize = 64 << 10;
+/// Malformed lines that are told one by one; of a file that is no slow log at all, the rest is only counted.
+const MAX_TOLD: u64 = 20;
 
 /// Follows a log from its present end; one that is not there yet, from its beginning.
 #[derive(Debug)]
@@ -66,8 +68,14 @@ pub struct SlowLogTail {
     at: u64,
     /// What came after the last end of line.
     rest: Vec<u8>,
+    /// Lines before it in the file.
+    lines: u64,
+    /// Whether it is inside of a line that is too long, and was said to be malformed.
+    too_long: bool,
     /// Lines that could not be read.
     pub malformed: u64,
+    /// What is to be said of them, once.
+    complaints: Vec<String>,
 }
 
 impl SlowLogTail {
@@ -76,12 +84,34 @@ impl SlowLogTail {
     /// # Errors
     /// When the file is there and cannot be read.
     pub fn open(path: &Path, wanted: Option<String>) -> anyhow::Result<SlowLogTail> {
-        let at = match std::fs::metadata(path) {
-            Ok(meta) => meta.len(),
-            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        let (at, lines) = match File::open(path).and_then(present_end) {
+            Ok(end) => end,
+            Err(error) if error.kind() == ErrorKind::NotFound => (0, 0),
             Err(error) => return Err(anyhow!("{}: {error}", path.display())),
         };
-        Ok(SlowLogTail { path: path.to_owned(), wanted, at, rest: Vec::new(), malformed: 0 })
+        let path = path.to_owned();
+        let (rest, complaints) = (Vec::new(), Vec::new());
+        Ok(SlowLogTail { path, wanted, at, rest, lines, too_long: false, malformed: 0, complaints })
+    }
+
+    /// What is wrong with lines read since the last call: file, line, what was found.
+    pub fn complaints(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.complaints)
+    }
+
+    fn complain(&mut self, line: u64, found: &str) {
+        self.malformed += 1;
+        let path = self.path.display();
+        match self.malformed {
+            ..=MAX_TOLD => self.complaints.push(format!(
+                "{path}, line {line}: {found}; expected a JSON object as `spangap tank --slow-log` writes it"
+            )),
+            n if n == MAX_TOLD + 1 => {
+                self.complaints
+                    .push(format!("{path}, line {line}: malformed, too; further ones are only counted"));
+            }
+            _ => {}
+        }
     }
 
     /// The next call that is wanted, if its line is there.
@@ -92,6 +122,10 @@ impl SlowLogTail {
         self.read_more().map_err(|error| anyhow!("{}: {error}", self.path.display()))?;
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
+            self.lines += 1;
+            if std::mem::take(&mut self.too_long) {
+                continue;
+            }
             match serde_json::from_slice::<SlowCall>(&line) {
                 Ok(call) if self.wanted.as_ref().is_none_or(|wanted| *wanted == call.trace_id) => {
                     let SlowCall { trace_id, sent_unix_ns, duration_ns, .. } = call;
@@ -99,12 +133,20 @@ impl SlowLogTail {
                 }
                 Ok(_) => {}
                 Err(_) if line.trim_ascii().is_empty() => {}
-                Err(_) => self.malformed += 1,
+                Err(error) => {
+                    // It names its place as a line of a document of one line.
+                    let column = error.column();
+                    let error = error.to_string();
+                    let what = error.split(" at line ").next().unwrap_or_default();
+                    self.complain(self.lines, &format!("column {column}: {what}"));
+                }
             }
         }
         if self.rest.len() > MAX_LINE {
             self.rest.clear();
-            self.malformed += 1;
+            if !std::mem::replace(&mut self.too_long, true) {
+                self.complain(self.lines + 1, &format!("more than {MAX_LINE} bytes without an end of line"));
+            }
         }
         Ok(None)
     }
@@ -119,6 +161,8 @@ impl SlowLogTail {
         if length < self.at {
             // A new run of the tank empties the file.
             self.at = 0;
+            self.lines = 0;
+            self.too_long = false;
             self.rest.clear();
         }
         if length == self.at {
@@ -127,6 +171,20 @@ impl SlowLogTail {
         file.seek(SeekFrom::Start(self.at))?;
         self.at += file.take(PIECE).read_to_end(&mut self.rest)? as u64;
         Ok(())
+    }
+}
+
+/// Where a file ends now, and how many lines end before.
+fn present_end(mut file: File) -> std::io::Result<(u64, u64)> {
+    let (mut at, mut lines) = (0, 0);
+    let mut piece = vec![0; PIECE as usize];
+    loop {
+        let length = file.read(&mut piece)?;
+        if length == 0 {
+            return Ok((at, lines));
+        }
+        at += length as u64;
+        lines += piece[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
     }
 }
 
@@ -157,9 +215,33 @@ mod tests {
         assert_eq!(tail.next().unwrap().unwrap().trace_id, "2".repeat(32));
         assert_eq!(tail.next().unwrap(), None);
         assert_eq!(tail.malformed, 1);
+        let said = tail.complaints();
+        let place = format!("{}, line 3: column 2: expected ident", path.display());
+        assert!(said.len() == 1 && said[0].starts_with(&place), "{said:?}");
+        assert_eq!(tail.complaints(), Vec::<String>::new(), "each is said once");
         // The tank starts anew.
         std::fs::write(&path, line(&"3".repeat(32)) + "\n").unwrap();
         assert_eq!(tail.next().unwrap().unwrap().trace_id, "3".repeat(32));
+    }
+
+    #[test]
+    fn a_line_without_end_is_one_line_and_a_file_of_nonsense_is_said_to_be_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slow.jsonl");
+        let mut tail = SlowLogTail::open(&path, None).unwrap();
+        let long = "x".repeat(3 * MAX_LINE);
+        std::fs::write(&path, &long).unwrap();
+        assert_eq!(tail.next().unwrap(), None);
+        let mut log = File::options().append(true).open(&path).unwrap();
+        write!(log, "{long}\n{}\n", line(&"4".repeat(32))).unwrap();
+        assert_eq!(tail.next().unwrap().unwrap().trace_id, "4".repeat(32));
+        assert_eq!(tail.malformed, 1);
+        write!(log, "{}", "{}\n".repeat(100)).unwrap();
+        assert_eq!(tail.next().unwrap(), None);
+        let said = tail.complaints();
+        assert_eq!((tail.malformed, said.len() as u64), (101, MAX_TOLD + 1));
+        assert!(said[1].contains("line 3: column 2: missing field"), "{said:?}");
+        assert!(said[MAX_TOLD as usize].ends_with("further ones are only counted"), "{said:?}");
     }
 
     #[test]
