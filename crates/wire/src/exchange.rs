@@ -118,6 +118,8 @@ pub struct Doubts {
     pub hole: bool,
     /// The connection was joined after its start, and some header fields could not be decoded.
     pub headers_unknown: bool,
+    /// The snap length cut bytes off that are of it or may be: header fields, or its end.
+    pub cut: bool,
     /// Several requests were under way without anything that tells their responses apart.
     pub turns_overlap: bool,
     /// No end of it was seen, and it may have had one: bytes are missing from the capture, or the protocol does not show
@@ -191,5 +193,10 @@ impl Exchange {
     pub fn is_unanswered(&self) -> bool {
         let before = |ending: &Ending| self.response.is_none_or(|part| part.first.seen_ns >= ending.at_ns);
         self.ending.as_ref().is_some_and(before)
+    }
+
+    /// Whether its end is not in the capture because the snap length may have cut it off.
+    pub fn end_was_cut(&self) -> bool {
+        self.doubts.cut && matches!(self.ended, Ended::CaptureEnded | Ended::ConnectionClosed)
     }
 }

@@ -56,6 +56,8 @@ pub struct Sums {
     pub unanswered: u64,
     /// Calls that ended, of a protocol that has statuses, and whose status could not be read.
     pub status_unknown: u64,
+    /// Calls whose end the snap length cut off.
+    pub cut_by_snap: u64,
     /// Durations.
     pub durations: Histogram,
     /// Time by leg, in order.

@@ -80,6 +80,10 @@ pub trait Observer {
 pub struct AppCounts {
     /// HTTP/2 header blocks with fields that could not be decoded (joined after the start, or after a hole).
     pub header_blocks_unknown: u64,
+    /// The same where nothing but the snap length is to blame.
+    pub header_blocks_cut: u64,
+    /// HTTP/2 responses whose request was cut off by the snap length: of these calls nothing else is known.
+    pub responses_alone: u64,
     /// Bytes of HTTP/2 or HTTP/1 connections skipped until the parser knew again where it was.
     pub bytes_skipped: u64,
     /// Times the parser lost its place: a hole, or bytes that break the protocol.

@@ -165,8 +165,8 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     }
     if reading.cut > 0 {
         out.push(format!(
-            "{file}: {} packets were cut by the snap length: their times count, headers and messages in the part cut off are unknown.",
-            reading.cut
+            "{file}: {} packets were cut by the snap length, {} bytes are missing: their times count, headers and messages in the part cut off are unknown.",
+            reading.cut, reading.cut_bytes
         ));
     }
     if reading.without_time > 0 {
@@ -182,6 +182,18 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
         out.push(format!(
             "{file}: {} header blocks could not be decoded whole, since the capture does not have their connection from the start: methods, statuses and trace ids of some calls are unknown.",
             counts.app.header_blocks_unknown
+        ));
+    }
+    if counts.app.header_blocks_cut > 0 {
+        out.push(format!(
+            "{file}: {} header blocks were cut by the snap length, or need one that was: methods, statuses and trace ids of some calls are unknown.",
+            counts.app.header_blocks_cut
+        ));
+    }
+    if counts.app.responses_alone > 0 {
+        out.push(format!(
+            "{file}: {} more calls were seen to end whose requests the snap length cut off: they are not among the calls.",
+            counts.app.responses_alone
         ));
     }
     if counts.app.resyncs > 0 {

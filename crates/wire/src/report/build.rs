@@ -179,7 +179,7 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let status = known().map(|(_, exchange)| exchange.status).find(|status| *status != CallStatus::UNSET);
     let ending = ending_report(call);
     // What the client's end saw of the end counts; the server may have answered nobody.
-    let ends = known().map(|(_, exchange)| exchange.ended);
+    let ends = known().map(|(_, exchange)| exchange);
     let (ended, reset_code) = ended_report(ends.take(if ending.is_some() { 1 } else { 2 }));
     let status = status.filter(|_| ending.as_ref().is_none_or(|ending| !ending.unanswered));
     let status = status.map(CallStatus::name).or(ending.as_ref().and_then(EndingReport::status));
@@ -265,14 +265,17 @@ fn host_report(host: &HostTime) -> HostReport {
 }
 
 /// How the call ended, by the half that knows most of it: a response seen whole at either end is one.
-fn ended_report(ends: impl Iterator<Item = Ended>) -> (&'static str, Option<u32>) {
-    let rank = |ended: &Ended| match ended {
+fn ended_report<'a>(halves: impl Iterator<Item = &'a Exchange>) -> (&'static str, Option<u32>) {
+    let rank = |half: &&Exchange| match half.ended {
         Ended::Complete => 0,
         Ended::Reset { .. } => 1,
+        _ if half.end_was_cut() => 4,
         Ended::ConnectionClosed => 2,
         Ended::CaptureEnded => 3,
     };
-    match ends.min_by_key(rank).unwrap_or(Ended::CaptureEnded) {
+    let Some(half) = halves.min_by_key(rank) else { return ("capture-ended", None) };
+    match half.ended {
+        _ if half.end_was_cut() => ("cut-by-snap", None),
         Ended::Complete => ("complete", None),
         Ended::Reset { code, .. } => ("reset", Some(code)),
         Ended::ConnectionClosed => ("connection-closed", None),
@@ -281,16 +284,18 @@ fn ended_report(ends: impl Iterator<Item = Ended>) -> (&'static str, Option<u32>
 }
 
 fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
-    let (mut hole, mut unknown, mut overlap, mut end) = (false, false, false, false);
+    let (mut hole, mut unknown, mut cut, mut overlap, mut end) = (false, false, false, false, false);
     for doubts in halves.map(|exchange| exchange.doubts) {
-        end |= doubts.end_unknown;
+        end |= doubts.end_unknown && !doubts.cut;
         hole |= doubts.hole;
         unknown |= doubts.headers_unknown;
+        cut |= doubts.cut;
         overlap |= doubts.turns_overlap;
     }
     let all = [
         (hole, "bytes of it are missing from a capture"),
         (unknown, "the capture joined its connection late: some header fields could not be decoded"),
+        (cut, "cut by snap: the capture's snap length cut off bytes that are of it, or may be"),
         (overlap, "several requests were under way with nothing that tells their responses apart"),
         (
             end,
@@ -395,6 +400,7 @@ fn sums_report(sums: &Sums) -> SumsReport {
         unfinished: sums.unfinished,
         unanswered: sums.unanswered,
         status_unknown: sums.status_unknown,
+        cut_by_snap: sums.cut_by_snap,
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),
         max_ns: sums.durations.max_ns(),
@@ -520,6 +526,7 @@ fn capture_report(capture: &CaptureTotals, side: Option<Side>) -> CaptureReport 
         resolution_ns: reading.resolution_ns,
         dropped: reading.dropped,
         cut: reading.cut,
+        cut_bytes: reading.cut_bytes,
         without_time: reading.without_time,
         damaged_places: reading.damaged_places,
         damaged_bytes: reading.damaged_bytes,
@@ -534,6 +541,7 @@ fn capture_report(capture: &CaptureTotals, side: Option<Side>) -> CaptureReport 
         connections_evicted: counts.connections_evicted,
         reassembly_dropped_bytes: counts.reassembly_dropped_bytes,
         header_blocks_unknown: counts.app.header_blocks_unknown,
+        header_blocks_cut: counts.app.header_blocks_cut,
         bytes_skipped: counts.app.bytes_skipped,
         resyncs: counts.app.resyncs,
         streams_refused: counts.app.streams_refused,

@@ -176,7 +176,7 @@ pub struct CallReport {
     /// gRPC status, else class of the HTTP status; of a call that got neither, what ended it: `deadline`, `cancelled`,
     /// `refused`, `reset`, `goaway`, `connection_closed`, `connection_reset`. `null` when nothing of it was seen.
     pub status: Option<&'static str>,
-    /// `complete`, `reset`, `connection-closed`, `capture-ended`.
+    /// `complete`, `reset`, `connection-closed`, `capture-ended`, `cut-by-snap`.
     pub ended: &'static str,
     /// Error code of RST_STREAM.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -426,6 +426,8 @@ pub struct SumsReport {
     pub unanswered: u64,
     /// Calls that ended, and whose status could not be read: whether they failed is not known.
     pub status_unknown: u64,
+    /// Calls whose end is not in the capture because the snap length cut it off.
+    pub cut_by_snap: u64,
     /// Median duration, nanoseconds.
     pub p50_ns: Option<u64>,
     /// 99th percentile.
@@ -564,6 +566,8 @@ pub struct CaptureReport {
     pub dropped: Option<u64>,
     /// Packets cut by the snap length.
     pub cut: u64,
+    /// Bytes that it cut off.
+    pub cut_bytes: u64,
     /// Packets without a time, not used.
     pub without_time: u64,
     /// Places that could not be read.
@@ -584,6 +588,8 @@ pub struct CaptureReport {
     pub reassembly_dropped_bytes: u64,
     /// HTTP/2 header blocks with fields that could not be decoded.
     pub header_blocks_unknown: u64,
+    /// The same because the snap length cut them, or an earlier one.
+    pub header_blocks_cut: u64,
     /// Bytes skipped until a parser knew again where it was.
     pub bytes_skipped: u64,
     /// Times a parser lost its place.

@@ -151,6 +151,7 @@ pub(super) fn words(call: &CallReport) -> String {
             None => "reset".into(),
         },
         ("connection-closed", _) => "connection closed before its end".into(),
+        ("cut-by-snap", _) => "its end cut off by the snap length".into(),
         _ => "its end was not seen".into(),
     }
 }
@@ -161,6 +162,7 @@ pub(super) fn cell(call: &CallReport) -> String {
         Some(ending) => {
             call.status.unwrap_or(if ending.at_least { "still open" } else { ending.how }).to_owned()
         }
+        None if call.ended == "cut-by-snap" => call.status.unwrap_or("cut by snap").to_owned(),
         None => call.status.unwrap_or("-").to_owned(),
     }
 }

@@ -172,6 +172,7 @@ fn sums() -> Sums {
         unfinished: 1,
         unanswered: 0,
         status_unknown: 0,
+        cut_by_snap: 0,
         durations,
         legs: vec![
             sum(Legs::one(Leg::ClientSend), 2_424_000_000, 0),

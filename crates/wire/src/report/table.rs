@@ -176,6 +176,9 @@ fn calls_line(report: &DissectReport) -> String {
     if totals.unanswered > 0 {
         besides.push(format!("{} without a response", totals.unanswered));
     }
+    if totals.cut_by_snap > 0 {
+        besides.push(format!("{} cut by snap, so that their end is not known", totals.cut_by_snap));
+    }
     if totals.unfinished > 0 {
         besides.push(format!("{} still under way when the capture ended", totals.unfinished));
     }

@@ -223,6 +223,7 @@ impl Capture {
             reading.packets += 1;
             reading.packet_bytes += found.len as u64;
             reading.cut += u64::from(found.len < found.wire_len as usize);
+            reading.cut_bytes += u64::from(found.wire_len) - found.len as u64;
             reading.times(found.time_ns);
         }
         Some(found)

@@ -330,6 +330,7 @@ impl Pcapng {
                 let snaplen = self.interfaces.first().map_or(0, |interface| interface.snaplen);
                 if snaplen != 0 && original > snaplen {
                     reading.cut += 1;
+                    reading.cut_bytes += u64::from(original - snaplen);
                 }
                 let (time_ns, link) = (0, LinkType::NULL);
                 Block::Packet(Found { without_time: true, time_ns, link, wire_len: 0, distance: 0, len: 0 })

@@ -32,6 +32,8 @@ pub struct Reading {
     pub dropped: Option<u64>,
     /// Packets of which the snap length cut something off.
     pub cut: u64,
+    /// Bytes that it cut off.
+    pub cut_bytes: u64,
     /// Packets without a time (pcapng's simple packet blocks): not handed out.
     pub without_time: u64,
     /// Coarsest resolution of the timestamps, nanoseconds.

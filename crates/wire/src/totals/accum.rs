@@ -35,6 +35,7 @@ pub(crate) struct Accum {
     unfinished: u64,
     unanswered: u64,
     status_unknown: u64,
+    cut_by_snap: u64,
     durations: Histogram,
     legs: Vec<LegAccum>,
     causes: Vec<CauseSum>,
@@ -61,6 +62,7 @@ impl Accum {
         }
         if let Some(half) = client.as_ref().or(server.as_ref()) {
             match half.ended {
+                _ if half.end_was_cut() => self.cut_by_snap += 1,
                 Ended::CaptureEnded => self.unfinished += 1,
                 Ended::Reset { .. } | Ended::ConnectionClosed => self.failed += 1,
                 Ended::Complete => {
@@ -153,6 +155,7 @@ impl Accum {
         self.unfinished += other.unfinished;
         self.unanswered += other.unanswered;
         self.status_unknown += other.status_unknown;
+        self.cut_by_snap += other.cut_by_snap;
         self.durations.merge(&other.durations);
         for leg in &other.legs {
             let mine = place(&mut self.legs, leg.legs, leg.client, leg.sign);
@@ -179,6 +182,7 @@ impl Accum {
             unfinished: self.unfinished,
             unanswered: self.unanswered,
             status_unknown: self.status_unknown,
+            cut_by_snap: self.cut_by_snap,
             legs: self.finished_legs(clock, resolution_ns),
             durations: self.durations,
             causes: self.causes,

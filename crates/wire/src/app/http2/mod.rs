@@ -150,6 +150,13 @@ impl Parser for Http2 {
         if !self.started {
             self.start(context, hole.from, &[]);
         }
+        // The frame at hand ends somewhere in it: that much is known.
+        let left = self.directions[hole.from.index()].reader.left_in_frame();
+        if (1..hole.len).contains(&left) {
+            let (head, rest) = (Hole { len: left, ..hole }, hole.len - left);
+            self.hole(context, head, sink);
+            return self.hole(context, Hole { offset: hole.offset + left, len: rest, ..hole }, sink);
+        }
         let Direction { reader, decoder } = &mut self.directions[hole.from.index()];
         match reader.hole(hole.offset, hole.len) {
             Ok(None) => {}
@@ -159,6 +166,10 @@ impl Parser for Http2 {
                 self.rest.piece(here, &frame, piece, decoder, hole.cut, sink);
             }
             Err(reader::Lost) => self.lose(hole.from, hole.cut, sink),
+        }
+        if hole.cut {
+            // What was cut ends where its segment does.
+            self.directions[hole.from.index()].reader.segment_begins(hole.offset + hole.len);
         }
         self.count_skipped(hole.from, sink);
     }
@@ -322,7 +333,12 @@ impl Rest {
             observed.iter_mut().for_each(Vec::clear);
             Head::unreadable()
         });
-        sink.counts.header_blocks_unknown += u64::from(head.unknown > 0);
+        let cut = cut && block.is_none();
+        if head.unknown > 0 && (self.streams.only_cut() || cut) {
+            sink.counts.header_blocks_cut += 1;
+        } else if head.unknown > 0 {
+            sink.counts.header_blocks_unknown += 1;
+        }
         if let (Some(observer), Some(fields)) = (&mut sink.observer, observed) {
             observer.headers(here.connection, stream, here.from, &fields, head.unknown);
         }
@@ -343,6 +359,9 @@ impl Rest {
         }
         let opened =
             self.streams.headers(here.connection, side, frame, (&head, missing), (here.at, here.end), sink);
+        if cut {
+            self.streams.cut_block(stream);
+        }
         if opened {
             self.limit.opened(frame, here.end, self.streams.count(), &mut self.found);
         }

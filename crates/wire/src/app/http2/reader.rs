@@ -127,6 +127,10 @@ pub struct Reader {
     block_frame: Option<Frame>,
     /// Whether `held` or `block` were given out and are to be emptied.
     used: bool,
+    /// Where a segment begins whose predecessor was cut by the snap length: most often a frame does, too.
+    segment_at: Option<u64>,
+    /// Highest stream of a frame so far.
+    highest_stream: u32,
     /// Bytes skipped to find a frame.
     pub skipped_bytes: u64,
 }
@@ -153,6 +157,8 @@ impl Reader {
             block: Vec::new(),
             block_frame: None,
             used: false,
+            segment_at: None,
+            highest_stream: 0,
             skipped_bytes: 0,
         }
     }
@@ -208,7 +214,9 @@ impl Reader {
                     self.state = if whole { State::Header } else { State::Preface(matched) };
                 }
                 State::Lost => {
-                    let found = resync::find(input.bytes);
+                    let aligned = self.segment_at.take() == Some(input.offset)
+                        && resync::continues(input.bytes, self.highest_stream, self.max_frame_bytes);
+                    let found = if aligned { Some(0) } else { resync::find(input.bytes) };
                     self.skipped_bytes += found.unwrap_or(input.bytes.len()) as u64;
                     input.take(found.unwrap_or(input.bytes.len()));
                     if found.is_none() {
@@ -262,6 +270,7 @@ impl Reader {
             return Err(self.lose());
         }
         self.left = header.len;
+        self.highest_stream = self.highest_stream.max(header.stream);
         self.padding = 0;
         self.padding_next = header.kind == kind::DATA && header.has(flag::PADDED);
         if self.padding_next && header.len == 0 {
@@ -360,6 +369,19 @@ impl Reader {
         self.frame = frame;
         self.block_frame = None;
         Ok(Step::Ready(Ready { block: true, place: if self.broken { Place::Missing } else { Place::Block } }))
+    }
+
+    /// Bytes of the frame at hand that are still to come; zero between two frames, and where that is not known.
+    pub fn left_in_frame(&self) -> u64 {
+        match self.state {
+            State::Payload if !self.padding_next => u64::from(self.left),
+            _ => 0,
+        }
+    }
+
+    /// The bytes before `offset` were cut by the snap length, and a segment begins there.
+    pub fn segment_begins(&mut self, offset: u64) {
+        self.segment_at = Some(offset);
     }
 
     /// Bytes are missing.

@@ -24,6 +24,24 @@ pub fn find(bytes: &[u8]) -> Option<usize> {
         .find(|at| frames_from(&bytes[*at..]).is_some_and(|frames| frames.certain_anywhere()))
 }
 
+/// Streams by which the next frame's may be ahead of the highest so far, or behind it.
+const NEAR_STREAMS: u32 = 1 << 15;
+/// Longest frame believed where the receiver's limit is not known: the least that it may be.
+const USUAL_FRAME_BYTES: u32 = 16_384;
+
+/// Whether bytes with which a segment begins go on with a frame, in a direction whose frames were followed until
+/// shortly before. Less is asked than of any place: the stream has to be near those before, the length to fit the kind
+/// and what the receiver accepts. Of other bytes one in 10^12 passes.
+pub fn continues(bytes: &[u8], highest_stream: u32, max_frame_bytes: Option<u32>) -> bool {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>().map(Header::read) else { return false };
+    let near = header.stream <= highest_stream.saturating_add(NEAR_STREAMS)
+        && header.stream >= highest_stream.saturating_sub(NEAR_STREAMS);
+    let connection = matches!(header.kind, kind::SETTINGS | kind::PING | kind::GOAWAY | kind::WINDOW_UPDATE);
+    let block = matches!(header.kind, kind::HEADERS | kind::DATA | kind::RST_STREAM | kind::WINDOW_UPDATE);
+    let fits = if header.stream == 0 { connection } else { near && block };
+    header.usual() && fits && header.len <= max_frame_bytes.unwrap_or(USUAL_FRAME_BYTES)
+}
+
 /// A run of frames.
 struct Frames {
     /// Complete ones.

@@ -4,7 +4,7 @@ use super::field::Head;
 use super::reader::Frame;
 use super::stream::{Body, Stream};
 use crate::app::Sink;
-use crate::exchange::{Ended, Ending, Mark};
+use crate::exchange::{Ended, Ending, Exchange, Mark};
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
 use std::collections::VecDeque;
@@ -27,12 +27,28 @@ pub struct Streams {
     gaps: bool,
     /// Whether any were dropped, and not only cut by the snap length.
     dropped: bool,
+    /// Whether header blocks or frames were cut by the snap length.
+    cut: bool,
 }
 
 impl Streams {
     /// Of a connection joined after its start, or not.
     pub fn new(joined: bool) -> Streams {
         Streams { gaps: joined, dropped: joined, ..Streams::default() }
+    }
+
+    /// The snap length cut a header block of a stream.
+    pub fn cut_block(&mut self, id: u32) {
+        self.cut = true;
+        if let Some(stream) = self.get(id) {
+            stream.exchange.doubts.cut = true;
+        }
+    }
+
+    /// Whether what is unknown of header fields was cut off: the connection is known from its start, and nothing else
+    /// is missing.
+    pub fn only_cut(&self) -> bool {
+        self.cut && !self.dropped
     }
 
     /// An open stream.
@@ -114,7 +130,8 @@ impl Streams {
         stream.body(side, body, &mut turn);
         stream.exchange.doubts.hole |= body.missing > 0 && !cut;
         stream.doubtful |= body.missing > 0 && !cut;
-        if let Some(turn) = turn {
+        if let Some(mut turn) = turn {
+            blame_the_cut(&mut turn, self.cut && !dropped);
             sink.exchanges.push(turn);
             stream.exchange.in_flight = self.under_way + u32::from(!stream.under_way);
         }
@@ -140,7 +157,10 @@ impl Streams {
 
     /// A stream is over, without a whole response where there is an `ending`.
     pub fn close(&mut self, id: u32, ended: Ended, ending: Option<Ending>, sink: &mut Sink) {
-        let Some(slot) = self.open.remove(&id) else { return };
+        let Some(slot) = self.open.remove(&id) else {
+            sink.counts.responses_alone += u64::from(self.only_cut() && ended == Ended::Complete);
+            return;
+        };
         self.free.push(slot);
         let Some(stream) = self.slots.get_mut(slot as usize) else { return };
         self.under_way -= u32::from(stream.under_way).min(self.under_way);
@@ -155,6 +175,7 @@ impl Streams {
             exchange.ending = ending;
             exchange.doubts.end_unknown = ending.is_none() && stream.doubtful;
         }
+        blame_the_cut(&mut exchange, self.cut && !self.dropped);
         sink.exchanges.push(exchange);
     }
 
@@ -163,10 +184,11 @@ impl Streams {
     pub fn lost_place(&mut self, cut: bool) {
         self.gaps = true;
         self.dropped |= !cut;
+        self.cut |= cut;
         for slot in self.open.values() {
             let Some(stream) = self.slots.get_mut(*slot as usize) else { continue };
             stream.exchange.doubts.hole |= !cut;
-            stream.exchange.doubts.headers_unknown |= cut;
+            stream.exchange.doubts.cut |= cut;
             stream.doubtful = true;
             self.under_way -= u32::from(stream.under_way).min(self.under_way);
             stream.under_way = false;
@@ -204,5 +226,14 @@ impl Streams {
     /// Memory held.
     pub fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Stream>() + self.open.capacity() * 8 + self.free.capacity() * 4
+    }
+}
+
+/// Header fields that are unknown only because bytes were cut off are not for want of the connection's beginning.
+fn blame_the_cut(exchange: &mut Exchange, only_cut: bool) {
+    let doubts = &mut exchange.doubts;
+    if only_cut && doubts.headers_unknown {
+        doubts.headers_unknown = false;
+        doubts.cut = true;
     }
 }

@@ -1,0 +1,115 @@
+//! Real captures with all but the first bytes of each packet cut off, as `tcpdump -s` would have: the same calls, none of
+//! them said to go on or to be of a connection that was joined late, and what was cut is counted.
+
+use spangap_wire::dissect::{Dissection, Settings, dissect};
+use spangap_wire::exchange::Ended;
+use spangap_wire::source::Capture;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+fn fixture(name: &str, end: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures");
+    let stored = ["pcapng", "pcapng.zst"].map(|suffix| folder.join(format!("{name}.{end}.{suffix}")));
+    stored.into_iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{name}: the {end}'s capture"))
+}
+
+/// The same packets with at most so many bytes each, as pcap with nanoseconds; how many lost bytes, and how many bytes.
+fn cut(name: &str, end: &str, snap: usize) -> (Vec<u8>, u64, u64) {
+    let mut capture = Capture::open(&fixture(name, end)).expect("a capture");
+    let mut out = Vec::new();
+    let (mut packets, mut bytes) = (0, 0);
+    while let Some(packet) = capture.next() {
+        if out.is_empty() {
+            for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, snap as u32, u32::from(packet.link.0)] {
+                out.extend(word.to_le_bytes());
+            }
+        }
+        let kept = packet.data.len().min(snap);
+        let lost = packet.wire_len as usize - kept;
+        packets += u64::from(lost > 0);
+        bytes += lost as u64;
+        let (seconds, nanos) = (packet.time_ns / 1_000_000_000, packet.time_ns % 1_000_000_000);
+        for word in [seconds as u32, nanos as u32, kept as u32, packet.wire_len] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(&packet.data[..kept]);
+    }
+    (out, packets, bytes)
+}
+
+fn dissected(captures: Vec<Capture>) -> Dissection {
+    let settings = Settings { slowest: 100_000, ..Settings::default() };
+    dissect(captures, &settings, &mut |_| ControlFlow::Continue(())).expect("the captures can be read")
+}
+
+/// Calls that are known to be whole.
+fn complete(dissection: &Dissection) -> usize {
+    let whole = |half: &spangap_wire::exchange::Exchange| half.ended == Ended::Complete;
+    dissection.calls.iter().filter(|call| call.halves.exchanges.iter().flatten().any(whole)).count()
+}
+
+#[test]
+fn what_the_snap_length_cut_is_said_to_be_cut() {
+    let names = [
+        "go-unary",
+        "go-one",
+        "cpp-async-unary",
+        "cpp-sync-unary",
+        "cpp-to-go",
+        "many-connections",
+        "super-frames",
+    ];
+    for name in names {
+        let ends = ["client", "server"];
+        let whole = dissected(ends.map(|end| Capture::open(&fixture(name, end)).expect("a capture")).into());
+        for snap in [96, 128, 200, 512] {
+            let cuts = ends.map(|end| cut(name, end, snap));
+            let open = |(bytes, ..): &(Vec<u8>, u64, u64)| {
+                let reader = std::io::Cursor::new(bytes.clone());
+                Capture::from_reader("cut".into(), Box::new(reader)).expect("a capture")
+            };
+            let found = dissected(cuts.iter().map(open).collect());
+            for (capture, (_, packets, bytes)) in found.captures.iter().zip(&cuts) {
+                assert_eq!(
+                    (capture.reading.cut, capture.reading.cut_bytes),
+                    (*packets, *bytes),
+                    "{name} {snap}"
+                );
+                assert_eq!(
+                    capture.counts.app.header_blocks_unknown, 0,
+                    "{name} {snap}: said to be joined late"
+                );
+            }
+            let late = |call: &&spangap_wire::call::Call| {
+                call.halves
+                    .exchanges
+                    .iter()
+                    .flatten()
+                    .any(|half| half.doubts.headers_unknown || half.doubts.hole)
+            };
+            assert_eq!(found.calls.iter().filter(late).count(), 0, "{name} {snap}: said to be joined late");
+            println!(
+                "{name} {snap}: {} of {} calls, {} complete, {} cut, {} unfinished; {} packets cut, {} responses alone",
+                found.sums.calls,
+                whole.sums.calls,
+                complete(&found),
+                found.sums.cut_by_snap,
+                found.sums.unfinished,
+                cuts[0].1,
+                found.captures[0].counts.app.responses_alone
+            );
+            assert_eq!(found.sums.unfinished, whole.sums.unfinished, "{name} {snap}: said to go on");
+            // Several requests in one segment: of those cut off, the responses tell.
+            let alone = found.captures.iter().map(|capture| capture.counts.app.responses_alone).max();
+            let known = found.sums.calls + alone.unwrap_or(0);
+            assert!(known <= whole.sums.calls, "{name} {snap}: {known} of {} calls", whole.sums.calls);
+            if snap >= 200 && name == "go-one" {
+                assert_eq!(found.sums.calls, whole.sums.calls, "{name} {snap}: not found again after a cut");
+                assert!(
+                    10 * complete(&found) >= 9 * complete(&whole),
+                    "{name} {snap}: not found again after a cut"
+                );
+            }
+        }
+    }
+}
