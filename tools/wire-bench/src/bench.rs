@@ -216,10 +216,17 @@ fn dissect(plan: &Plan, folder: &Path) -> Result<(Cost, serde_json::Value), Meas
 
 /// Reads both files and looks at every byte: the least that anything can take.
 fn read_only(plan: &Plan, folder: &Path) -> Result<Cost, MeasureError> {
+    read_only_of(plan, &[folder.join("client.pcap"), folder.join("server.pcap")])
+}
+
+/// The same of any files.
+///
+/// # Errors
+/// [`MeasureError`]
+pub fn read_only_of(plan: &Plan, paths: &[PathBuf]) -> Result<Cost, MeasureError> {
     let me = std::env::current_exe();
     let me = me.map_err(|error| MeasureError::Start { program: "wire-bench".into(), error })?;
-    let paths = [folder.join("client.pcap"), folder.join("server.pcap")];
-    run(&arguments(&[&me.display().to_string(), "read"], &paths), &plan.folder.join("read"))
+    run(&arguments(&[&me.display().to_string(), "read"], paths), &plan.folder.join("read"))
 }
 
 /// Adds up every byte of some files.

@@ -6,6 +6,7 @@ mod generate;
 mod measure;
 mod mutate;
 mod overhead;
+mod real;
 mod retime;
 mod table;
 
@@ -29,6 +30,8 @@ enum Verb {
     Generate(GenerateArgs),
     /// Measure dissect on made-up traffic, beside reading the bytes alone and beside tshark
     Bench(BenchArgs),
+    /// Only dissect on real traffic of several stacks, recorded now
+    Real(BenchArgs),
     /// Only what capture costs those who are captured
     Overhead(BenchArgs),
     /// Rewrite the times of an Ethernet capture, as if its host's clock had been another
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
     let result: Result<(), Box<dyn std::error::Error>> = match Cli::parse().verb {
         Verb::Generate(args) => generate(&args).map_err(Into::into),
         Verb::Bench(args) => measure(&args).map_err(Into::into),
+        Verb::Real(args) => real_rows(&args).map(|rows| print!("{}", table::real(&rows))).map_err(Into::into),
         Verb::Overhead(args) => {
             overheads(&args).map(|found| print!("{}", table::capture(&found))).map_err(Into::into)
         }
@@ -138,7 +142,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {
+fn plan(args: &BenchArgs) -> Result<bench::Plan, measure::MeasureError> {
     let plan = bench::Plan {
         spangap: args.spangap.clone(),
         folder: args.folder.clone(),
@@ -147,13 +151,25 @@ fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {
     };
     std::fs::create_dir_all(&plan.folder)
         .map_err(|error| measure::MeasureError::File { path: plan.folder.clone(), error })?;
+    Ok(plan)
+}
+
+/// Dissect on traffic recorded now.
+fn real_rows(args: &BenchArgs) -> Result<Vec<real::RealRow>, measure::MeasureError> {
+    real::real(&plan(args)?, &mut |what| eprintln!("wire-bench: {what}"))
+}
+
+fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {
+    let plan = plan(args)?;
+    let real = real_rows(args)?;
     let rows = bench::bench(&plan, &mut |what| eprintln!("wire-bench: {what}"))?;
     eprintln!("wire-bench: memory");
     let memory = bench::memory(&plan)?;
     let overheads = overheads(args)?;
     if args.json {
-        println!("{}", table::json(&rows, memory, &overheads));
+        println!("{}", table::json(&rows, &real, memory, &overheads));
     } else {
+        print!("{}", table::real(&real));
         print!("{}", table::text(&rows, memory, &overheads));
     }
     Ok(())

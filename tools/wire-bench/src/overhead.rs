@@ -25,7 +25,7 @@ pub struct Overhead {
 }
 
 /// A child that does not outlive this.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -35,11 +35,13 @@ impl Drop for Running {
     }
 }
 
-fn wrong(what: impl Into<String>) -> MeasureError {
+/// What a program said is not what it should be.
+pub fn wrong(what: impl Into<String>) -> MeasureError {
     MeasureError::Output { program: "spangap".into(), what: what.into() }
 }
 
-fn start(spangap: &Path, arguments: &[&str]) -> Result<Running, MeasureError> {
+/// Starts spangap, its output in pipes.
+pub fn start(spangap: &Path, arguments: &[&str]) -> Result<Running, MeasureError> {
     let mut command = Command::new(spangap);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command
@@ -49,7 +51,7 @@ fn start(spangap: &Path, arguments: &[&str]) -> Result<Running, MeasureError> {
 }
 
 /// The first line, and the pipe: who still writes to it must find it open.
-fn first_line<T: Read>(from: Option<T>) -> Result<(String, BufReader<T>), MeasureError> {
+pub fn first_line<T: Read>(from: Option<T>) -> Result<(String, BufReader<T>), MeasureError> {
     let mut pipe = BufReader::new(from.ok_or_else(|| wrong("expected a pipe"))?);
     let mut line = String::new();
     pipe.read_line(&mut line).map_err(|error| wrong(error.to_string()))?;

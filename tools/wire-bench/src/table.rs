@@ -3,6 +3,7 @@
 use crate::bench::{LegCheck, Row};
 use crate::measure::Spread;
 use crate::overhead::Overhead;
+use crate::real::RealRow;
 use std::fmt::Write;
 
 const MEGA: f64 = 1e6;
@@ -78,6 +79,29 @@ pub fn text(rows: &[Row], memory: [(u64, u64); 2], overheads: &[Overhead]) -> St
     out
 }
 
+/// Dissect on real traffic.
+pub fn real(rows: &[RealRow]) -> String {
+    let mut out = String::from("real traffic, one capture; median (min..max), per second of CPU time\n");
+    for row in rows {
+        let per_packet = match row.instructions {
+            Some(count) => format!("{:.0} instructions a packet", count as f64 / row.packets.max(1) as f64),
+            None => "instructions not counted on this machine".into(),
+        };
+        let _ = writeln!(
+            out,
+            "{}: {} calls, {} packets, {:.1} MB: {} M packets/s, {} M calls/s, {} x reading alone, {per_packet}",
+            row.name,
+            row.calls,
+            row.packets,
+            row.bytes as f64 / MEGA,
+            spread(row.per_cpu_s(row.packets), MEGA, 2),
+            spread(row.per_cpu_s(row.calls), MEGA, 2),
+            spread(row.over_reading(), 1.0, 1)
+        );
+    }
+    out
+}
+
 /// What capture costs.
 pub fn capture(overheads: &[Overhead]) -> String {
     let mut out = String::new();
@@ -96,7 +120,7 @@ pub fn capture(overheads: &[Overhead]) -> String {
 }
 
 /// The same for scripts.
-pub fn json(rows: &[Row], memory: [(u64, u64); 2], overheads: &[Overhead]) -> String {
+pub fn json(rows: &[Row], real: &[RealRow], memory: [(u64, u64); 2], overheads: &[Overhead]) -> String {
     let memory = memory.map(|(bytes, peak)| serde_json::json!({"capture_bytes": bytes, "peak_bytes": peak}));
     let summaries: Vec<_> = rows
         .iter()
@@ -110,5 +134,5 @@ pub fn json(rows: &[Row], memory: [(u64, u64); 2], overheads: &[Overhead]) -> St
             })
         })
         .collect();
-    serde_json::json!({"rows": summaries, "memory": memory, "capture": overheads}).to_string()
+    serde_json::json!({"rows": summaries, "real": real, "memory": memory, "capture": overheads}).to_string()
 }
