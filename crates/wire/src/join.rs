@@ -29,6 +29,17 @@ const MEMORY: usize = 8192;
 /// The same call captured twice is seen twice within this time.
 const COPY_NS: u64 = 1_000_000_000;
 
+/// Whether the other half of a call may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The other capture has not been read so far.
+    NotYet,
+    /// It may.
+    MayCome,
+    /// The other capture has not got it.
+    WillNotCome,
+}
+
 /// What is known of a connection, asked when its first exchange comes.
 pub(crate) type Facts<'a> = dyn Fn(usize, u32) -> Option<ConnectionFacts> + 'a;
 
@@ -73,6 +84,8 @@ pub(crate) struct Joiner {
     pub contradictions: u64,
     /// Calls put together.
     pub matched: u64,
+    /// Whether connections have other addresses in one capture than in the other.
+    pub translates: bool,
     /// Links whose client is at that capture, as far as calls show it.
     roles: [u64; 2],
 }
@@ -93,6 +106,7 @@ impl Joiner {
             copies: 0,
             contradictions: 0,
             matched: 0,
+            translates: false,
             roles: [0; 2],
         }
     }
@@ -145,6 +159,24 @@ impl Joiner {
         out.push(self.together(link, halves));
     }
 
+    /// Gives up the halves that wait for nothing, those that came first first: `verdict` says so of the half of a capture
+    /// and its link.
+    pub fn give_up(&mut self, verdict: impl Fn(usize, &Link, &Exchange) -> Verdict, out: &mut Vec<Joined>) {
+        for capture in 0..2 {
+            while let Some((place, link, half)) = self.pending[capture].front() {
+                let link = self.links.get(self.links.resolved(link));
+                match verdict(capture, link, half) {
+                    Verdict::NotYet => break,
+                    Verdict::MayCome => self.pending[capture].set_aside(),
+                    Verdict::WillNotCome => {
+                        let (link, exchange) = self.pending[capture].take(place);
+                        out.push(self.given_up(capture, link, exchange));
+                    }
+                }
+            }
+        }
+    }
+
     /// Every half that waits still; there will be no other.
     pub fn finish(&mut self, out: &mut Vec<Joined>) {
         for capture in 0..2 {
@@ -181,6 +213,7 @@ impl Joiner {
             }
         }
         let (waiting, place, _) = by_numbers.filter(|_| !ambiguous)?;
+        self.translates = true;
         Some((self.links.unite(link, waiting), place))
     }
 

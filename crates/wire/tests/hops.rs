@@ -262,6 +262,59 @@ fn retimed(name: &str, end: &str, shows: &dyn Fn(i64) -> i64, folder: &std::path
     path
 }
 
+/// Longer than any call waits to be linked: the calls again and again, one round every second, as two captures have them of
+/// which the proxy's has both its sides.
+#[test]
+fn in_long_captures_calls_are_linked_as_they_come() {
+    const ROUNDS: i64 = 90;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut files = Vec::new();
+    for end in ["client", "any"] {
+        let mut bytes = Vec::new();
+        let mut link = None;
+        for round in 0..ROUNDS {
+            let mut capture = Capture::open(&file("nginx-near", end)).expect("the fixture is there");
+            while let Some(packet) = capture.next() {
+                if link.is_none() {
+                    link = Some(packet.link);
+                    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 0x0004_0000, u32::from(packet.link.0)] {
+                        bytes.extend(word.to_le_bytes());
+                    }
+                }
+                let time = packet.time_ns + round * 5_000_000_000;
+                let (seconds, nanos) = (time / 1_000_000_000, time % 1_000_000_000);
+                for word in [seconds as u32, nanos as u32, packet.data.len() as u32, packet.wire_len] {
+                    bytes.extend(word.to_le_bytes());
+                }
+                // Other hosts in each round, by the third byte of both addresses, and other sequence numbers.
+                let header = match packet.link.0 {
+                    1 => 14,
+                    113 => 16,
+                    _ => 20,
+                };
+                let mut data = packet.data.to_vec();
+                for at in [header + 14, header + 18] {
+                    data[at] = round as u8;
+                }
+                for at in [header + 24, header + 28] {
+                    let number = u32::from_be_bytes(data[at..at + 4].try_into().expect("four bytes"));
+                    let moved = number.wrapping_add(round as u32 * 0x0100_0193);
+                    data[at..at + 4].copy_from_slice(&moved.to_be_bytes());
+                }
+                bytes.extend(data);
+            }
+        }
+        let path = folder.path().join(format!("{end}.pcap"));
+        std::fs::write(&path, bytes).expect("written");
+        files.push(path);
+    }
+    let dissection = run(&files, &[None; 2]);
+    adds_up("long", &dissection);
+    let linked = dissection.calls.iter().filter(|call| !call.hops.is_empty()).count() as u64;
+    println!("{linked} of {}: {:?}", dissection.sums.calls, hops(&dissection));
+    assert!(linked >= 20 * (ROUNDS as u64 - 1), "{linked}");
+}
+
 #[test]
 fn with_four_clocks_the_same_legs_come_back_within_their_bounds() {
     let folder = tempfile::tempdir().expect("a folder");

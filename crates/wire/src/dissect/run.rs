@@ -11,12 +11,12 @@ use crate::call::{Call, Finding, Halves};
 use crate::causes::syn;
 use crate::decode::Decoder;
 use crate::episode::{Certainty, Episode};
-use crate::exchange::{Exchange, TextId, TraceContext};
+use crate::exchange::{Ended, Exchange, TextId, TraceContext};
 use crate::findings::{self, Memory, apps, batched_arrival, held, network_delay, ready, receiver_drop};
 use crate::hops::rules::Facts;
 use crate::hops::{Hop, LinkedBy};
 use crate::join::links::Link;
-use crate::join::{Joined, Joiner};
+use crate::join::{Joined, Joiner, Verdict};
 use crate::legs::{Clocks, Moments, legs};
 use crate::source::Capture;
 use crate::tap::Tap;
@@ -269,6 +269,9 @@ impl<'a> Run<'a> {
         if !self.settings.same_clock {
             self.pace.offset_ns = self.joiner.bounds.guess_ns();
         }
+        if self.proxies.found && self.joiner.matched > 0 && !self.joiner.translates {
+            self.give_up_alone();
+        }
         self.pace.many[capture] = self.joiner.has_many(capture);
         self.settle();
     }
@@ -305,6 +308,33 @@ impl<'a> Run<'a> {
                 self.close(link);
             }
         }
+    }
+
+    /// Calls of a proxy that only its own capture has need not wait for the other one's half: that has no such connection.
+    fn give_up_alone(&mut self) {
+        let [Some(first_ns), Some(second_ns)] = self.pace.now_ns else { return };
+        let offset_ns = self.pace.offset_ns.unwrap_or(0);
+        let reached_ns = [
+            first_ns.min(second_ns.saturating_sub(offset_ns)),
+            second_ns.min(first_ns.saturating_add(offset_ns)),
+        ];
+        let taps = &self.taps;
+        let verdict = |capture: usize, link: &Link, half: &Exchange| {
+            let last = half.response.as_ref().map_or(half.request.last, |response| response.last);
+            let facts = link.facts[capture].as_ref().filter(|_| link.connections[1 - capture].is_none());
+            let Some(facts) = facts.filter(|_| half.ended == Ended::Complete) else {
+                return Verdict::MayCome;
+            };
+            if reached_ns[capture].saturating_sub(last.ready_ns) <= SETTLING_NS {
+                return Verdict::NotYet;
+            }
+            match taps[1 - capture].connection_of(facts.ends, facts.network) {
+                Some(_) => Verdict::MayCome,
+                None => Verdict::WillNotCome,
+            }
+        };
+        self.joiner.give_up(verdict, &mut self.joined);
+        self.settling.extend(self.joined.drain(..));
     }
 
     /// Concludes the calls about which no more is to come.

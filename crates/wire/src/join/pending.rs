@@ -26,6 +26,8 @@ pub(super) struct Pending {
     by_number: FxHashMap<u32, u32>,
     /// `(slot, generation)` in the order of arrival; entries of slots that were taken are skipped.
     order: VecDeque<(u32, u32)>,
+    /// Older ones, which have to wait however long it takes.
+    aside: VecDeque<(u32, u32)>,
 }
 
 impl Pending {
@@ -88,8 +90,21 @@ impl Pending {
     /// Takes out what has waited longest.
     pub fn take_oldest(&mut self) -> Option<(usize, Exchange)> {
         self.forget_taken();
-        let (place, _) = self.order.pop_front()?;
+        let (place, _) = self.aside.pop_front().or_else(|| self.order.pop_front())?;
         Some(self.take(place as usize))
+    }
+
+    /// What has waited longest of those not set aside: place, link, half.
+    pub fn front(&mut self) -> Option<(usize, usize, &Exchange)> {
+        self.forget_taken();
+        let (place, _) = *self.order.front()?;
+        let slot = self.slots.get(place as usize)?;
+        slot.half.as_ref().map(|half| (place as usize, slot.link, half))
+    }
+
+    /// Sets the one of [`Pending::front`] aside.
+    pub fn set_aside(&mut self) {
+        self.aside.extend(self.order.pop_front());
     }
 
     fn forget_taken(&mut self) {
@@ -97,6 +112,12 @@ impl Pending {
         let taken = |(place, generation): (u32, u32)| slots[place as usize].generation != generation;
         while self.order.front().is_some_and(|entry| taken(*entry)) {
             self.order.pop_front();
+        }
+        while self.aside.front().is_some_and(|entry| taken(*entry)) {
+            self.aside.pop_front();
+        }
+        if self.aside.len() > 2 * (slots.len() - self.free.len()) + 1024 {
+            self.aside.retain(|entry| !taken(*entry));
         }
         // One that waits long holds up the queue's front, and not its memory.
         if self.order.len() > 2 * (slots.len() - self.free.len()) + 1024 {
