@@ -184,6 +184,8 @@ fn pipe(end: Instant) {
     while Instant::now() < end && to.write_all(b"line\n").is_ok() {
         std::thread::park_timeout(Duration::from_millis(2));
     }
+    drop(to);
+    cat.wait().expect("it ends with its pipe");
 }
 
 /// Waits for packets that do not come, and for time to pass.
