@@ -74,7 +74,7 @@ case_flow_control_near() {
 
 case_server_app() {
   link
-  because server-app server 20 nagle-delayed-ack rto tail-loss fast-retransmit syn-loss receive-window stream-limit \
+  because server-host-or-app server 20 nagle-delayed-ack rto tail-loss fast-retransmit syn-loss receive-window stream-limit \
     flow-control network-delay head-of-line
   calls server-app go "--stack rust --think 20ms" 40 "in-flight=2"
 }

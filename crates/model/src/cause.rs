@@ -51,6 +51,8 @@ causes! {
     ConnectionPerCall = "connection-per-call",
     /// The server's application took the time.
     ServerApp = "server-app",
+    /// The server's end took the time: its host or its application, which packets do not tell apart.
+    ServerHostOrApp = "server-host-or-app",
     /// The call waited in the server before its application took it.
     ServerQueue = "server-queue",
     /// The client's application took the time.

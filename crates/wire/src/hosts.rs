@@ -121,6 +121,13 @@ impl Call {
         if let Some(longest) = parts.first_mut() {
             longest.ns = longest.ns.saturating_add_signed(time.ns.saturating_sub_unsigned(sum));
         }
+        // With what the threads did, it is only the application that packets leave in question.
+        for finding in self.findings.iter_mut().filter(|finding| finding.cause == Cause::ServerHostOrApp) {
+            if side == Side::Server {
+                finding.cause = Cause::ServerApp;
+                finding.certainty = Certainty::Possible { missing: "the server's span" };
+            }
+        }
         for doing in Doing::ALL {
             if let Some(finding) = finding(doing, side, &threads, &parts) {
                 self.findings.push(finding);

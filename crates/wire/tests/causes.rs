@@ -161,7 +161,7 @@ fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<
     let delayed = fixture.about["how"].as_str().is_some_and(|how| how.contains("--delay"));
     let blameless = |finding: &Finding| match finding.cause {
         _ if finding.cost_ns.is_some_and(|cost| cost < 1_000_000) => false,
-        Cause::ServerApp | Cause::ConnectionPerCall | Cause::ClientApp => false,
+        Cause::ServerApp | Cause::ServerHostOrApp | Cause::ConnectionPerCall | Cause::ClientApp => false,
         // The delay line was told to.
         Cause::NetworkDelay => !delayed,
         _ => true,

@@ -20,6 +20,11 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
     let at = |i: usize, side: Side| moments.0[i].filter(|(_, of)| *of == side).map(|(at, _)| at);
     let server = |i| at(i, Side::Server);
     let client = |i| at(i, Side::Client);
+    let left_of = |from_ns: i64, to_ns: i64, wanted: &dyn Fn(&Explained) -> bool| {
+        let ahead_ns = if halves.captures[Side::Server.index()] == 0 { 0 } else { offset_ns };
+        let within = (from_ns - ahead_ns, to_ns - ahead_ns);
+        (to_ns - from_ns).saturating_sub_unsigned(covered_ns(explained, within, wanted))
+    };
     let rest = |from_ns: i64, to_ns: i64, side: Side| {
         let ahead_ns = if halves.captures[side.index()] == 0 { 0 } else { offset_ns };
         let within = (from_ns - ahead_ns, to_ns - ahead_ns);
@@ -52,9 +57,18 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
             }
         }
         (Some((arrived, answered)), None) => {
-            if let Some(cost) = most(rest(arrived, answered, Side::Server)) {
-                let certainty = Certainty::Possible { missing: "the server's span" };
-                out.push(finding(Cause::ServerApp, certainty, Side::Server, cost, server_evidence(halves)));
+            // Both ends seen whole, what nothing else may have taken is known to be the server's end's; its span would tell
+            // whose there.
+            let whole =
+                halves.exchanges.iter().all(|half| half.as_ref().is_some_and(|half| !half.doubts.hole));
+            let bracketed = most(left_of(arrived, answered, &|_| true)).filter(|_| whole);
+            let spanless = Certainty::Possible { missing: "the server's span" };
+            let found = match (bracketed, most(rest(arrived, answered, Side::Server))) {
+                (Some(cost), _) => Some((Cause::ServerHostOrApp, Certainty::Shown, cost)),
+                (None, cost) => cost.map(|cost| (Cause::ServerApp, spanless, cost)),
+            };
+            if let Some((cause, certainty, cost)) = found {
+                out.push(finding(cause, certainty, Side::Server, cost, server_evidence(halves)));
             }
         }
         (None, None) => {}

@@ -116,6 +116,12 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "the server's span carries the time",
             "Look inside the server's span: this is not between client and server.",
         ),
+        Cause::ServerHostOrApp => (
+            "spent the time at the server's end, in its host or its application",
+            "the request was whole at the server's tap, and the first byte of the response left it this much later",
+            "The server's spans (`--spans`) tell its application from its host, a recording of the host (`--host`) tells what \
+             its threads did.",
+        ),
         Cause::ServerQueue => (
             "waited in the server before its application took it",
             "the request was complete at the server's tap long before the server's span began",

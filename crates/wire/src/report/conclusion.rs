@@ -3,12 +3,14 @@
 use super::advice::{about, about_leg, to_be_sure};
 use super::hops::stage_words;
 use super::words::{at_side, percent, plural};
-use super::{CallReport, Conclusion, DissectReport};
+use super::{CallReport, Conclusion, DissectReport, SumsReport};
 use crate::hops::Stage;
 use spangap_model::duration::format_ns;
 use spangap_model::{Cause, Side};
 use std::cmp::Reverse;
 
+/// Calls of a pair from which on there is such a thing as usual: fewer have no quartiles.
+const USUAL: u64 = 8;
 /// Causes put into words; the rest stand in the tables.
 const SAID: usize = 4;
 
@@ -28,8 +30,11 @@ pub(super) fn conclusions(report: &DissectReport) -> Vec<Conclusion> {
             all.push(said);
         }
     }
-    let unexplained: Vec<&CallReport> = report.calls.iter().filter(|call| call.findings.is_empty()).collect();
-    all.extend(unexplained_by_leg(&unexplained, &of, report.calls.len()));
+    let unexplained = report.calls.iter().filter(|call| call.findings.is_empty());
+    let (ordinary, slow): (Vec<&CallReport>, Vec<&CallReport>) =
+        unexplained.partition(|call| report.is_ordinary(call));
+    all.extend(unexplained_by_leg(&slow, &of, report.calls.len()));
+    all.extend(ordinary_calls(&ordinary, &of, report));
     all
 }
 
@@ -217,6 +222,53 @@ fn unexplained_by_leg(calls: &[&CallReport], of: &str, shown: usize) -> Option<C
     })
 }
 
+/// Calls that take no longer than is usual between their hosts: no cause is asked of them.
+fn ordinary_calls(calls: &[&CallReport], of: &str, report: &DissectReport) -> Option<Conclusion> {
+    let slowest = calls.iter().max_by_key(|call| call.duration_ns)?;
+    let median = report.sums_of(slowest).p50_ns?;
+    let leg = slowest.largest_leg().map_or(String::new(), |leg| {
+        let share = percent(leg.ns, slowest.duration_ns);
+        format!("; {share} of that is \"{}\" ({})", stage_words(0, Stage::Call(leg.leg)), leg.leg)
+    });
+    let all = calls.len() as u64;
+    Some(Conclusion {
+        cause: Cause::None,
+        side: None,
+        calls: all,
+        seen: format!(
+            "{} {} no longer than is usual between these hosts, {} at most where the median is {}{leg}.",
+            share_of(all, of, report.calls.len()),
+            if all == 1 { "takes" } else { "take" },
+            format_ns(slowest.duration_ns),
+            format_ns(median)
+        ),
+        meaning: String::new(),
+        next: String::new(),
+    })
+}
+
+impl DissectReport {
+    /// Sums of the hosts that a call is between, or over all.
+    fn sums_of(&self, call: &CallReport) -> &SumsReport {
+        let client =
+            call.client.as_deref().and_then(|client| client.rsplit_once(':')).map_or("", |(host, _)| host);
+        let client = client.trim_start_matches('[').trim_end_matches(']');
+        let server = call.server.as_deref();
+        let pair =
+            self.pairs.iter().find(|pair| pair.client == client && Some(pair.server.as_str()) == server);
+        pair.map_or(&self.totals, |pair| &pair.sums)
+    }
+
+    /// Whether a call is no outlier among those of its pair: within Tukey's outer fence, three times the middle half's width
+    /// beyond it. With few calls nothing is usual.
+    fn is_ordinary(&self, call: &CallReport) -> bool {
+        let sums = self.sums_of(call);
+        let (Some(low), Some(high)) = (sums.p25_ns, sums.p75_ns) else { return false };
+        let fence_ns = high.saturating_add(high.saturating_sub(low).saturating_mul(3));
+        sums.calls >= USUAL && call.ending.is_none() && call.duration_ns <= fence_ns
+    }
+}
+
 fn upper_first(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
@@ -259,12 +311,36 @@ mod tests {
         );
         assert!(first.seen.contains("Over all calls: 60 calls with it, 2.40 s together"), "{}", first.seen);
         assert!(first.next.contains("TCP_NODELAY on the client's"));
+        // The third call is as long as most: that asks for no cause.
+        assert!(
+            last.seen.starts_with(
+                "1 of the 3 slowest calls takes no longer than is usual between these hosts, 480 us"
+            ),
+            "{}",
+            last.seen
+        );
+        assert_eq!(last.next, "");
+    }
+
+    #[test]
+    fn a_call_that_stands_out_and_has_no_cause_says_where_it_was() {
+        let mut report = samples::report();
+        let call = report.calls.iter_mut().find(|call| call.findings.is_empty()).expect("the third");
+        call.duration_ns = 9_000_000_000;
+        let conclusions = super::conclusions(&report);
+        let last = conclusions.last().expect("one at least");
         assert!(
             last.seen.starts_with("1 of the 3 slowest calls shows no cause on the wire"),
             "{}",
             last.seen
         );
         assert!(last.next.contains("--spans"), "{}", last.next);
+        // So does every call where there are too few to tell what is usual.
+        let mut report = samples::report();
+        report.pairs.iter_mut().for_each(|pair| pair.sums.calls = 3);
+        report.totals.calls = 3;
+        let conclusions = super::conclusions(&report);
+        assert!(conclusions.last().expect("one").seen.contains("no cause on the wire"), "{conclusions:#?}");
     }
 
     #[test]

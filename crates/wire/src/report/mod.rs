@@ -428,8 +428,12 @@ pub struct SumsReport {
     pub status_unknown: u64,
     /// Calls whose end is not in the capture because the snap length cut it off.
     pub cut_by_snap: u64,
+    /// 25th percentile of the durations, nanoseconds.
+    pub p25_ns: Option<u64>,
     /// Median duration, nanoseconds.
     pub p50_ns: Option<u64>,
+    /// 75th percentile.
+    pub p75_ns: Option<u64>,
     /// 99th percentile.
     pub p99_ns: Option<u64>,
     /// Longest.

@@ -191,7 +191,15 @@ fn place(leg: &str) -> Option<Culprit> {
 }
 
 fn is_place(cause: Cause) -> bool {
-    matches!(cause, Cause::ClientApp | Cause::NetworkDelay | Cause::ServerQueue | Cause::ServerApp)
+    matches!(
+        cause,
+        Cause::ClientApp
+            | Cause::NetworkDelay
+            | Cause::ServerQueue
+            | Cause::ServerApp
+            | Cause::ServerHostOrApp
+            | Cause::NoResponse
+    )
 }
 
 fn is_softirq(behind: &str) -> bool {
