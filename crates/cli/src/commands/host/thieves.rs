@@ -38,7 +38,7 @@ Examples:
       who used these CPUs, whoever wanted them
   spangap host thieves --recording web.rec --html thieves.html
       the same of a recording (spangap host record), with the worst stretches drawn
-  spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota || echo denied
+  spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota; [ $? = 3 ] && echo denied
       exit code 3 if one of these took anything worth mention
 
 Worth mention is who took 2 % or more of the time in which the target wanted a CPU and 1 ms in each second of the look,

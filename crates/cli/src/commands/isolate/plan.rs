@@ -23,7 +23,7 @@ Examples:
       which CPUs the network would get, and every change with its reason
   spangap isolate plan --interface eth0 --net-cpus 4 --queues --write plan.json
       4 CPUs with one queue each; kept for `spangap isolate apply plan.json`
-  spangap gaps spans.json --json > before.json; spangap isolate plan --interface eth0 --before before.json --write plan.json
+  spangap gaps spans.json --json > before.json && spangap isolate plan --interface eth0 --before before.json --write plan.json
       with what calls took before, for `verify --after` to compare with
   spangap isolate plan --interface eth0,eth1 --net-cpus 1-2,49-50 --no-cpusets
       these CPUs whatever the rules say, and applications left where they are

@@ -35,7 +35,7 @@ Examples:
       stays only if nothing at all is found; `confirm` alone verifies too, and refuses what does not hold
   spangap isolate verify --for 10s --json
       as one JSON document, with counters watched for 10 s: under load, or there is nothing to be seen
-  spangap gaps after.otlp.json --json > after.json; spangap isolate verify --after after.json
+  spangap gaps after.otlp.json --json > after.json && spangap isolate verify --after after.json
       the gain, too: with what `plan --before before.json` kept of the time before
 
 Reads everything back, watches interrupts, softirqs and load of every CPU for a while, and says what holds, what does not,

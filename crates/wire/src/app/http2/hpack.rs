@@ -18,7 +18,7 @@ pub enum Fault {
     #[error("byte {0} of the header block: an index without an entry")]
     Index(usize),
     /// Not a Huffman code.
-    #[error("byte {0} of the header block: {1:?} where a Huffman code should be")]
+    #[error("byte {0} of the header block: {1} where a Huffman code should be")]
     Huffman(usize, huffman::Fault),
     /// A change of the table's size after the first field.
     #[error("byte {0} of the header block: a change of the table's size after a field")]

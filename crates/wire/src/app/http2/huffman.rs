@@ -3,6 +3,8 @@
 //! The code is canonical: the lengths alone define it. Two symbols are found with one look at twelve bits; codes
 //! longer than that, which ordinary header fields do not have, are found by their length.
 
+use std::fmt;
+
 /// Bits of each symbol's code, the last one that of EOS.
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28,
@@ -105,6 +107,15 @@ pub enum Fault {
     Eos,
     /// The bits after the last symbol are not the beginning of EOS, or are a whole byte.
     Padding,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::Eos => "the end-of-string symbol",
+            Fault::Padding => "padding that is not the beginning of the end-of-string symbol",
+        })
+    }
 }
 
 /// Appends what `input` stands for.

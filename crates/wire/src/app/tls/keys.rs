@@ -115,7 +115,10 @@ impl Keys {
         let secret = hex(secret)
             .filter(|bytes| lengths.contains(&bytes.len()))
             .and_then(|bytes| Secret::new(&bytes))
-            .ok_or_else(|| format!("the secret is not {lengths:?} bytes in hexadecimal digits"))?;
+            .ok_or_else(|| {
+                let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
+                format!("the secret is not {} bytes in hexadecimal digits", lengths.join(" or "))
+            })?;
         if self.secrets.len() >= MAX_CONNECTIONS && !self.secrets.contains_key(&random) {
             return Err(format!("secrets of more than {MAX_CONNECTIONS} connections"));
         }
