@@ -97,7 +97,7 @@ impl ForOneCall {
     /// # Errors
     /// When nobody answers, or not in HTTP/2.
     pub async fn open(dial: &Dial, opened: &Opened) -> Result<Self, ConnectError> {
-        let (connection, closed) = connect(dial, opened).await?;
+        let Fresh { connection, closed, .. } = connect(dial, opened).await?;
         Ok(ForOneCall { connection, closed })
     }
 }
@@ -114,7 +114,7 @@ impl Link {
     /// # Errors
     /// When the first attempt fails.
     pub async fn open(dial: Dial, opened: Box<Opened>) -> Result<Arc<Self>, ConnectError> {
-        let (connection, closed) = connect(&dial, &opened).await?;
+        let (connection, closed) = connect(&dial, &opened).await?.settled(&dial).await;
         let state = Mutex::new(State::Up(Arc::new(connection)));
         let link = Arc::new(Link { dial, opened, state, generation: AtomicU64::new(1) });
         tokio::spawn(keep_open(Arc::downgrade(&link), closed));
@@ -168,7 +168,8 @@ async fn keep_open(link: Weak<Link>, mut closed: oneshot::Receiver<()>) {
             backoff = (backoff * 2).min(LONGEST_BACKOFF);
             let Some(link) = link.upgrade() else { return };
             match connect(&dial, &link.opened).await {
-                Ok((connection, next)) => {
+                Ok(fresh) => {
+                    let (connection, next) = fresh.settled(&dial).await;
                     closed = next;
                     break connection;
                 }
@@ -189,7 +190,25 @@ pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     }
 }
 
-async fn connect(dial: &Dial, opened: &Opened) -> Result<(Connection, oneshot::Receiver<()>), ConnectError> {
+/// A connection that has just opened.
+struct Fresh {
+    connection: Connection,
+    /// Ends when its socket is closed.
+    closed: oneshot::Receiver<()>,
+    /// Told, or ended, when the peer has said something, or has closed.
+    heard: oneshot::Receiver<()>,
+}
+
+impl Fresh {
+    /// Waits for the peer's SETTINGS, which come before anything else it says (RFC 9113, 3.4): until then the transport knows
+    /// no limit of streams, and those that it opens beyond it are refused. A peer that keeps silent gets calls all the same.
+    async fn settled(self, dial: &Dial) -> (Connection, oneshot::Receiver<()>) {
+        let _ = tokio::time::timeout(dial.timeout, self.heard).await;
+        (self.connection, self.closed)
+    }
+}
+
+async fn connect(dial: &Dial, opened: &Opened) -> Result<Fresh, ConnectError> {
     let (stream, peer) = dial_tcp(dial).await?;
     let kernel = |source| ConnectError::Connect { peer, source };
     let http2 = |source| ConnectError::Http2 { peer, source };
@@ -197,7 +216,8 @@ async fn connect(dial: &Dial, opened: &Opened) -> Result<(Connection, oneshot::R
     stream.set_nodelay(dial.nodelay.unwrap_or(endpoint.get_tcp_nodelay())).map_err(kernel)?;
     let local = stream.local_addr().map_err(kernel)?;
     let (open, closed) = oneshot::channel();
-    let mut socket = Some(Socket { stream, _open: open });
+    let (hear, heard) = oneshot::channel();
+    let mut socket = Some(Socket { stream, silent: Some(hear), _open: open });
     let connector = tower::service_fn(move |_: http::Uri| {
         let socket = socket.take().map(TokioIo::new);
         async move { socket.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "connection lost")) }
@@ -206,7 +226,7 @@ async fn connect(dial: &Dial, opened: &Opened) -> Result<(Connection, oneshot::R
     let client = PingClient::new(channel.clone())
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
-    Ok((Connection { client, channel, id: opened(local, peer) }, closed))
+    Ok(Fresh { connection: Connection { client, channel, id: opened(local, peer) }, closed, heard })
 }
 
 async fn dial_tcp(dial: &Dial) -> Result<(TcpStream, SocketAddr), ConnectError> {
@@ -227,6 +247,8 @@ async fn dial_tcp(dial: &Dial) -> Result<(TcpStream, SocketAddr), ConnectError> 
 /// A socket that tells when it is dropped, which the transport does as soon as the connection is over.
 struct Socket {
     stream: TcpStream,
+    /// Until the first bytes have come.
+    silent: Option<oneshot::Sender<()>>,
     _open: oneshot::Sender<()>,
 }
 
@@ -236,7 +258,15 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before
+            && let Some(hear) = self.silent.take()
+        {
+            // Nobody waits for it any more where calls do not share the connection.
+            let _ = hear.send(());
+        }
+        read
     }
 }
 
