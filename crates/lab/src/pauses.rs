@@ -45,7 +45,10 @@ fn watch(cpu: usize) -> (Sender<()>, JoinHandle<Vec<Active>>) {
         let urgent = sched_setaffinity(None, &only).is_ok() && most_urgent();
         let mut pauses = Vec::new();
         // Without the priority its own lateness would say nothing of the machine.
-        while urgent {
+        if !urgent {
+            return pauses;
+        }
+        loop {
             let begun = Instant::now();
             if ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                 break;
