@@ -1,6 +1,7 @@
 //! The whole way from captures to a [`Dissection`]: reads both in step, joins, lines up, concludes.
 
 mod caveats;
+mod followed;
 mod pace;
 mod proxy_signs;
 mod run;

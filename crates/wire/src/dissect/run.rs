@@ -1,5 +1,6 @@
 //! Reading: packets to the taps, exchanges to the joiner, calls to the sums and to the few that are kept.
 
+use super::followed::{Followed, of_all_hops};
 use super::pace::Pace;
 use super::proxy_signs::ProxySigns;
 use super::search::Search;
@@ -7,17 +8,17 @@ use super::sections::Choice;
 use super::unopened::{self, Unopened};
 use super::{CaptureTotals, Dissection, Progress, Settings};
 use crate::align::Clock;
-use crate::call::{Call, Finding, Halves};
+use crate::call::{Finding, Halves};
 use crate::causes::syn;
 use crate::decode::Decoder;
 use crate::episode::{Certainty, Episode};
 use crate::exchange::{Ended, Exchange, TextId, TraceContext};
 use crate::findings::{self, Memory, apps, batched_arrival, held, network_delay, ready, receiver_drop};
+use crate::hops::LinkedBy;
 use crate::hops::rules::Facts;
-use crate::hops::{Hop, LinkedBy};
 use crate::join::links::Link;
 use crate::join::{Joined, Joiner, Verdict};
-use crate::legs::{Clocks, Moments, legs};
+use crate::legs::Moments;
 use crate::source::Capture;
 use crate::tap::Tap;
 use crate::tcp::{ConnectionFacts, Handshake};
@@ -43,17 +44,6 @@ pub(super) struct Kept {
     pub unanswered: bool,
     order: Reverse<u64>,
     pub call: Followed,
-}
-
-/// A call with its hops, the clocks not being known.
-pub(super) struct Followed {
-    /// Place of its section.
-    pub section: usize,
-    /// [`Link::key`] of its connection.
-    pub link: u32,
-    pub halves: Box<Halves>,
-    pub findings: Vec<Finding>,
-    pub hops: Vec<(LinkedBy, Followed)>,
 }
 
 /// A call about which all is known but whether it is a hop of another.
@@ -221,6 +211,7 @@ impl<'a> Run<'a> {
             self.drain(capture);
         }
         self.joiner.finish(&mut self.joined);
+        self.look_for_proxies();
         self.settling.extend(self.joined.drain(..));
         self.settle();
     }
@@ -284,16 +275,8 @@ impl<'a> Run<'a> {
         for exchange in self.exchanges.drain(..) {
             self.joiner.offer(capture, exchange, &facts, &mut self.joined);
         }
+        self.look_for_proxies();
         for joined in &self.joined {
-            if !self.proxies.found {
-                let state = self.joiner.links.at(joined.link);
-                self.proxies.look(state.key, &joined.halves);
-                if !std::mem::replace(&mut state.ends_noted, true)
-                    && let Some(facts) = state.facts.iter().flatten().next()
-                {
-                    self.proxies.connection(facts.ends);
-                }
-            }
             let moments = Moments::of(&joined.halves);
             for way in findings::ways(&joined.halves, &moments).iter().flatten() {
                 self.memory.arrivals.note(way);
@@ -335,6 +318,23 @@ impl<'a> Run<'a> {
         };
         self.joiner.give_up(verdict, &mut self.joined);
         self.settling.extend(self.joined.drain(..));
+    }
+
+    /// Looks at calls just joined.
+    #[inline]
+    fn look_for_proxies(&mut self) {
+        if self.proxies.found {
+            return;
+        }
+        for joined in &self.joined {
+            let state = self.joiner.links.at(joined.link);
+            self.proxies.look(state.key, &joined.halves);
+            if !std::mem::replace(&mut state.ends_noted, true)
+                && let Some(facts) = state.facts.iter().flatten().next()
+            {
+                self.proxies.connection(facts.ends);
+            }
+        }
     }
 
     /// Concludes the calls about which no more is to come.
@@ -733,66 +733,4 @@ impl<'a> Run<'a> {
 /// Whether an id looked for is that of a trace. A 64-bit id is the low half of what another system makes of it.
 pub(super) fn is_trace(id: &[u8; 16], of: &[u8; 16]) -> bool {
     id == of || ((id[..8] == [0; 8] || of[..8] == [0; 8]) && id[8..] == of[8..])
-}
-
-/// What held a call up, over all its hops: each cause once. Whether the connections of a proxy were opened for one call is
-/// told of those connections.
-fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, Followed)]) -> Vec<Finding> {
-    let mut all = findings.to_vec();
-    for (_, hop) in hops {
-        for finding in of_all_hops(&hop.findings, &hop.hops) {
-            let known = |known: &Finding| (known.cause, known.side) == (finding.cause, finding.side);
-            if finding.cause != Cause::ConnectionPerCall && !all.iter().any(known) {
-                all.push(finding);
-            }
-        }
-    }
-    all
-}
-
-impl Followed {
-    /// The call, the clocks being known: `closed` has those of all sections, `numbers` the captures of each.
-    pub fn call(self, closed: &[Closed], numbers: &[Vec<usize>]) -> Call {
-        let mut halves = *self.halves;
-        let section = &closed[self.section];
-        let (connection, least_path_ns) =
-            section.finished.numbers.get(&self.link).copied().unwrap_or((0, None));
-        let clocks = Clocks {
-            clock: section.clock.as_ref(),
-            client_capture: halves.captures[0],
-            resolution_ns: section.resolution_ns,
-        };
-        let (start_ns, duration_ns, legs) = legs(&halves, clocks);
-        let mut findings = self.findings;
-        if section.finished.reconnects.contains(&self.link) {
-            findings.retain(|finding| finding.cause != Cause::ConnectionPerCall);
-        }
-        for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::NetworkDelay) {
-            finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns);
-        }
-        let number = |capture: u8| {
-            numbers[self.section].get(usize::from(capture)).map_or(capture, |number| *number as u8)
-        };
-        halves.captures = halves.captures.map(number);
-        // Those of a proxy name the captures by their numbers among all already.
-        let own =
-            findings.iter_mut().filter(|finding| !matches!(finding.cause, Cause::Proxy | Cause::Retries));
-        for (capture, _) in own.flat_map(|finding| &mut finding.evidence) {
-            *capture = number(*capture);
-        }
-        let hops =
-            self.hops.into_iter().map(|(by, hop)| Hop { by, call: hop.call(closed, numbers) }).collect();
-        Call {
-            halves,
-            connection,
-            start_ns,
-            duration_ns,
-            legs,
-            findings,
-            hosts: Vec::new(),
-            section: self.section,
-            hops,
-            path: Vec::new(),
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! All sections read in step, their calls linked over proxies, and the results put together.
 
 use super::caveats::{Known, caveats};
-use super::run::{Closed, Concluded, Followed, Run};
+use super::followed::Followed;
+use super::run::{Closed, Concluded, Run};
 use super::sections::{self, Section};
 use super::{Dissection, OnProgress, Progress, SectionTotals, Settings};
 use crate::align::Clock;
@@ -220,6 +221,7 @@ impl<'a> Whole<'a> {
                 }
             }
         }
+        linker.looks = self.runs.len() > 1 || self.runs.iter().any(Run::has_proxy);
         linker.advance(now_ns.filter(|_| known), &mut self.trees);
         if let Some([outer, inner]) = linker.latest.take() {
             self.compare(outer, inner);

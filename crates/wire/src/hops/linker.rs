@@ -85,6 +85,8 @@ pub(crate) struct Linker<T> {
     count: usize,
     /// Calls taken so far.
     pub offered: u64,
+    /// Whether there may be links: if not, calls are kept and not looked at.
+    pub looks: bool,
     by_id: FxHashMap<u64, Vec<u64>>,
     by_content: FxHashMap<u64, Vec<u64>>,
     /// Which captures show one clock.
@@ -124,6 +126,7 @@ impl<T> Linker<T> {
             unresolved: 0,
             count: 0,
             offered: 0,
+            looks: true,
             by_id: FxHashMap::default(),
             by_content: FxHashMap::default(),
             clocks,
@@ -244,6 +247,9 @@ impl<T> Linker<T> {
         match self.at(id) {
             Some(call) if !call.resolved => call.resolved = true,
             _ => return,
+        }
+        if !self.looks {
+            return;
         }
         let mut inside = self.akin(id, true);
         // The shorter ones first: of a chain, each takes the one right below it.

@@ -70,7 +70,10 @@ pub(crate) fn findings(
     let passed_ns: i64 = hops.iter().map(|hop| wire_ns(hop.halves)).sum();
     let opening_ns: i64 = hops.iter().map(|hop| opening_ns(hop, stay_ns)).sum();
     let is_app = |finding: &&Finding| {
-        !matches!(finding.cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp)
+        !matches!(
+            finding.cause,
+            Cause::ServerApp | Cause::ServerHostOrApp | Cause::ServerQueue | Cause::ClientApp
+        )
     };
     let held = |finding: &Finding| finding.cost_ns.unwrap_or(0) as i64;
     let held_ns: i64 = outer.findings.iter().filter(is_app).map(held).sum::<i64>()
@@ -162,7 +165,7 @@ fn at(
 /// answered, where a hop was not answered either.
 pub(crate) fn explained_by_hops(findings: &mut Vec<Finding>, unanswered: bool) {
     findings.retain(|finding| match finding.cause {
-        Cause::ServerApp | Cause::ServerQueue => false,
+        Cause::ServerApp | Cause::ServerHostOrApp | Cause::ServerQueue => false,
         Cause::NoResponse => !unanswered,
         _ => true,
     });

@@ -166,17 +166,17 @@ pub(crate) fn by_ids(outer: &Facts, inner: &Facts) -> Option<LinkedBy> {
 /// Whether the inner call has the outer one's content and lies in it by one clock of one host, and nothing they carry says
 /// otherwise.
 pub(crate) fn by_content(outer: &Facts, inner: &Facts, clocks: Clocks<'_>) -> bool {
+    // What tells most of them apart is asked first.
+    let at_proxy = outer.at[1].zip(inner.at[0]);
+    if at_proxy.is_none_or(|(a, b)| clocks.get(a.capture) != clocks.get(b.capture))
+        || !nested(outer, inner, clocks)
+    {
+        return false;
+    }
     let otherwise = outer.trace.zip(inner.trace).is_some_and(|(a, b)| a.trace_id != b.trace_id)
         || (outer.request_id != 0 && inner.request_id != 0 && outer.request_id != inner.request_id);
     let known = outer.complete && inner.complete && same_request(outer, inner) == Some(true);
-    let at_proxy = outer.at[1].zip(inner.at[0]);
-    let one_host = at_proxy.is_some_and(|(a, b)| clocks.get(a.capture) == clocks.get(b.capture));
-    !otherwise
-        && known
-        && one_host
-        && outer.status == inner.status
-        && same_sizes(outer, inner)
-        && nested(outer, inner, clocks)
+    !otherwise && known && outer.status == inner.status && same_sizes(outer, inner)
 }
 
 #[cfg(test)]
