@@ -48,6 +48,10 @@ pub struct RecordArgs {
     /// Where to write
     #[arg(long, short, value_name = "FILE")]
     write: PathBuf,
+    /// Leave out why threads of these processes slept and who woke them: it takes a kernel stack at each sleep, which is
+    /// most of the cost where threads switch hundreds of thousands of times a second
+    #[arg(long)]
+    no_reasons: bool,
     /// Print what was done as one JSON document
     #[arg(long)]
     json: bool,
@@ -102,7 +106,8 @@ pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     for halted in &halted {
         let _gone = writeln!(io::stderr(), "{}. {}.", halted.sentence(), halted.remedy());
     }
-    let settings = Settings { tgids, waits: Waits::Also, ..Settings::default() };
+    let waits = if args.no_reasons { Waits::No } else { Waits::Also };
+    let settings = Settings { tgids, waits, ..Settings::default() };
     super::aside::from_processes(&settings.tgids);
     let mut recorder = Recorder::start(&settings, &file, Meta { halted, ..meta() }).map_err(failed)?;
     let began = Instant::now();
