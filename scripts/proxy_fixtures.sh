@@ -66,20 +66,25 @@ hosts() { # 10.81.0.1 -> 10.81.0.2, the proxy, 10.82.0.2 -> 10.82.0.3
   done
   ip link add near netns "$client" type veth peer name left netns "$proxy"
   ip link add right netns "$proxy" type veth peer name near netns "$server"
-  local place
-  for place in "$client near 10.81.0.1" "$proxy left 10.81.0.2" "$proxy right 10.82.0.2" "$server near 10.82.0.3"; do
-    set -- $place
-    ip -n "$1" addr add "$3/24" dev "$2"
-    ip -n "$1" link set "$2" up
-  done
+  local host device address
+  while read -r host device address; do
+    ip -n "$host" addr add "$address/24" dev "$device"
+    ip -n "$host" link set "$device" up
+  done <<<"$client near 10.81.0.1
+$proxy left 10.81.0.2
+$proxy right 10.82.0.2
+$server near 10.82.0.3"
 }
 tap() { # tap NAME: at both ends of both links, and once for all of the proxy.
-  local place
-  for place in "$client near client" "$proxy left in" "$proxy right out" "$server near server" "$proxy any any"; do
-    set -- $place
-    start "tap-$3" ip netns exec "$1" dumpcap -q -s 262144 -B 16 -i "$2" -w "$work/$3.pcapng" -f tcp
-    await "$work/tap-$3.err" "File:"
-  done
+  local host device name
+  while read -r host device name <&3; do
+    start "tap-$name" ip netns exec "$host" dumpcap -q -s 262144 -B 16 -i "$device" -w "$work/$name.pcapng" -f tcp
+    await "$work/tap-$name.err" "File:"
+  done 3<<<"$client near client
+$proxy left in
+$proxy right out
+$server near server
+$proxy any any"
 }
 untap() { # untap NAME: lets the taps read what the kernel still holds, ends them, and puts the captures where they belong.
   local end
