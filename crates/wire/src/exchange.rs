@@ -176,8 +176,10 @@ pub struct Exchange {
     pub by_shape: ByShape,
     /// `:path`, or method and target of HTTP/1; zero is unknown.
     pub method: TextId,
-    /// gRPC status, else HTTP status; unset when neither was seen.
+    /// gRPC status, else class of the HTTP status; unset when neither was seen.
     pub status: CallStatus,
+    /// The exact HTTP status, where it is what `status` is the class of.
+    pub http_status: Option<u16>,
     /// Trace context, where a header field carries one.
     pub trace: Option<TraceContext>,
     /// Hash of `x-request-id`; zero without one.

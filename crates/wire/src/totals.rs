@@ -9,6 +9,7 @@ use crate::tcp::ConnectionFacts;
 use accum::Accum;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spangap_model::{Cause, Histogram, Legs, Side};
+use std::collections::BTreeMap;
 
 /// Connections listed; beyond it those with the least time in calls are only counted.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -56,6 +57,8 @@ pub struct Sums {
     pub unanswered: u64,
     /// Calls that ended, of a protocol that has statuses, and whose status could not be read.
     pub status_unknown: u64,
+    /// Calls by their HTTP status, where it is not a gRPC status that tells how they ended.
+    pub http_statuses: BTreeMap<u16, u64>,
     /// Calls whose end the snap length cut off.
     pub cut_by_snap: u64,
     /// Durations.
@@ -75,6 +78,8 @@ impl Sums {
         self.unfinished += other.unfinished;
         self.unanswered += other.unanswered;
         self.status_unknown += other.status_unknown;
+        self.cut_by_snap += other.cut_by_snap;
+        accum::add_counts(&mut self.http_statuses, &other.http_statuses);
         self.durations.merge(&other.durations);
         other.legs.iter().for_each(|leg| accum::add_sum(&mut self.legs, *leg));
         self.legs.sort_by_key(|sum| sum.legs);

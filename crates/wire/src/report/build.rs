@@ -182,6 +182,7 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let ends = known().map(|(_, exchange)| exchange);
     let (ended, reset_code) = ended_report(ends.take(if ending.is_some() { 1 } else { 2 }));
     let status = status.filter(|_| ending.as_ref().is_none_or(|ending| !ending.unanswered));
+    let http_status = status.and(known().find_map(|(_, exchange)| exchange.http_status));
     let status = status.map(CallStatus::name).or(ending.as_ref().and_then(EndingReport::status));
     let (hops, of_hops) = hops::hops_of(call, dissection);
     let mut findings: Vec<FindingReport> = call.findings.iter().map(finding_report).chain(of_hops).collect();
@@ -199,6 +200,7 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
         method: dissection.method_of(call).map(str::to_owned),
         protocol: main.protocol.name(),
         status,
+        http_status,
         ended,
         reset_code,
         ending,
@@ -400,6 +402,7 @@ fn sums_report(sums: &Sums) -> SumsReport {
         unfinished: sums.unfinished,
         unanswered: sums.unanswered,
         status_unknown: sums.status_unknown,
+        http_statuses: sums.http_statuses.clone(),
         cut_by_snap: sums.cut_by_snap,
         p25_ns: quantile(0.25),
         p50_ns: quantile(0.5),

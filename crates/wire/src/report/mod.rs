@@ -176,6 +176,9 @@ pub struct CallReport {
     /// gRPC status, else class of the HTTP status; of a call that got neither, what ended it: `deadline`, `cancelled`,
     /// `refused`, `reset`, `goaway`, `connection_closed`, `connection_reset`. `null` when nothing of it was seen.
     pub status: Option<&'static str>,
+    /// The exact HTTP status, where `status` is its class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<u16>,
     /// `complete`, `reset`, `connection-closed`, `capture-ended`, `cut-by-snap`.
     pub ended: &'static str,
     /// Error code of RST_STREAM.
@@ -426,6 +429,9 @@ pub struct SumsReport {
     pub unanswered: u64,
     /// Calls that ended, and whose status could not be read: whether they failed is not known.
     pub status_unknown: u64,
+    /// Calls by their exact HTTP status; those with a gRPC status are not in it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub http_statuses: BTreeMap<u16, u64>,
     /// Calls whose end is not in the capture because the snap length cut it off.
     pub cut_by_snap: u64,
     /// 25th percentile of the durations, nanoseconds.

@@ -172,6 +172,7 @@ fn sums() -> Sums {
         unfinished: 1,
         unanswered: 0,
         status_unknown: 0,
+        http_statuses: BTreeMap::new(),
         cut_by_snap: 0,
         durations,
         legs: vec![

@@ -170,6 +170,9 @@ fn calls_line(report: &DissectReport) -> String {
     if totals.failed > 0 {
         besides.push(format!("{} failed", totals.failed));
     }
+    for (status, count) in totals.http_statuses.iter().filter(|(status, _)| !(200..300).contains(*status)) {
+        besides.push(format!("{count} with HTTP {status}"));
+    }
     if totals.status_unknown > 0 {
         besides.push(format!("{} whose status could not be read", totals.status_unknown));
     }

@@ -8,6 +8,7 @@ use crate::episode::Certainty;
 use crate::exchange::{Ended, Protocol};
 use crate::legs::Moments;
 use spangap_model::{CallStatus, Cause, Histogram, Leg, Legs, Side};
+use std::collections::BTreeMap;
 
 /// Sum of one leg over calls.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,13 @@ struct LegAccum {
     drifting_ns: u128,
 }
 
+/// Adds the counts of other calls.
+pub(super) fn add_counts(counts: &mut BTreeMap<u16, u64>, others: &BTreeMap<u16, u64>) {
+    for (status, count) in others {
+        *counts.entry(*status).or_default() += count;
+    }
+}
+
 /// Sums over some calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accum {
@@ -35,6 +43,7 @@ pub(crate) struct Accum {
     unfinished: u64,
     unanswered: u64,
     status_unknown: u64,
+    http_statuses: BTreeMap<u16, u64>,
     cut_by_snap: u64,
     durations: Histogram,
     legs: Vec<LegAccum>,
@@ -61,6 +70,9 @@ impl Accum {
             _ => {}
         }
         if let Some(half) = client.as_ref().or(server.as_ref()) {
+            if let Some(status) = half.http_status {
+                *self.http_statuses.entry(status).or_default() += 1;
+            }
             match half.ended {
                 _ if half.end_was_cut() => self.cut_by_snap += 1,
                 Ended::CaptureEnded => self.unfinished += 1,
@@ -155,6 +167,7 @@ impl Accum {
         self.unfinished += other.unfinished;
         self.unanswered += other.unanswered;
         self.status_unknown += other.status_unknown;
+        add_counts(&mut self.http_statuses, &other.http_statuses);
         self.cut_by_snap += other.cut_by_snap;
         self.durations.merge(&other.durations);
         for leg in &other.legs {
@@ -182,6 +195,7 @@ impl Accum {
             unfinished: self.unfinished,
             unanswered: self.unanswered,
             status_unknown: self.status_unknown,
+            http_statuses: std::mem::take(&mut self.http_statuses),
             cut_by_snap: self.cut_by_snap,
             legs: self.finished_legs(clock, resolution_ns),
             durations: self.durations,

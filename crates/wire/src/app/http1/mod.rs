@@ -24,7 +24,7 @@ use super::detect::Look;
 use super::{Context, Parser, Sink};
 use crate::exchange::{Mark, Part, Protocol, TextId};
 use crate::tcp::{Chunk, Hole};
-use spangap_model::{CallStatus, Side};
+use spangap_model::Side;
 
 /// A head longer than this is none.
 const MAX_HEAD_BYTES: usize = 256 << 10;
@@ -241,8 +241,7 @@ impl Http1 {
         if (100..200).contains(&line.code) && line.code != 101 {
             return !head.cut;
         }
-        let status = CallStatus::from_http(u64::from(line.code));
-        let asked = self.pairing.response(head.part, status, head.cut);
+        let asked = self.pairing.response(head.part, line.code, head.cut);
         observe(context, asked.number, Side::Server, head, sink, || {
             vec![(b":status".to_vec(), line.code.to_string().into_bytes())]
         });

@@ -125,14 +125,15 @@ impl Pairing {
     }
 
     /// A final response begins; what it answers.
-    pub fn response(&mut self, part: Part, status: CallStatus, cut: bool) -> Asked {
+    pub fn response(&mut self, part: Part, code: u16, cut: bool) -> Asked {
         let Some(first) = self.waiting.front_mut().filter(|first| !first.answered) else {
             return Asked::default();
         };
         self.answering = true;
         let exchange = &mut first.exchange;
         exchange.response = Some(part);
-        exchange.status = status;
+        exchange.status = CallStatus::from_http(u64::from(code));
+        exchange.http_status = Some(code);
         exchange.doubts.headers_unknown |= cut;
         let Waiting { is_head, is_connect, .. } = *first;
         Asked { known: true, number: exchange.stream_id, is_head, is_connect }

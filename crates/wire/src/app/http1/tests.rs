@@ -85,6 +85,25 @@ fn bodies_end_where_they_must() {
 }
 
 #[test]
+fn statuses_are_those_on_the_wire() {
+    let all = exchanges(&[
+        (C, b"GET /hints HTTP/1.1\r\n\r\nHEAD /gone HTTP/1.1\r\n\r\nGET /same HTTP/1.1\r\n\r\n"),
+        (S, b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"),
+        (S, b"HTTP/1.1 404 Not Found\r\ncontent-length: 99\r\n\r\nHTTP/1.1 304 Not Modified\r\n\r\n"),
+        (C, b"POST /busy HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n"),
+        (S, b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (C, b"x"),
+        (S, b"HTTP/1.1 429 Slow Down\r\ncontent-length: 0\r\n\r\n"),
+        (C, b"DELETE /it HTTP/1.1\r\n\r\n"),
+        (S, b"HTTP/1.1 204 No Content\r\n\r\n"),
+        (C, b"GET /never HTTP/1.1\r\n\r\n"),
+    ]);
+    let statuses: Vec<_> = all.iter().map(|one| one.http_status).collect();
+    assert_eq!(statuses, [Some(200), Some(404), Some(304), Some(429), Some(204), None]);
+    assert!(all.iter().all(|one| one.doubts == Default::default()));
+}
+
+#[test]
 fn an_early_response_waits_for_the_end_of_its_request() {
     let all = exchanges(&[
         (C, b"POST / HTTP/1.1\r\ncontent-length: 6\r\n\r\nabc"),
@@ -249,7 +268,7 @@ proptest! {
             let method = sink.texts.text(exchange.method).unwrap();
             let suffix = format!("/{at}");
             prop_assert!(method.ends_with(&suffix));
-            prop_assert_eq!(exchange.status, CallStatus::from_http(call.code.into()));
+            prop_assert_eq!(exchange.http_status, Some(call.code));
             prop_assert_eq!((exchange.request.body_bytes, exchange.response.unwrap().body_bytes), call.bodies);
             prop_assert_eq!(exchange.request.end - exchange.request.start, call.request.len() as u64);
             prop_assert_eq!(exchange.doubts, Default::default());

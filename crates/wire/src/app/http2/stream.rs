@@ -271,6 +271,8 @@ impl Stream {
             (None, Some(status)) => CallStatus::from_http(u64::from(status)),
             (None, None) => CallStatus::UNSET,
         };
+        exchange.http_status =
+            http.filter(|_| self.grpc_status.is_none()).and_then(|status| u16::try_from(status).ok());
         exchange
     }
 }
