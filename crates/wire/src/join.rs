@@ -240,6 +240,7 @@ impl Joiner {
                 let room = self.local[capture].len() < MAX_ADDRESSES;
                 self.local[capture].extend(address.filter(|_| room));
             }
+            bound_by_handshake(&mut self.bounds, &state.facts, client);
         }
         state.uses += 1;
         if own.is_some_and(|own| own != client) {
@@ -401,6 +402,27 @@ fn nearer_side(facts: &ConnectionFacts) -> Option<Side> {
         [server, client] if client > 3 * server => Some(Side::Server),
         _ => None,
     }
+}
+
+/// What the opening of a connection says about the clocks: both ways, even where no call is ever answered. Not where a SYN or
+/// SYN/ACK was sent again, since which of them arrived is not known then.
+fn bound_by_handshake(bounds: &mut Bounds, facts: &[Option<ConnectionFacts>; 2], client: usize) {
+    let once = |capture: usize| {
+        let handshake = &facts[capture].as_ref()?.handshake;
+        let once = handshake.syns == 1 && handshake.syn_acks == 1;
+        Some((handshake.syn?.0, handshake.syn_ack?.0)).filter(|_| once)
+    };
+    let Some((at_client, at_server)) = once(client).zip(once(1 - client)) else { return };
+    // Who is the client may be a guess; the client's end waits for the SYN/ACK longer.
+    if at_client.1 - at_client.0 < at_server.1 - at_server.0 {
+        return;
+    }
+    let mut sent = |from: usize, sent_ns: i64, received_ns: i64| match from {
+        0 => bounds.first_to_second(sent_ns, received_ns),
+        _ => bounds.second_to_first(sent_ns, received_ns),
+    };
+    sent(client, at_client.0, at_server.0);
+    sent(1 - client, at_server.1, at_client.1);
 }
 
 /// What the two ends of a call say about the clocks. A byte counts at its sender when it was first seen, at its
