@@ -192,7 +192,8 @@ mod tests {
             let whole = text(&head, &records);
             let lines = lines(&whole);
             for at in 0..whole.len() {
-                for value in [whole.as_bytes()[at] ^ 1, whole.as_bytes()[at] ^ 0x80, b'\n', b'0', b'\t', other] {
+                let was = whole.as_bytes()[at];
+                for value in [was ^ 1, was ^ 0x80, b'\n', b' ', b'0', b'\t', b'~', other] {
                     let mut bytes = whole.clone().into_bytes();
                     if bytes[at] == value {
                         continue;

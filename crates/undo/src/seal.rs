@@ -81,13 +81,15 @@ fn line(bytes: &[u8], line: usize, range: Range<usize>, ended: bool, pieces: &mu
         }
     };
     let mut start = range.start;
+    let mut documents = 0;
     while let Some((mark, checksum)) = next_mark(bytes, start..range.end) {
         let right = |range: Range<usize>| crc32fast::hash(&bytes[range]) == checksum;
         if right(start..mark) {
             push(start..mark, Kind::Whole);
         } else if start < mark && right(start + 1..mark) {
-            // Between the two copies of the head there is a blank; anywhere else it was the end of a line.
-            if bytes[start] != b' ' {
+            // Between the two copies of the head stands a blank; anywhere else it was the end of a line.
+            let between_heads = line == 1 && documents == 1 && bytes[start] == b' ';
+            if !between_heads {
                 push(start..start + 1, Kind::LineEnd);
             }
             push(start + 1..mark, Kind::Whole);
@@ -97,6 +99,7 @@ fn line(bytes: &[u8], line: usize, range: Range<usize>, ended: bool, pieces: &mu
         } else {
             push(start..mark + MARK.len() + DIGITS, Kind::Altered);
         }
+        documents += 1;
         start = mark + MARK.len() + DIGITS;
     }
     let rest = start..range.end;
