@@ -3,6 +3,10 @@
 use crate::BenchError;
 use crate::truth::Truth;
 use crate::workload::Workload;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use prost::Message;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -56,6 +60,43 @@ impl Gapload {
                 return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_string()));
             }
         }
-        Ok((Workload::read(&file)?, Truth::read(&truth)?))
+        let workload = Workload::read(&file)?;
+        let mut truth = Truth::read(&truth)?;
+        qualify(&mut truth, &namespaces(&workload));
+        Ok((workload, truth))
+    }
+}
+
+/// The namespace of every service that has one, read by a decoder that is not the meter's.
+fn namespaces(workload: &Workload) -> HashMap<String, String> {
+    let mut namespaces = HashMap::new();
+    for batch in &workload.batches {
+        // A batch that is no request is the meter's to refuse.
+        let Ok(request) = ExportTraceServiceRequest::decode(&batch.bytes[..]) else { continue };
+        for resource in request.resource_spans.iter().filter_map(|spans| spans.resource.as_ref()) {
+            let text = |key: &str| {
+                let attribute = resource.attributes.iter().find(|attribute| attribute.key == key)?;
+                match attribute.value.as_ref()?.value.as_ref()? {
+                    Value::StringValue(text) => Some(text.clone()),
+                    _ => None,
+                }
+            };
+            if let Some(service) = text("service.name")
+                && let Some(namespace) = text("service.namespace")
+            {
+                namespaces.insert(service, namespace);
+            }
+        }
+    }
+    namespaces
+}
+
+/// The tool's truth has bare names of services; the meter says `namespace/name`, as a name is unique within its
+/// namespace only.
+fn qualify(truth: &mut Truth, namespaces: &HashMap<String, String>) {
+    for name in truth.pairs.iter_mut().flat_map(|pair| [&mut pair.client, &mut pair.server]) {
+        if let Some(namespace) = namespaces.get(name) {
+            *name = format!("{namespace}/{name}");
+        }
     }
 }
