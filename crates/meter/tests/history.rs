@@ -90,7 +90,7 @@ impl Recorded {
 }
 
 fn open(path: &Path, limits: Limits, now_unix_s: u64) -> Recorded {
-    Recorded::new(History::open(Some(path), limits, now_unix_s).unwrap().0)
+    Recorded::new(History::open(Some(path), limits, now_unix_s).unwrap())
 }
 
 fn on_disk(path: &Path) -> u64 {
@@ -228,7 +228,7 @@ fn two_runs_within_one_minute_sum_up() {
 
 #[test]
 fn a_call_is_found_by_its_ids() {
-    let mut history = Recorded::new(History::open(None, PLENTY, 0).unwrap().0);
+    let mut history = Recorded::new(History::open(None, PLENTY, 0).unwrap());
     let rows: Vec<PairMinute> =
         (1..50).map(|i| minute(60 * (i % 7), &key("a", &format!("s{i}")), &[1_000 + i], i)).collect();
     history.checkpoint(0, &rows, &[]).unwrap();
@@ -308,7 +308,8 @@ fn holes_lie_between_runs() {
         let mut history = open(&path, PLENTY, from);
         history.checkpoint(to, &[minute(to / 60 * 60, &key("a", "b"), &[1], 1)], &[]).unwrap();
     }
-    let (history, last) = History::open(Some(&path), PLENTY, 9_000).unwrap();
+    let history = History::open(Some(&path), PLENTY, 9_000).unwrap();
+    let last = history.last_run().clone();
     let holes: Vec<_> =
         Recorded::new(history).view().holes().unwrap().iter().map(|h| (h.from_unix_s, h.to_unix_s)).collect();
     assert_eq!(holes, [(5_000, 9_000), (3_000, 4_000)], "30 s between runs are no hole");
@@ -319,16 +320,16 @@ fn holes_lie_between_runs() {
 fn the_end_of_the_last_run_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
-    let (mut history, last) = History::open(Some(&path), PLENTY, 1_700_000_000).unwrap();
-    assert_eq!(last, LastRun::None);
+    let mut history = History::open(Some(&path), PLENTY, 1_700_000_000).unwrap();
+    assert_eq!(*history.last_run(), LastRun::None);
     history.close(1_700_000_060).unwrap();
     drop(history);
-    let (history, last) = History::open(Some(&path), PLENTY, 1_700_000_100).unwrap();
-    assert_eq!(last.to_string(), "the last run closed it at 2023-11-14T22:14:20Z");
+    let history = History::open(Some(&path), PLENTY, 1_700_000_100).unwrap();
+    assert_eq!(history.last_run().to_string(), "the last run closed it at 2023-11-14T22:14:20Z");
     let mut history = Recorded::new(history);
     history.checkpoint(1_700_000_120, &[], &[]).unwrap();
     drop(history);
-    let last = History::open(Some(&path), PLENTY, 1_700_000_200).unwrap().1.to_string();
+    let last = History::open(Some(&path), PLENTY, 1_700_000_200).unwrap().last_run().to_string();
     assert!(
         last.contains("without closing")
             && last.contains("2023-11-14T22:15:20Z")
@@ -399,7 +400,8 @@ fn foreign_files_are_refused_with_their_path() {
     let text = refusal(&newer).1;
     assert!(text.contains("99") && text.contains("newer"), "{text}");
 
-    refusal(&directory.path().join("no such directory").join("history.sqlite"));
+    // A directory that does not exist is made, like the one of the command line; not where a file is in the way.
+    refusal(&text_file.join("history.sqlite"));
 
     let taken = directory.path().join("taken.sqlite");
     let _first = open(&taken, PLENTY, 0);
@@ -486,7 +488,7 @@ fn damage_that_is_met_later_does_not_end_it() {
 
 #[test]
 fn what_waits_in_memory_is_in_answers_once() {
-    let mut history = Recorded::new(History::open(None, PLENTY, 0).unwrap().0);
+    let mut history = Recorded::new(History::open(None, PLENTY, 0).unwrap());
     let pair = key("a", "b");
     history.checkpoint(600, &[minute(0, &pair, &[10, 20], 1)], &[minute(60, &pair, &[30], 2)]).unwrap();
     let waiting = vec![minute(60, &pair, &[30, 40], 2), minute(0, &pair, &[50], 3)];

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::otlp::PushSettings;
-use spangap_meter::history::{History, LastRun, Limits};
+use spangap_meter::history::{History, Limits};
 use spangap_meter::ingest::origins::Limits as OriginLimits;
 use spangap_meter::ingest::semconv::RESPONSE_SIZE_ATTRIBUTES;
 use spangap_meter::pairs::{Grouping, PairLimits};
@@ -18,7 +18,7 @@ use spangap_meter::serve::places::Deadlines;
 use spangap_meter::serve::{Addresses, ServeSettings, serve};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
@@ -277,7 +277,7 @@ pub struct Service {
     pub meter: Arc<Meter>,
     clock: Clock,
     settings: ServeSettings,
-    history: (History, LastRun),
+    history: History,
     stored: bool,
 }
 
@@ -291,11 +291,11 @@ impl MeterArgs {
             max_age_s: args.history_age.map_or(14 * 86_400, |age| age.ns() / 1_000_000_000),
             max_bytes: args.history_size.map_or(1 << 30, Size::bytes),
         };
-        let file = args.data.as_deref().map(history_file).transpose()?;
+        let file = args.data.as_deref().map(|directory| directory.join("history.sqlite"));
         let history = History::open(file.as_deref(), limits, clock.unix_s())?;
         let stored = file.is_some();
         match stored {
-            true => eprintln!("spangap: history: {}", history.1),
+            true => eprintln!("spangap: history: {}", history.last_run()),
             false => {
                 eprintln!("spangap: history: in memory only, ends with this process; --data DIR keeps it")
             }
@@ -329,12 +329,6 @@ pub fn run(args: MeterArgs) -> anyhow::Result<Outcome> {
         Ok(())
     })?;
     Ok(Outcome::Done)
-}
-
-fn history_file(directory: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("cannot make the history's directory {}", directory.display()))?;
-    Ok(directory.join("history.sqlite"))
 }
 
 /// The readiness lines, on standard output: scripts wait for `ready`.

@@ -148,4 +148,5 @@ fn an_address_in_use_is_told_with_its_purpose() {
     assert_eq!((ended.code, ended.out.len()), (Some(1), 0), "{ended:?}");
     let error = ended.err.join("\n");
     assert!(error.contains(&format!("cannot listen on {address} for OTLP/HTTP")), "{error}");
+    assert_eq!(error.matches("in use").count(), 1, "the reason is given once: {error}");
 }

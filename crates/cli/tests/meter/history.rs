@@ -6,13 +6,18 @@ use super::spans::{calls, gap_ns, trace_id};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 use spangap_meter::report::{CallReport, WorstReport};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The calls that the file holds now, in closed and in open minutes.
 fn stored_calls(directory: &Path) -> i64 {
+    try_stored_calls(directory).expect("it is there, with its schema")
+}
+
+fn try_stored_calls(directory: &Path) -> rusqlite::Result<i64> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
-    let file = Connection::open_with_flags(directory.join("history.sqlite"), flags).expect("it is there");
-    file.query_row("SELECT coalesce(sum(calls), 0) FROM (SELECT calls FROM minute UNION ALL SELECT calls FROM open_minute)", [], |row| row.get(0)).expect("its schema")
+    let file = Connection::open_with_flags(directory.join("history.sqlite"), flags)?;
+    file.query_row("SELECT coalesce(sum(calls), 0) FROM (SELECT calls FROM minute UNION ALL SELECT calls FROM open_minute)", [], |row| row.get(0))
 }
 
 async fn send(meter: &Meter, numbers: std::ops::Range<u64>) {
@@ -95,4 +100,145 @@ fn a_file_that_is_no_history_is_left_alone() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.err.join("\n").contains("history.sqlite"), "{ended:?}");
     assert_eq!(std::fs::read(&file).expect("it is there"), b"my diary");
+}
+
+/// A meter whose `--data` lies on a small file system of its own, which `fill` has filled before the start.
+struct OnFullDisk {
+    meter: Meter,
+    /// The file system, as seen from outside of the meter's namespace.
+    disk: PathBuf,
+}
+
+impl OnFullDisk {
+    /// `Err` with the reason when no file system can be mounted here.
+    fn start(mount_point: &Path, size: &str, data: &str, fill: &str) -> Result<OnFullDisk, String> {
+        let at = mount_point.display();
+        let script = format!(
+            "mount -t tmpfs -o {size} tmpfs '{at}' && cp -a '{at}.before/.' '{at}' || exit 77; cd '{at}'; {fill} ; cd /; \
+             exec \"$0\" \"$@\""
+        );
+        let mut command = Command::new("unshare");
+        command.args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            &script,
+            env!("CARGO_BIN_EXE_spangap"),
+        ]);
+        command.arg("meter").args(FREE_PORTS).args(["--data", &format!("{at}/{data}")]);
+        let probe = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs", &at.to_string()])
+            .output()
+            .map_err(|e| format!("unshare cannot be started: {e}"))?;
+        if !probe.status.success() {
+            return Err(String::from_utf8_lossy(&probe.stderr).trim().into());
+        }
+        let meter = Meter::ready(Program::spawn(command));
+        let disk = format!("/proc/{}/root{at}", meter.program.id()).into();
+        Ok(OnFullDisk { meter, disk })
+    }
+
+    /// The calls in a copy of the file: SQLite would follow the link into the other namespace to a path of this one.
+    /// `None` while it is not there, or was written while it was copied.
+    fn stored_calls(&self, data: &str, copy: &Path) -> Option<i64> {
+        std::fs::create_dir_all(copy).expect("it can be made");
+        for file in ["history.sqlite", "history.sqlite-wal"] {
+            std::fs::copy(self.disk.join(data).join(file), copy.join(file)).ok()?;
+        }
+        let _ = std::fs::remove_file(copy.join("history.sqlite-shm"));
+        try_stored_calls(copy).ok()
+    }
+
+    fn make_room(&self) {
+        for file in
+            std::fs::read_dir(&self.disk).expect("it is mounted").map(|file| file.expect("it is listed"))
+        {
+            if file.file_name().to_string_lossy().starts_with("ballast") {
+                std::fs::remove_file(file.path()).expect("it can be removed");
+            }
+        }
+    }
+}
+
+/// Fills whatever is left.
+const NO_BYTES: &str = "cat /dev/zero > ballast 2>/dev/null";
+const NO_FILES: &str = "i=0; while (: > ballast$i) 2>/dev/null; do i=$((i+1)); done";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_full_at_the_start_stops_nothing_and_gets_the_minutes_later() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    // Every history that is there before has these calls in it.
+    let old = directory.path().join("old");
+    let meter = Meter::start(&["--data", old.to_str().expect("its name is text")]);
+    send(&meter, 0..100).await;
+    meter.pair("web", "cart", 100);
+    assert_eq!(meter.stop().code, Some(0));
+
+    let cases = [
+        ("size=1m", "data", NO_BYTES, 0),
+        ("size=1m", "", NO_BYTES, 100),
+        ("size=1m,nr_inodes=20", "data/of/mine", NO_FILES, 0),
+        ("size=1m,nr_inodes=20", "", NO_FILES, 100),
+    ];
+    for (at, (size, data, fill, before)) in cases.into_iter().enumerate() {
+        let case = format!("{fill}, {before} calls from before");
+        let mount_point = directory.path().join(format!("disk{at}"));
+        std::fs::create_dir(&mount_point).expect("it is new");
+        let there = mount_point.with_extension("before");
+        std::fs::create_dir(&there).expect("it is new");
+        if before > 0 {
+            for file in std::fs::read_dir(&old).expect("it is there").map(|file| file.expect("it is listed"))
+            {
+                std::fs::copy(file.path(), there.join(file.file_name())).expect("it can be copied");
+            }
+        }
+        let full = match OnFullDisk::start(&mount_point, size, data, fill) {
+            Ok(full) => full,
+            Err(why) => return println!("not run: a disk full at the start: no small file system: {why}"),
+        };
+        let meter = &full.meter;
+        send(meter, 100..600).await;
+        meter.pair("web", "cart", 500);
+        let history = || meter.coverage().history.expect("a meter has one");
+        assert!(history().stored && history().problem.is_some(), "{case}: {:?}", history());
+        let ready = String::from_utf8(meter.get("/readyz").body).expect("text");
+        assert!(ready.starts_with("ready, degraded: history not written since"), "{case}: {ready}");
+        let note = meter.coverage().notes.into_iter().find(|note| note.contains("lack what earlier runs"));
+        assert!(note.is_some(), "{case}: {:?}", meter.coverage().notes);
+
+        full.make_room();
+        until(&format!("{case}: the file has the calls"), || {
+            let stored = full.stored_calls(data, &mount_point.with_extension("copy"));
+            (history().problem.is_none() && stored == Some(500 + before as i64)).then_some(())
+        });
+        meter.pair("web", "cart", 500 + before);
+        assert_eq!(history().lost_rows, 0, "{case}");
+        assert!(!meter.coverage().notes.iter().any(|note| note.contains("degraded")), "{case}");
+        let ended = full.meter.stop();
+        assert_eq!(ended.code, Some(0), "{case}: {ended:?}");
+        for part in ["cannot be opened because the disk is full", "is written again", "the history is closed"]
+        {
+            assert!(ended.err.iter().any(|line| line.contains(part)), "{case}: {part:?}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_stays_full_to_the_end_is_told_as_a_loss() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mount_point = directory.path().join("disk");
+    std::fs::create_dir(&mount_point).expect("it is new");
+    std::fs::create_dir(mount_point.with_extension("before")).expect("it is new");
+    let full = match OnFullDisk::start(&mount_point, "size=1m", "data", NO_BYTES) {
+        Ok(full) => full,
+        Err(why) => return println!("not run: a disk full to the end: no small file system: {why}"),
+    };
+    let ended = full.meter.stop();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let error = ended.err.join("\n");
+    assert!(error.contains("history") && error.contains("are lost"), "{error}");
+    let last = ended.err.last().expect("an error");
+    assert_eq!(last.matches("disk is full").count(), 1, "the reason is given once: {last}");
 }

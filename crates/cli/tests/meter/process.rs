@@ -51,8 +51,14 @@ impl Program {
     /// The same with more that is set before it starts, such as variables.
     pub fn start_with(arguments: &[&str], set: impl FnOnce(&mut Command)) -> Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments);
         set(&mut command);
+        Program::spawn(command)
+    }
+
+    /// Starts a command that becomes `spangap`.
+    pub fn spawn(mut command: Command) -> Program {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let out = lines_of(child.stdout.take().expect("it is piped"));
         let err = lines_of(child.stderr.take().expect("it is piped"));

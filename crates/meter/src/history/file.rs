@@ -4,6 +4,7 @@ use super::HistoryError;
 use super::step::Step;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fs::{File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -131,19 +132,25 @@ impl Place {
 pub struct Lock(File);
 
 impl Lock {
-    /// Locks the file beside `path`.
+    /// Makes the directory of `path` if need be, and locks the file beside it.
     ///
     /// # Errors
     /// When another process has it.
     pub fn new(path: &Path) -> Result<Lock, HistoryError> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(|reason| HistoryError::Directory {
+                path: directory.display().to_string(),
+                reason,
+            })?;
+        }
         let lock_path: PathBuf = path.with_extension("lock");
         let path = lock_path.display().to_string();
         let file =
-            File::create(&lock_path).map_err(|source| HistoryError::Io { path: path.clone(), source })?;
+            File::create(&lock_path).map_err(|reason| HistoryError::Io { path: path.clone(), reason })?;
         match file.try_lock() {
             Ok(()) => Ok(Lock(file)),
             Err(TryLockError::WouldBlock) => Err(HistoryError::InUse { path }),
-            Err(TryLockError::Error(source)) => Err(HistoryError::Io { path, source }),
+            Err(TryLockError::Error(reason)) => Err(HistoryError::Io { path, reason }),
         }
     }
 }
@@ -160,7 +167,7 @@ impl Drop for Lock {
 /// # Errors
 /// What was found.
 pub fn check_format(connection: &Connection, path: &str) -> Result<(), HistoryError> {
-    let failed = |source| HistoryError::Database { path: path.to_string(), source };
+    let failed = |reason| HistoryError::Database { path: path.to_string(), reason };
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(failed);
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
@@ -172,6 +179,28 @@ pub fn check_format(connection: &Connection, path: &str) -> Result<(), HistoryEr
             foreign(format!("written by a newer spangap, schema version {version}"))
         }
         _ => foreign("an SQLite file of another program".into()),
+    }
+}
+
+/// Whether the file system has no room, or no more of it for us.
+pub fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether the database at `path` was refused for lack of room. When SQLite cannot create or grow a file beside the
+/// database it does not tell why, so another file of that size is tried.
+pub fn is_disk_full(error: &rusqlite::Error, path: &Path) -> bool {
+    const BYTES: usize = 64 << 10;
+    let probe = path.with_extension("probe");
+    let has_no_room = || {
+        let written = std::fs::write(&probe, vec![1; BYTES]);
+        let _ = std::fs::remove_file(&probe);
+        written.is_err_and(|error| is_no_room(&error))
+    };
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => true,
+        Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => has_no_room(),
+        _ => false,
     }
 }
 

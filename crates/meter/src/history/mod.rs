@@ -47,6 +47,8 @@ pub struct Limits {
 pub enum LastRun {
     /// There was none.
     None,
+    /// Unknown: the disk is full, and the file cannot even be opened.
+    Unread,
     /// It closed the history at this time.
     Closed {
         /// UTC, ISO 8601.
@@ -65,6 +67,11 @@ impl fmt::Display for LastRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LastRun::None => write!(f, "new"),
+            LastRun::Unread => write!(
+                f,
+                "cannot be opened because the disk is full; until it can, minutes wait in memory and answers lack what \
+                 earlier runs recorded"
+            ),
             LastRun::Closed { at } => write!(f, "the last run closed it at {at}"),
             LastRun::Killed { checkpoint, lost_s } => write!(
                 f,
@@ -79,12 +86,12 @@ impl fmt::Display for LastRun {
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// The database refuses.
-    #[error("history {path}: {source}")]
+    #[error("history {path}: {reason}")]
     Database {
         /// The file.
         path: String,
         /// The library's reason.
-        source: rusqlite::Error,
+        reason: rusqlite::Error,
     },
     /// The file is something else.
     #[error(
@@ -102,13 +109,21 @@ pub enum HistoryError {
         /// The lock file.
         path: String,
     },
+    /// The directory does not exist and cannot be made.
+    #[error("cannot make the history's directory {path}: {reason}")]
+    Directory {
+        /// The directory.
+        path: String,
+        /// The system's reason.
+        reason: std::io::Error,
+    },
     /// The lock file cannot be made, or a damaged history not be set aside.
-    #[error("history {path}: {source}")]
+    #[error("history {path}: {reason}")]
     Io {
         /// The file.
         path: String,
         /// The system's reason.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// Nobody waits for the answer any more.
     #[error("the query was cancelled")]
@@ -118,7 +133,18 @@ pub enum HistoryError {
 impl HistoryError {
     /// Whether the database itself is broken, not only refused for now.
     pub fn is_damage(&self) -> bool {
-        matches!(self, HistoryError::Database { source, .. } if file::is_damage(source))
+        matches!(self, HistoryError::Database { reason, .. } if file::is_damage(reason))
+    }
+
+    /// Whether the only obstacle is that the disk is full: the same attempt succeeds once there is room.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            HistoryError::Database { path, reason } => file::is_disk_full(reason, Path::new(path)),
+            HistoryError::Directory { reason, .. } | HistoryError::Io { reason, .. } => {
+                file::is_no_room(reason)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -175,8 +201,20 @@ pub struct History {
     pruned_rows: u64,
     reader: Reader,
     set_aside: Vec<SetAside>,
+    last_run: LastRun,
+    /// Set while an empty database in memory stands in for a file that a full disk keeps from being opened.
+    unopened: Option<Unopened>,
     /// Held for as long as the history is open, and so the last field.
-    _lock: Option<Lock>,
+    lock: Option<Lock>,
+}
+
+/// A file that every checkpoint tries to open.
+#[derive(Debug)]
+struct Unopened {
+    path: PathBuf,
+    limits: Limits,
+    since_unix_s: u64,
+    problem: String,
 }
 
 /// How far apart the recorder's checkpoints are; what a kill can lose.
@@ -187,39 +225,58 @@ const MAX_BYTES_IN_MEMORY: u64 = 960 << 20;
 const CLOCK_DOUBTED_S: u64 = 86_400;
 
 impl History {
-    /// Opens or makes the history at `path`; `None` for one in memory. A history that is damaged is set aside.
+    /// Opens or makes the history at `path`; `None` for one in memory. A history that is damaged is set aside. When the
+    /// disk is full, the history opens all the same: every checkpoint fails, as it does on a disk that fills later, until
+    /// one finds room.
     ///
     /// # Errors
     /// When the file cannot be opened, is no history of spangap, or another process has it open.
-    pub fn open(
-        path: Option<&Path>,
-        limits: Limits,
-        now_unix_s: u64,
-    ) -> Result<(History, LastRun), HistoryError> {
-        let lock = path.map(Lock::new).transpose()?;
-        let place = Place::new(path);
-        match History::open_at(place.clone(), limits, now_unix_s) {
-            Ok((history, last)) => Ok((History { _lock: lock, ..history }, last)),
-            Err(error) => {
-                let damaged = path.filter(|path| error.is_damage() && aside::was_history(path));
-                let Some(path) = damaged else { return Err(error) };
-                let aside = set_aside(path, now_unix_s, error.to_string())?;
-                let (history, last) = History::open_at(place, limits, now_unix_s)?;
-                Ok((History { _lock: lock, set_aside: vec![aside], ..history }, last))
+    pub fn open(path: Option<&Path>, limits: Limits, now_unix_s: u64) -> Result<History, HistoryError> {
+        let Some(path) = path else { return History::open_at(Place::new(None), limits, now_unix_s) };
+        let mut lock = None;
+        match History::open_file(path, &mut lock, limits, now_unix_s) {
+            Ok(history) => Ok(History { lock, ..history }),
+            Err(error) if error.is_disk_full() => {
+                let unopened = Unopened {
+                    path: path.into(),
+                    limits,
+                    since_unix_s: now_unix_s,
+                    problem: error.to_string(),
+                };
+                let stand_in = History::open_at(Place::new(None), limits, now_unix_s)?;
+                Ok(History { last_run: LastRun::Unread, unopened: Some(unopened), lock, ..stand_in })
             }
+            Err(error) => Err(error),
         }
     }
 
-    fn open_at(
-        place: Place,
-        mut limits: Limits,
+    /// The lock is taken first, and kept for the next attempt when the rest fails.
+    fn open_file(
+        path: &Path,
+        lock: &mut Option<Lock>,
+        limits: Limits,
         now_unix_s: u64,
-    ) -> Result<(History, LastRun), HistoryError> {
+    ) -> Result<History, HistoryError> {
+        if lock.is_none() {
+            *lock = Some(Lock::new(path)?);
+        }
+        let place = Place::new(Some(path));
+        match History::open_at(place.clone(), limits, now_unix_s) {
+            Err(error) if error.is_damage() && aside::was_history(path) => {
+                let aside = set_aside(path, now_unix_s, error.to_string())?;
+                let new = History::open_at(place, limits, now_unix_s)?;
+                Ok(History { set_aside: vec![aside], ..new })
+            }
+            done => done,
+        }
+    }
+
+    fn open_at(place: Place, mut limits: Limits, now_unix_s: u64) -> Result<History, HistoryError> {
         if matches!(place, Place::Memory(_)) {
             limits.max_bytes = limits.max_bytes.min(MAX_BYTES_IN_MEMORY);
         }
         let name = place.name();
-        let failed = |source| HistoryError::Database { path: name.clone(), source };
+        let failed = |reason| HistoryError::Database { path: name.clone(), reason };
         let connection = place.open().map_err(failed)?;
         check_format(&connection, &name)?;
         file::prepare(&connection).map_err(failed)?;
@@ -237,7 +294,7 @@ impl History {
         let doubted = last_run
             .as_ref()
             .is_some_and(|(.., checkpoint_s)| now_unix_s > (*checkpoint_s).max(0) as u64 + CLOCK_DOUBTED_S);
-        let last = match last_run {
+        let last_run = match last_run {
             None => LastRun::None,
             Some((true, at, _)) => LastRun::Closed { at },
             Some((false, checkpoint, _)) => LastRun::Killed { checkpoint, lost_s: CHECKPOINT.as_secs() },
@@ -254,11 +311,16 @@ impl History {
             rolled_before_s: None,
             pruned_rows: 0,
             set_aside: Vec::new(),
-            _lock: None,
+            last_run,
+            unopened: None,
+            lock: None,
         };
         history.begin(now_unix_s).map_err(failed)?;
-        history.prune_within(if doubted { 0 } else { now_unix_s })?;
-        Ok((history, last))
+        match history.prune_within(if doubted { 0 } else { now_unix_s }) {
+            // The run has begun, and must not begin twice. What is too old goes when there is room again.
+            Err(error) if !error.is_disk_full() => Err(error),
+            _ => Ok(history),
+        }
     }
 
     /// Begins a run: what the last one left open is closed by its end.
@@ -277,7 +339,40 @@ impl History {
 
     fn failed(&self) -> impl Fn(rusqlite::Error) -> HistoryError + use<> {
         let path = self.place.name();
-        move |source| HistoryError::Database { path: path.clone(), source }
+        move |reason| HistoryError::Database { path: path.clone(), reason }
+    }
+
+    /// Opens the file if a full disk was in the way until now. Batches keep the numbers they got meanwhile.
+    fn open_late(&mut self, now_unix_s: u64) -> Result<(), HistoryError> {
+        let Some(unopened) = &self.unopened else { return Ok(()) };
+        let new = History::open_file(&unopened.path, &mut self.lock, unopened.limits, now_unix_s)?;
+        // Minutes have been recorded since before, and are about to be written.
+        new.connection
+            .execute(
+                "UPDATE run SET started_unix_s = ?1 WHERE run_id = ?2",
+                params![unopened.since_unix_s as i64, new.run_id],
+            )
+            .map_err(new.failed())?;
+        self.limits = unopened.limits;
+        self.go_on_with(new)?;
+        self.unopened = None;
+        Ok(())
+    }
+
+    /// Goes on with another database. Batches keep their numbers, and readers their handle.
+    fn go_on_with(&mut self, new: History) -> Result<(), HistoryError> {
+        new.connection
+            .execute("UPDATE progress SET generation = ?1", [self.generation as i64])
+            .map_err(new.failed())?;
+        self.reader.turn_to(new.place.clone());
+        self.place = new.place;
+        self.connection = new.connection;
+        self.run_id = new.run_id;
+        self.last_run = new.last_run;
+        self.set_aside.extend(new.set_aside);
+        self.pairs.clear();
+        self.rolled_before_s = None;
+        Ok(())
     }
 
     /// Writes minutes, in one transaction. Then prunes, if the history has outgrown its limit.
@@ -285,11 +380,12 @@ impl History {
     /// # Errors
     /// When the database refuses; nothing of this checkpoint is then written, and the next one may bring it again.
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), HistoryError> {
+        self.open_late(checkpoint.now_unix_s)?;
         let failed = self.failed();
-        if let Err(source) = self.write(checkpoint) {
+        if let Err(reason) = self.write(checkpoint) {
             // Numbers of pairs that were given out in vain are not the database's.
             self.pairs.clear();
-            return Err(failed(source));
+            return Err(failed(reason));
         }
         self.settled_before_s = checkpoint.settled_before_s;
         if self.used_bytes().map_err(failed)? > self.limits.max_bytes {
@@ -312,7 +408,17 @@ impl History {
 
     /// Whether it outlives the process.
     pub fn is_stored(&self) -> bool {
-        matches!(self.place, Place::Path(_))
+        self.unopened.is_some() || matches!(self.place, Place::Path(_))
+    }
+
+    /// How the run before ended.
+    pub fn last_run(&self) -> &LastRun {
+        &self.last_run
+    }
+
+    /// Why the file could not be opened; `None` when it is open.
+    pub fn unopened(&self) -> Option<&str> {
+        self.unopened.as_ref().map(|unopened| unopened.problem.as_str())
     }
 
     /// For questions, from any thread.
@@ -336,20 +442,11 @@ impl History {
     /// When it cannot be moved, or a new one not be made; the old one then stays.
     pub fn replace(&mut self, now_unix_s: u64, reason: String) -> Result<(), HistoryError> {
         let Place::Path(path) = &self.place else { return Ok(()) };
-        self.reader.forget_connections();
+        self.reader.turn_to(self.place.clone());
         let aside = set_aside(path, now_unix_s, reason)?;
-        let (new, _) = History::open_at(self.place.clone(), self.limits, now_unix_s)?;
-        // Batches keep their numbers, and readers their handle.
-        new.connection
-            .execute("UPDATE progress SET generation = ?1", [self.generation as i64])
-            .map_err(self.failed())?;
-        self.reader.forget_connections();
-        self.connection = new.connection;
-        self.run_id = new.run_id;
-        self.pairs.clear();
-        self.rolled_before_s = None;
-        self.set_aside.push(aside);
-        Ok(())
+        let new = History::open_at(self.place.clone(), self.limits, now_unix_s)?;
+        let last_run = self.last_run.clone();
+        self.go_on_with(History { set_aside: vec![aside], last_run, ..new })
     }
 
     /// What each step holds.
@@ -362,7 +459,7 @@ impl History {
 }
 
 fn set_aside(path: &Path, now_unix_s: u64, reason: String) -> Result<SetAside, HistoryError> {
-    let failed = |source| HistoryError::Io { path: path.display().to_string(), source };
+    let failed = |reason| HistoryError::Io { path: path.display().to_string(), reason };
     let to = aside::set_aside(path, now_unix_s).map_err(failed)?;
     Ok(SetAside { to, reason })
 }

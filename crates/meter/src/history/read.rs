@@ -106,30 +106,32 @@ pub struct Reader(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    place: Place,
     idle: Mutex<Idle>,
     damaged_rows: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Idle {
+    place: Place,
     connections: Vec<Connection>,
-    /// Counts the files that were set aside.
+    /// Counts the databases: a connection to an earlier one is not used again.
     file: u64,
 }
 
 impl Reader {
     pub(super) fn new(place: Place) -> Reader {
-        Reader(Arc::new(Shared { place, idle: Mutex::default(), damaged_rows: AtomicU64::new(0) }))
+        let idle = Mutex::new(Idle { place, connections: Vec::new(), file: 0 });
+        Reader(Arc::new(Shared { idle, damaged_rows: AtomicU64::new(0) }))
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections are to another file from now on.
-    pub(super) fn forget_connections(&self) {
+    /// Connections are to this database from now on, be it another file of the same name.
+    pub(super) fn turn_to(&self, place: Place) {
         let mut idle = self.idle();
+        idle.place = place;
         idle.connections.clear();
         idle.file += 1;
     }
@@ -148,19 +150,19 @@ impl Reader {
     /// # Errors
     /// When the database refuses.
     pub fn view(&self, cancel: Arc<Cancel>) -> Result<View, HistoryError> {
-        let failed = |source| HistoryError::Database { path: self.0.place.name(), source };
-        let (idle, file) = {
+        let (idle, file, place) = {
             let mut idle = self.idle();
-            (idle.connections.pop(), idle.file)
+            (idle.connections.pop(), idle.file, idle.place.clone())
         };
-        let connection = idle.map_or_else(|| self.0.place.open_to_read(), Ok).map_err(failed)?;
+        let failed = |reason| HistoryError::Database { path: place.name(), reason };
+        let connection = idle.map_or_else(|| place.open_to_read(), Ok).map_err(failed)?;
         let begin = || -> rusqlite::Result<i64> {
             connection.execute_batch("BEGIN")?;
             connection.query_row("SELECT generation FROM progress", [], |row| row.get(0))
         };
         let generation = begin().map_err(failed)? as u64;
         cancel.set_running(Some(connection.get_interrupt_handle()));
-        Ok(View { connection: Some(connection), file, generation, reader: self.clone(), cancel })
+        Ok(View { connection: Some(connection), place, file, generation, reader: self.clone(), cancel })
     }
 }
 
@@ -169,6 +171,7 @@ impl Reader {
 pub struct View {
     /// Taken when this is dropped, and only then.
     connection: Option<Connection>,
+    place: Place,
     file: u64,
     generation: u64,
     reader: Reader,
@@ -198,10 +201,10 @@ impl View {
         self.connection.as_ref().expect("it is taken when the view is dropped")
     }
 
-    fn failed(&self, source: rusqlite::Error) -> HistoryError {
+    fn failed(&self, reason: rusqlite::Error) -> HistoryError {
         match self.cancel.is_cancelled() {
             true => HistoryError::Cancelled,
-            false => HistoryError::Database { path: self.reader.0.place.name(), source },
+            false => HistoryError::Database { path: self.place.name(), reason },
         }
     }
 

@@ -13,7 +13,7 @@ pub mod recorder;
 
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};
-use crate::history::{History, HistoryError, LastRun};
+use crate::history::{History, HistoryError};
 use clock::Clock;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use otlp::Receiver;
@@ -62,14 +62,14 @@ pub struct Addresses {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} for {purpose}: {source}")]
+    #[error("cannot listen on {address} for {purpose}: {reason}")]
     Listen {
         /// The address asked for.
         address: SocketAddr,
         /// What for.
         purpose: &'static str,
         /// The system's reason.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The history cannot be opened or written.
     #[error(transparent)]
@@ -89,7 +89,7 @@ pub async fn serve(
     meter: Arc<Meter>,
     clock: Clock,
     settings: ServeSettings,
-    history: (History, LastRun),
+    history: History,
     page: axum::Router,
     on_ready: impl FnOnce(&Addresses),
     stop: impl Future<Output = ()>,
@@ -167,7 +167,7 @@ fn descriptors_for_each_port() -> usize {
 }
 
 async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, purpose, source })
+    TcpListener::bind(address).await.map_err(|reason| ServeError::Listen { address, purpose, reason })
 }
 
 async fn tick(meter: Arc<Meter>, clock: Clock) {

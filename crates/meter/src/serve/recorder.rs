@@ -25,7 +25,6 @@ const MAINTAIN_WITHIN: Duration = Duration::from_secs(2);
 pub struct Store {
     meter: Arc<Meter>,
     reader: Reader,
-    last_run: LastRun,
     waiting: Mutex<Waiting>,
     state: Mutex<State>,
 }
@@ -34,6 +33,7 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct State {
     stored: bool,
+    last_run: Option<LastRun>,
     figures: HistoryFigures,
     steps: Vec<HistorySteps>,
     set_aside: Vec<SetAside>,
@@ -140,8 +140,8 @@ impl Store {
         let figures = self.figures();
         let state = locked(&self.state);
         let mut notes = Vec::new();
-        if self.last_run != LastRun::None {
-            notes.push(format!("history: {}", self.last_run));
+        if let Some(last_run) = state.last_run.as_ref().filter(|run| **run != LastRun::None) {
+            notes.push(format!("history: {last_run}"));
         }
         if !state.stored {
             notes.push("history: in memory only, it ends with the process".into());
@@ -223,15 +223,16 @@ impl Store {
         if let Err(error) = &done {
             self.report(error);
         }
-        self.publish(history, done.err(), clock);
+        self.publish(history, done.err().map(|error| error.to_string()), clock);
     }
 
-    fn publish(&self, history: &History, problem: Option<HistoryError>, clock: &Clock) {
+    fn publish(&self, history: &History, problem: Option<String>, clock: &Clock) {
         let figures = history.figures();
         let steps = history.steps();
         let converting = history.first_minutes_before_s();
         let mut state = locked(&self.state);
         state.stored = history.is_stored();
+        state.last_run = Some(history.last_run().clone());
         state.figures = figures.unwrap_or(state.figures);
         if let Ok(steps) = steps {
             state.steps = steps;
@@ -239,10 +240,12 @@ impl Store {
         state.converting_before_s = converting.unwrap_or(state.converting_before_s);
         state.set_aside = history.set_aside().to_vec();
         let since = state.problem.as_ref().map(|(_, since)| *since);
-        if let (Some(problem), None) = (&problem, since) {
-            super::tell(problem);
+        match (&problem, since) {
+            (Some(problem), None) => super::tell(problem),
+            (None, Some(_)) => super::tell(&"the history is written again"),
+            _ => {}
         }
-        state.problem = problem.map(|problem| (problem.to_string(), since.unwrap_or(clock.unix_s())));
+        state.problem = problem.map(|problem| (problem, since.unwrap_or(clock.unix_s())));
     }
 }
 
@@ -257,16 +260,15 @@ pub struct Recorder {
 
 impl Recorder {
     /// Starts writing.
-    pub fn start(meter: Arc<Meter>, clock: Clock, (mut history, last_run): (History, LastRun)) -> Recorder {
+    pub fn start(meter: Arc<Meter>, clock: Clock, mut history: History) -> Recorder {
         let store = Arc::new(Store {
             meter,
             reader: history.reader(),
-            last_run,
             waiting: Mutex::new(Waiting::new(history.generation(), MAX_WAITING_BYTES)),
             state: Mutex::default(),
         });
         history.set_aside().iter().for_each(|aside| super::tell(aside));
-        store.publish(&history, None, &clock);
+        store.publish(&history, history.unopened().map(String::from), &clock);
         let (stop, stopped) = mpsc::channel();
         let its_store = store.clone();
         let thread = std::thread::spawn(move || {
@@ -296,7 +298,13 @@ impl Recorder {
             super::tell(&"the thread that writes the history has failed: its last minutes are lost");
             return Ok(());
         };
-        self.store.checkpoint(&mut history, &self.clock)?;
-        history.close(self.clock.unix_s())
+        let written = self.store.checkpoint(&mut history, &self.clock);
+        if written.is_err() {
+            let rows = locked(&self.store.waiting).rows();
+            super::tell(&format!(
+                "the minute under way and {rows} rows of closed minutes are lost: they were never written"
+            ));
+        }
+        written.and_then(|()| history.close(self.clock.unix_s()))
     }
 }

@@ -135,7 +135,7 @@ fn fill(path: &Path, pairs: u64, minutes: u64, end_s: u64) -> Result<(), History
     let resources: Vec<SharedBytes> = (0..pairs).map(resource).collect();
     let limits = Limits { max_age_s: u64::MAX, max_bytes: u64::MAX };
     let start_s = end_s - minutes * 60;
-    let (mut history, _) = History::open(Some(path), limits, start_s)?;
+    let mut history = History::open(Some(path), limits, start_s)?;
     let mut waiting = Waiting::new(history.generation(), u64::MAX);
     for unix_s in (start_s..end_s).step_by(60) {
         let rows = keys.iter().zip(&resources).map(|(key, resource)| {
