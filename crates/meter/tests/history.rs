@@ -401,7 +401,9 @@ fn foreign_files_are_refused_with_their_path() {
     assert!(text.contains("99") && text.contains("newer"), "{text}");
 
     // A directory that does not exist is made, like the one of the command line; not where a file is in the way.
-    refusal(&text_file.join("history.sqlite"));
+    let error = History::open(Some(&text_file.join("history.sqlite")), PLENTY, 0).unwrap_err();
+    assert!(matches!(error, HistoryError::Directory { .. }), "{error}");
+    assert!(error.to_string().contains(&text_file.display().to_string()), "{error}");
 
     let taken = directory.path().join("taken.sqlite");
     let _first = open(&taken, PLENTY, 0);
