@@ -4,6 +4,8 @@
 use crate::check::freezer;
 use serde::{Deserialize, Serialize};
 use spangap_machine::Host;
+use spangap_machine::facts::process_stat;
+use spangap_machine::facts::process_status::{self, ProcessStatus};
 
 /// What halts a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,8 +106,8 @@ pub fn still(host: &Host, before: &mut [Halted], ns: u64) {
 fn one(host: &Host, pid: u32) -> Option<Halted> {
     let threads = host.list(&format!("/proc/{pid}/task")).ok()?;
     let state = |tid: &String| {
-        let text = host.read(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-        text.rsplit_once(')')?.1.trim_start().chars().next()
+        let path = format!("/proc/{pid}/task/{tid}/{}", process_stat::NAME);
+        host.parsed(&path, process_stat::parse).ok().map(|stat| stat.state)
     };
     let states: Vec<char> = threads.iter().filter_map(state).collect();
     let count = |letter: char| states.iter().filter(|state| **state == letter).count();
@@ -114,8 +116,8 @@ fn one(host: &Host, pid: u32) -> Option<Halted> {
         Some(Halted { pid, name: name.clone(), how, threads, of_threads: states.len(), whole_look_ns: None })
     };
     if count('t') > 0 {
-        let status = host.read(&format!("/proc/{pid}/status")).unwrap_or_default();
-        let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse().ok());
+        let path = format!("/proc/{pid}/{}", process_status::NAME);
+        let tracer = host.parsed(&path, |path, text| ProcessStatus::new(path, text).tracer());
         return found(How::Traced { tracer: tracer.unwrap_or(0) }, count('t'));
     }
     if count('T') > 0 {
@@ -134,9 +136,10 @@ mod tests {
     }
 
     fn process(letter: char, more: &str) -> Host {
+        let rest = "1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0";
         host(&format!(
-            "=== /proc/7/comm\ndb (1)\n=== /proc/7/task/7/stat\n7 (db (1)) {letter} 1 1\n\
-             === /proc/7/task/8/stat\n8 (io) {letter} 1 1\n=== /proc/7/status\nTracerPid:\t99\n{more}"
+            "=== /proc/7/comm\ndb (1)\n=== /proc/7/task/7/stat\n7 (db (1)) {letter} {rest}\n\
+             === /proc/7/task/8/stat\n8 (io) {letter} {rest}\n=== /proc/7/status\nTracerPid:\t99\n{more}"
         ))
     }
 

@@ -6,6 +6,8 @@ mod refusal;
 
 pub use refusal::{ProbeError, quiet, refused};
 
+use spangap_machine::facts::process_status::{self, ProcessStatus};
+use spangap_machine::read_here;
 use std::fmt;
 use std::path::Path;
 
@@ -98,10 +100,9 @@ impl Kernel {
     pub fn look_under(root: &Path) -> Kernel {
         let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
         let number = |name: &str| text(&format!("proc/sys/kernel/{name}"))?.trim().parse().ok();
-        let capabilities = text("proc/self/status").and_then(|status| {
-            let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-            u64::from_str_radix(mask.trim(), 16).ok()
-        });
+        let path = root.join("proc/self").join(process_status::NAME);
+        let capabilities =
+            read_here(&path.to_string_lossy(), |path, text| ProcessStatus::new(path, text).capabilities());
         // In the first user namespace all ids stand for themselves.
         let ids = text("proc/self/uid_map").unwrap_or_default();
         let user_namespace = !ids.is_empty() && !ids.split_whitespace().eq(["0", "0", "4294967295"]);

@@ -53,6 +53,27 @@ impl FactError {
 /// A fact, or why it is not known.
 pub type Known<T> = Result<T, FactError>;
 
+/// Whether a file, a thread, a cgroup or a device is not there, or went away while it was read.
+fn is_absent(error: &io::Error) -> bool {
+    const NO_SUCH_PROCESS: i32 = 3;
+    const NO_SUCH_DEVICE: i32 = 19;
+    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    kinds.contains(&error.kind()) || matches!(error.raw_os_error(), Some(NO_SUCH_PROCESS | NO_SUCH_DEVICE))
+}
+
+/// A file of this machine as a value. Unlike a [`Host`] this remembers nothing of it: for what is read time and again.
+///
+/// # Errors
+/// What the kernel says, with the path; what the reader says.
+pub fn read_here<T>(path: &str, parse: impl FnOnce(&str, &str) -> Known<T>) -> Known<T> {
+    let bytes = fs::read(path).map_err(|error| FactError::Read {
+        path: path.to_owned(),
+        why: error.to_string(),
+        absent: is_absent(&error),
+    })?;
+    parse(path, &String::from_utf8_lossy(&bytes))
+}
+
 /// What a path held when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
@@ -128,6 +149,14 @@ impl Host {
         text.trim().parse().map_err(|_| FactError::malformed(path, 0, &text, "a number"))
     }
 
+    /// The file as a value.
+    ///
+    /// # Errors
+    /// What the kernel says, with the path; what the reader says.
+    pub fn parsed<T>(&self, path: &str, parse: impl FnOnce(&str, &str) -> Known<T>) -> Known<T> {
+        parse(path, &self.read(path)?)
+    }
+
     /// The names in a folder, numbers in the order of numbers.
     ///
     /// # Errors
@@ -179,8 +208,8 @@ impl Host {
             Source::Kept(kept) => kept.get(path, link).cloned().ok_or_else(absent)?,
             Source::Root(root) => match real(&root.join(path.trim_start_matches('/'))) {
                 Ok(entry) => entry,
+                Err(error) if is_absent(&error) => return Err(absent()),
                 Err(error) => match error.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => return Err(absent()),
                     // It is there, and no link.
                     io::ErrorKind::InvalidInput if link => return Err(absent()),
                     io::ErrorKind::PermissionDenied => Entry::Refused("permission denied".into()),
@@ -493,6 +522,17 @@ mod tests {
             let error = Kept::parse(bad).unwrap().write_below(folder.path()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{bad}");
         }
+    }
+
+    #[test]
+    fn what_goes_away_while_it_is_read_is_absent() {
+        // A thread that has ended, a cgroup that was removed: both after their file was opened.
+        for gone in [3, 19, 2, 20] {
+            assert!(is_absent(&io::Error::from_raw_os_error(gone)), "{gone}");
+        }
+        assert!(!is_absent(&io::Error::from_raw_os_error(13)));
+        let error = read_here("/proc/4294967295/stat", |_, text| Ok(text.to_owned())).unwrap_err();
+        assert!(error.is_absent() && error.to_string().starts_with("cannot read /proc/4294967295/stat: "));
     }
 
     #[test]

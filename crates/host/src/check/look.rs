@@ -1,22 +1,23 @@
 //! What two readings of a machine say, a while apart.
 
-use super::facts::cgroup::{self, Mount};
+use super::facts::cgroup;
 use super::facts::listeners::{self, Listener};
 use super::facts::memory::{self, Memory};
 use super::facts::nic::{self, Nic};
 use super::facts::power::{self, Frequency, Idle};
+use super::facts::pressure::{self, Pressure};
 use super::facts::process::{Net, Process};
-use super::facts::table::{self, Row, Softnet, Times};
-use super::facts::text::{self, Pressure};
 use super::finding::Why;
 use super::{Cpus, FactError, Host, Known};
 use crate::halted::{self, Halted};
 use spangap_machine::facts::cpu_manager_state::{self, CpuManagerState};
+use spangap_machine::facts::cpu_table::{self, Row};
+use spangap_machine::facts::mountinfo::CgroupMount;
+use spangap_machine::facts::softnet_stat::{self, Softnet};
+use spangap_machine::facts::stat::{self, Stat, Times};
+use spangap_machine::facts::{cpu_list, cpuinfo, figures, uptime};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-
-/// CPUs that are switched on.
-pub const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// What counts up. Read it twice.
 #[derive(Debug)]
@@ -167,27 +168,25 @@ impl Counters {
         Counters::with(host, &mounts, pids)
     }
 
-    fn with(host: &Host, mounts: &Known<Vec<Mount>>, pids: &[u32]) -> Counters {
-        fn parsed<T>(host: &Host, path: &str, parse: impl Fn(&str, &str) -> Known<T>) -> Known<T> {
-            parse(path, &host.read(path)?)
-        }
-        let online = parsed(host, ONLINE, cpu_list);
+    fn with(host: &Host, mounts: &Known<Vec<CgroupMount>>, pids: &[u32]) -> Counters {
+        let online = host.parsed(cpu_list::ONLINE, cpu_list::list);
+        let table = |path| host.parsed(path, cpu_table::parse)?.whole();
         let processes: BTreeMap<u32, Known<Process>> =
             pids.iter().map(|&pid| (pid, Process::read(host, mounts, pid))).collect();
         let used =
             processes.values().flatten().fold(Cpus::default(), |all, process| all.either(&process.cpus()));
         let used = if pids.is_empty() { online.clone() } else { Ok(used) };
         Counters {
-            uptime_s: parsed(host, "/proc/uptime", uptime),
-            stat: parsed(host, "/proc/stat", table::stat),
-            interrupts: parsed(host, "/proc/interrupts", table::per_cpu),
-            softirqs: parsed(host, "/proc/softirqs", table::per_cpu),
-            softnet: parsed(host, "/proc/net/softnet_stat", |path, text| {
-                table::softnet(path, text, online.as_ref().unwrap_or(&Cpus::default()))
+            uptime_s: host.parsed(uptime::UPTIME, uptime::uptime_s),
+            stat: host.parsed(stat::PATH, stat::parse).and_then(Stat::whole),
+            interrupts: table(cpu_table::INTERRUPTS),
+            softirqs: table(cpu_table::SOFTIRQS),
+            softnet: host.parsed(softnet_stat::PATH, |path, text| {
+                softnet_stat::parse(path, text, online.as_ref().unwrap_or(&Cpus::default()))
             }),
-            pressure: parsed(host, "/proc/pressure/cpu", text::pressure),
-            memory_pressure: parsed(host, "/proc/pressure/memory", text::pressure),
-            io_pressure: parsed(host, "/proc/pressure/io", text::pressure),
+            pressure: host.parsed("/proc/pressure/cpu", pressure::parse),
+            memory_pressure: host.parsed("/proc/pressure/memory", pressure::parse),
+            io_pressure: host.parsed("/proc/pressure/io", pressure::parse),
             memory: pids
                 .iter()
                 .map(|&pid| (pid, mounts.clone().and_then(|mounts| memory::of(host, &mounts, pid))))
@@ -212,7 +211,7 @@ impl Look {
             return Err(error.clone());
         }
         let word = |path: &str| Ok::<_, FactError>(host.read(path)?.trim().to_owned());
-        let list = |path: &str| cpu_list(path, &host.read(path)?);
+        let list = |path: &str| host.parsed(path, cpu_list::list);
         let online = after.online.clone();
         let every = online.clone().unwrap_or_default();
         let used = after
@@ -233,7 +232,7 @@ impl Look {
         };
         let setting = |name: &&'static str| {
             let path = format!("/proc/sys/{name}");
-            (*name, host.read(&path).and_then(|text| text::number(&path, &text)))
+            (*name, host.parsed(&path, figures::number))
         };
         let first = used.iter().next().unwrap_or(0);
         let of_each =
@@ -250,14 +249,12 @@ impl Look {
             dma_latency_us: host.read_i32("/dev/cpu_dma_latency"),
             frequencies: power::frequencies(host, &used),
             turbo: power::turbo(host),
-            virtual_machine: host.read("/proc/cpuinfo").is_ok_and(|text| virtual_machine(&text)),
+            virtual_machine: host.read(cpuinfo::PATH).is_ok_and(|text| cpuinfo::parse(&text).is_virtual),
             clocksource: word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             settings: SETTINGS.iter().map(setting).collect(),
             irqbalance: irqbalance(host),
             halted: halted::halted(host, pids),
-            kubelet: host
-                .read(cpu_manager_state::PATH)
-                .and_then(|text| cpu_manager_state::parse(cpu_manager_state::PATH, &text)),
+            kubelet: host.parsed(cpu_manager_state::PATH, cpu_manager_state::parse),
             cpusets: pids.iter().map(of_each).collect(),
             listeners: pids.iter().map(|&pid| (pid, listeners::of(host, pid))).collect(),
             sockets: None,
@@ -379,21 +376,6 @@ impl Look {
 /// The kernel's figures of interrupts have 32 bits.
 pub fn wrapped(before: u64, after: u64) -> u64 {
     if after >= before { after - before } else { after.saturating_add(1 << 32).saturating_sub(before) }
-}
-
-fn cpu_list(path: &str, text: &str) -> Known<Cpus> {
-    Cpus::parse_list(text).ok_or_else(|| FactError::malformed(path, 0, text, "a list of CPUs"))
-}
-
-fn uptime(path: &str, text: &str) -> Known<f64> {
-    let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    seconds.ok_or_else(|| FactError::malformed(path, 0, text, "seconds"))
-}
-
-/// By the flag that hypervisors set for their guests.
-fn virtual_machine(cpuinfo: &str) -> bool {
-    let mut lines = cpuinfo.lines();
-    lines.any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 fn irqbalance(host: &Host) -> Known<Vec<Irqbalance>> {

@@ -2,7 +2,7 @@
 
 use super::Known;
 use super::facts::memory::Memory;
-use super::facts::text::Pressure;
+use super::facts::pressure::Pressure;
 use super::finding::Why;
 use super::look::Look;
 use spangap_model::duration::format_ns;

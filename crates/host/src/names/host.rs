@@ -1,6 +1,8 @@
 //! The names of what is there already: from `/proc` and `/sys`.
 
 use super::{DeviceName, Names, TaskName};
+use spangap_machine::facts::{cpu_table, process_cgroup};
+use spangap_machine::read_here;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,7 +14,7 @@ impl Names {
     /// Reads the names of all threads, cgroups, interrupts and interfaces of this host. What goes away meanwhile, or
     /// cannot be read, has no name.
     pub fn of_this_host() -> Names {
-        let mut found = Names { cgroups: cgroups(), irqs: irqs("/proc/interrupts"), ..Names::default() };
+        let mut found = Names { cgroups: cgroups(), irqs: irqs(), ..Names::default() };
         let hierarchy = Hierarchy::of_this_host();
         for process in numbers_in(Path::new("/proc")) {
             let folder = Path::new("/proc").join(process.to_string());
@@ -44,7 +46,7 @@ fn numbers_in(folder: &Path) -> Vec<u32> {
 /// The hierarchy of cgroups that has the CPU quotas.
 struct Hierarchy {
     root: &'static str,
-    /// How its line in `/proc/PID/cgroup` begins, after the number.
+    /// Its controller; nothing: it is of version 2.
     controller: &'static str,
 }
 
@@ -58,13 +60,15 @@ impl Hierarchy {
     }
 
     fn cgroup_of(&self, process: &Path) -> u64 {
-        let text = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
-        let path = text.lines().find_map(|line| {
-            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            controllers.split(',').any(|one| one == self.controller).then_some(path)
+        let path = process.join(process_cgroup::NAME);
+        let places = read_here(&path.to_string_lossy(), process_cgroup::parse).unwrap_or_default();
+        let place = places.iter().find(|one| match self.controller {
+            "" => one.is_v2(),
+            controller => one.has(controller),
         });
         // The number of a cgroup is the inode of its folder.
-        path.and_then(|path| fs::metadata(format!("{}{path}", self.root)).ok())
+        place
+            .and_then(|place| fs::metadata(format!("{}{}", self.root, place.path)).ok())
             .map_or(0, |folder| folder.ino())
     }
 }
@@ -91,43 +95,15 @@ pub(super) fn cgroups() -> std::collections::BTreeMap<u64, String> {
     found
 }
 
-/// What the lines of `/proc/interrupts` with a number are for.
-fn irqs(path: &str) -> std::collections::BTreeMap<u32, String> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let cpus = text.lines().next().unwrap_or_default().split_whitespace().count();
-    let irq = |line: &str| {
-        let (number, rest) = line.split_once(':')?;
-        Some((number.trim().parse().ok()?, device_of(rest, cpus)))
-    };
-    text.lines().skip(1).filter_map(irq).collect()
-}
-
-/// The devices at the end of a line, after a count for each CPU, the chip, and how the line is triggered.
-fn device_of(line: &str, cpus: usize) -> String {
-    let words: Vec<&str> = line.split_whitespace().skip(cpus).collect();
-    let trigger = words
-        .iter()
-        .position(|word| word.ends_with("-edge") || word.ends_with("-level") || word.ends_with("-fasteoi"));
-    let first = trigger.map_or(2.min(words.len()), |at| at + 1);
-    words[first..].join(" ")
+/// Who asked for each interrupt that has a number.
+fn irqs() -> std::collections::BTreeMap<u32, String> {
+    let table = read_here(cpu_table::INTERRUPTS, cpu_table::parse).unwrap_or_default();
+    table.rows.iter().filter_map(|row| Some((row.name.parse().ok()?, row.devices()))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn devices_of_interrupts() {
-        for (line, device) in [
-            ("  1   0  IO-APIC   5-edge      ACPI:Ged", "ACPI:Ged"),
-            ("  0  33994 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0", "virtio2-input.0"),
-            ("  0  12 IR-PCI-MSI 524288-edge  eth0-TxRx-0, other thing", "eth0-TxRx-0, other thing"),
-            ("  5  6 GICv3  27 Level     arch_timer", "Level arch_timer"),
-            ("  5  6", ""),
-        ] {
-            assert_eq!(device_of(line, 2), device, "{line}");
-        }
-    }
 
     #[test]
     fn this_process_has_its_names() {

@@ -1,27 +1,9 @@
 //! The cgroups of a process that carry a CPU controller, in both versions, its own first and then all above.
 
 use super::super::{Cpus, FactError, Host, Known};
-use super::text::{self, Pressure};
-
-/// A mounted cgroup file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
-    /// Where.
-    pub at: String,
-    /// The cgroup that is seen there, as paths in `/proc/PID/cgroup` name it.
-    pub root: String,
-    /// Its controllers; none: version 2.
-    pub controllers: Vec<String>,
-}
-
-/// Which version's files a cgroup has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// A hierarchy for each controller.
-    V1,
-    /// One for all.
-    V2,
-}
+use super::pressure::{self, Pressure};
+use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
+use spangap_machine::facts::{cpu_list, figures, process_cgroup};
 
 /// How much CPU time a cgroup may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,69 +57,45 @@ pub struct CpuSet {
 ///
 /// # Errors
 /// `/proc/self/mountinfo` cannot be read.
-pub fn mounts(host: &Host) -> Known<Vec<Mount>> {
-    Ok(parse_mounts(&host.read("/proc/self/mountinfo")?))
-}
-
-fn parse_mounts(text: &str) -> Vec<Mount> {
-    let mount = |line: &str| {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(3);
-        let (root, at) = (mount.next()?.to_owned(), mount.next()?.to_owned());
-        let mut system = system.split(' ');
-        let kind = system.next()?;
-        let options = system.nth(1)?;
-        let controllers = match kind {
-            "cgroup2" => Vec::new(),
-            "cgroup" => options.split(',').map(str::to_owned).collect(),
-            _ => return None,
-        };
-        Some(Mount { at, root, controllers })
-    };
-    text.lines().filter_map(mount).collect()
-}
-
-/// The cgroup paths of a process: the controllers of a hierarchy (none: version 2), and where in it.
-fn membership(path: &str, text: &str) -> Known<Vec<(Vec<String>, String)>> {
-    let line = |(at, line): (usize, &str)| {
-        let mut words = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(place)) = (words.next(), words.next()) else {
-            return Err(FactError::malformed(path, at, line, "NUMBER:CONTROLLERS:/PATH"));
-        };
-        let controllers = controllers.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Ok((controllers, place.to_owned()))
-    };
-    text.lines().enumerate().map(line).collect()
+pub fn mounts(host: &Host) -> Known<Vec<CgroupMount>> {
+    host.parsed(mountinfo::PATH, mountinfo::cgroups)
 }
 
 /// Where the hierarchy of a controller keeps the cgroup of a process: version, folder of the mount, path below.
-pub fn place(host: &Host, mounts: &[Mount], pid: u32, controller: &str) -> Known<(Version, String, String)> {
-    let path = format!("/proc/{pid}/cgroup");
-    let places = membership(&path, &host.read(&path)?)?;
-    let first = |of: &dyn Fn(&[String]) -> bool| {
-        let mount = mounts.iter().find(|mount| of(&mount.controllers))?;
-        let (_, place) = places.iter().find(|(controllers, _)| of(controllers))?;
-        Some((mount, place.clone()))
+pub fn place(
+    host: &Host,
+    mounts: &[CgroupMount],
+    pid: u32,
+    controller: &str,
+) -> Known<(Version, String, String)> {
+    let path = format!("/proc/{pid}/{}", process_cgroup::NAME);
+    let places = host.parsed(&path, process_cgroup::parse)?;
+    let v1 = || {
+        Some((
+            mounts.iter().find(|mount| mount.has(controller))?,
+            places.iter().find(|one| one.has(controller))?,
+        ))
     };
-    let v1 = first(&|controllers| controllers.iter().any(|name| name == controller));
-    let (version, (mount, place)) = match v1 {
-        Some(found) => (Version::V1, found),
-        None => (
-            Version::V2,
-            first(&|controllers| controllers.is_empty()).ok_or_else(|| FactError::Read {
-                path: path.clone(),
-                why: format!("no cgroup file system with the controller {controller} is mounted here"),
-                absent: true,
-            })?,
-        ),
+    let v2 = || {
+        let mount = mounts.iter().find(|mount| mount.version == Version::V2)?;
+        Some((mount, places.iter().find(|one| one.is_v2())?))
     };
-    if place.split('/').any(|part| part == "..") {
-        let why = format!("{place} is outside of the cgroup namespace that is seen here");
-        return Err(FactError::Read { path, why, absent: false });
-    }
+    let (mount, place) = v1().or_else(v2).ok_or_else(|| FactError::Read {
+        path: path.clone(),
+        why: format!("no cgroup file system with the controller {controller} is mounted here"),
+        absent: true,
+    })?;
     // A container sees only a part of the hierarchy, and at its mount.
-    let below = if mount.root == "/" { &place } else { place.strip_prefix(&mount.root).unwrap_or(&place) };
-    Ok((version, mount.at.clone(), below.trim_end_matches('/').to_owned()))
+    let below = mount.below(&place.path).ok_or_else(|| {
+        let why = match mount.root.as_str() {
+            "/" => format!("{} is outside of the cgroup namespace that is seen here", place.path),
+            root => {
+                format!("{} is outside of what is mounted at {}: {root} and below", place.path, mount.point)
+            }
+        };
+        FactError::Read { path, why, absent: false }
+    })?;
+    Ok((mount.version, mount.point.clone(), below.to_owned()))
 }
 
 /// The file that says that a process is frozen by its cgroup, or by one above; `None` where it is not, or where that
@@ -160,7 +118,7 @@ pub fn freezer(host: &Host, pid: u32) -> Option<String> {
 ///
 /// # Errors
 /// Its cgroup cannot be read, or is not mounted here.
-pub fn of(host: &Host, mounts: &[Mount], pid: u32) -> Known<Vec<Group>> {
+pub fn of(host: &Host, mounts: &[CgroupMount], pid: u32) -> Known<Vec<Group>> {
     let (version, at, mut below) = place(host, mounts, pid, "cpu")?;
     let mut groups = Vec::new();
     loop {
@@ -176,15 +134,14 @@ pub fn of(host: &Host, mounts: &[Mount], pid: u32) -> Known<Vec<Group>> {
 ///
 /// # Errors
 /// Its cgroup cannot be read, or has no such controller.
-pub fn cpuset(host: &Host, mounts: &[Mount], pid: u32) -> Known<CpuSet> {
+pub fn cpuset(host: &Host, mounts: &[CgroupMount], pid: u32) -> Known<CpuSet> {
     let (version, at, mut below) = place(host, mounts, pid, "cpuset")?;
     let file = if version == Version::V1 { "cpuset.effective_cpus" } else { "cpuset.cpus.effective" };
     loop {
         let path = format!("{at}{below}/{file}");
         match (host.read(&path), below.rfind('/')) {
             (Ok(text), _) => {
-                let cpus = Cpus::parse_list(&text);
-                let cpus = cpus.ok_or_else(|| FactError::malformed(&path, 0, &text, "a list of CPUs"))?;
+                let cpus = cpu_list::list(&path, &text)?;
                 return Ok(CpuSet { path, cpus });
             }
             // Version 2: the controller ends somewhere above.
@@ -197,10 +154,7 @@ pub fn cpuset(host: &Host, mounts: &[Mount], pid: u32) -> Known<CpuSet> {
 fn read(host: &Host, version: Version, at: &str, below: &str) -> Group {
     let folder = format!("{at}{below}");
     let file = |name: &str| format!("{folder}/{name}");
-    let figure = |name: &str| {
-        let path = file(name);
-        text::number(&path, &host.read(&path)?)
-    };
+    let figure = |name: &str| host.parsed::<i64>(&file(name), figures::number);
     let quota = match version {
         Version::V1 => figure("cpu.cfs_quota_us").and_then(|quota_us| {
             let period_us = figure("cpu.cfs_period_us")?;
@@ -208,16 +162,11 @@ fn read(host: &Host, version: Version, at: &str, below: &str) -> Group {
                 .ok()
                 .map(|quota_us| Quota { quota_us, period_us: period_us.max(0) as u64 }))
         }),
-        Version::V2 => {
-            let path = file("cpu.max");
-            host.read(&path).and_then(|text| cpu_max(&path, &text))
-        }
+        Version::V2 => host.parsed(&file("cpu.max"), cpu_max),
     };
-    let path = file("cpu.stat");
-    let throttled = host.read(&path).and_then(|text| throttled(&path, &text));
+    let throttled = host.parsed(&file("cpu.stat"), throttled);
     let weight = figure(if version == Version::V1 { "cpu.shares" } else { "cpu.weight" });
-    let path = file("cpu.pressure");
-    let pressure = host.read(&path).and_then(|text| text::pressure(&path, &text));
+    let pressure = host.parsed(&file("cpu.pressure"), pressure::parse);
     // The root of a hierarchy has no limit and no such files.
     let root = |error: &FactError| below.is_empty() && error.is_absent();
     let quota = if quota.as_ref().is_err_and(root) { Ok(None) } else { quota };
@@ -245,7 +194,7 @@ fn cpu_max(path: &str, text: &str) -> Known<Option<Quota>> {
 
 /// `None`: a cgroup without a CPU controller of version 2, which cannot be throttled.
 fn throttled(path: &str, text: &str) -> Known<Option<Throttled>> {
-    let stat = text::keyed(text);
+    let stat = figures::keyed(text);
     let figure = |name: &str| stat.get(name).copied();
     let Some(periods) = figure("nr_periods") else {
         let of_v2 = figure("usage_usec").is_some();
@@ -280,8 +229,8 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC*|[0-9]:[a-z,]*:/[a-z.]*\n|nr_periods [0-9]\n") {
-            let _ = (parse_mounts(&text), membership("/p", &text), cpu_max("/p", &text), throttled("/p", &text));
+        fn no_text_panics(text in "\\PC*|nr_periods [0-9]\n") {
+            let _ = (cpu_max("/p", &text), throttled("/p", &text));
         }
     }
 
@@ -321,6 +270,23 @@ mod tests {
             ("/sys/fs/cgroup/cpu,cpuacct/y", Version::V1)
         );
         assert_eq!(groups[0].quota, Ok(None));
+    }
+
+    #[test]
+    fn a_process_outside_of_the_container_has_not_its_quota() {
+        let host = Host::kept(
+            Kept::parse(
+                "=== /proc/self/mountinfo\n1 2 0:3 /docker/x /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                 === /proc/7/cgroup\n4:cpu:/\n\
+                 === /sys/fs/cgroup/cpu/cpu.cfs_quota_us\n50000\n=== /sys/fs/cgroup/cpu/cpu.cfs_period_us\n100000\n",
+            )
+            .unwrap(),
+        );
+        let error = of(&host, &mounts(&host).unwrap(), 7).unwrap_err().to_string();
+        assert!(
+            error.contains("/ is outside of what is mounted at /sys/fs/cgroup/cpu: /docker/x"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The memory of a process' cgroup: what it waited for it, and how often it had to read its own pages again.
 
 use super::super::{Host, Known};
-use super::cgroup::{self, Mount, Version};
-use super::text::{self, Pressure};
+use super::cgroup;
+use super::pressure::{self, Pressure};
 use spangap_machine::FactError;
+use spangap_machine::facts::figures;
+use spangap_machine::facts::mountinfo::{CgroupMount, Version};
 
 /// The cgroup of a process that counts its memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,26 +43,20 @@ impl Memory {
 ///
 /// # Errors
 /// Its cgroup cannot be read, or no controller of memory is mounted here.
-pub fn of(host: &Host, mounts: &[Mount], pid: u32) -> Known<Memory> {
+pub fn of(host: &Host, mounts: &[CgroupMount], pid: u32) -> Known<Memory> {
     let (version, at, below) = cgroup::place(host, mounts, pid, "memory")?;
     let folder = format!("{at}{below}");
     let file = |name: &str| format!("{folder}/{name}");
     let keyed = |name: &str, keys: &[&str]| {
         let path = file(name);
         let text = host.read(&path)?;
-        let all = text::keyed(&text);
+        let all = figures::keyed(&text);
         let found = keys.iter().find_map(|key| all.get(key).copied());
         found.ok_or_else(|| FactError::malformed(&path, 0, &text, "a line pgmajfault, max or oom_kill"))
     };
-    let pressure = |name: &str| {
-        let path = file(name);
-        text::pressure(&path, &host.read(&path)?)
-    };
+    let pressure = |name: &str| host.parsed(&file(name), pressure::parse);
     let at_limit = match version {
-        Version::V1 => {
-            let path = file("memory.failcnt");
-            host.read(&path).and_then(|text| text::number(&path, &text)).map(|count| count.max(0) as u64)
-        }
+        Version::V1 => host.parsed(&file("memory.failcnt"), figures::number),
         Version::V2 => keyed("memory.events", &["max"]),
     };
     Ok(Memory {

@@ -6,6 +6,5 @@ pub mod listeners;
 pub mod memory;
 pub mod nic;
 pub mod power;
+pub mod pressure;
 pub mod process;
-pub mod table;
-pub mod text;

@@ -1,8 +1,8 @@
 //! Network interfaces: their queues, interrupts, steering masks and place in the machine.
 
-use super::super::{Cpus, FactError, Host, Known};
-use super::table::Row;
-use super::text;
+use super::super::{Cpus, Host, Known};
+use spangap_machine::facts::cpu_table::Row;
+use spangap_machine::facts::{cpu_list, figures};
 
 /// A queue of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,10 +62,7 @@ pub fn read(host: &Host, interrupts: &Known<Vec<Row>>) -> Known<Vec<Nic>> {
 
 fn one(host: &Host, interrupts: &Known<Vec<Row>>, name: &str) -> Nic {
     let at = format!("/sys/class/net/{name}");
-    let number = |file: &str| {
-        let path = format!("{at}/{file}");
-        text::number(&path, &host.read(&path)?)
-    };
+    let number = |file: &str| host.parsed::<i64>(&format!("{at}/{file}"), figures::number);
     let last = |link: &str| {
         let to = host.link(&format!("{at}/{link}")).ok()?;
         to.rsplit('/').next().map(str::to_owned)
@@ -78,7 +75,10 @@ fn one(host: &Host, interrupts: &Known<Vec<Row>>, name: &str) -> Nic {
         let names = host.list(&format!("{at}/queues")).unwrap_or_default();
         let queues = names.into_iter().filter(|queue| queue.starts_with(kind));
         queues
-            .map(|queue| Queue { cpus: cpu_mask(host, &format!("{at}/queues/{queue}/{mask}")), name: queue })
+            .map(|queue| Queue {
+                cpus: host.parsed(&format!("{at}/queues/{queue}/{mask}"), cpu_list::mask),
+                name: queue,
+            })
             .collect()
     };
     Nic {
@@ -95,11 +95,6 @@ fn one(host: &Host, interrupts: &Known<Vec<Row>>, name: &str) -> Nic {
     }
 }
 
-fn cpu_mask(host: &Host, path: &str) -> Known<Cpus> {
-    let text = host.read(path)?;
-    Cpus::parse_mask(&text).ok_or_else(|| FactError::malformed(path, 0, &text, "a mask of CPUs"))
-}
-
 /// Those that the device says are its, and those that carry its name.
 fn irqs(host: &Host, interrupts: &Known<Vec<Row>>, name: &str, device: Option<&str>) -> Vec<Irq> {
     let vectors = ["device/msi_irqs", "device/../msi_irqs"];
@@ -113,10 +108,7 @@ fn irqs(host: &Host, interrupts: &Known<Vec<Row>>, name: &str, device: Option<&s
     let its = rows.iter().filter(|row| listed.contains(&row.name) || named(row));
     its.filter_map(|row| {
         let number = row.name.parse().ok()?;
-        let path = format!("/proc/irq/{number}/smp_affinity_list");
-        let affinity = host.read(&path).and_then(|text| {
-            Cpus::parse_list(&text).ok_or_else(|| FactError::malformed(&path, 0, &text, "a list of CPUs"))
-        });
+        let affinity = host.parsed(&format!("/proc/irq/{number}/smp_affinity_list"), cpu_list::list);
         let label = row.label.split_whitespace().last().unwrap_or_default().to_owned();
         Some(Irq { number, label, affinity })
     })
@@ -130,13 +122,14 @@ fn belongs(word: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table;
     use super::*;
     use spangap_machine::Kept;
+    use spangap_machine::facts::cpu_table;
 
     fn nics(tree: &str, interrupts: &str) -> Vec<Nic> {
         let host = Host::kept(Kept::parse(tree).unwrap());
-        read(&host, &table::per_cpu("/proc/interrupts", interrupts)).unwrap()
+        let table = cpu_table::parse(cpu_table::INTERRUPTS, interrupts);
+        read(&host, &table.and_then(|table| table.whole())).unwrap()
     }
 
     #[test]

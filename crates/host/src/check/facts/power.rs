@@ -1,7 +1,7 @@
 //! What CPUs do to save power: idle states, frequencies.
 
 use super::super::{Cpus, FactError, Host, Known};
-use super::text;
+use spangap_machine::facts::figures;
 use std::collections::BTreeMap;
 
 /// An idle state of a CPU.
@@ -41,10 +41,7 @@ pub fn idle(host: &Host, cpu: u32) -> Known<Idle> {
     let mut states = Vec::new();
     for name in host.list(&at)?.iter().filter(|name| name.starts_with("state")) {
         let folder = format!("{at}/{name}");
-        let number = |file: &str| {
-            let path = format!("{folder}/{file}");
-            text::number(&path, &host.read(&path)?)
-        };
+        let number = |file: &str| host.parsed::<i64>(&format!("{folder}/{file}"), figures::number);
         let state = IdleState {
             name: word(&format!("{folder}/name"))?,
             exit_us: u64::try_from(number("latency")?).unwrap_or(0),
@@ -66,8 +63,8 @@ pub fn idle_spent(host: &Host, cpus: &Cpus) -> Known<BTreeMap<String, (u64, u64)
         let at = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
         for state in host.list(&at)? {
             let number = |file: &str| {
-                let path = format!("{at}/{state}/{file}");
-                Ok::<_, FactError>(text::number(&path, &host.read(&path)?)?.max(0) as u64)
+                host.parsed::<i64>(&format!("{at}/{state}/{file}"), figures::number)
+                    .map(|figure| figure.max(0) as u64)
             };
             let (usage, time_us) = (number("usage")?, number("time")?);
             let sum = spent.entry(state.clone()).or_default();
@@ -103,8 +100,7 @@ pub fn frequencies(host: &Host, cpus: &Cpus) -> Known<Vec<Frequency>> {
         let at = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq");
         let word = |file: &str| Ok::<_, FactError>(host.read(&format!("{at}/{file}"))?.trim().to_owned());
         let number = |file: &str| {
-            let path = format!("{at}/{file}");
-            Ok::<_, FactError>(text::number(&path, &host.read(&path)?)?.max(0) as u64)
+            host.parsed::<i64>(&format!("{at}/{file}"), figures::number).map(|figure| figure.max(0) as u64)
         };
         Ok(Frequency {
             cpu,

@@ -1,8 +1,11 @@
 //! A process: its threads, where they may run, and how long they waited for a CPU.
 
 use super::super::{Cpus, FactError, Host, Known};
-use super::cgroup::{self, Group, Mount};
-use super::text;
+use super::cgroup::{self, Group};
+use spangap_machine::facts::mountinfo::CgroupMount;
+use spangap_machine::facts::net_counters;
+use spangap_machine::facts::process_status::{self, ProcessStatus};
+use spangap_machine::facts::schedstat::{self, Sched};
 use std::collections::BTreeMap;
 
 /// A thread.
@@ -14,15 +17,6 @@ pub struct Thread {
     pub cpus: Cpus,
     /// What the scheduler counted.
     pub sched: Known<Sched>,
-}
-
-/// What the scheduler counted of a thread since it began, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sched {
-    /// On a CPU.
-    pub run_ns: u64,
-    /// On a run queue, waiting.
-    pub wait_ns: u64,
 }
 
 /// A process at one moment.
@@ -49,7 +43,7 @@ impl Process {
     ///
     /// # Errors
     /// There is no such process, or it is hidden.
-    pub fn read(host: &Host, mounts: &Known<Vec<Mount>>, pid: u32) -> Known<Process> {
+    pub fn read(host: &Host, mounts: &Known<Vec<CgroupMount>>, pid: u32) -> Known<Process> {
         let comm = host.read(&format!("/proc/{pid}/comm"))?.trim_end().to_owned();
         let mut threads = BTreeMap::new();
         let tasks = format!("/proc/{pid}/task");
@@ -85,11 +79,8 @@ pub struct Net {
 impl Net {
     /// Reads `netstat` and `snmp` in this folder.
     pub fn read(host: &Host, folder: &str) -> Net {
-        let read = |name: &str| {
-            let path = format!("{folder}/{name}");
-            text::counters(&path, &host.read(&path)?)
-        };
-        Net { netstat: read("netstat"), snmp: read("snmp") }
+        let read = |name: &str| host.parsed(&format!("{folder}/{name}"), net_counters::parse);
+        Net { netstat: read(net_counters::NETSTAT), snmp: read(net_counters::SNMP) }
     }
 
     /// A counter; `None` in a kernel that does not have it.
@@ -103,49 +94,17 @@ impl Net {
 }
 
 fn thread(host: &Host, folder: &str) -> Known<Thread> {
-    let path = format!("{folder}/status");
-    let (comm, cpus) = status(&path, &host.read(&path)?)?;
-    let path = format!("{folder}/schedstat");
-    let sched = host.read(&path).and_then(|text| schedstat(&path, &text));
+    let (comm, cpus) = host.parsed(&format!("{folder}/{}", process_status::NAME), |path, text| {
+        let status = ProcessStatus::new(path, text);
+        Ok((status.name()?.to_owned(), status.allowed()?))
+    })?;
+    let sched = host.parsed(&format!("{folder}/{}", schedstat::NAME), schedstat::parse);
     Ok(Thread { comm, cpus, sched })
-}
-
-fn status(path: &str, text: &str) -> Known<(String, Cpus)> {
-    let field = |name: &'static str| {
-        let found =
-            text.lines().enumerate().find_map(|(at, line)| Some((at, line.strip_prefix(name)?.trim())));
-        found.ok_or_else(|| FactError::malformed(path, 0, text, "lines Name: and Cpus_allowed_list:"))
-    };
-    let (at, list) = field("Cpus_allowed_list:")?;
-    let cpus =
-        Cpus::parse_list(list).ok_or_else(|| FactError::malformed(path, at, list, "a list of CPUs"))?;
-    Ok((field("Name:")?.1.to_owned(), cpus))
-}
-
-fn schedstat(path: &str, line: &str) -> Known<Sched> {
-    let figures: Option<Vec<u64>> = line.split_whitespace().map(text::nanoseconds).collect();
-    match figures.as_deref() {
-        Some(&[run_ns, wait_ns, _]) => Ok(Sched { run_ns, wait_ns }),
-        _ => Err(FactError::malformed(path, 0, line, "3 figures: nanoseconds run, waited, and a count")),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn any_schedstat(run_ns in 0_u64..1 << 58, wait_ns in 0_u64..1 << 58, slices in 0_u64..1 << 40) {
-            prop_assert_eq!(schedstat("/p", &format!("{run_ns} {wait_ns} {slices}\n")), Ok(Sched { run_ns, wait_ns }));
-        }
-
-        #[test]
-        fn no_text_panics(text in "\\PC*|(Name|Cpus_allowed_list):\t\\PC*\n") {
-            let _ = (status("/p", &text), schedstat("/p", &text));
-        }
-    }
 
     #[test]
     fn this_process() {
@@ -158,11 +117,5 @@ mod tests {
         assert_eq!(process.net.get("Tcp.NoSuchCounter"), Ok(None));
         assert_eq!(process.same_net, Ok(true));
         assert!(Process::read(&host, &mounts, u32::MAX).unwrap_err().is_absent());
-    }
-
-    #[test]
-    fn a_status_without_cpus_is_told() {
-        let error = status("/proc/1/status", "Name:\tx\nCpus_allowed_list:\tnone\n").unwrap_err().to_string();
-        assert_eq!(error, "/proc/1/status, line 2: found \"none\", expected a list of CPUs");
     }
 }

@@ -1,6 +1,6 @@
 //! A container shares its CPUs although it could have them alone, or another has them alone as well.
 
-use super::super::facts::cgroup::{Group, Version};
+use super::super::facts::cgroup::Group;
 use super::super::facts::kubelet::{self, Pod, Qos};
 use super::super::facts::process::Process;
 use super::super::finding::{Judged, Severity, Why};
@@ -8,6 +8,7 @@ use super::super::look::Look;
 use super::super::{Cpus, Known};
 use super::Trap;
 use spangap_machine::facts::cpu_manager_state::{self, ExclusiveCpus};
+use spangap_machine::facts::mountinfo::Version;
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "container-cpus", causes: &[Cause::RunQueue, Cause::CpuQuota], look };

@@ -1,6 +1,6 @@
 //! Pressure stall information: how long work waited for a CPU.
 
-use super::super::facts::text::Pressure;
+use super::super::facts::pressure::Pressure;
 use super::super::finding::{Judged, Why};
 use super::super::look::Look;
 use super::{Trap, percent, severity};

@@ -1,9 +1,9 @@
 //! The hypervisor runs something else while this machine wants to run.
 
-use super::super::facts::table::Times;
 use super::super::finding::{Judged, Why};
 use super::super::look::Look;
 use super::{Trap, percent, severity};
+use spangap_machine::facts::stat::Times;
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "steal", causes: &[Cause::Steal], look };

@@ -20,6 +20,7 @@ use decode::{Told, decode};
 use libbpf_rs::Link;
 use order::Order;
 use ring::Rings;
+use spangap_machine::facts::stat;
 use stacks::Stacks;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -127,7 +128,7 @@ impl Intervals {
         let stacks = loaded.stacks.map(Stacks::new);
         let mut lacks = loaded.lacks;
         lacks.extend(stacks.as_ref().and_then(Stacks::why_nameless));
-        let steal = Steal::open(Path::new("/proc/stat")).ok();
+        let steal = Steal::open(Path::new(stat::PATH)).ok();
         Ok(Intervals {
             cpus: vec![Cpu { last_ns: began_ns, ..Cpu::default() }; loaded.rings.cpus()],
             order: Order::new(loaded.rings.cpus()),

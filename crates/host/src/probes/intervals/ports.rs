@@ -1,5 +1,7 @@
 //! Local ports of the TCP sockets that a process has, from `/proc`.
 
+use spangap_machine::facts::{descriptors, net_tcp};
+use spangap_machine::read_here;
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
@@ -7,30 +9,17 @@ use std::path::Path;
 /// Ports of listening and of connected sockets of a process. What cannot be read has none: the stream finds the port
 /// of a connection when the process first reads from it.
 pub(super) fn of_process(process: &Path) -> BTreeSet<u16> {
-    let links = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let links = fs::read_dir(process.join(descriptors::FOLDER)).into_iter().flatten().flatten();
     let sockets: HashSet<u64> = links
-        .filter_map(|link| {
-            let target = fs::read_link(link.path()).ok()?;
-            target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-        })
+        .filter_map(|link| descriptors::socket_inode(fs::read_link(link.path()).ok()?.to_str()?))
         .collect();
-    let mut ports = BTreeSet::new();
     if sockets.is_empty() {
-        return ports;
+        return BTreeSet::new();
     }
-    for table in ["net/tcp", "net/tcp6"] {
-        let text = fs::read_to_string(process.join(table)).unwrap_or_default();
-        let lines = text.lines().skip(1).filter_map(port_and_inode);
-        ports.extend(lines.filter(|(_, inode)| sockets.contains(inode)).map(|(port, _)| port));
-    }
-    ports
-}
-
-/// Local port and inode of a line of `/proc/net/tcp`.
-fn port_and_inode(line: &str) -> Option<(u16, u64)> {
-    let mut words = line.split_ascii_whitespace();
-    let port = words.nth(1)?.rsplit_once(':')?.1;
-    Some((u16::from_str_radix(port, 16).ok()?, words.nth(7)?.parse().ok()?))
+    let tables = net_tcp::NAMES.map(|table| process.join("net").join(table));
+    let rows =
+        tables.into_iter().flat_map(|path| read_here(&path.to_string_lossy(), net_tcp::parse)).flatten();
+    rows.filter(|row| sockets.contains(&row.inode)).map(|row| row.local.port()).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Time that the hypervisor gave to others, from `/proc/stat`.
 
+use spangap_machine::facts::stat;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -41,9 +42,11 @@ impl Steal {
         self.text.clear();
         self.file.seek(SeekFrom::Start(0))?;
         self.file.read_to_string(&mut self.text)?;
-        for line in self.text.lines() {
-            let Some((cpu, ticks)) = steal_of(line) else { continue };
-            let place = usize::from(cpu);
+        // A CPU whose line makes no sense has nothing told of it; nor have all, where there is none.
+        let stat = stat::parse(stat::PATH, &self.text).unwrap_or_default();
+        for (cpu, times) in &stat.cpus {
+            let Ok(cpu) = u16::try_from(*cpu) else { continue };
+            let (place, ticks) = (usize::from(cpu), times.steal);
             if self.seen.len() <= place {
                 self.seen.resize(place + 1, None);
             }
@@ -57,13 +60,6 @@ impl Steal {
         }
         Ok(())
     }
-}
-
-/// CPU and steal ticks of a line such as `cpu1 13 0 29 69 9 0 31 3936 0 0`.
-fn steal_of(line: &str) -> Option<(u16, u64)> {
-    let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
-    let cpu = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
-    Some((cpu, words.nth(7)?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -96,7 +92,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_line_for_each_cpu() {
-        let steal = Steal::open(Path::new("/proc/stat")).unwrap();
+        let steal = Steal::open(Path::new(stat::PATH)).unwrap();
         assert!(steal.seen.iter().flatten().count() >= 1);
     }
 }

@@ -1,6 +1,8 @@
 //! Cgroups by path and by number, of version 1 and 2.
 
 use crate::kernel::ProbeError;
+use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
+use spangap_machine::read_here;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -45,32 +47,19 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ProbeError {
 /// # Errors
 /// When that cannot be read.
 pub fn mounts() -> Result<Vec<Mount>, ProbeError> {
-    let path = "/proc/self/mountinfo";
-    Ok(parse_mounts(&fs::read_to_string(path).map_err(io_error(path))?))
+    let mounts = read_here(mountinfo::PATH, mountinfo::cgroups);
+    let mounts = mounts.map_err(|error| io_error("cgroups")(io::Error::other(error)))?;
+    Ok(mounts.into_iter().map(Mount::of).collect())
 }
 
-fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
-    let mount = |line: &str| {
-        let (before, after) = line.split_once(" - ")?;
-        let at = PathBuf::from(before.split(' ').nth(4)?);
-        let mut after = after.split(' ');
-        let hierarchy = match after.next()? {
-            "cgroup2" => Some(Hierarchy::V2),
-            "cgroup" => controller(after.nth(1)?),
-            _ => return None,
+impl Mount {
+    fn of(mount: CgroupMount) -> Mount {
+        let hierarchy = match mount.version {
+            Version::V2 => Some(Hierarchy::V2),
+            Version::V1 => mount.controllers.into_iter().next().map(Hierarchy::V1),
         };
-        Some(Mount { at, hierarchy })
-    };
-    mountinfo.lines().filter_map(mount).collect()
-}
-
-/// The first controller among the options of a mount.
-fn controller(options: &str) -> Option<Hierarchy> {
-    const NO_CONTROLLERS: &[&str] =
-        &["rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "none", "favordynmods"];
-    let mut options = options.split(',');
-    let name = options.find(|option| !NO_CONTROLLERS.contains(option) && !option.contains('='))?;
-    Some(Hierarchy::V1(name.to_string()))
+        Mount { at: PathBuf::from(mount.point), hierarchy }
+    }
 }
 
 impl Cgroup {
@@ -170,7 +159,8 @@ mod tests {
 33 30 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:14 - cgroup cgroup rw,cpu,cpuacct
 34 30 0:30 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio
 ";
-        let hierarchies: Vec<_> = parse_mounts(text).into_iter().map(|mount| mount.hierarchy).collect();
+        let mounts = mountinfo::cgroups("/p", text).unwrap();
+        let hierarchies: Vec<_> = mounts.into_iter().map(|mount| Mount::of(mount).hierarchy).collect();
         let v1 = |name: &str| Some(Hierarchy::V1(name.into()));
         assert_eq!(hierarchies, [Some(Hierarchy::V2), None, v1("cpu"), v1("blkio")]);
     }

@@ -20,7 +20,9 @@ use crate::kernel::{ProbeError, quiet, refused};
 use layout::Layout;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject, ProgramMut};
-use std::fs;
+use spangap_machine::facts::process_status::{self, ProcessStatus};
+use spangap_machine::facts::{figures, uptime};
+use spangap_machine::{FactError, read_here};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
@@ -98,21 +100,17 @@ fn wrong(what: String, why: impl Into<Box<dyn std::error::Error + Send + Sync>>)
     ProbeError::Io { what, source: io::Error::new(io::ErrorKind::InvalidInput, why) }
 }
 
-/// A number in a file of `/proc`.
-fn number(path: &str, field: usize) -> Result<usize, ProbeError> {
-    let text = fs::read_to_string(path).map_err(|source| ProbeError::Io { what: path.into(), source })?;
-    let word = text.split(|c: char| c.is_whitespace() || c == '/').nth(field).unwrap_or_default();
-    word.parse().map_err(|_| wrong(path.into(), format!("expected a number, found {:?}", text.trim())))
+fn unreadable(error: FactError) -> ProbeError {
+    wrong("room for all threads".into(), error.to_string())
 }
 
 /// Checks that each is a process.
 fn check_processes(tgids: &[u32]) -> Result<(), ProbeError> {
     for tgid in tgids {
-        let path = format!("/proc/{tgid}/status");
-        let status = fs::read_to_string(&path)
+        let path = format!("/proc/{tgid}/{}", process_status::NAME);
+        let leader = read_here(&path, |path, text| ProcessStatus::new(path, text).process())
             .map_err(|_| wrong(format!("process {tgid}"), "there is no process of that number"))?;
-        let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")).unwrap_or_default().trim();
-        if leader != tgid.to_string() {
+        if leader != *tgid {
             let why = format!("it is a thread of process {leader}; expected a process");
             return Err(wrong(format!("process {tgid}"), why));
         }
@@ -227,11 +225,14 @@ fn configure(
         _ => usize::MAX,
     };
     // One for each number a thread can have, so that no two meet.
-    let tasks = number("/proc/sys/kernel/pid_max", 0)?.next_power_of_two().min(tasks);
+    let tasks = read_here("/proc/sys/kernel/pid_max", figures::number::<usize>)
+        .map_err(unreadable)?
+        .next_power_of_two()
+        .min(tasks);
     let expected = match (&settings.of, settings.by) {
         (Of::Processes(tgids), By::Process) => tgids.len(),
         // As many as there are, and as many again that may come.
-        (_, By::Thread) => 2 * number("/proc/loadavg", 4)?,
+        (_, By::Thread) => 2 * read_here(uptime::LOADAVG, uptime::load).map_err(unreadable)?.threads,
         (_, By::Process) => 2 * read::processes().count() + 64,
         (_, By::Cgroup) => 2 * roots.iter().map(|root| root.tree().len()).sum::<usize>() + 64,
     };

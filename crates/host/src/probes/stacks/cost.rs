@@ -2,6 +2,8 @@
 
 use super::perf_event::{Sampler, this_cpu};
 use super::record::{Record, parse};
+use spangap_machine::facts::schedstat;
+use spangap_machine::read_here;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -36,8 +38,8 @@ impl Cost {
 
 /// CPU time of this thread, ns; 0 where the kernel does not count it (CONFIG_SCHED_INFO=n).
 fn thread_ns() -> u64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    stat.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    let path = format!("/proc/thread-self/{}", schedstat::NAME);
+    read_here(&path, schedstat::parse).map_or(0, |sched| sched.run_ns)
 }
 
 fn work(rounds: u64) -> Duration {

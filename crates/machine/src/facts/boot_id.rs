@@ -1,0 +1,32 @@
+//! `boot_id`: which run of the machine this is. What was noted in another one says nothing of the values of now.
+
+use crate::{FactError, Known};
+
+/// Where it is.
+pub const PATH: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Reads it.
+///
+/// # Errors
+/// Anything but one word.
+pub fn parse(path: &str, text: &str) -> Known<String> {
+    let mut words = text.split_whitespace();
+    match (words.next(), words.next()) {
+        (Some(id), None) => Ok(id.to_owned()),
+        _ => Err(FactError::malformed(path, 0, text, "an id of one word")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_word() {
+        let id = "fd60c9e4-1b83-4a1f-8e8f-7a4a9a3d1f11";
+        assert_eq!(parse(PATH, &format!("{id}\n")).as_deref(), Ok(id));
+        assert!(parse(PATH, "\n").is_err() && parse(PATH, "a b\n").is_err());
+        let here = crate::read_here(PATH, parse).expect("this machine has booted");
+        assert_eq!(here.len(), id.len());
+    }
+}

@@ -1,0 +1,126 @@
+//! `/proc/PID/status`, of a process or a thread: lines of a name, a colon and a value.
+
+use crate::{FactError, Known};
+use spangap_model::Cpus;
+
+/// Its name in the folder of a process or a thread.
+pub const NAME: &str = "status";
+
+/// The text; what is asked for is read when it is asked for, as there are 60 lines for each of many thousand threads.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessStatus<'a> {
+    path: &'a str,
+    text: &'a str,
+}
+
+impl<'a> ProcessStatus<'a> {
+    /// Of this text.
+    pub fn new(path: &'a str, text: &'a str) -> ProcessStatus<'a> {
+        ProcessStatus { path, text }
+    }
+
+    /// The value of a line that a kernel need not have.
+    pub fn field(&self, name: &str) -> Option<&'a str> {
+        self.line(name).map(|(_, value)| value)
+    }
+
+    /// Number of the line, from 0, and the value in it.
+    fn line(&self, name: &str) -> Option<(usize, &'a str)> {
+        let value = |line: &'a str| line.strip_prefix(name)?.strip_prefix(':');
+        self.text.lines().enumerate().find_map(|(at, line)| Some((at, value(line)?.trim())))
+    }
+
+    fn needed<T>(
+        &self,
+        name: &str,
+        missing: &'static str,
+        expected: &'static str,
+        parse: impl FnOnce(&'a str) -> Option<T>,
+    ) -> Known<T> {
+        let line = self.line(name);
+        let (at, value) = line.ok_or_else(|| FactError::malformed(self.path, 0, self.text, missing))?;
+        parse(value).ok_or_else(|| FactError::malformed(self.path, at, value, expected))
+    }
+
+    /// Its name. The kernel writes a line end in it as `\n`.
+    ///
+    /// # Errors
+    /// There is no such line; the same below.
+    pub fn name(&self) -> Known<&'a str> {
+        self.needed("Name", "a line Name", "a name", Some)
+    }
+
+    /// The process that it belongs to.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn process(&self) -> Known<u32> {
+        self.needed("Tgid", "a line Tgid", "the number of a process", |value| value.parse().ok())
+    }
+
+    /// Its debugger; 0: none.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn tracer(&self) -> Known<u32> {
+        self.needed("TracerPid", "a line TracerPid", "the number of a process", |value| value.parse().ok())
+    }
+
+    /// Its effective capabilities.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn capabilities(&self) -> Known<u64> {
+        let mask = |value| u64::from_str_radix(value, 16).ok();
+        self.needed("CapEff", "a line CapEff", "a mask of capabilities", mask)
+    }
+
+    /// Where it may run, as it is written: most threads of a machine have one of few such lists.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn allowed_list(&self) -> Known<&'a str> {
+        self.needed("Cpus_allowed_list", "a line Cpus_allowed_list", "a list", Some)
+    }
+
+    /// Where it may run.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn allowed(&self) -> Known<Cpus> {
+        let expected = "a list of CPUs, such as 0,3-48";
+        self.needed("Cpus_allowed_list", "a line Cpus_allowed_list", expected, Cpus::parse_list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "Name:\tkworker/0:1\nUmask:\t0000\nState:\tI (idle)\nTgid:\t12\nNgid:\t0\nPid:\t13\nPPid:\t2\n\
+        TracerPid:\t99\nCapEff:\t000001ffffffffff\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n";
+
+    #[test]
+    fn values_of_lines() {
+        let status = ProcessStatus::new("/proc/13/status", TEXT);
+        assert_eq!((status.name(), status.process(), status.tracer()), (Ok("kworker/0:1"), Ok(12), Ok(99)));
+        assert_eq!((status.capabilities(), status.allowed_list()), (Ok((1 << 41) - 1), Ok("0-3")));
+        assert_eq!(status.allowed().unwrap().to_string(), "0-3");
+        // A name is whole: `Pid` is not `PPid`, and `Cpus_allowed` not the list.
+        assert_eq!((status.field("Pid"), status.field("Cpus_allowed")), (Some("13"), Some("f")));
+        assert_eq!(status.field("Speculation_Store_Bypass"), None);
+    }
+
+    #[test]
+    fn what_is_missing_or_of_another_form_is_told() {
+        let text = "Name:\tx\nCpus_allowed_list:\tnone\n";
+        let status = ProcessStatus::new("/proc/1/status", text);
+        assert_eq!(
+            status.allowed().unwrap_err().to_string(),
+            "/proc/1/status, line 2: found \"none\", expected a list of CPUs, such as 0,3-48"
+        );
+        let missing = status.process().unwrap_err().to_string();
+        assert!(missing.ends_with("expected a line Tgid"), "{missing}");
+        assert!(ProcessStatus::new("/p", "").name().is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! `/proc/uptime`, `/proc/loadavg`: how long the machine has been up, and how busy it was lately.
+
+use crate::{FactError, Known};
+
+/// How long it has been up.
+pub const UPTIME: &str = "/proc/uptime";
+/// How many threads wanted a CPU, and how many there are.
+pub const LOADAVG: &str = "/proc/loadavg";
+
+/// Seconds since boot, in steps of 10 ms.
+///
+/// # Errors
+/// Another form.
+pub fn uptime_s(path: &str, text: &str) -> Known<f64> {
+    let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    let seconds = seconds.filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);
+    seconds.ok_or_else(|| FactError::malformed(path, 0, text, "seconds since boot"))
+}
+
+/// The load of the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Averages of 1, 5 and 15 minutes.
+    pub averages: [f64; 3],
+    /// Threads that there are.
+    pub threads: usize,
+}
+
+/// Reads `0.50 1.00 2.00 1/234 5678`.
+///
+/// # Errors
+/// Another form.
+pub fn load(path: &str, text: &str) -> Known<Load> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let parsed = || {
+        let &[one, five, fifteen, threads, ..] = words.as_slice() else { return None };
+        let average = |word: &str| word.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0);
+        let averages = [average(one)?, average(five)?, average(fifteen)?];
+        Some(Load { averages, threads: threads.split_once('/')?.1.parse().ok()? })
+    };
+    parsed().ok_or_else(|| FactError::malformed(path, 0, text, "three averages, and RUNNING/THREADS"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_and_what_is_none() {
+        assert_eq!(uptime_s(UPTIME, "12691.86 3733.51\n"), Ok(12691.86));
+        for bad in ["", "up\n", "-1 0\n", "NaN 1\n", "inf 1\n"] {
+            assert!(uptime_s(UPTIME, bad).is_err(), "{bad}");
+        }
+        let read = load(LOADAVG, "0.50 1.00 2.00 1/234 5678\n");
+        assert_eq!(read, Ok(Load { averages: [0.5, 1.0, 2.0], threads: 234 }));
+        for bad in ["", "0.50 1.00 2.00\n", "0.50 x 2.00 1/2 3\n", "0.50 1.00 2.00 1 3\n"] {
+            assert!(load(LOADAVG, bad).is_err(), "{bad}");
+        }
+    }
+}
