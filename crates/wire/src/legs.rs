@@ -92,7 +92,7 @@ impl Moments {
     }
 
     /// Without the server's moments where the client's end of the call is not known: what remains begins and ends
-    /// on one clock.
+    /// on one clock. A call cannot end before it begins: what says so is no part of it.
     #[inline]
     pub fn closed(mut self) -> Moments {
         let of_client = |moment: &Moment| matches!(moment, Some((_, Side::Client)));
@@ -100,6 +100,12 @@ impl Moments {
         let ends = self.0[8..].iter().any(of_client);
         if begins && !ends {
             self.0.iter_mut().filter(|moment| !of_client(moment)).for_each(|moment| *moment = None);
+        }
+        while let Some((first, last)) = self.ends()
+            && last.0 < first.0
+            && let Some(moment) = self.0.iter_mut().rfind(|moment| moment.is_some())
+        {
+            *moment = None;
         }
         self
     }
@@ -193,18 +199,11 @@ struct Mapped {
 /// Without any bound on the offset, what both ways took together is known: each is half of it, and off by as much
 /// at most.
 pub(crate) fn legs(halves: &Halves, clocks: Clocks<'_>) -> (i64, u64, Vec<LegTime>) {
-    let mut moments = Moments::of(halves);
+    let mut moments = Moments::of(halves).closed();
     let mapped = map(&mut moments, clocks);
     let resolution = u64::from(clocks.resolution_ns.max(1));
-    let mut known: Vec<usize> = (0..MOMENTS).filter(|i| mapped.at[*i].is_some()).collect();
+    let known: Vec<usize> = (0..MOMENTS).filter(|i| mapped.at[*i].is_some()).collect();
     let at = |i: usize| mapped.at[i].unwrap_or_default();
-    // A call cannot end before it begins: what says so is no part of it.
-    while let [first, .., last] = known[..] {
-        if at(last) >= at(first) {
-            break;
-        }
-        known.pop();
-    }
     let Some((first, last)) = known.first().zip(known.last()) else { return (0, 0, Vec::new()) };
     let start_ns = at(*first);
     let duration_ns = at(*last).saturating_sub(start_ns).max(0) as u64;

@@ -70,7 +70,8 @@ impl Accum {
             _ => {}
         }
         if let Some(half) = client.as_ref().or(server.as_ref()) {
-            if let Some(status) = half.http_status {
+            // An answer that nobody waited for any more is no status of the call.
+            if let Some(status) = half.http_status.filter(|_| !half.is_unanswered()) {
                 *self.http_statuses.entry(status).or_default() += 1;
             }
             match half.ended {
