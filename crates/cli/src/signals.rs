@@ -40,15 +40,17 @@ impl Caught {
     }
 }
 
-/// Set by the first of them. None of them ends this process any more, so that another Ctrl-C does not end what is done
-/// because of the first.
+/// Set by the first of them, and by each after it where what they ended has cleared it. None of them ends this process any
+/// more, so that another Ctrl-C does not end what is done because of the first.
 pub fn flag(kinds: &[SignalKind]) -> anyhow::Result<Arc<AtomicBool>> {
     let (runtime, mut caught) = catch(kinds)?;
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();
     let wait = move || {
-        runtime.block_on(caught.first());
-        told.store(true, Relaxed);
+        loop {
+            runtime.block_on(caught.first());
+            told.store(true, Relaxed);
+        }
     };
     thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
     Ok(stop)

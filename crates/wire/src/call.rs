@@ -4,6 +4,7 @@ use crate::episode::{Certainty, Evidence};
 use crate::exchange::Exchange;
 use crate::hops::{Hop, PathLeg};
 use crate::hosts::HostTime;
+use crate::segment::Endpoint;
 use crate::spans::SpanTimes;
 use spangap_model::{Cause, Legs, Side};
 
@@ -56,6 +57,8 @@ pub struct Call {
     pub halves: Halves,
     /// Number of its connection in [`crate::dissect::Dissection::connections`]; zero when it is not listed there.
     pub connection: u32,
+    /// Client and server of its connection, listed or not.
+    pub ends: Option<[Endpoint; 2]>,
     /// When it began, by the clock of the capture at the end where it is known first, Unix nanoseconds.
     pub start_ns: i64,
     /// From its first event to its last at that end, nanoseconds: of the CLIENT span if known, else of the wire at

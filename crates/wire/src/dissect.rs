@@ -1,5 +1,6 @@
 //! The whole way from captures to a [`Dissection`]: reads both in step, joins, lines up, concludes.
 
+mod again;
 mod caveats;
 mod followed;
 mod pace;
@@ -13,14 +14,18 @@ mod tests;
 mod unopened;
 mod whole;
 
+pub use again::{Rereading, every_call};
+
 use crate::align::Clock;
 use crate::call::Call;
+use crate::exchange::TextId;
 use crate::hops::HopTotals;
 use crate::source::{Bookmarks, Capture, Reading, SourceError};
 use crate::spans::Spans;
 use crate::tap::TapCounts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
 use spangap_model::Side;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 /// What to look for.
@@ -114,7 +119,7 @@ pub struct Dissection {
     /// The calls kept, slowest first.
     pub calls: Vec<Call>,
     /// Text of every method number that occurs in `calls`, by capture and section.
-    pub methods: Vec<(u8, usize, crate::exchange::TextId, String)>,
+    pub methods: BTreeMap<(u8, usize, TextId), String>,
     /// Sums over all calls, not only those kept.
     pub sums: Sums,
     /// Calls that fit `over_ns` or `trace_ids`, kept or not.
@@ -144,6 +149,8 @@ pub struct Dissection {
     pub copies: u64,
     /// Calls whose times contradict those of their connection: the ends would be exchanged.
     pub contradictions: u64,
+    /// What reading the captures again needs.
+    pub rereading: Rereading,
 }
 
 /// How far it has come.
@@ -176,15 +183,14 @@ impl Dissection {
     /// The method of a call, from whichever capture knows it.
     pub fn method_of(&self, call: &Call) -> Option<&str> {
         let halves = call.halves.exchanges.iter().zip(call.halves.captures);
-        halves.filter_map(|(half, capture)| half.as_ref().map(|half| (capture, half.method))).find_map(
-            |wanted| {
-                let found = self
-                    .methods
-                    .iter()
-                    .find(|(capture, section, id, _)| ((*capture, *id), *section) == (wanted, call.section));
-                found.map(|(.., text)| text.as_str())
-            },
-        )
+        let known = halves.filter_map(|(half, capture)| Some((capture, call.section, half.as_ref()?.method)));
+        known.filter_map(|method| self.methods.get(&method)).map(String::as_str).next()
+    }
+
+    /// The connection of a call, where it is listed.
+    pub fn connection_of(&self, call: &Call) -> Option<&ConnectionTotals> {
+        let place = self.connections.binary_search_by_key(&call.connection, |listed| listed.number).ok()?;
+        self.connections.get(place)
     }
 }
 

@@ -95,7 +95,7 @@ fn host_of(legs: Legs) -> Option<Side> {
 }
 
 fn ends(call: &Call, side: Side, dissection: &Dissection) -> Option<(Endpoint, Endpoint)> {
-    let totals = dissection.connections.iter().find(|connection| connection.number == call.connection)?;
+    let totals = dissection.connection_of(call)?;
     call.halves.exchanges[side.index()].as_ref()?;
     let facts = totals.seen_by(call.halves.captures[side.index()])?;
     Some((facts.ends[side.index()], facts.ends[side.other().index()]))
@@ -190,6 +190,7 @@ mod tests {
         Call {
             halves: Halves::default(),
             connection: 1,
+            ends: None,
             start_ns: 0,
             duration_ns: ns as u64,
             legs: vec![leg],

@@ -66,8 +66,7 @@ pub fn ladder_of(dissection: &Dissection, call: &Call) -> Result<Ladder, SourceE
         let Some(exchange) = exchange else { continue };
         let end =
             dissection.captures.get(usize::from(capture)).and_then(|capture| capture.bookmarks.as_ref());
-        let seen = dissection.connections.iter().find(|listed| listed.number == call.connection);
-        let facts = seen.and_then(|listed| listed.seen_by(capture));
+        let facts = dissection.connection_of(call).and_then(|listed| listed.seen_by(capture));
         let (Some(bookmarks), Some(facts)) = (end, facts) else { continue };
         let notes = notes(call, exchange, capture, if side == 0 { Side::Client } else { Side::Server });
         let (Some(first), Some(last)) = (notes.first().map(|n| n.0), notes.last().map(|n| n.0)) else {

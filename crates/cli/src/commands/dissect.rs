@@ -1,6 +1,8 @@
 //! `spangap dissect`: from captures to where each call's time went.
 
+mod captures;
 mod hosts;
+mod lines;
 mod pipe;
 mod spans;
 
@@ -9,20 +11,18 @@ use crate::args::{Duration, wrong_usage};
 use crate::output;
 use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
+use captures::{Opened, not_over_a_capture, open_all};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pipe::Pipe;
+use lines::Lines;
 use spangap_model::Cause;
 use spangap_wire::dissect::{Dissection, Progress, Settings, dissect};
 use spangap_wire::ladder::{Ladder, ladder_of};
 use spangap_wire::report::{DissectReport, Extras, html, ladder_text, table};
-use spangap_wire::source::Capture;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 const EXAMPLES: &str = "\
@@ -37,6 +37,8 @@ Examples:
       one trace, from one end
   spangap dissect client.pcap server.pcap --spans traces.json --host client.rec --host server.rec
       split the time on a host by what its threads did: blocked, runnable behind whom, running
+  spangap dissect client.pcap server.pcap --calls calls.jsonl
+      every call as a line of JSON, however many there are
   tcpdump -i any -w - port 50051 | spangap dissect - --over 20ms
       from a pipe, until Ctrl-C
 
@@ -85,6 +87,11 @@ pub struct DissectArgs {
     /// Calls shown, slowest first [default: 10; with --trace-id 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     slowest: Option<u32>,
+    /// Also write every call, not only those shown: one line of JSON each, with the keys of a call in --json, in the order
+    /// in which the calls ended; `-` is standard output, in place of the report. --over and --trace-id choose, --slowest
+    /// does not. Reads the captures twice, and a pipe by way of a temporary file
+    #[arg(long, value_name = "FILE")]
+    calls: Option<PathBuf>,
     /// Only calls that took at least this long
     #[arg(long, value_name = "DURATION")]
     over: Option<Duration>,
@@ -172,7 +179,16 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     let stop = signals::flag(ASKED)?;
     let names = named(&args.captures)?;
     let paths: Vec<PathBuf> = args.captures.iter().map(|capture| capture.path.clone()).collect();
-    let captures = open_all(&paths, &stop)?;
+    let lines_only = args.calls.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    if lines_only && args.json {
+        let words = "standard output has room for one of --json and --calls -; expected --calls FILE";
+        return Err(wrong_usage(words).into());
+    }
+    if let Some(path) = &args.html {
+        not_over_a_capture("--html", path, &paths)?;
+    }
+    let every = args.calls.as_deref().map(|path| Lines::create(path, &paths)).transpose()?;
+    let Opened { captures, copies: _copies, interrupted } = open_all(&paths, args.calls.is_some(), &stop)?;
     let trace_ids: Vec<[u8; 16]> = args.trace_id.iter().map(|id| id.0).collect();
     let read = spans::read_all(&args.spans, &trace_ids, &stop)?;
     let key_log = args.keylog.as_deref().map(key_log).transpose()?.unwrap_or_default();
@@ -187,13 +203,19 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         names,
     };
     let bar = ProgressBar::hidden();
-    let mut dissection = dissect(captures, &settings, &mut |progress| {
+    let mut on_progress = |progress| {
         show(&bar, progress);
         if stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    bar.finish_and_clear();
+    };
+    let mut dissection = dissect(captures, &settings, &mut on_progress)?;
+    dissection.interrupted |= interrupted;
     dissection.caveats.extend(read.caveats);
     hosts::lay(&mut dissection, &args.host)?;
+    // What was read until Ctrl-C is written; another one ends that.
+    stop.store(false, Relaxed);
+    let written =
+        every.map(|lines| lines.write(&mut dissection, &settings, &args.host, &stop, &mut on_progress));
+    bar.finish_and_clear();
 
     for warning in &dissection.warnings {
         eprintln!("spangap: warning: {warning}");
@@ -206,6 +228,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
             .with_context(|| format!("cannot write the page ({})", path.display()))?;
     }
     let printed = match args.json {
+        _ if lines_only => Ok(()),
         true => print_json(&report),
         false => print_text(&report),
     };
@@ -214,6 +237,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.context("cannot write to standard output")?,
     }
+    written.transpose()?;
     let found = |cause: &Cause| {
         // Recordings are laid over the calls shown only.
         let mut findings = report.calls.iter().flat_map(|call| &call.findings);
@@ -234,41 +258,6 @@ fn named(captures: &[Named]) -> anyhow::Result<Vec<Option<String>>> {
         return Err(wrong_usage(words).into());
     }
     Ok(names)
-}
-
-fn open_all(paths: &[PathBuf], stop: &Arc<AtomicBool>) -> anyhow::Result<Vec<Capture>> {
-    let is_stdin = |path: &&PathBuf| path.as_os_str() == "-";
-    if paths.iter().filter(is_stdin).count() > 1 {
-        return Err(wrong_usage("standard input can be read once: \"-\" was given more than once").into());
-    }
-    let files: Vec<Option<PathBuf>> =
-        paths.iter().map(|path| path.canonicalize().ok().filter(|path| path.is_file())).collect();
-    for (place, file) in files.iter().enumerate() {
-        if file.is_some() && files[..place].contains(file) {
-            let path = paths[place].display();
-            if paths.len() > 2 {
-                return Err(wrong_usage(format!(
-                    "{path}: given twice; expected captures of different places"
-                ))
-                .into());
-            }
-            bail!("{path}: given as both ends; expected the captures of two places");
-        }
-    }
-    let open = |path: &PathBuf| -> anyhow::Result<Capture> {
-        if path.as_os_str() == "-" {
-            let pipe = Pipe::new(io::stdin(), stop.clone())?;
-            return Ok(Capture::from_reader("-".into(), Box::new(pipe))?);
-        }
-        // A pipe with a name gives nothing for as long as its writer likes.
-        if path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
-            let name = path.display().to_string();
-            let file = std::fs::File::open(path).with_context(|| name.clone())?;
-            return Ok(Capture::from_reader(name, Box::new(Pipe::new(file, stop.clone())?))?);
-        }
-        Ok(Capture::open(path)?)
-    };
-    paths.iter().map(open).collect()
 }
 
 /// Ladders of the slowest calls, read from the captures a second time. What cannot be read twice has none, and says so.

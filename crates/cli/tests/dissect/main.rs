@@ -1,5 +1,6 @@
 //! `spangap dissect` as people run it: on captures of real traffic (see the README of `fixtures/captures`).
 
+mod every_call;
 mod inputs;
 mod json;
 mod outputs;

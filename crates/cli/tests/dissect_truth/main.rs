@@ -1,6 +1,7 @@
 //! `spangap dissect` against truth that it had no part in: what tshark and the kernels saw, and how the traffic was
 //! made.
 
+mod every_call;
 mod fixtures;
 mod hosts;
 mod legs;

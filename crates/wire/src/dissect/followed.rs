@@ -1,11 +1,41 @@
 //! A call kept, with the calls by which proxies passed it on, until the clocks are known.
 
-use super::run::Closed;
+use super::sections::Choice;
+use crate::align::Clock;
 use crate::call::{Call, Finding, Halves};
 use crate::findings::network_delay;
 use crate::hops::{Hop, LinkedBy};
 use crate::legs::{Clocks, legs};
+use crate::segment::Endpoint;
+use rustc_hash::{FxHashMap, FxHashSet};
 use spangap_model::Cause;
+
+/// What is known of a section once all of it was read, and its calls wait for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settled {
+    /// Number of each capture, and which of its connections are of this section.
+    pub parts: Vec<(usize, Option<Choice>)>,
+    /// Packets read of each.
+    pub packets: Vec<u64>,
+    pub clock: Option<Clock>,
+    pub resolution_ns: u32,
+    /// See [`crate::totals::Finished::numbers`].
+    pub connections: FxHashMap<u32, (u32, Option<u64>)>,
+    /// See [`crate::totals::Finished::reconnects`].
+    pub reconnects: FxHashSet<u32>,
+}
+
+impl Settled {
+    /// The number of a capture among all.
+    pub fn number(&self, local: u8) -> u8 {
+        self.parts.get(usize::from(local)).map_or(local, |part| part.0 as u8)
+    }
+
+    /// The place of a capture in the section.
+    pub fn local(&self, number: u8) -> Option<u8> {
+        self.parts.iter().position(|part| part.0 == usize::from(number)).map(|local| local as u8)
+    }
+}
 
 /// A call with its hops, the clocks not being known.
 pub(super) struct Followed {
@@ -13,6 +43,8 @@ pub(super) struct Followed {
     pub section: usize,
     /// [`Link::key`] of its connection.
     pub link: u32,
+    /// Client and server of its connection.
+    pub ends: Option<[Endpoint; 2]>,
     pub halves: Box<Halves>,
     pub findings: Vec<Finding>,
     pub hops: Vec<(LinkedBy, Followed)>,
@@ -34,12 +66,11 @@ pub(super) fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, Followed)]) -
 }
 
 impl Followed {
-    /// The call, the clocks being known: `closed` has those of all sections, `numbers` the captures of each.
-    pub fn call(self, closed: &[Closed], numbers: &[Vec<usize>]) -> Call {
+    /// The call, all sections being settled.
+    pub fn call(self, sections: &[Settled]) -> Call {
         let mut halves = *self.halves;
-        let section = &closed[self.section];
-        let (connection, least_path_ns) =
-            section.finished.numbers.get(&self.link).copied().unwrap_or((0, None));
+        let section = &sections[self.section];
+        let (connection, least_path_ns) = section.connections.get(&self.link).copied().unwrap_or((0, None));
         let clocks = Clocks {
             clock: section.clock.as_ref(),
             client_capture: halves.captures[0],
@@ -47,27 +78,24 @@ impl Followed {
         };
         let (start_ns, duration_ns, legs) = legs(&halves, clocks);
         let mut findings = self.findings;
-        if section.finished.reconnects.contains(&self.link) {
+        if section.reconnects.contains(&self.link) {
             findings.retain(|finding| finding.cause != Cause::ConnectionPerCall);
         }
         for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::NetworkDelay) {
             finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns);
         }
-        let number = |capture: u8| {
-            numbers[self.section].get(usize::from(capture)).map_or(capture, |number| *number as u8)
-        };
-        halves.captures = halves.captures.map(number);
+        halves.captures = halves.captures.map(|local| section.number(local));
         // Those of a proxy name the captures by their numbers among all already.
         let own =
             findings.iter_mut().filter(|finding| !matches!(finding.cause, Cause::Proxy | Cause::Retries));
         for (capture, _) in own.flat_map(|finding| &mut finding.evidence) {
-            *capture = number(*capture);
+            *capture = section.number(*capture);
         }
-        let hops =
-            self.hops.into_iter().map(|(by, hop)| Hop { by, call: hop.call(closed, numbers) }).collect();
+        let hops = self.hops.into_iter().map(|(by, hop)| Hop { by, call: hop.call(sections) }).collect();
         Call {
             halves,
             connection,
+            ends: self.ends,
             start_ns,
             duration_ns,
             legs,

@@ -1,6 +1,6 @@
 //! Reading: packets to the taps, exchanges to the joiner, calls to the sums and to the few that are kept.
 
-use super::followed::{Followed, of_all_hops};
+use super::followed::{Followed, Settled, of_all_hops};
 use super::pace::Pace;
 use super::proxy_signs::ProxySigns;
 use super::search::Search;
@@ -109,6 +109,10 @@ pub(super) struct Run<'a> {
     memory: Memory,
     totals: Totals,
     kept: BinaryHeap<Reverse<Kept>>,
+    /// Every call that fits, instead of the slowest, when the captures are read again.
+    every: Option<Vec<Followed>>,
+    /// Packets to read of each capture: what a file has grown by since the first reading counts nowhere.
+    packets: [u64; 2],
     calls: u64,
     matching: u64,
     search: Search,
@@ -159,6 +163,8 @@ impl<'a> Run<'a> {
             memory: Memory::default(),
             totals: Totals::default(),
             kept: BinaryHeap::new(),
+            every: None,
+            packets: [u64::MAX; 2],
             calls: 0,
             matching: 0,
             unopened: Unopened::default(),
@@ -167,6 +173,22 @@ impl<'a> Run<'a> {
             joined: Vec::new(),
             ended: Vec::new(),
         }
+    }
+
+    /// Over captures that were read before: hands out every call that fits.
+    pub fn again(
+        section: usize,
+        captures: Vec<Capture>,
+        settled: &Settled,
+        settings: &'a Settings,
+    ) -> Run<'a> {
+        let mut run = Run::new(section, captures, settled.parts.clone(), settings);
+        run.every = Some(Vec::new());
+        run.search = Search::default();
+        for (most, read) in run.packets.iter_mut().zip(&settled.packets) {
+            *most = *read;
+        }
+        run
     }
 
     /// Reads a few packets of the capture that is behind; whether there were any.
@@ -232,8 +254,10 @@ impl<'a> Run<'a> {
         let (source, tap) = (&mut self.captures[capture], &mut self.taps[capture]);
         let searching = self.search.is_on();
         let mut latest = None;
-        for _ in 0..BATCH {
-            let Some(packet) = source.next() else {
+        let left = self.packets[capture].saturating_sub(source.reading().packets);
+        for nth in 0..BATCH as u64 {
+            // What stands behind the last packet belongs to it.
+            let Some(packet) = source.next().filter(|_| nth < left) else {
                 self.pace.over[capture] = true;
                 break;
             };
@@ -399,12 +423,16 @@ impl<'a> Run<'a> {
         } else {
             state.sums.call(&halves, &moments, duration_ns, &of_all_hops(&findings, &hops));
         }
-        let key = state.key;
+        let (key, ends) = (state.key, state.ends());
         self.calls += 1;
         if self.is_wanted(duration_ns, trace) {
             self.matching += 1;
             let weight = (duration_ns, moments.1.is_some());
-            self.keep(Followed { section: self.section, link: key, halves, findings, hops }, weight);
+            let call = Followed { section: self.section, link: key, ends, halves, findings, hops };
+            match &mut self.every {
+                Some(every) => every.push(call),
+                None => self.keep(call, weight),
+            }
         }
         self.close(link);
     }
@@ -421,7 +449,8 @@ impl<'a> Run<'a> {
         let Concluded { halves, moments, duration_ns, findings, .. } = call;
         let state = self.joiner.links.at(link);
         state.inner.call(&halves, &moments, duration_ns, &findings);
-        let followed = Followed { section: self.section, link: state.key, halves, findings, hops };
+        let (key, ends) = (state.key, state.ends());
+        let followed = Followed { section: self.section, link: key, ends, halves, findings, hops };
         self.close(link);
         followed
     }
@@ -430,8 +459,7 @@ impl<'a> Run<'a> {
     pub fn facts_of(&mut self, call: &Concluded) -> Option<Facts> {
         let link = self.joiner.links.resolved(call.link);
         let state = self.joiner.links.get(link);
-        let seen = state.facts[state.client_capture().unwrap_or(0)].as_ref();
-        let ends = seen.or(state.facts.iter().flatten().next())?.ends;
+        let ends = state.ends()?;
         let connection = (self.section, state.key);
         let mut path = None;
         for (half, capture) in call.halves.exchanges.iter().zip(call.halves.captures) {
@@ -683,6 +711,24 @@ impl<'a> Run<'a> {
             self.numbers.get(place).and_then(|number| self.settings.names.get(*number)?.as_ref())
         };
         name(0).is_some() && name(0) == name(1)
+    }
+
+    /// Every call that fits since this was last asked.
+    pub fn take_every(&mut self) -> Vec<Followed> {
+        self.every.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What reading its captures again needs, and its calls until they are complete. For once.
+    pub fn settled(&mut self, closed: &mut Closed) -> Settled {
+        let choices = self.choices.iter_mut().map(|choice| Some(choice.take()?.0));
+        Settled {
+            parts: self.numbers.iter().copied().zip(choices).collect(),
+            packets: self.captures.iter().map(|capture| capture.reading().packets).collect(),
+            clock: closed.clock.clone(),
+            resolution_ns: closed.resolution_ns,
+            connections: std::mem::take(&mut closed.finished.numbers),
+            reconnects: std::mem::take(&mut closed.finished.reconnects),
+        }
     }
 
     /// The calls kept, slowest first.

@@ -109,8 +109,11 @@ fn what(capture: usize, dissection: &Dissection) -> String {
 
 /// A method that calls of both captures have, of those shown.
 fn common_method(dissection: &Dissection) -> Option<String> {
-    let of = |capture: u8| dissection.methods.iter().filter(move |(number, ..)| *number == capture);
-    let (.., text) = of(0).find(|(.., text)| of(1).any(|(.., other)| path(other) == path(text)))?;
+    let of = |capture: u8| {
+        let of_capture = dissection.methods.iter().filter(move |((number, ..), _)| *number == capture);
+        of_capture.map(|(_, text)| text)
+    };
+    let text = of(0).find(|text| of(1).any(|other| path(other) == path(text)))?;
     Some(path(text).to_owned())
 }
 

@@ -1,14 +1,16 @@
 //! All sections read in step, their calls linked over proxies, and the results put together.
 
+use super::again::Rereading;
 use super::caveats::{Known, caveats};
-use super::followed::Followed;
+use super::followed::{Followed, Settled};
 use super::run::{Closed, Concluded, Run};
 use super::sections::{self, Section};
-use super::{Dissection, OnProgress, Progress, SectionTotals, Settings};
+use super::{CaptureTotals, Dissection, OnProgress, Progress, SectionTotals, Settings};
 use crate::align::Clock;
 use crate::call::Call;
+use crate::exchange::TextId;
 use crate::hops::linker::{Linker, Tree};
-use crate::hops::path::{AllClocks, path};
+use crate::hops::path::AllClocks;
 use crate::hops::proxy;
 use crate::hops::rules::{AtTap, Facts};
 use crate::hops::sums::{Linked, PathSums};
@@ -19,7 +21,7 @@ use crate::source::{Capture, SourceError};
 use crate::totals::{ConnectionTotals, PairTotals};
 use spangap_model::Side;
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
 /// Steps between two reports of progress.
@@ -56,7 +58,12 @@ pub(super) struct Whole<'a> {
     /// See [`sections::Sections::between`].
     between: u64,
     interrupted: bool,
+    /// Steps of all sections so far.
+    steps: u64,
 }
+
+/// Text of method numbers, by capture and section.
+pub(super) type Methods = BTreeMap<(u8, usize, TextId), String>;
 
 /// A call as one that a host made for nobody known.
 fn errand(facts: &Facts) -> Option<Errand> {
@@ -84,22 +91,10 @@ impl<'a> Whole<'a> {
         on_progress: &mut OnProgress<'_>,
     ) -> Result<Whole<'a>, SourceError> {
         let count = captures.len();
-        let mut whole = Whole {
-            settings,
-            runs: Vec::new(),
-            ahead_ns: Vec::new(),
-            linker: None,
-            sums: PathSums::default(),
-            errands: VecDeque::new(),
-            trees: Vec::new(),
-            captures: count,
-            between: 0,
-            interrupted: false,
-        };
+        let mut whole = Whole::over(count, settings);
         if count <= 2 {
             let parts = (0..count).map(|capture| (capture, None)).collect();
-            whole.runs.push(Run::new(0, captures, parts, settings));
-            whole.ahead_ns.push(Some(0));
+            whole.add(Run::new(0, captures, parts, settings));
             whole.link_from_now_on();
             return Ok(whole);
         }
@@ -115,11 +110,48 @@ impl<'a> Whole<'a> {
         for (place, Section { parts }) in found.all.into_iter().enumerate() {
             let opened =
                 parts.iter().map(|part| again(part.0)).collect::<Result<Vec<Capture>, SourceError>>()?;
-            whole.runs.push(Run::new(place, opened, parts, settings));
-            whole.ahead_ns.push((place == 0).then_some(0));
+            whole.add(Run::new(place, opened, parts, settings));
         }
         whole.link_from_now_on();
         Ok(whole)
+    }
+
+    /// Over captures that were read before, opened again.
+    pub fn again(
+        first: &Rereading,
+        captures: &[CaptureTotals],
+        settings: &'a Settings,
+    ) -> Result<Whole<'a>, SourceError> {
+        let mut whole = Whole::over(captures.len(), settings);
+        for (place, section) in first.sections.iter().enumerate() {
+            let bookmarks = section.parts.iter().filter_map(|part| captures.get(part.0)?.bookmarks.as_ref());
+            let opened =
+                bookmarks.map(|bookmarks| bookmarks.reopen_at(1)).collect::<Result<Vec<Capture>, _>>()?;
+            whole.add(Run::again(place, opened, section, settings));
+        }
+        whole.link_from_now_on();
+        Ok(whole)
+    }
+
+    fn over(captures: usize, settings: &'a Settings) -> Whole<'a> {
+        Whole {
+            settings,
+            runs: Vec::new(),
+            ahead_ns: Vec::new(),
+            linker: None,
+            sums: PathSums::default(),
+            errands: VecDeque::new(),
+            trees: Vec::new(),
+            captures,
+            between: 0,
+            interrupted: false,
+            steps: 0,
+        }
+    }
+
+    fn add(&mut self, run: Run<'a>) {
+        self.ahead_ns.push(self.runs.is_empty().then_some(0));
+        self.runs.push(run);
     }
 
     fn link_from_now_on(&mut self) {
@@ -144,30 +176,76 @@ impl<'a> Whole<'a> {
     /// Reads all captures to their ends.
     pub fn read(&mut self, on_progress: &mut OnProgress<'_>) -> ControlFlow<()> {
         let mut flow = if self.interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let mut steps = 0_u64;
-        while let Some(section) = self.next().filter(|_| flow.is_continue()) {
-            for _ in 0..TURN {
-                if !self.runs[section].step() {
-                    break;
-                }
-                steps += 1;
-                if steps.is_multiple_of(PROGRESS_STEPS) {
-                    flow = on_progress(self.progress());
-                }
-            }
-            match &self.linker {
-                Some(linker)
-                    if self.runs.len() == 1
-                        && linker.offered >= SIGNS_WITHIN
-                        && !self.runs[0].has_proxy() =>
-                {
-                    self.link_no_more();
-                }
-                Some(_) => self.link(),
-                None if self.runs[section].has_proxy() => self.link_from_now_on(),
-                None => {}
+        while flow.is_continue()
+            && let Some(section) = self.next()
+        {
+            flow = self.turn(section, on_progress);
+        }
+        self.end();
+        let _ = on_progress(self.progress());
+        flow
+    }
+
+    /// Reads what `first` read once more. Gives `each` the calls that fit, each once and complete.
+    pub fn read_again(
+        &mut self,
+        first: &Rereading,
+        on_progress: &mut OnProgress<'_>,
+        each: &mut dyn FnMut(Call, Methods) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        while self.steps < first.steps
+            && let Some(section) = self.next()
+        {
+            self.turn(section, on_progress)?;
+            self.hand_out(first, each)?;
+        }
+        self.end();
+        self.hand_out(first, each)
+    }
+
+    fn hand_out(
+        &mut self,
+        first: &Rereading,
+        each: &mut dyn FnMut(Call, Methods) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        for section in 0..self.runs.len() {
+            for call in self.runs[section].take_every() {
+                let call = first.call(call);
+                let mut methods = Methods::default();
+                self.methods(&call, &first.sections, &mut methods);
+                each(call, methods)?;
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    /// Reads some packets of a section, and links their calls.
+    fn turn(&mut self, section: usize, on_progress: &mut OnProgress<'_>) -> ControlFlow<()> {
+        let mut flow = ControlFlow::Continue(());
+        for _ in 0..TURN {
+            if !self.runs[section].step() {
+                break;
+            }
+            self.steps += 1;
+            if self.steps.is_multiple_of(PROGRESS_STEPS) {
+                flow = on_progress(self.progress());
+            }
+        }
+        match &self.linker {
+            Some(linker)
+                if self.runs.len() == 1 && linker.offered >= SIGNS_WITHIN && !self.runs[0].has_proxy() =>
+            {
+                self.link_no_more();
+            }
+            Some(_) => self.link(),
+            None if self.runs[section].has_proxy() => self.link_from_now_on(),
+            None => {}
+        }
+        flow
+    }
+
+    /// No more is read.
+    fn end(&mut self) {
         for section in 0..self.runs.len() {
             self.runs[section].end();
         }
@@ -178,8 +256,6 @@ impl<'a> Whole<'a> {
             linker.finish(&mut self.trees);
         }
         self.count();
-        let _ = on_progress(self.progress());
-        flow
     }
 
     /// The section that is behind; `None` when all are over.
@@ -369,10 +445,10 @@ impl<'a> Whole<'a> {
         let mut kept: Vec<_> = self.runs.iter_mut().flat_map(Run::take_kept).collect();
         kept.sort_by_key(|kept| Reverse(kept.duration_ns));
         kept.truncate(self.settings.slowest);
-        let mut calls: Vec<Call> = kept.into_iter().map(|kept| kept.call.call(&closed, &numbers)).collect();
-        for call in calls.iter_mut().filter(|call| !call.hops.is_empty()) {
-            call.path = path(call, &clocks);
-        }
+        let settle = |(run, closed): (&mut Run<'_>, &mut Closed)| run.settled(closed);
+        let sections = self.runs.iter_mut().zip(&mut closed).map(settle).collect();
+        let rereading = Rereading { sections, clocks, steps: self.steps };
+        let calls: Vec<Call> = kept.into_iter().map(|kept| rereading.call(kept.call)).collect();
         let shown = |linker: &Linker<Held>| {
             let signs = self.runs.iter().any(Run::has_proxy) || linker.counts.links != [0; 4];
             signs || self.captures > 2
@@ -383,7 +459,7 @@ impl<'a> Whole<'a> {
             (totals.unknown_outer, totals.unknown_inner) = linker.counts.unknown();
             let of_sections: Vec<Option<Clock>> =
                 closed.iter().map(|section| section.clock.clone()).collect();
-            std::mem::take(&mut self.sums).finish(&of_sections, &clocks, &mut totals);
+            std::mem::take(&mut self.sums).finish(&of_sections, &rereading.clocks, &mut totals);
             totals
         });
         let mut dissection = Dissection { hops, ..Dissection::default() };
@@ -391,8 +467,11 @@ impl<'a> Whole<'a> {
             put_together(&mut dissection, run, closed, self.captures);
         }
         dissection.between = self.between;
-        self.methods(&calls, &numbers, &mut dissection);
+        for call in &calls {
+            self.methods(call, &rereading.sections, &mut dissection.methods);
+        }
         dissection.calls = calls;
+        dissection.rereading = rereading;
         places(&mut dissection);
         dissection.warnings = super::strangers::warnings(&dissection);
         dissection.caveats = self.caveats(&dissection);
@@ -408,24 +487,19 @@ impl<'a> Whole<'a> {
         caveats(dissection, &known)
     }
 
-    fn methods(&self, calls: &[Call], numbers: &[Vec<usize>], dissection: &mut Dissection) {
-        for call in calls {
-            for hop in &call.hops {
-                self.methods(std::slice::from_ref(&hop.call), numbers, dissection);
-            }
-            for (half, capture) in call.halves.exchanges.iter().zip(call.halves.captures) {
-                let Some(half) = half else { continue };
-                let local = numbers[call.section].iter().position(|number| *number == usize::from(capture));
-                let known = dissection
-                    .methods
-                    .iter()
-                    .any(|(of, section, id, _)| (*of, *section, *id) == (capture, call.section, half.method));
-                if !known
-                    && let Some(local) = local
-                    && let Some(text) = self.runs[call.section].method(local as u8, half.method)
-                {
-                    dissection.methods.push((capture, call.section, half.method, text));
-                }
+    /// Adds those of a call and its hops.
+    fn methods(&self, call: &Call, sections: &[Settled], methods: &mut Methods) {
+        for hop in &call.hops {
+            self.methods(&hop.call, sections, methods);
+        }
+        for (half, capture) in call.halves.exchanges.iter().zip(call.halves.captures) {
+            let Some(half) = half else { continue };
+            let method = (capture, call.section, half.method);
+            if !methods.contains_key(&method)
+                && let Some(local) = sections[call.section].local(capture)
+                && let Some(text) = self.runs[call.section].method(local, half.method)
+            {
+                methods.insert(method, text);
             }
         }
     }

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use spangap_model::{Leg, Legs, Side};
 
 /// The clocks of all captures.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AllClocks {
     /// A number for each capture, equal where one clock times both.
     pub groups: Vec<usize>,

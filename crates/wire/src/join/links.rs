@@ -1,6 +1,7 @@
 //! Connections as both captures see them: a link is one connection, known to one tap or to both.
 
 use super::Facts;
+use crate::segment::Endpoint;
 use crate::tcp::ConnectionFacts;
 use crate::totals::accum::Accum;
 use rustc_hash::FxHashMap;
@@ -44,6 +45,12 @@ impl Link {
     /// A connection that no call was seen of.
     pub fn without_calls(facts: [Option<ConnectionFacts>; 2]) -> Link {
         Link { facts, ..Link::default() }
+    }
+
+    /// Client and server, as the client's tap sees them, or else as any does.
+    pub fn ends(&self) -> Option<[Endpoint; 2]> {
+        let at_client = self.facts[self.client_capture().unwrap_or(0)].as_ref();
+        Some(at_client.or(self.facts.iter().flatten().next())?.ends)
     }
 }
 

@@ -173,8 +173,9 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let both = || [Side::Client, Side::Server].into_iter();
     let known =
         || both().filter_map(|side| halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)));
-    let connection = dissection.connections.iter().find(|connection| connection.number == call.connection);
-    let facts = connection.and_then(|connection| seen_at_client(connection));
+    let connection = dissection.connection_of(call);
+    let ends = connection.and_then(seen_at_client).map(|facts| facts.ends).or(call.ends);
+    let end = |side: Side| ends.map(|ends| ends[side.index()].to_string());
     let trace = known().find_map(|(_, exchange)| exchange.trace);
     let status = known().map(|(_, exchange)| exchange.status).find(|status| *status != CallStatus::UNSET);
     let ending = ending_report(call);
@@ -192,8 +193,8 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     CallReport {
         trace_id: trace.map(|trace| hex(&trace.trace_id)),
         span_id: trace.map(|trace| hex(&trace.span_id)),
-        client: facts.map(|facts| facts.ends[Side::Client.index()].to_string()),
-        server: facts.map(|facts| facts.ends[Side::Server.index()].to_string()),
+        client: end(Side::Client),
+        server: end(Side::Server),
         connection: connection.map(|connection| connection.number),
         stream_id: main.stream_id,
         turn: (main.turn > 0).then_some(main.turn),

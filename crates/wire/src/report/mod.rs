@@ -18,6 +18,8 @@ mod svg;
 pub mod table;
 mod words;
 
+use crate::call::Call;
+use crate::dissect::Dissection;
 use serde::{Serialize, Serializer};
 use spangap_model::{Cause, Legs, Side};
 use std::collections::BTreeMap;
@@ -221,6 +223,13 @@ pub struct CallReport {
     /// Its packets; absent when they were not read a second time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ladder: Option<LadderReport>,
+}
+
+impl CallReport {
+    /// Of a call of `dissection`, as it stands in [`DissectReport::calls`].
+    pub fn new(call: &Call, dissection: &Dissection) -> CallReport {
+        build::call_report(call, dissection)
+    }
 }
 
 /// How a call ended without a whole response.

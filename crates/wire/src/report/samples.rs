@@ -139,6 +139,7 @@ fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
             never_arrived: false,
         },
         connection: 1,
+        ends: None,
         start_ns,
         duration_ns: stall_ns as u64 + 480_000,
         legs: vec![
@@ -238,7 +239,7 @@ pub fn dissection() -> Dissection {
             call(START_NS + 2_000_000_000, 39_980_000, Certainty::Shown),
             call(START_NS + 3_000_000_000, 0, Certainty::Shown),
         ],
-        methods: vec![(0, 0, TextId(1), "/shop.v1.Cart/Add".into())],
+        methods: [((0, 0, TextId(1)), "/shop.v1.Cart/Add".into())].into(),
         sums: sums(),
         matching: 200,
         connections: vec![ConnectionTotals {

@@ -62,14 +62,22 @@ impl Bookmarks {
         let Some(path) = &self.path else { return Err(SourceError::NotTwice { file: self.file.clone() }) };
         let after = self.places.partition_point(|place| place.number < packet);
         let mut capture = match after.checked_sub(1).and_then(|at| self.places.get(at)) {
-            None => Capture::open(path)?,
+            None => Capture::open_as(self.file.clone(), path)?,
             Some(place) => {
                 let io = |error| SourceError::Io { file: self.file.clone(), error };
                 let mut file = File::open(path).map_err(io)?;
                 let total = file.metadata().map_err(io)?.len();
                 file.seek(SeekFrom::Start(place.offset)).map_err(io)?;
                 let format = place.format.clone();
-                Capture::in_the_middle(path, Box::new(file), total, place.offset, format, place.number)
+                Capture::in_the_middle(
+                    self.file.clone(),
+                    path,
+                    Box::new(file),
+                    total,
+                    place.offset,
+                    format,
+                    place.number,
+                )
             }
         };
         capture.skip_to(packet);

@@ -98,7 +98,14 @@ impl Capture {
     /// # Errors
     /// [`SourceError`] when nothing of it can be read.
     pub fn open(path: &Path) -> Result<Capture, SourceError> {
-        let name = path.display().to_string();
+        Capture::open_as(path.display().to_string(), path)
+    }
+
+    /// Opens a file that reports call `name`.
+    ///
+    /// # Errors
+    /// As [`Capture::open`].
+    pub fn open_as(name: String, path: &Path) -> Result<Capture, SourceError> {
         let io = |error| SourceError::Io { file: name.clone(), error };
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
@@ -160,6 +167,7 @@ impl Capture {
 
     /// Goes on in the middle of a file, at the packet after `number`.
     fn in_the_middle(
+        file: String,
         path: &Path,
         reader: Box<dyn Read + Send>,
         total: u64,
@@ -167,7 +175,6 @@ impl Capture {
         format: Format,
         number: u64,
     ) -> Capture {
-        let file = path.display().to_string();
         let name = if matches!(format, Format::Pcap(_)) { "pcap" } else { "pcapng" };
         let reading = Reading {
             file: file.clone(),
