@@ -124,7 +124,7 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
 fn two_pairs() -> Snapshot {
     let pairs =
         [(key("web", "cart", None), stats(5_000, 1)), (key(NASTY, "cart", Some("/a.B/C")), stats(300, 2))];
-    snapshot(Monotone::new().raise(pairs))
+    snapshot(Monotone::new(2_000).raise(pairs))
 }
 
 #[test]
@@ -165,7 +165,7 @@ proptest! {
         let mut one = PairStats::default();
         one.gap.record(1_000);
         let pairs = names.iter().map(|name| (key(name, "b", None), one.clone()));
-        let snapshot = snapshot(Monotone::new().raise(pairs));
+        let snapshot = snapshot(Monotone::new(2_000).raise(pairs));
         for format in [Format::Text, Format::OpenMetrics] {
             let text = String::from_utf8(encode(&snapshot, format)).unwrap();
             let counts = text.split('\n').filter(|line| line.starts_with("spangap_gap_seconds_count{"));

@@ -82,6 +82,10 @@ pub struct MeterArgs {
     /// Pairs told apart of one client service [default: 500]
     #[arg(long, value_name = "N")]
     max_pairs_per_client: Option<usize>,
+    /// Pairs with metrics of their own at /metrics and in the push: each is some 170 series, and those that come later
+    /// are exported as the pair `other`; the page and the API have all of them [default: 2000]
+    #[arg(long, value_name = "N")]
+    exported_pairs: Option<usize>,
     /// Exclude and count calls with a larger response, or `none` [default: 100KiB]
     #[arg(long, value_name = "SIZE")]
     exclude_response_over: Option<SizeOrNone>,
@@ -196,6 +200,7 @@ impl MeterArgs {
             worst_bytes,
             max_pairs,
             max_pairs_per_client,
+            exported_pairs,
             exclude_response_over,
             response_size_attribute,
             by,
@@ -266,6 +271,7 @@ impl MeterArgs {
             request_budget_bytes: self.request_budget.map_or(40 << 20, Size::bytes),
             max_connections: self.max_connections.unwrap_or(4096),
             deadlines,
+            exported_pairs: self.exported_pairs.unwrap_or(2_000),
             push: push.context("--push-otlp")?,
         })
     }

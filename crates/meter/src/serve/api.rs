@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use spangap_model::PairKey;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
 /// Questions to the history that are worked on at once; others stand in line, and no other request does.
@@ -196,9 +196,11 @@ impl Api {
         receiver: Arc<Receiver>,
         ports: [Arc<Port>; 3],
         store: Arc<Store>,
+        exported_pairs: usize,
     ) -> Api {
+        let exported = Arc::new(Mutex::new(Monotone::new(exported_pairs)));
         let (turns, line) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(LINE)));
-        Api { meter, clock, receiver, ports, store, exported: Arc::default(), turns, line }
+        Api { meter, clock, receiver, ports, store, exported, turns, line }
     }
 
     /// Answers a question to the history, in its turn.
@@ -227,11 +229,23 @@ impl Api {
         .await
     }
 
+    fn exported(&self) -> MutexGuard<'_, Monotone> {
+        self.exported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn coverage(&self) -> Result<Coverage, HistoryError> {
         let holes = self.store.reader().view(Arc::default()).and_then(|view| view.holes());
         let holes = holes.inspect_err(|error| self.store.report(error))?;
-        let overview = self.meter.overview();
+        let mut overview = self.meter.overview();
+        let exported = self.exported().fill();
+        overview.limits.push(exported);
         let mut notes = self.store.notes();
+        if exported.refused > 0 {
+            notes.push(format!(
+                "metrics: {} pairs past the limit of --exported-pairs are exported as the pair other",
+                exported.refused
+            ));
+        }
         notes.extend(query::size_note(&overview));
         if overview.minutes_dropped > 0 {
             notes.push(format!(
@@ -260,10 +274,13 @@ impl Api {
 
     /// All figures since the start, for the exporters.
     pub fn snapshot(&self) -> Snapshot {
-        let overview = self.meter.overview();
-        let mut exported = self.exported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut overview = self.meter.overview();
+        let mut exported = self.exported();
+        let pairs = exported.raise(self.meter.totals());
+        overview.limits.push(exported.fill());
+        drop(exported);
         Snapshot {
-            pairs: exported.raise(self.meter.totals()),
+            pairs,
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
             requests: RequestFigures {

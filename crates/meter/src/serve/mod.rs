@@ -43,6 +43,8 @@ pub struct ServeSettings {
     pub max_connections: usize,
     /// How long what may take.
     pub deadlines: Deadlines,
+    /// Pairs with metrics of their own.
+    pub exported_pairs: usize,
     /// Metric push, if wanted.
     pub push: Option<PushSettings>,
 }
@@ -117,7 +119,14 @@ pub async fn serve(
     let ports = [("otlp_grpc", 256), ("otlp_http", 256), ("http", 16)]
         .map(|(name, streams)| Port::new(name, streams, places, deadlines));
     let recorder = Recorder::start(meter.clone(), clock, history);
-    let api = api::Api::new(meter.clone(), clock, receiver.clone(), ports.clone(), recorder.store());
+    let api = api::Api::new(
+        meter.clone(),
+        clock,
+        receiver.clone(),
+        ports.clone(),
+        recorder.store(),
+        settings.exported_pairs,
+    );
     let push = settings.push.map(|push| {
         let source = api.clone();
         Push::start(push, move || source.snapshot(), |notice| tell(&notice))

@@ -64,6 +64,7 @@ async fn the_running_service_is_scraped() {
         request_budget_bytes: 64 << 20,
         max_connections: 64,
         deadlines: Deadlines::default(),
+        exported_pairs: 2_000,
         push: None,
     };
     let (ready, addresses) = oneshot::channel();
