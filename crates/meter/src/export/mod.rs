@@ -5,7 +5,11 @@ mod catalog;
 mod classic;
 mod exemplar;
 mod family;
-pub mod messages;
+/// The messages of Prometheus' protobuf format, from `proto/io/prometheus/client/metrics.proto`.
+#[allow(missing_docs)]
+pub mod messages {
+    include!(concat!(env!("OUT_DIR"), "/io.prometheus.client.rs"));
+}
 pub mod monotone;
 pub mod otlp;
 pub mod prometheus;

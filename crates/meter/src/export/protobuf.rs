@@ -2,9 +2,12 @@
 
 use super::classic;
 use super::exemplar::Exemplar;
-use super::family::{self, Family, Kind, Value};
-use super::messages::*;
+use super::family::{self, Family, Kind, Point, Value};
+use super::messages::{
+    self, Bucket, BucketSpan, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType,
+};
 use prost::Message;
+use prost_types::Timestamp;
 use spangap_model::Histogram;
 use spangap_model::histogram::SCALE;
 
@@ -12,44 +15,63 @@ use spangap_model::histogram::SCALE;
 /// zeros are in it.
 pub const ZERO_THRESHOLD_S: f64 = 1.0 / (1u64 << 30) as f64;
 
-/// Writes all families, each with its length before it.
+/// Number of the field `metric` of `MetricFamily`.
+const METRIC: u32 = 4;
+
+/// Writes all families, each with its length before it. A message is some kilobytes once encoded and a tree of many
+/// small pieces before, so there is only ever one of them in memory beside the bytes of its family.
 ///
 /// # Errors
 /// What `out` refuses with.
 pub fn write(families: &[Family], out: &mut dyn std::io::Write) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
     for family in families {
-        out.write_all(&message(family).encode_length_delimited_to_vec())?;
+        bytes.clear();
+        bytes.extend_from_slice(&head(family).encode_to_vec());
+        for point in &family.points {
+            prost::encoding::message::encode(METRIC, &metric(family.kind, point), &mut bytes);
+        }
+        let mut length = Vec::new();
+        prost::encoding::encode_varint(bytes.len() as u64, &mut length);
+        out.write_all(&length)?;
+        out.write_all(&bytes)?;
     }
     Ok(())
 }
 
-fn message(family: &Family) -> MetricFamily {
+/// The family without its metrics, which come last on the wire.
+fn head(family: &Family) -> MetricFamily {
     let (suffix, kind) = match family.kind {
         Kind::Counter => ("_total", MetricType::Counter),
         Kind::Gauge => ("", MetricType::Gauge),
         Kind::Histogram => ("", MetricType::Histogram),
     };
-    let metric = family.points.iter().map(|point| {
-        let label = point.labels.iter().map(|(name, value)| label(name, value)).collect();
-        let simple = |value: f64| match family.kind {
-            Kind::Counter => Metric { counter: Some(Counter { value: Some(value) }), ..Metric::default() },
-            _ => Metric { gauge: Some(Gauge { value: Some(value) }), ..Metric::default() },
-        };
-        let metric = match &point.value {
-            Value::Count(n) => simple(*n as f64),
-            Value::Real(value) => simple(*value),
-            Value::Distribution { histogram, exemplars } => {
-                Metric { histogram: Some(native(histogram, exemplars)), ..Metric::default() }
-            }
-        };
-        Metric { label, ..metric }
-    });
     MetricFamily {
         name: Some(format!("{}{suffix}", family.name)),
         help: Some(family.help.into()),
-        r#type: Some(kind as i32),
-        metric: metric.collect(),
+        r#type: Some(kind.into()),
+        metric: Vec::new(),
     }
+}
+
+fn metric(kind: Kind, point: &Point) -> Metric {
+    let mut metric = Metric {
+        label: point.labels.iter().map(|(name, value)| label(name, value)).collect(),
+        ..Metric::default()
+    };
+    let number = match &point.value {
+        Value::Count(n) => *n as f64,
+        Value::Real(value) => *value,
+        Value::Distribution { histogram, exemplars } => {
+            metric.histogram = Some(native(histogram, exemplars));
+            return metric;
+        }
+    };
+    match kind {
+        Kind::Counter => metric.counter = Some(Counter { value: Some(number) }),
+        _ => metric.gauge = Some(Gauge { value: Some(number) }),
+    }
+    metric
 }
 
 fn label(name: &str, value: &str) -> LabelPair {
@@ -57,14 +79,14 @@ fn label(name: &str, value: &str) -> LabelPair {
 }
 
 /// The native histogram, and the classic buckets for a server that prefers them.
-fn native(histogram: &Histogram, exemplars: &[Exemplar]) -> NativeHistogram {
+fn native(histogram: &Histogram, exemplars: &[Exemplar]) -> messages::Histogram {
     let (positive_span, positive_delta) = spans(histogram);
     let classic = classic::buckets(histogram, exemplars).into_iter().map(|bucket| Bucket {
         cumulative_count: Some(bucket.cumulative_count),
         upper_bound: Some(bucket.upper_bound_s),
         exemplar: bucket.exemplar.map(exemplar),
     });
-    NativeHistogram {
+    messages::Histogram {
         sample_count: Some(histogram.count()),
         sample_sum: Some(family::seconds(histogram.sum_ns())),
         bucket: classic.collect(),
@@ -101,9 +123,9 @@ fn spans(histogram: &Histogram) -> (Vec<BucketSpan>, Vec<i64>) {
     (spans, deltas)
 }
 
-fn exemplar(exemplar: &Exemplar) -> ExemplarMessage {
+fn exemplar(exemplar: &Exemplar) -> messages::Exemplar {
     let time_unix_ns = exemplar.call.time_unix_ns;
-    ExemplarMessage {
+    messages::Exemplar {
         label: exemplar.call.labels.iter().map(|(name, value)| label(name, value)).collect(),
         value: Some(family::seconds(exemplar.value_ns as u128)),
         timestamp: Some(Timestamp {
@@ -121,7 +143,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// Reads spans and deltas as Prometheus defines them: bucket `i` of schema 4 ends at 2^(i/16) seconds.
-    fn read(histogram: &NativeHistogram) -> BTreeMap<i32, i64> {
+    fn read(histogram: &messages::Histogram) -> BTreeMap<i32, i64> {
         let mut counts = BTreeMap::new();
         let mut deltas = histogram.positive_delta.iter();
         let (mut index, mut count) = (0, 0);

@@ -10,7 +10,7 @@ use super::clock::Clock;
 use super::places::{Deadlines, Peer};
 use crate::engine::{Ingested, Meter};
 use crate::ingest::otlp_json;
-use crate::rpc_status::RpcStatus;
+use crate::rpc_status;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
 use http::request::Parts;
@@ -257,7 +257,7 @@ fn http_ok(message: &ExportTraceServiceResponse, json: bool) -> Reply {
 fn http_error(status: StatusCode, code: i32, message: &str, json: bool) -> Reply {
     match json {
         true => reply(status, JSON, serde_json::json!({"code": code, "message": message}).to_string().into()),
-        false => reply(status, PROTOBUF, RpcStatus::new(code, message, None).encode_to_vec().into()),
+        false => reply(status, PROTOBUF, rpc_status::status(code, message, None).encode_to_vec().into()),
     }
 }
 
@@ -288,7 +288,7 @@ fn grpc_error(code: i32, message: &str, retry: bool) -> Reply {
     }
     if retry
         && let Ok(value) = HeaderValue::from_str(&base64(
-            &RpcStatus::new(code, message, Some(RETRY_AFTER_TIME)).encode_to_vec(),
+            &rpc_status::status(code, message, Some(RETRY_AFTER_TIME)).encode_to_vec(),
         ))
     {
         headers.insert("grpc-status-details-bin", value);

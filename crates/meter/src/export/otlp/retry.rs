@@ -1,7 +1,6 @@
 //! Which answers of a receiver mean "try again", by the OTLP specification.
 
-use crate::rpc_status::RpcStatus;
-use prost::Message;
+use crate::rpc_status::retry_after;
 use std::error::Error;
 use std::time::Duration;
 use tonic::{Code, Status};
@@ -30,7 +29,7 @@ pub fn retry(status: &Status) -> Retry {
         Code::Unknown => status.source().is_some_and(|source| source.is::<tonic::transport::Error>()),
         _ => false,
     };
-    match asked_delay(status.details()) {
+    match retry_after(status.details()) {
         // Exhaustion is only known to pass when the receiver says when.
         Some(delay) if passes || status.code() == Code::ResourceExhausted => Retry::After(delay),
         None if passes => Retry::Yes,
@@ -38,16 +37,14 @@ pub fn retry(status: &Status) -> Retry {
     }
 }
 
-fn asked_delay(details: &[u8]) -> Option<Duration> {
-    RpcStatus::decode(details).ok()?.retry_after()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc_status::status;
+    use prost::Message;
 
     fn with_delay(code: Code, delay: Duration) -> Status {
-        let details = RpcStatus::new(code as i32, "", Some(delay));
+        let details = status(code as i32, "", Some(delay));
         Status::with_details(code, "", details.encode_to_vec().into())
     }
 
