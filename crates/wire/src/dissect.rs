@@ -9,8 +9,6 @@ mod run;
 mod search;
 mod sections;
 mod strangers;
-#[cfg(test)]
-mod tests;
 mod unopened;
 mod whole;
 

@@ -1,0 +1,196 @@
+//! Calls about which no more is to come: concluded, counted, kept.
+
+use super::{Run, SETTLING_NS};
+use crate::call::{Finding, Halves};
+use crate::dissect::followed::{Followed, of_all_hops};
+use crate::exchange::TraceContext;
+use crate::findings;
+use crate::hops::LinkedBy;
+use crate::join::Joined;
+use crate::legs::Moments;
+use spangap_model::Side;
+use std::cmp::Reverse;
+
+/// A call waits no longer than until so many wait.
+const MAX_SETTLING: usize = 1024;
+
+/// A call kept. The slowest calls are kept; of equal ones the first.
+pub(in crate::dissect) struct Kept {
+    pub duration_ns: u64,
+    /// Whether it got no response: of equally long calls these come first.
+    pub unanswered: bool,
+    order: Reverse<u64>,
+    pub call: Followed,
+}
+
+/// A call about which all is known but whether it is a hop of another.
+#[derive(Debug)]
+pub(in crate::dissect) struct Concluded {
+    pub(super) link: usize,
+    pub halves: Box<Halves>,
+    pub moments: Moments,
+    pub duration_ns: u64,
+    pub findings: Vec<Finding>,
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Kept {}
+
+impl PartialOrd for Kept {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Kept {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.duration_ns, self.unanswered, self.order).cmp(&(
+            other.duration_ns,
+            other.unanswered,
+            other.order,
+        ))
+    }
+}
+
+impl Run<'_> {
+    /// Concludes the calls about which no more is to come.
+    pub(super) fn settle(&mut self) {
+        let over = self.pace.over;
+        while let Some(joined) = self.settling.front() {
+            let due = joined.halves.exchanges.iter().zip(joined.halves.captures).all(|(half, capture)| {
+                let Some(half) = half else { return true };
+                let last = half.response.as_ref().map_or(half.request.last, |response| response.last);
+                let now = self.pace.now_ns[usize::from(capture)].unwrap_or(i64::MAX);
+                over[usize::from(capture)] || now.saturating_sub(last.ready_ns) > SETTLING_NS
+            });
+            if !due && self.settling.len() < MAX_SETTLING {
+                break;
+            }
+            if let Some(joined) = self.settling.pop_front() {
+                self.conclude(joined);
+            }
+        }
+    }
+
+    fn conclude(&mut self, joined: Joined) {
+        let Joined { link, mut halves } = joined;
+        let link = self.joiner.links.settle(link);
+        let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
+        // The spans of a stream are of the whole of it, and not of a turn in its middle.
+        let later_turn = halves.exchanges.iter().flatten().any(|half| half.turn > 1);
+        if !self.settings.spans.times.is_empty()
+            && !later_turn
+            && let Some(TraceContext { trace_id, span_id }) = trace
+        {
+            let spans = self.settings.spans.times.get(&(trace_id, span_id)).copied();
+            halves.spans = match &halves.exchanges[Side::Server.index()] {
+                Some(server) => spans.map(|spans| spans.of_attempt(server)),
+                None => spans,
+            };
+        }
+        halves.never_arrived = self.never_arrived(link, &halves);
+        let moments = Moments::of(&halves).closed();
+        let duration_ns = moments.ends().map_or(0, |(first, last)| (last.0 - first.0).max(0) as u64);
+        let mut found = self.findings(link, &halves, &moments, duration_ns);
+        findings::by_weight(&mut found);
+        let call = Concluded { link, halves, moments, duration_ns, findings: found };
+        match &mut self.concluded {
+            None => self.count(call, Vec::new()),
+            Some(concluded) => {
+                // Its connection stays until it is counted.
+                self.joiner.links.at(link).uses += 1;
+                concluded.push(call);
+            }
+        }
+    }
+
+    /// Counts a call that is no hop of another one, with its own hops.
+    #[inline]
+    fn count(&mut self, call: Concluded, hops: Vec<(LinkedBy, Followed)>) {
+        let Concluded { link, halves, moments, duration_ns, findings } = call;
+        let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
+        let state = self.joiner.links.at(link);
+        if hops.is_empty() {
+            state.sums.call(&halves, &moments, duration_ns, &findings);
+        } else {
+            state.sums.call(&halves, &moments, duration_ns, &of_all_hops(&findings, &hops));
+        }
+        let (key, ends) = (state.key, state.ends());
+        self.calls += 1;
+        if self.is_wanted(duration_ns, trace) {
+            self.matching += 1;
+            let weight = (duration_ns, moments.1.is_some());
+            let call = Followed { section: self.section, link: key, ends, halves, findings, hops };
+            match &mut self.every {
+                Some(every) => every.push(call),
+                None => self.keep(call, weight),
+            }
+        }
+        self.close(link);
+    }
+
+    /// Counts a call of [`Run::concluded`] that is no hop of another.
+    pub fn count_later(&mut self, mut call: Concluded, hops: Vec<(LinkedBy, Followed)>) {
+        call.link = self.joiner.links.settle(call.link);
+        self.count(call, hops);
+    }
+
+    /// Counts a call of [`Run::concluded`] that is a hop of another, with its connection only.
+    pub fn count_hop(&mut self, call: Concluded, hops: Vec<(LinkedBy, Followed)>) -> Followed {
+        let link = self.joiner.links.settle(call.link);
+        let Concluded { halves, moments, duration_ns, findings, .. } = call;
+        let state = self.joiner.links.at(link);
+        state.inner.call(&halves, &moments, duration_ns, &findings);
+        let (key, ends) = (state.key, state.ends());
+        let followed = Followed { section: self.section, link: key, ends, halves, findings, hops };
+        self.close(link);
+        followed
+    }
+
+    fn is_wanted(&self, duration_ns: u64, trace: Option<TraceContext>) -> bool {
+        let ids = &self.settings.trace_ids;
+        let of_trace =
+            ids.is_empty() || trace.is_some_and(|trace| ids.iter().any(|id| is_trace(id, &trace.trace_id)));
+        of_trace && self.settings.over_ns.is_none_or(|over| duration_ns >= over)
+    }
+
+    fn keep(&mut self, call: Followed, weight: (u64, bool)) {
+        let (duration_ns, unanswered) = weight;
+        let full = self.kept.len() >= self.settings.slowest;
+        if full && self.kept.peek().is_none_or(|least| (least.0.duration_ns, least.0.unanswered) >= weight) {
+            return;
+        }
+        if full {
+            self.kept.pop();
+        }
+        let order = Reverse(self.calls);
+        self.kept.push(Reverse(Kept { duration_ns, unanswered, order, call }));
+    }
+}
+
+/// Whether an id looked for is that of a trace. A 64-bit id is the low half of what another system makes of it.
+fn is_trace(id: &[u8; 16], of: &[u8; 16]) -> bool {
+    id == of || ((id[..8] == [0; 8] || of[..8] == [0; 8]) && id[8..] == of[8..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_64_bit_id_is_the_low_half_of_a_128_bit_one() {
+        let long = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+        let mut short = long;
+        short[..8].fill(0);
+        assert!(is_trace(&long, &long) && is_trace(&short, &long) && is_trace(&long, &short));
+        let mut other = long;
+        other[0] = 9;
+        assert!(!is_trace(&other, &long));
+        assert!(is_trace(&short, &other));
+    }
+}
