@@ -3,19 +3,21 @@
 /// Each package and the packages of this workspace it may depend on, in any kind of dependency.
 pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-model", &[]),
+    ("spangap-report", &["spangap-model"]),
     ("spangap-meter", &["spangap-model"]),
     ("spangap-undo", &["spangap-model", "spangap-machine"]),
-    ("spangap-sockets", &["spangap-model", "spangap-undo"]),
-    ("spangap-bench", &["spangap-model", "spangap-sockets"]),
+    ("spangap-sockets", &["spangap-model", "spangap-report", "spangap-undo"]),
+    ("spangap-bench", &["spangap-model", "spangap-report", "spangap-sockets"]),
     ("spangap-machine", &["spangap-model"]),
-    ("spangap-host", &["spangap-model", "spangap-machine"]),
-    ("spangap-isolate", &["spangap-model", "spangap-machine", "spangap-undo"]),
-    ("spangap-wire", &["spangap-model"]),
-    ("spangap-lab", &["spangap-model", "spangap-machine", "spangap-undo"]),
+    ("spangap-host", &["spangap-model", "spangap-machine", "spangap-report"]),
+    ("spangap-isolate", &["spangap-model", "spangap-machine", "spangap-report", "spangap-undo"]),
+    ("spangap-wire", &["spangap-model", "spangap-report"]),
+    ("spangap-lab", &["spangap-model", "spangap-machine", "spangap-report", "spangap-undo"]),
     (
         "spangap",
         &[
             "spangap-model",
+            "spangap-report",
             "spangap-meter",
             "spangap-bench",
             "spangap-wire",
@@ -79,6 +81,14 @@ pub const CONFINED: &[Confined] = &[
         allowed: &[],
     },
     Confined { what: "a clock", paths: CLOCK, folder: "crates/model/src/", allowed: &[] },
+    Confined { what: "an async runtime", paths: RUNTIME, folder: "crates/report/src/", allowed: &[] },
+    Confined {
+        what: "a file or socket",
+        paths: FILES_AND_SOCKETS,
+        folder: "crates/report/src/",
+        allowed: &[],
+    },
+    Confined { what: "a clock", paths: CLOCK, folder: "crates/report/src/", allowed: &[] },
     Confined { what: "an async runtime", paths: RUNTIME, folder: "crates/meter/src/", allowed: METER_IO },
     Confined {
         what: "a file or socket",

@@ -2,11 +2,12 @@
 
 use super::advice::{about, about_leg, to_be_sure};
 use super::hops::stage_words;
-use super::words::{at_side, percent, plural};
+use super::words::at_side;
 use super::{CallReport, Conclusion, DissectReport, SumsReport};
 use crate::hops::Stage;
 use spangap_model::duration::format_ns;
 use spangap_model::{Cause, Side};
+use spangap_report::figures::{counted, percent_of};
 use std::cmp::Reverse;
 
 /// Calls of a pair from which on there is such a thing as usual: fewer have no quartiles.
@@ -43,10 +44,10 @@ fn what_calls(report: &DissectReport) -> String {
     let shown = report.calls.len() as u64;
     if !report.selection.trace_ids.is_empty() {
         let traces = if report.selection.trace_ids.len() == 1 { "the trace" } else { "the traces" };
-        return format!("the {} of {traces}", plural(shown, "call"));
+        return format!("the {} of {traces}", counted(shown, "call"));
     }
     let slowest = if report.matching_calls > shown { "slowest " } else { "" };
-    format!("the {}", plural(shown, &format!("{slowest}call")))
+    format!("the {}", counted(shown, &format!("{slowest}call")))
 }
 
 /// Calls with one cause at one side.
@@ -121,9 +122,9 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
     };
     let sum = report.totals.causes.iter().find(|sum| (sum.cause, sum.side) == (group.cause, group.side));
     if let Some(sum) = sum.filter(|sum| shown && sum.calls > group.calls && report.totals.total_ns > 0) {
-        seen += &format!(" Over all calls: {} with it", plural(sum.calls, "call"));
+        seen += &format!(" Over all calls: {} with it", counted(sum.calls, "call"));
         if sum.cost_ns > 0 {
-            let share = percent(i64::try_from(sum.cost_ns).unwrap_or(i64::MAX), report.totals.total_ns);
+            let share = percent_of(sum.cost_ns, report.totals.total_ns);
             seen += &format!(", {} together, {share} of all time in calls", format_ns(sum.cost_ns));
         }
         seen += ".";
@@ -211,7 +212,7 @@ fn unexplained_by_leg(calls: &[&CallReport], of: &str, shown: usize) -> Option<C
         seen: format!(
             "{} {verb} no cause on the wire;{which} {} of the time is \"{}\" ({leg}).",
             share_of(all, of, shown),
-            percent(ns, total),
+            percent_of(ns, total),
             stage_words(hop, leg)
         ),
         meaning: String::new(),
@@ -227,7 +228,7 @@ fn ordinary_calls(calls: &[&CallReport], of: &str, report: &DissectReport) -> Op
     let slowest = calls.iter().max_by_key(|call| call.duration_ns)?;
     let median = report.sums_of(slowest).p50_ns?;
     let leg = slowest.largest_leg().map_or(String::new(), |leg| {
-        let share = percent(leg.ns, slowest.duration_ns);
+        let share = percent_of(leg.ns, slowest.duration_ns);
         format!("; {share} of that is \"{}\" ({})", stage_words(0, Stage::Call(leg.leg)), leg.leg)
     });
     let all = calls.len() as u64;

@@ -1,13 +1,15 @@
 //! Calls that went through proxies: their JSON shapes, and the words of the table.
 
 use super::build::{call_report, finding_report};
-use super::words::{aligned, bounded, leg_words, percent, plural, signed};
+use super::words::leg_words;
 use super::{CallReport, DissectReport, FindingReport, LegReport};
 use crate::call::Call;
 use crate::dissect::Dissection;
 use crate::hops::{HopTotals, LinkedBy, PathLeg, Stage};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::{bounded, counted, percent_of};
+use spangap_report::table::aligned;
 use std::collections::BTreeMap;
 
 /// Calls of which the hops are shown; all of them are in the JSON.
@@ -241,41 +243,34 @@ pub(super) fn section(report: &DissectReport) -> String {
         let what = call.method.clone().unwrap_or_else(|| call.protocol.into());
         text += &format!("\n{what}, {}, over its hops (linked by {by})\n", format_ns(call.duration_ns));
         text += &format!("  {}\n", way(call));
-        let rows: Vec<Vec<String>> = call
+        let rows: Vec<[String; 3]> = call
             .path
             .iter()
-            .map(|leg| {
-                let attempt = leg.attempt.map_or(String::new(), |attempt| format!(", attempt {attempt}"));
-                let indent = "  ".repeat(usize::from(leg.hop) + 1);
-                vec![
-                    format!("{indent}{}{attempt}", stage_words(leg.hop, leg.leg)),
-                    bounded(leg.ns, leg.bound_ns),
-                    percent(leg.ns, call.duration_ns),
-                ]
-            })
+            .zip(rows(call))
+            .map(|(leg, [words, time, share])| [indented(leg.hop, &words), time, share])
             .collect();
-        text += &aligned(&rows, &[0]);
+        text += &aligned(&rows, |column| column == 0);
     }
     let Some(hops) = report.hops.as_ref().filter(|hops| hops.calls > 0) else { return text };
     text += &format!(
         "\nWhere the time of {} through proxies went: {} together\n",
-        plural(hops.calls, "call"),
+        counted(hops.calls, "call"),
         format_ns(hops.total_ns)
     );
-    let rows: Vec<Vec<String>> = hops
+    let rows: Vec<[String; 3]> = hops
         .legs
         .iter()
         .map(|leg| {
-            vec![
-                format!("  {}{}", "  ".repeat(usize::from(leg.hop)), stage_words(leg.hop, leg.leg)),
+            [
+                indented(leg.hop, &stage_words(leg.hop, leg.leg)),
                 bounded(leg.total_ns, leg.bound_ns),
-                percent(leg.total_ns, hops.total_ns),
+                percent_of(leg.total_ns, hops.total_ns),
             ]
         })
         .collect();
-    text += &aligned(&rows, &[0]);
+    text += &aligned(&rows, |column| column == 0);
     let ways: Vec<String> =
-        hops.linked_by.iter().map(|(by, links)| format!("{} by {by}", plural(*links, "link"))).collect();
+        hops.linked_by.iter().map(|(by, links)| format!("{} by {by}", counted(*links, "link"))).collect();
     let unlinked = hops.unlinked;
     text += &format!(
         "  {}; not linked: {} ambiguous, {} to a proxy, {} of a proxy\n",
@@ -287,16 +282,19 @@ pub(super) fn section(report: &DissectReport) -> String {
     text
 }
 
-/// The same for the page.
-pub(super) fn rows(call: &CallReport) -> Vec<[String; 3]> {
-    call.path
-        .iter()
-        .map(|leg| {
-            let words = stage_words(leg.hop, leg.leg);
-            let words = leg.attempt.map_or(words.clone(), |attempt| format!("{words}, attempt {attempt}"));
-            let bound =
-                if leg.bound_ns == 0 { String::new() } else { format!(" ± {}", format_ns(leg.bound_ns)) };
-            [words, format!("{}{bound}", signed(leg.ns)), percent(leg.ns, call.duration_ns)]
-        })
-        .collect()
+/// Below the call, and each hop below the one that leads to it.
+fn indented(hop: u8, words: &str) -> String {
+    format!("{}{words}", "  ".repeat(usize::from(hop) + 1))
+}
+
+/// The legs of a call over its hops: what each is, how long it took, and its share of the call.
+pub(super) fn rows(call: &CallReport) -> impl Iterator<Item = [String; 3]> {
+    call.path.iter().map(|leg| {
+        let attempt = leg.attempt.map_or(String::new(), |attempt| format!(", attempt {attempt}"));
+        [
+            stage_words(leg.hop, leg.leg) + &attempt,
+            bounded(leg.ns, leg.bound_ns),
+            percent_of(leg.ns, call.duration_ns),
+        ]
+    })
 }

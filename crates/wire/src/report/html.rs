@@ -4,36 +4,17 @@ use super::ladder_text::{by_shape, finding_title, particulars, route, times_expl
 use super::legs_bar::place_of;
 use super::outcome;
 use super::table::{calls_title, clock_line, first_finding, head, largest, method};
-use super::words::{at_side, bounded, date, leg_words, part_words, percent, plural, time_of_day};
+use super::words::{at_side, leg_words, part_words};
 use super::{CallReport, Conclusion, DissectReport, FindingReport, SumsReport, legs_bar, svg};
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
-use spangap_model::markup::{self, escaped};
+use spangap_report::figures::{bounded, counted, percent_of};
+use spangap_report::html::{self, element, escaped, prose, row};
+use spangap_report::times::{date, date_and_second, time_of_day};
 
 const STYLE: &str = include_str!("page.css");
 /// Rows of a table; a page is no archive.
 const ROWS: usize = 50;
-
-fn element(tag: &str, class: &str, text: &str) -> String {
-    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-    format!("<{tag}{class}>{}</{tag}>\n", escaped(text))
-}
-
-/// A paragraph of words, in which `these` are code.
-fn prose(class: &str, text: &str) -> String {
-    let mut html = format!("<p class=\"{class}\">");
-    let pieces: Vec<&str> = text.split('`').collect();
-    let paired = pieces.len() % 2 == 1;
-    for (place, piece) in pieces.iter().enumerate() {
-        match place % 2 {
-            1 if paired => html += &format!("<code>{}</code>", escaped(piece)),
-            1 => html += &format!("`{}", escaped(piece)),
-            _ if place > 0 && !paired => html += &format!("`{}", escaped(piece)),
-            _ => html += &escaped(piece),
-        }
-    }
-    html + "</p>\n"
-}
 
 /// The page.
 pub fn write(report: &DissectReport) -> String {
@@ -50,7 +31,7 @@ pub fn write(report: &DissectReport) -> String {
     page += &calls_table(report);
     page += &sums_section(report);
     page += &limits(report);
-    markup::page(&headline, STYLE, &page)
+    html::page(&headline, STYLE, &page)
 }
 
 fn opening(report: &DissectReport) -> String {
@@ -77,8 +58,7 @@ fn when(report: &DissectReport) -> String {
     let first = report.captures.iter().filter_map(|capture| capture.first_unix_ns).min();
     let last = report.captures.iter().filter_map(|capture| capture.last_unix_ns).max();
     let (Some(first), Some(last)) = (first, last) else { return "spangap dissect".into() };
-    let time: String = time_of_day(first).chars().take(8).collect();
-    format!("spangap dissect · {} {time} UTC, {}", date(first), format_ns((last - first).unsigned_abs()))
+    format!("spangap dissect · {} UTC, {}", date_and_second(first), format_ns((last - first).unsigned_abs()))
 }
 
 /// What the hosts did in the legs that were recorded.
@@ -90,7 +70,7 @@ fn host_parts(call: &CallReport) -> String {
         html += &element("p", "facts", &title);
         html += "<ul class=\"parts\">\n";
         for part in &host.parts {
-            let share = percent(i64::try_from(part.ns).unwrap_or(i64::MAX), leg.ns.unsigned_abs());
+            let share = percent_of(part.ns, leg.ns.unsigned_abs());
             html += &element("li", "", &format!("{} ({share}) {}", format_ns(part.ns), part_words(part)));
         }
         html += "</ul>\n";
@@ -166,27 +146,17 @@ fn finding_block(finding: &FindingReport, report: &DissectReport) -> String {
         html += &row(
             "td",
             &[file, &format!("#{}", evidence.packet), &time_of_day(evidence.time_unix_ns), &evidence.what],
-            &[1, 2],
+            |column| column == 1 || column == 2,
         );
     }
     html + "</table>\n</div>\n"
-}
-
-/// A row of cells; those of `figures` stand to the right.
-fn row(tag: &str, cells: &[&str], figures: &[usize]) -> String {
-    let mut html = String::from("<tr>");
-    for (column, cell) in cells.iter().enumerate() {
-        let class = if figures.contains(&column) { " class=\"figure\"" } else { "" };
-        html += &format!("<{tag}{class}>{}</{tag}>", escaped(cell));
-    }
-    html + "</tr>\n"
 }
 
 fn calls_table(report: &DissectReport) -> String {
     if report.calls.len() < 2 {
         return String::new();
     }
-    let figures = [1, 6];
+    let figures = |column| [1, 6].contains(&column);
     let mut html = String::from("<section>\n");
     html += &element("h2", "", &calls_title(report));
     html += "<table>\n<thead>";
@@ -202,7 +172,7 @@ fn calls_table(report: &DissectReport) -> String {
             "",
             "Finding (? possible)",
         ],
-        &figures,
+        figures,
     );
     html += "</thead>\n<tbody>\n";
     for call in report.calls.iter().take(ROWS) {
@@ -221,7 +191,7 @@ fn calls_table(report: &DissectReport) -> String {
                 &value,
                 &first_finding(call),
             ],
-            &figures,
+            figures,
         );
     }
     html += "</tbody>\n</table>\n";
@@ -242,7 +212,7 @@ fn sums_section(report: &DissectReport) -> String {
     let mut html = String::from("<section>\n");
     html += &element("h2", "", "Where the time of all calls went");
     for pair in report.pairs.iter().take(ROWS) {
-        let connections = plural(pair.connections, "connection");
+        let connections = counted(pair.connections, "connection");
         html += &element("h3", "", &format!("{} → {}, {connections}", pair.client, pair.server));
         html += &sums_block(&pair.sums);
     }
@@ -268,7 +238,7 @@ fn sums_block(sums: &SumsReport) -> String {
         "facts",
         &format!(
             "{} · p50 {} · p99 {} · max {} · {} together",
-            plural(sums.calls, "call"),
+            counted(sums.calls, "call"),
             time(sums.p50_ns),
             time(sums.p99_ns),
             time(sums.max_ns),
@@ -284,20 +254,20 @@ fn sums_block(sums: &SumsReport) -> String {
              height=\"4\"/></svg></td></tr>\n",
             escaped(&leg_words(leg.leg)),
             bounded(leg.total_ns, leg.bound_ns),
-            percent(leg.total_ns, sums.total_ns),
+            percent_of(leg.total_ns, sums.total_ns),
             place_of(leg.leg),
             share.clamp(0.2, 100.0)
         );
     }
     for cause in &sums.causes {
         let calls = match (cause.calls, cause.possible) {
-            (0, possible) => format!("possible in {}", plural(possible, "call")),
-            (calls, 0) => plural(calls, "call"),
-            (calls, possible) => format!("{}, possible in {possible} more", plural(calls, "call")),
+            (0, possible) => format!("possible in {}", counted(possible, "call")),
+            (calls, 0) => counted(calls, "call"),
+            (calls, possible) => format!("{}, possible in {possible} more", counted(calls, "call")),
         };
         let (cost, share) = match cause.cost_ns {
             0 => (String::new(), String::new()),
-            ns => (format_ns(ns), percent(i64::try_from(ns).unwrap_or(i64::MAX), sums.total_ns)),
+            ns => (format_ns(ns), percent_of(ns, sums.total_ns)),
         };
         html += &format!(
             "<tr class=\"cause\"><td>{}</td><td class=\"figure\">{cost}</td><td class=\"figure\">{share}</td>\
@@ -310,19 +280,19 @@ fn sums_block(sums: &SumsReport) -> String {
 }
 
 fn connections_table(report: &DissectReport) -> String {
-    let figures = [0, 3, 4, 5];
+    let figures = |column| [0, 3, 4, 5].contains(&column);
     let mut html = String::from("<table>\n<thead>");
     html += &row(
         "th",
         &["", "Client", "Server", "Calls", "p50", "p99", "Most of the time", "Leading cause"],
-        &figures,
+        figures,
     );
     html += "</thead>\n<tbody>\n";
     for connection in report.connections.iter().take(ROWS) {
         let sums = &connection.sums;
         let time = |ns: Option<u64>| ns.map_or("-".into(), format_ns);
         let leg = sums.legs.iter().max_by_key(|leg| leg.total_ns).map_or("-".into(), |leg| {
-            format!("{} {}", percent(leg.total_ns, sums.total_ns), leg_words(leg.leg))
+            format!("{} {}", percent_of(leg.total_ns, sums.total_ns), leg_words(leg.leg))
         });
         let cause = sums.causes.iter().find(|cause| cause.calls > 0);
         let cause = cause.map_or("-".into(), |cause| format!("{} {}", cause.cause, format_ns(cause.cost_ns)));
@@ -338,7 +308,7 @@ fn connections_table(report: &DissectReport) -> String {
                 &leg,
                 &cause,
             ],
-            &figures,
+            figures,
         );
     }
     html += "</tbody>\n</table>\n";
@@ -392,15 +362,6 @@ mod tests {
             assert!(page.contains(expected), "{expected:?}");
         }
         assert!(page.len() < 60_000, "{}", page.len());
-    }
-
-    #[test]
-    fn code_in_prose() {
-        assert_eq!(
-            prose("a", "`x` and `<y>`"),
-            "<p class=\"a\"><code>x</code> and <code>&lt;y&gt;</code></p>\n"
-        );
-        assert_eq!(prose("a", "one ` only"), "<p class=\"a\">one ` only</p>\n");
     }
 
     #[test]

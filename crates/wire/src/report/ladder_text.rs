@@ -2,13 +2,16 @@
 
 use super::crossing::{Crossing, Way, crossings};
 use super::outcome;
-use super::words::{bounded, bytes, date, leg_words, part_words, percent, plural, time_of_day, wrapped};
+use super::words::{leg_words, part_words};
 use super::{
     CallReport, CaptureReport, DissectReport, FindingReport, HostPartReport, HostReport, LadderReport,
     RungReport,
 };
 use spangap_model::Side;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::{bounded, bytes_on_link, counted, percent_of};
+use spangap_report::times::{date, time_of_day};
+use spangap_report::wrap::wrapped;
 
 /// Columns of an arrow.
 const ARROW: usize = 32;
@@ -65,11 +68,11 @@ pub(super) fn route(call: &CallReport) -> String {
 
 /// What is known of the call beside its time.
 pub(super) fn particulars(call: &CallReport) -> String {
-    let mut all = vec![format!("request {}", bytes(call.request_bytes))];
-    all.extend(call.response_bytes.map(|count| format!("response {}", bytes(count))));
+    let mut all = vec![format!("request {}", bytes_on_link(call.request_bytes))];
+    all.extend(call.response_bytes.map(|count| format!("response {}", bytes_on_link(count))));
     all.extend(call.deadline_ns.map(|ns| format!("deadline {}", format_ns(ns))));
     if call.in_flight > 1 {
-        all.push(format!("{} under way on its connection", plural(u64::from(call.in_flight), "call")));
+        all.push(format!("{} under way on its connection", counted(u64::from(call.in_flight), "call")));
     }
     all.join(", ")
 }
@@ -150,8 +153,8 @@ pub(super) fn between(paused_ns: Option<i64>, left_out: u64) -> Option<String> {
     match (paused, left_out) {
         (None, 0) => None,
         (Some(paused), 0) => Some(format!("{paused} without a packet")),
-        (Some(paused), count) => Some(format!("{paused}, {} left out", plural(count, "packet"))),
-        (None, count) => Some(format!("{} left out", plural(count, "packet"))),
+        (Some(paused), count) => Some(format!("{paused}, {} left out", counted(count, "packet"))),
+        (None, count) => Some(format!("{} left out", counted(count, "packet"))),
     }
 }
 
@@ -251,7 +254,7 @@ fn legs(call: &CallReport) -> String {
     let mut from_ns = 0;
     for ((leg, name), value) in call.legs.iter().zip(&names).zip(&values) {
         let bar = bar(from_ns, leg.ns, call.duration_ns);
-        let share = percent(leg.ns, call.duration_ns);
+        let share = percent_of(leg.ns, call.duration_ns);
         text += format!("  {name:<name_width$}  {value:>value_width$} {share:>6}  {bar}").trim_end();
         text.push('\n');
         text += &leg.host.as_ref().map_or(String::new(), |host| host_parts(host, leg.ns, name_width));
@@ -272,7 +275,7 @@ fn host_parts(host: &HostReport, leg_ns: i64, name_width: usize) -> String {
     }
     let mut text = format!("  {:name_width$}  {}\n", "", host.threads.join(", "));
     for (words, ns) in rows {
-        let share = percent(i64::try_from(ns).unwrap_or(i64::MAX), leg_ns.unsigned_abs());
+        let share = percent_of(ns, leg_ns.unsigned_abs());
         text += &format!("  {:name_width$}  {:>10} {share:>6}  {words}\n", "", format_ns(ns));
     }
     text

@@ -1,10 +1,12 @@
 //! The legs of a call as a picture: each begins where the one before it ends, with a whisker for its bound.
 
-use super::words::{bounded, leg_words, percent};
+use super::words::leg_words;
 use super::{CallReport, LegReport};
 use spangap_model::duration::format_ns;
-use spangap_model::markup::escaped;
 use spangap_model::{Leg, Legs};
+use spangap_report::figures::{bounded, percent_of};
+use spangap_report::html::escaped;
+use spangap_report::svg::{Anchor, Picture, Rect, text};
 
 /// Width of the picture.
 const WIDTH: f64 = 1_040.0;
@@ -31,21 +33,15 @@ pub(super) fn place_of(legs: Legs) -> &'static str {
 
 /// The picture.
 pub(super) fn picture(call: &CallReport) -> String {
-    let height = ROW * call.legs.len() as f64 + 30.0;
-    let mut svg = format!(
-        "<svg class=\"legs\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Legs of the call\">\n"
-    );
+    let mut svg = String::new();
     let duration = call.duration_ns.max(1) as f64;
     let x = |ns: f64| FROM + (TO - FROM) * (ns / duration).clamp(0.0, 1.0);
     let bottom = ROW * call.legs.len() as f64;
     for tick in ticks(call.duration_ns) {
         let at = x(tick as f64);
-        svg += &format!(
-            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"0\" y2=\"{bottom:.0}\"/>\
-             <text class=\"small\" x=\"{at:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>\n",
-            bottom + 18.0,
-            if tick == 0 { "0".into() } else { format_ns(tick) }
-        );
+        svg += &format!("<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"0\" y2=\"{bottom:.0}\"/>");
+        let time = if tick == 0 { "0".into() } else { format_ns(tick) };
+        svg += &text("small", at, bottom + 18.0, Anchor::Middle, &time);
     }
     let mut from_ns = 0_i64;
     for (row, leg) in call.legs.iter().enumerate() {
@@ -53,26 +49,22 @@ pub(super) fn picture(call: &CallReport) -> String {
         svg += &whisker(leg, row as f64 * ROW, |ns| x(from_ns as f64 + ns));
         from_ns = from_ns.saturating_add(leg.ns);
     }
-    svg + "</svg>\n"
+    let picture = Picture { class: "legs", width: WIDTH, height: bottom + 30.0, label: "Legs of the call" };
+    picture.in_page(&svg)
 }
 
 fn bar(leg: &LegReport, top: f64, from: f64, to: f64, call: &CallReport) -> String {
     let (y, text_y) = (top + (ROW - BAR) / 2.0, top + ROW / 2.0 + 4.0);
     let (left, wide) = (from.min(to), (to - from).abs().max(1.5));
-    let value = bounded(leg.ns, leg.bound_ns);
+    let row = Rect { x: left, y, width: wide, height: BAR };
     format!(
-        "<text x=\"{:.0}\" y=\"{text_y:.0}\" text-anchor=\"end\">{}<title>{}</title></text>\
-         <rect class=\"{}\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{BAR}\" rx=\"2\"/>\
-         <text class=\"figure\" x=\"{:.0}\" y=\"{text_y:.0}\">{}</text>\
-         <text class=\"figure small\" x=\"{WIDTH}\" y=\"{text_y:.0}\" text-anchor=\"end\">{}</text>\n",
+        "<text x=\"{:.0}\" y=\"{text_y:.0}\" text-anchor=\"end\">{}<title>{}</title></text>\n",
         FROM - 12.0,
         escaped(&leg_words(leg.leg)),
-        escaped(&leg.leg.to_string()),
-        place_of(leg.leg),
-        TO + 16.0,
-        escaped(&value),
-        percent(leg.ns, call.duration_ns)
-    )
+        escaped(&leg.leg.to_string())
+    ) + &row.drawn(place_of(leg.leg), 2.0)
+        + &text("figure", TO + 16.0, text_y, Anchor::Start, &bounded(leg.ns, leg.bound_ns))
+        + &text("figure small", WIDTH, text_y, Anchor::End, &percent_of(leg.ns, call.duration_ns))
 }
 
 fn whisker(leg: &LegReport, top: f64, x: impl Fn(f64) -> f64) -> String {

@@ -8,8 +8,9 @@ use super::ladder_text::{between, carries, finding_title};
 use super::legs_bar::place_of;
 use super::{CallReport, FindingReport, LadderReport, RungReport};
 use spangap_model::duration::format_ns;
-use spangap_model::markup::escaped;
 use spangap_model::{Leg, Side};
+use spangap_report::svg::{Anchor, Picture, Rect, text};
+use spangap_report::wrap::wrapped;
 
 /// Width of the picture.
 const WIDTH: f64 = 1_040.0;
@@ -95,10 +96,7 @@ pub(super) fn picture(call: &CallReport, names: [String; 2]) -> String {
     ladder.packets.truncate(MOST);
     ladder.left_out += cut as u64;
     let layout = Layout::new(&ladder);
-    let mut svg = format!(
-        "<svg class=\"ladder\" viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"Packets of the call at both ends\">\n",
-        layout.bottom + 16.0
-    );
+    let mut svg = String::new();
     for finding in call.findings.iter().take(4) {
         svg += &wait(finding, &layout);
     }
@@ -110,7 +108,8 @@ pub(super) fn picture(call: &CallReport, names: [String; 2]) -> String {
     for (rung, y) in ladder.packets.iter().zip(&layout.y) {
         svg += &event(rung, *y);
     }
-    svg + "</svg>\n"
+    let label = "Packets of the call at both ends";
+    Picture { class: "ladder", width: WIDTH, height: layout.bottom + 16.0, label }.in_page(&svg)
 }
 
 /// The line of each end, and on it the legs that are its own.
@@ -119,13 +118,10 @@ fn lifelines(call: &CallReport, layout: &Layout<'_>, names: &[String; 2]) -> Str
     for side in [Side::Client, Side::Server] {
         let x = line_of(side);
         let captured = layout.ladder.packets.iter().any(|rung| rung.seen_at == side);
+        svg += &text(&format!("end {}", side.name()), x, 16.0, Anchor::Middle, side.name());
+        svg += &text("small", x, 32.0, Anchor::Middle, &names[side.index()]);
         svg += &format!(
-            "<text class=\"end {}\" x=\"{x}\" y=\"16\" text-anchor=\"middle\">{}</text>\
-             <text class=\"small\" x=\"{x}\" y=\"32\" text-anchor=\"middle\">{}</text>\
-             <line class=\"life{}\" x1=\"{x}\" x2=\"{x}\" y1=\"{TOP}\" y2=\"{:.1}\"/>\n",
-            side.name(),
-            side.name(),
-            escaped(&names[side.index()]),
+            "<line class=\"life{}\" x1=\"{x}\" x2=\"{x}\" y1=\"{TOP}\" y2=\"{:.1}\"/>\n",
             if captured { "" } else { " unknown" },
             layout.bottom
         );
@@ -142,15 +138,9 @@ fn lifelines(call: &CallReport, layout: &Layout<'_>, names: &[String; 2]) -> Str
         };
         if let Some(side) = side.filter(|_| leg.ns > 0) {
             let (top, bottom) = (layout.at(from_ns), layout.at(to_ns));
-            svg += &format!(
-                "<rect class=\"{}\" x=\"{:.1}\" y=\"{top:.1}\" width=\"7\" height=\"{:.1}\" rx=\"2\">\
-                 <title>{} {}</title></rect>\n",
-                side.name(),
-                line_of(side) - 3.5,
-                (bottom - top).max(1.0),
-                escaped(&leg.leg.to_string()),
-                format_ns(leg.ns.unsigned_abs())
-            );
+            let bar = Rect { x: line_of(side) - 3.5, y: top, width: 7.0, height: (bottom - top).max(1.0) };
+            let told = format!("{} {}", leg.leg, format_ns(leg.ns.unsigned_abs()));
+            svg += &bar.told(side.name(), 2.0, &told);
         }
         from_ns = to_ns;
     }
@@ -178,17 +168,10 @@ fn wait(finding: &FindingReport, layout: &Layout<'_>) -> String {
     let title = finding_title(finding);
     let (name, rest) = title.split_once(", ").unwrap_or((&title, ""));
     let y = (top + bottom) / 2.0;
-    format!(
-        "<rect class=\"wait{possible}\" x=\"{}\" y=\"{top:.1}\" width=\"{wide}\" height=\"{:.1}\"/>\
-         <text class=\"cause\" x=\"{middle}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-         <text class=\"small cause\" x=\"{middle}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
-        LINES[0],
-        bottom - top,
-        y,
-        escaped(name),
-        y + TEXT,
-        escaped(rest)
-    )
+    let shade = Rect { x: LINES[0], y: top, width: wide, height: bottom - top };
+    shade.drawn(&format!("wait{possible}"), 0.0)
+        + &text("cause", middle, y, Anchor::Middle, name)
+        + &text("small cause", middle, y + TEXT, Anchor::Middle, rest)
 }
 
 /// Times in which no packet was seen and which took a good part of the call, and packets left out: beside the
@@ -212,13 +195,8 @@ fn pauses(call: &CallReport, layout: &Layout<'_>) -> String {
                 y + 5.0
             );
         }
-        svg += &format!(
-            "<text class=\"pause{}\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
-            if left_out > 0 { " quiet" } else { "" },
-            LINES[0] - 16.0,
-            y + 4.0,
-            escaped(&words)
-        );
+        let class = if left_out > 0 { "pause quiet" } else { "pause" };
+        svg += &text(class, LINES[0] - 16.0, y + 4.0, Anchor::End, &words);
     }
     svg
 }
@@ -248,13 +226,7 @@ fn arrow(crossing: &Crossing, layout: &Layout<'_>) -> String {
     // Nearer to the sender, so that labels of arrows that cross do not meet; of a lost one below it, at its cross.
     let (share, above) = if crossing.way == Way::Lost { (0.8, -14.0) } else { (0.34, 5.0) };
     let label = (x1 + (x2 - x1) * share, y1 + (y2 - y1) * share - above);
-    svg += &format!(
-        "<text class=\"label {kind}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
-        label.0,
-        label.1,
-        escaped(&carries(rung))
-    );
-    svg
+    svg + &text(&format!("label {kind}"), label.0, label.1, Anchor::Middle, &carries(rung))
 }
 
 fn tip((x1, y1): (f64, f64), (x2, y2): (f64, f64), kind: &str) -> String {
@@ -281,37 +253,26 @@ fn cross((x, y): (f64, f64)) -> String {
 fn event(rung: &RungReport, y: f64) -> String {
     let x = line_of(rung.seen_at);
     let (sign, anchor) = match rung.seen_at {
-        Side::Client => (-1.0, "end"),
-        Side::Server => (1.0, "start"),
+        Side::Client => (-1.0, Anchor::End),
+        Side::Server => (1.0, Anchor::Start),
     };
-    let mut svg = format!(
-        "<circle class=\"event\" cx=\"{x}\" cy=\"{y:.1}\" r=\"2.5\"/>\
-         <text class=\"figure\" x=\"{}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{:.3} ms</text>\
-         <text class=\"small figure\" x=\"{}\" y=\"{:.1}\" text-anchor=\"{anchor}\">#{}</text>",
-        x + sign * 14.0,
-        y + 4.0,
-        rung.since_start_ns as f64 / 1e6,
-        x + sign * 104.0,
-        y + 4.0,
-        rung.packet
-    );
+    let base = y + 4.0;
+    let since = format!("{:.3} ms", rung.since_start_ns as f64 / 1e6);
+    let mut svg = format!("<circle class=\"event\" cx=\"{x}\" cy=\"{y:.1}\" r=\"2.5\"/>\n");
+    svg += &text("figure", x + sign * 14.0, base, anchor, &since);
+    svg += &text("small figure", x + sign * 104.0, base, anchor, &format!("#{}", rung.packet));
     for (row, line) in note_lines(rung).iter().enumerate() {
-        svg += &format!(
-            "<text class=\"note\" x=\"{}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-            x + sign * 152.0,
-            y + 4.0 + TEXT * row as f64,
-            escaped(line)
-        );
+        svg += &text("note", x + sign * 152.0, base + TEXT * row as f64, anchor, line);
     }
-    svg + "\n"
+    svg
 }
 
 fn note_lines(rung: &RungReport) -> Vec<String> {
     if rung.notes.is_empty() {
         return Vec::new();
     }
-    let text = super::words::wrapped(&rung.notes.join("; "), NOTE, 0);
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let lines = wrapped(&rung.notes.join("; "), NOTE, 0);
+    let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
     if lines.len() > NOTE_LINES {
         lines.truncate(NOTE_LINES);
         if let Some(last) = lines.last_mut() {

@@ -1,13 +1,16 @@
 //! What people get first: what was read, the slowest calls, where the time went, what it means.
 
 use super::outcome;
-use super::words::{
-    aligned, bounded, bytes, date, leg_words, percent, plural, shortened, time_of_day, wrapped,
-};
+use super::words::leg_words;
 use super::{
     CallReport, CaptureReport, CauseSumReport, ClockReport, ConnectionReport, DissectReport, SumsReport,
 };
 use spangap_model::duration::format_ns;
+use spangap_report::cut::keep_end;
+use spangap_report::figures::{bounded, bytes_on_link, counted, percent_of};
+use spangap_report::table::aligned;
+use spangap_report::times::{date, time_of_day};
+use spangap_report::wrap::wrapped;
 
 /// Pairs shown, and connections of each; all of them are in the JSON.
 const PAIRS: usize = 10;
@@ -79,7 +82,7 @@ fn capture_line(capture: &CaptureReport, alone: bool) -> String {
     // Which end it is shows only against the other one.
     let taken = if alone { "taken for the " } else { "" };
     let side = capture.side.map_or(String::new(), |side| format!(" ({taken}{}'s end)", side.name()));
-    let mut text = format!("{}{side}: {}", capture.file, plural(capture.packets, "packet"));
+    let mut text = format!("{}{side}: {}", capture.file, counted(capture.packets, "packet"));
     if let (Some(first), Some(last)) = (capture.first_unix_ns, capture.last_unix_ns) {
         let span = format_ns((last - first).unsigned_abs());
         text += &format!(" in {span} from {} {} UTC", date(first), time_of_day(first));
@@ -87,15 +90,16 @@ fn capture_line(capture: &CaptureReport, alone: bool) -> String {
     let mut not: Vec<String> = Vec::new();
     match capture.dropped {
         Some(0) => not.push("none dropped".into()),
-        Some(dropped) => not.push(format!("{} dropped while capturing", plural(dropped, "packet"))),
+        Some(dropped) => not.push(format!("{} dropped while capturing", counted(dropped, "packet"))),
         None => not.push("the file does not tell whether packets were dropped".into()),
     }
     let unparsed: u64 = capture.unparsed.values().sum();
     let damaged = (capture.damaged_places > 0).then(|| {
-        let places = plural(capture.damaged_places, "place");
-        format!("{places} of the file could not be read ({} skipped)", bytes(capture.damaged_bytes))
+        let places = counted(capture.damaged_places, "place");
+        format!("{places} of the file could not be read ({} skipped)", bytes_on_link(capture.damaged_bytes))
     });
-    let counted = |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", plural(count, "packet")));
+    let counted =
+        |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", counted(count, "packet")));
     let reasons: Vec<String> = capture.unparsed.iter().map(|(why, count)| format!("{why} {count}")).collect();
     not.extend(damaged);
     not.extend(counted(capture.cut, "cut by the snap length"));
@@ -160,7 +164,7 @@ fn rate(clock: &ClockReport) -> String {
 fn calls_line(report: &DissectReport) -> String {
     let totals = &report.totals;
     let connections: u64 = report.connections.len() as u64 + report.connections_left_out;
-    let mut text = format!("{} on {}", plural(totals.calls, "call"), plural(connections, "connection"));
+    let mut text = format!("{} on {}", counted(totals.calls, "call"), counted(connections, "connection"));
     let mut besides: Vec<String> = Vec::new();
     let one_end = totals.one_end.client + totals.one_end.server;
     if report.captures.len() > 1 && one_end > 0 {
@@ -206,9 +210,9 @@ pub(super) fn calls_title(report: &DissectReport) -> String {
         0 => format!("No call{of}{over} was found."),
         matching if matching == shown => match shown {
             1 => format!("The one call{of}{over}"),
-            _ => format!("All {}{of}{over}, slowest first", plural(shown, "call")),
+            _ => format!("All {}{of}{over}, slowest first", counted(shown, "call")),
         },
-        matching => format!("The {shown} slowest of {}{of}{over}", plural(matching, "call")),
+        matching => format!("The {shown} slowest of {}{of}{over}", counted(matching, "call")),
     }
 }
 
@@ -236,7 +240,7 @@ fn calls(report: &DissectReport, width: usize) -> String {
             let mut row = vec![
                 time_of_day(call.start_unix_ns),
                 outcome::duration_cell(call),
-                shortened(&method(call), method_width),
+                keep_end(&method(call), method_width),
                 call.connection.map_or("-".into(), |number| number.to_string()),
                 name,
                 value,
@@ -254,11 +258,11 @@ fn calls(report: &DissectReport, width: usize) -> String {
     };
     // The method gets what the other columns leave.
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    let left = [0, 2, 4, 6, 7, 8];
-    let full = aligned(&cells(usize::MAX), &left);
+    let left = |column| [0, 2, 4, 6, 7, 8].contains(&column);
+    let full = aligned(&cells(usize::MAX), left);
     let methods = report.calls.iter().map(|call| method(call).chars().count()).max().unwrap_or(0);
     let over = longest(&full).saturating_sub(width);
-    text += &if over == 0 { full } else { aligned(&cells(methods.saturating_sub(over).max(12)), &left) };
+    text += &if over == 0 { full } else { aligned(&cells(methods.saturating_sub(over).max(12)), left) };
     text
 }
 
@@ -306,7 +310,8 @@ pub(super) fn places(report: &DissectReport, width: usize) -> String {
 fn pairs(report: &DissectReport, width: usize) -> String {
     let mut text = String::new();
     for pair in report.pairs.iter().take(PAIRS) {
-        let title = format!("{} -> {}, {}", pair.client, pair.server, plural(pair.connections, "connection"));
+        let title =
+            format!("{} -> {}, {}", pair.client, pair.server, counted(pair.connections, "connection"));
         text += &sums(&title, &pair.sums, width);
         let of_pair = |connection: &&ConnectionReport| {
             let client = connection.client.rsplit_once(':').map_or("", |(host, _)| host);
@@ -327,7 +332,7 @@ fn sums(title: &str, sums: &SumsReport, width: usize) -> String {
     let time = |ns: Option<u64>| ns.map_or("-".into(), format_ns);
     let line = format!(
         "  {title}: {}, p50 {}, p99 {}, max {}, {} together",
-        plural(sums.calls, "call"),
+        counted(sums.calls, "call"),
         time(sums.p50_ns),
         time(sums.p99_ns),
         time(sums.max_ns),
@@ -344,30 +349,29 @@ fn sums(title: &str, sums: &SumsReport, width: usize) -> String {
             vec![
                 format!("    {}", leg_words(leg.leg)),
                 bounded(leg.total_ns, leg.bound_ns),
-                percent(leg.total_ns, sums.total_ns),
+                percent_of(leg.total_ns, sums.total_ns),
                 bar,
             ]
         })
         .collect();
-    text += &aligned(&rows, &[0, 3]);
+    text += &aligned(&rows, |column| column == 0 || column == 3);
     let rows: Vec<Vec<String>> = sums.causes.iter().map(|cause| cause_row(cause, sums.total_ns)).collect();
-    text + &aligned(&rows, &[0])
+    text + &aligned(&rows, |column| column == 0)
 }
 
 fn cause_row(cause: &CauseSumReport, total_ns: u64) -> Vec<String> {
     let side = super::words::at_side(cause.side);
     let calls = match (cause.calls, cause.possible) {
-        (0, possible) => format!("{} possible", plural(possible, "call")),
-        (calls, 0) => plural(calls, "call"),
-        (calls, possible) => format!("{} + {possible} possible", plural(calls, "call")),
+        (0, possible) => format!("{} possible", counted(possible, "call")),
+        (calls, 0) => counted(calls, "call"),
+        (calls, possible) => format!("{} + {possible} possible", counted(calls, "call")),
     };
-    let cost = i64::try_from(cause.cost_ns).unwrap_or(i64::MAX);
     let shown = cause.cost_ns > 0;
     vec![
         format!("    {}{side}", cause.cause),
         calls,
         if shown { format_ns(cause.cost_ns) } else { String::new() },
-        if shown { percent(cost, total_ns) } else { String::new() },
+        if shown { percent_of(cause.cost_ns, total_ns) } else { String::new() },
     ]
 }
 
@@ -380,27 +384,27 @@ fn connection_rows(connections: &[&ConnectionReport], all: u64, width: usize) ->
             let sums = &connection.sums;
             let largest = sums.legs.iter().max_by_key(|leg| leg.total_ns);
             let largest = largest.map_or("-".into(), |leg| {
-                format!("{} {}", percent(leg.total_ns, sums.total_ns), leg_words(leg.leg))
+                format!("{} {}", percent_of(leg.total_ns, sums.total_ns), leg_words(leg.leg))
             });
             let cause = sums.causes.iter().find(|cause| cause.calls > 0);
             let cause = cause.map_or("-".into(), |cause| {
-                format!("{} {} in {}", cause.cause, format_ns(cause.cost_ns), plural(cause.calls, "call"))
+                format!("{} {} in {}", cause.cause, format_ns(cause.cost_ns), counted(cause.calls, "call"))
             });
             rows.push(vec![
                 format!("    connection {} from {}", connection.connection, connection.client),
-                plural(sums.calls, "call"),
+                counted(sums.calls, "call"),
                 sums.p50_ns.map_or("-".into(), |ns| format!("p50 {}", format_ns(ns))),
                 sums.p99_ns.map_or("-".into(), |ns| format!("p99 {}", format_ns(ns))),
                 largest,
                 cause,
             ]);
         }
-        text += &aligned(&rows, &[0, 4, 5]);
+        text += &aligned(&rows, |column| [0, 4, 5].contains(&column));
         let hidden = all.saturating_sub(connections.len().min(CONNECTIONS) as u64);
         if hidden > 0 {
             text += &format!(
                 "    … and {}\n",
-                plural(hidden, "more connection").replace("more connections", "more")
+                counted(hidden, "more connection").replace("more connections", "more")
             );
         }
     }

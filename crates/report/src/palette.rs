@@ -1,0 +1,155 @@
+//! The colours of pages and pictures, by what they stand for, on light and on dark ground.
+//!
+//! Styles name a colour as `var(--name)`. A page defines these names once; a picture that is a file of its own has the
+//! values instead, as many programs that draw SVG do not know variables.
+
+use std::fmt::Write;
+
+/// A colour.
+#[derive(Clone, Copy, Debug)]
+pub struct Colour {
+    /// What it stands for.
+    pub name: &'static str,
+    /// On light ground.
+    pub light: &'static str,
+    /// On dark ground.
+    pub dark: &'static str,
+}
+
+const fn colour(name: &'static str, light: &'static str, dark: &'static str) -> Colour {
+    Colour { name, light, dark }
+}
+
+/// All of them.
+pub const COLOURS: &[Colour] = &[
+    // The page.
+    colour("ground", "#ffffff", "#14181d"),
+    colour("text", "#1c2128", "#e4e8ee"),
+    colour("soft", "#5b6572", "#98a3b1"),
+    colour("line", "#d8dee6", "#313a45"),
+    colour("panel", "#f5f7fa", "#1c2229"),
+    // How something turned out.
+    colour("good", "#1f8a70", "#35a688"),
+    colour("bad", "#c6303e", "#e96470"),
+    colour("maybe", "#8792a0", "#76818e"),
+    // Where time goes.
+    colour("client", "#3b6fd4", "#7da7f5"),
+    colour("network", "#c98500", "#e3aa3d"),
+    colour("server", "#1f8a70", "#4fc2a5"),
+    colour("mixed", "#7d8794", "#8e99a6"),
+    // What a thread does.
+    colour("running", "#4c9f70", "#4c9f70"),
+    colour("interrupted", "#c6303e", "#e96470"),
+    colour("runnable", "#e8923a", "#e8923a"),
+    colour("behind-interrupt", "#b35b8f", "#c678a5"),
+    colour("throttled", "#7a5bb0", "#9d7fd1"),
+    colour("stopped", "#555555", "#8b949e"),
+    colour("blocked", "#d8dee6", "#313a45"),
+    // How busy something is, from idle to full.
+    colour("heat-0", "#f5f7fa", "#242b31"),
+    colour("heat-1", "#fde6c8", "#46351f"),
+    colour("heat-2", "#fbc98f", "#70491d"),
+    colour("heat-3", "#f0954a", "#a8621a"),
+    colour("heat-4", "#cf4d1c", "#e58a35"),
+    colour("heat-5", "#8e1f0a", "#ffc57d"),
+    colour("tasks", "#3b6fd4", "#7da7f5"),
+    colour("tasks-on-heat", "#a9d0ff", "#12457a"),
+    // What a CPU is set aside for.
+    colour("for-network", "#00796b", "#3fd6c0"),
+    colour("for-network-ground", "#e2f3f0", "#123832"),
+    colour("apart", "#6a3fb5", "#b79bff"),
+];
+
+const DARK: &str = "@media (prefers-color-scheme: dark)";
+
+/// The names as CSS variables, for a page.
+pub fn variables() -> String {
+    let all = |value: fn(&Colour) -> &'static str| {
+        COLOURS.iter().fold(String::new(), |mut css, colour| {
+            // Writing to a string cannot fail.
+            let _ = write!(css, "--{}:{};", colour.name, value(colour));
+            css
+        })
+    };
+    let (light, dark) = (all(|colour| colour.light), all(|colour| colour.dark));
+    format!(":root{{color-scheme:light dark;{light}}}\n{DARK}{{:root{{{dark}}}}}\n")
+}
+
+/// A style of plain rules with the values of its variables; those for dark ground follow.
+pub fn literal(css: &str) -> String {
+    let light = COLOURS
+        .iter()
+        .fold(css.to_owned(), |css, colour| css.replace(&format!("var(--{})", colour.name), colour.light));
+    let mut dark = String::new();
+    for (selector, declarations) in css.split('}').filter_map(|rule| rule.split_once('{')) {
+        let coloured: Vec<&str> = declarations.split(';').filter(|one| one.contains("var(--")).collect();
+        if !coloured.is_empty() {
+            let _ = write!(dark, "{}{{{}}}", selector.trim(), coloured.join(";").trim());
+        }
+    }
+    let dark =
+        COLOURS.iter().fold(dark, |css, colour| css.replace(&format!("var(--{})", colour.name), colour.dark));
+    if dark.is_empty() { light } else { format!("{light}\n{DARK}{{{dark}}}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Relative luminance, as WCAG defines it.
+    fn luminance(colour: &str) -> f64 {
+        let channel = |at: usize| {
+            let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+            if value <= 0.040_45 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+    }
+
+    fn contrast(one: &str, other: &str) -> f64 {
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    fn named(name: &str) -> Colour {
+        *COLOURS.iter().find(|colour| colour.name == name).unwrap()
+    }
+
+    #[test]
+    fn every_name_stands_for_one_colour() {
+        let names: BTreeSet<&str> = COLOURS.iter().map(|colour| colour.name).collect();
+        assert_eq!(names.len(), COLOURS.len());
+    }
+
+    #[test]
+    fn words_can_be_read_on_their_ground() {
+        let ground = named("ground");
+        // Least contrasts of WCAG AA: text, and large or graphical things.
+        for (name, least) in
+            [("text", 4.5), ("soft", 4.5), ("bad", 4.5), ("client", 3.0), ("network", 3.0), ("server", 3.0)]
+        {
+            let colour = named(name);
+            for contrast in [contrast(colour.light, ground.light), contrast(colour.dark, ground.dark)] {
+                assert!(contrast >= least, "{name}: {contrast:.2}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_its_own_has_values_for_both_grounds() {
+        assert_eq!(
+            literal("text{fill:var(--text);font-size:11px}\n.a{opacity:.4}"),
+            "text{fill:#1c2128;font-size:11px}\n.a{opacity:.4}\n\
+             @media (prefers-color-scheme: dark){text{fill:#e4e8ee}}"
+        );
+        assert_eq!(literal(".a{opacity:.4}"), ".a{opacity:.4}");
+    }
+
+    #[test]
+    fn a_page_has_every_name_twice() {
+        let css = variables();
+        for colour in COLOURS {
+            assert_eq!(css.matches(&format!("--{}:", colour.name)).count(), 2, "{}", colour.name);
+        }
+    }
+}
