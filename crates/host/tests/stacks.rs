@@ -2,8 +2,8 @@
 
 use spangap_host::kernel::Kernel;
 use spangap_host::probes::stacks::{Settings, Stacks};
+use spangap_host::report::flame::picture::folded;
 use spangap_host::report::flame::{ContextReport, StackReport, StacksReport};
-use spangap_host::report::flame_picture::folded;
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};

@@ -1,9 +1,10 @@
 //! `host check` as text and as JSON. Pure.
 
-use super::wrapped::wrap;
 use crate::check::{Evidence, Finding, Look, Verdict};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
+use spangap_report::wrap::wrap;
 use std::fmt::Write as _;
 
 /// Everything that `host check` found.
@@ -157,12 +158,11 @@ impl CheckReport {
             .processes
             .iter()
             .map(|process| {
-                let s = if process.threads == 1 { "" } else { "s" };
                 format!(
-                    "{} ({}), {} thread{s} on {}",
+                    "{} ({}), {} on {}",
                     process.comm,
                     process.pid,
-                    process.threads,
+                    counted(process.threads, "thread"),
                     words(&process.cpus)
                 )
             })
@@ -181,7 +181,7 @@ impl CheckReport {
             Some(ns) => format!("looked at for {}", format_ns(ns)),
             None => "looked at once".to_owned(),
         };
-        let traps = if trap == 1 { "1 trap".to_owned() } else { format!("{trap} traps") };
+        let traps = counted(trap, "trap");
         format!("{of}{online}; {looked}\n{traps}, {fine} fine, {cannot_tell} that can't be told")
     }
 }

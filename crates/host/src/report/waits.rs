@@ -1,13 +1,14 @@
 //! Why threads slept and who woke them: the shape in JSON, in words, and as a table.
 
 use super::offcpu::Waits;
-use super::wrapped::{COLUMNS, wrap};
 use crate::probes::cost::Cost;
 use crate::probes::offcpu::{Histogram, Open};
 use crate::waits::{Asleep, WaitSum};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use spangap_model::{WaitClass, WaitReason};
+use spangap_report::figures::counted;
+use spangap_report::wrap::{COLUMNS, wrap};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -200,7 +201,7 @@ pub fn text(report: &ReasonsReport) -> String {
         let _ = writeln!(out, "  and {} more; --json has them", report.waits.len() - ROWS);
     }
     for one in &report.asleep {
-        let threads = if one.threads == 1 { "1 thread".into() } else { format!("{} threads", one.threads) };
+        let threads = counted(one.threads, "thread");
         let _ = writeln!(
             out,
             "  asleep at the end: {threads} in {} ({}, state {})",

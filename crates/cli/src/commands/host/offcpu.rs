@@ -9,8 +9,8 @@ use indicatif::ProgressBar;
 use spangap_host::halted;
 use spangap_host::probes::intervals::{Intervals, Settings, Waits};
 use spangap_host::probes::offcpu::{self as probe, By, Cgroup, Of, Offcpu, Room};
+use spangap_host::report::offcpu;
 use spangap_host::report::waits::ReasonsReport;
-use spangap_host::report::{offcpu, offcpu_text};
 use spangap_host::waits::{self, WaitSums};
 use spangap_machine::Host;
 use std::io::{self, IsTerminal, Write};
@@ -109,7 +109,7 @@ pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
     report.reasons = reasons.finish(&host, &pids, report.duration_ns)?;
     let output = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        false => offcpu_text::text(&report, args.top),
+        false => offcpu::text::text(&report, args.top),
     };
     io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
     Ok(Outcome::Done)

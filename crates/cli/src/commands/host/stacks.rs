@@ -7,8 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use spangap_bench::tank::cpus::Cpus;
 use spangap_host::probes::stacks::{Settings, Stacks};
-use spangap_host::report::flame::StacksReport;
-use spangap_host::report::{flame_picture, flame_text};
+use spangap_host::report::flame::{StacksReport, picture, text};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -75,7 +74,7 @@ pub fn run(args: StacksArgs) -> anyhow::Result<Outcome> {
     let mut stacks = Stacks::start(&settings)?;
     let began = Instant::now();
     if io::stderr().is_terminal() {
-        let cpus = flame_text::cpu_list(settings.cpus.iter().copied());
+        let cpus = settings.cpus.iter().copied().collect::<spangap_model::Cpus>();
         eprintln!("sampling CPU {cpus}; Ctrl-C ends it");
     }
     while !stop.load(Relaxed) {
@@ -84,23 +83,23 @@ pub fn run(args: StacksArgs) -> anyhow::Result<Outcome> {
     }
     let report = StacksReport::new(&stacks.finish()?);
     let folded = || {
-        let lines = flame_picture::folded(&report);
+        let lines = picture::folded(&report);
         lines.iter().map(|line| format!("{line}\n")).collect::<String>()
     };
     let output = match () {
         () if args.json => format!("{}\n", serde_json::to_string_pretty(&report)?),
         () if folded_to_output => folded(),
-        () => flame_text::text(&report),
+        () => text::text(&report),
     };
     io::stdout().write_all(output.as_bytes()).context("cannot write to standard output")?;
     if let Some(path) = args.folded.as_deref().filter(|_| !folded_to_output) {
         write(path, &folded())?;
     }
     if let Some(path) = &args.svg {
-        write(path, &flame_picture::svg(&report).context("cannot draw the flame graph")?)?;
+        write(path, &picture::svg(&report).context("cannot draw the flame graph")?)?;
     }
     if let Some(path) = &args.html {
-        write(path, &flame_picture::html(&report).context("cannot draw the flame graph")?)?;
+        write(path, &picture::html(&report).context("cannot draw the flame graph")?)?;
     }
     Ok(Outcome::Done)
 }

@@ -13,9 +13,8 @@ use spangap_host::probes::cost::Cost;
 use spangap_host::probes::intervals::{Intervals, Settings, Waits};
 use spangap_host::probes::offcpu::Cgroup;
 use spangap_host::recording::{Reading, Recording, Relation};
-use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport};
-use spangap_host::report::thieves_cpus::{CpuCircumstances, CpusReport};
-use spangap_host::report::{thieves_cpus, thieves_html, thieves_picture, thieves_text};
+use spangap_host::report::thieves::cpus::{self, CpuCircumstances, CpusReport};
+use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport, page, picture, text};
 use spangap_host::thieves::{CpuUse, Thieves};
 use spangap_host::timeline::{Taker, Timeline};
 use spangap_machine::Host;
@@ -411,15 +410,15 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
             };
             let report = ThievesReport::new(&thieves.finish(), &known);
             if let Some(path) = &args.html {
-                std::fs::write(path, thieves_html::html(&report))
+                std::fs::write(path, page::html(&report))
                     .with_context(|| format!("cannot write the page ({})", path.display()))?;
             }
             if let Some(path) = &args.svg {
-                std::fs::write(path, thieves_picture::svg(&report))
+                std::fs::write(path, picture::svg(&report))
                     .with_context(|| format!("cannot write the picture ({})", path.display()))?;
             }
             let causes: Vec<&str> = report.causes.iter().map(|cause| cause.cause).collect();
-            (thieves_text::text(&report), serde_json::to_string_pretty(&report)?, causes)
+            (text::text(&report), serde_json::to_string_pretty(&report)?, causes)
         }
         Sums::Cpus { cpus, used } => {
             let used = used.finish(ended_ns);
@@ -428,7 +427,7 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
             let known =
                 CpuCircumstances { cpus, spangap, names, duration_ns, interrupted, events, cost, lacks };
             let report = CpusReport::new(&used, &known);
-            (thieves_cpus::text(&report), serde_json::to_string_pretty(&report)?, Vec::new())
+            (cpus::text(&report), serde_json::to_string_pretty(&report)?, Vec::new())
         }
     };
     let output = if args.json { format!("{json}\n") } else { text };

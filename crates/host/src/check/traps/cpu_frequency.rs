@@ -2,7 +2,7 @@
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
-use super::{Trap, plural};
+use super::{Trap, counted};
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "cpu-frequency", causes: &[Cause::ServerApp, Cause::ClientApp], look };
@@ -54,14 +54,14 @@ fn look(look: &Look) -> Result<Judged, Why> {
         "governor {}{} on {}",
         shown.governor,
         preference(&shown.epp),
-        plural(if slow.is_empty() { frequencies.len() } else { slow.len() }, "CPU")
+        counted(if slow.is_empty() { frequencies.len() } else { slow.len() }, "CPU")
     )];
     if let Some(cpu) = limited.first() {
         said.push(format!(
             "at most {} of {} MHz on {}",
             cpu.limit_khz / 1000,
             cpu.top_khz / 1000,
-            plural(limited.len(), "CPU")
+            counted(limited.len(), "CPU")
         ));
     }
     if turbo_off {

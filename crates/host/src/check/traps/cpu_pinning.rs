@@ -2,7 +2,7 @@
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
-use super::{Trap, plural};
+use super::{Trap, counted};
 use spangap_model::Cause;
 use spangap_model::Cpus;
 use std::collections::BTreeMap;
@@ -46,13 +46,13 @@ fn look(look: &Look) -> Result<Judged, Why> {
             (count < online.len() && busy > count && full).then_some((mask, tids, busy, count))
         });
         let crowded: Vec<_> = crowded.collect();
-        let threads = plural(process.threads.len(), "thread");
+        let threads = counted(process.threads.len(), "thread");
         if let Some((mask, tids, busy, count)) = crowded.first() {
             let severity = if *count == 1 { Severity::Medium } else { Severity::Low };
             let summary = format!("{busy} threads at work may use only CPU {mask} of {online}");
             let judged = Judged::trap(severity, summary)
                 .evidence(
-                    format!("Cpus_allowed_list {mask} of {}", plural(tids.len(), "thread")),
+                    format!("Cpus_allowed_list {mask} of {}", counted(tids.len(), "thread")),
                     format!("/proc/{}/task/{}/status", process.pid, tids[0]),
                 )
                 .means("its threads take turns on too few CPUs, while others may be idle")
@@ -69,7 +69,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
                 .fix(format!("taskset -a -p -c {online} {}", process.pid));
             worst.get_or_insert(judged);
         } else {
-            fine.push(format!("{threads} on {}", plural(cpus.len(), "CPU")));
+            fine.push(format!("{threads} on {}", counted(cpus.len(), "CPU")));
         }
     }
     Ok(worst.unwrap_or_else(|| Judged::fine(fine.join("; "))))

@@ -2,7 +2,7 @@
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
-use super::{Trap, plural};
+use super::{Trap, counted};
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "isolated-cpus", causes: &[Cause::RunQueue, Cause::SoftirqOnCpu], look };
@@ -29,7 +29,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         if stuck > 1 {
             let summary = format!(
                 "{} of {} may use several of the isolated CPUs {isolated}",
-                plural(stuck, "thread"),
+                counted(stuck, "thread"),
                 process.comm
             );
             judged.get_or_insert(

@@ -3,7 +3,7 @@
 use super::super::facts::listeners::Listener;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
-use super::{Trap, plural};
+use super::{Trap, counted};
 use spangap_model::Cause;
 
 pub const TRAP: Trap =
@@ -85,7 +85,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let what = format!(
             "port {}: {} waiting to be accepted{of}",
             listener.port,
-            plural(listener.waiting as usize, "connection")
+            counted(listener.waiting as usize, "connection")
         );
         judged = judged.evidence(what, listener.path.clone());
     }

@@ -36,6 +36,7 @@ mod unsent_data;
 use super::finding::{self, Finding, Judged, Severity, Why};
 use super::look::Look;
 use spangap_model::Cause;
+use spangap_report::figures::{self, counted, small_percent};
 
 /// All of them, in the order in which those of the same weight are shown.
 pub const ALL: &[Trap] = &[
@@ -104,25 +105,14 @@ fn severity(figure: f64, high: f64, medium: f64, low: f64) -> Option<Severity> {
     at_least.into_iter().find_map(|(from, severity)| (figure >= from).then_some(severity))
 }
 
-/// `12 %`, `3.4 %`, `0.02 %`.
+/// A part of a whole; without a whole it is nothing.
 fn percent(part: f64, of: f64) -> String {
-    let percent = if of > 0.0 { 100.0 * part / of } else { 0.0 };
-    match percent {
-        0.0 => "0 %".to_owned(),
-        p if p < 0.01 => "under 0.01 %".to_owned(),
-        p if p >= 9.95 => format!("{p:.0} %"),
-        p if p >= 0.095 => format!("{p:.1} %"),
-        p => format!("{p:.2} %"),
-    }
+    small_percent(if of > 0.0 { part / of } else { 0.0 })
 }
 
 /// `812/s`, `15.2k/s`.
 fn rate(count: u64, seconds: f64) -> String {
-    match count as f64 / seconds {
-        r if r >= 999.5 => format!("{:.1}k/s", r / 1e3),
-        r if r >= 9.95 || r == 0.0 => format!("{r:.0}/s"),
-        r => format!("{r:.1}/s"),
-    }
+    format!("{}/s", figures::rate(count as f64 / seconds))
 }
 
 /// `CPU 3: 812/s, CPU 4: 80/s and 5 more`, the busiest first.
@@ -140,11 +130,6 @@ fn by_cpu(counts: impl Iterator<Item = (u32, u64)>, seconds: f64) -> String {
         n if n > SHOWN => format!("{} and {} more CPUs", shown.join(", "), n - SHOWN),
         _ => shown.join(", "),
     }
-}
-
-/// `1 thread`, `2 threads`.
-fn plural(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
-use super::{Trap, by_cpu, plural, rate};
+use super::{Trap, by_cpu, counted, rate};
 use spangap_model::Cause;
 use spangap_model::Cpus;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let found = if everywhere { found.map(|found| found.max(Severity::Medium)) } else { found };
     let hit: Cpus = landed.iter().filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect();
     let summary = if hit.is_empty() {
-        format!("none of {} came to {}; {} may", plural(all, "interrupt line"), cpus.words(), aimed.len())
+        format!("none of {} came to {}; {} may", counted(all, "interrupt line"), cpus.words(), aimed.len())
     } else {
         format!("{} on {}, from {} of {all} lines", rate(total, seconds), hit.words(), lines.len())
     };

@@ -2,7 +2,7 @@
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
-use super::{Trap, plural};
+use super::{Trap, counted};
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "nic-queues", causes: &[Cause::SoftirqLate, Cause::SoftirqOnCpu], look };
@@ -21,22 +21,22 @@ fn look(look: &Look) -> Result<Judged, Why> {
         nic.rx.iter().any(|queue| queue.cpus.as_ref().is_ok_and(|mask| !mask.is_empty()))
     };
     let words: Vec<String> =
-        nics.iter().map(|nic| format!("{}: {}", nic.name, plural(nic.rx.len(), "receive queue"))).collect();
+        nics.iter().map(|nic| format!("{}: {}", nic.name, counted(nic.rx.len(), "receive queue"))).collect();
     let single: Vec<_> = nics.iter().filter(|nic| nic.rx.len() == 1 && online > 1 && !spread(nic)).collect();
     let found = match single.len() {
         0 => None,
         _ if online >= MANY_CPUS => Some(Severity::Medium),
         _ => Some(Severity::Low),
     };
-    let mut judged = Judged::when(found, format!("{}, {}", words.join(", "), plural(online, "CPU")))
+    let mut judged = Judged::when(found, format!("{}, {}", words.join(", "), counted(online, "CPU")))
         .means("all packets of the interface are handled on one CPU; when it is busy they wait, and whoever runs there is pushed aside");
     for nic in &nics {
         let what = format!(
             "{} (driver {}): {}, {}",
             nic.name,
             nic.driver.as_deref().unwrap_or("none"),
-            plural(nic.rx.len(), "receive queue"),
-            plural(nic.irqs.len(), "interrupt line")
+            counted(nic.rx.len(), "receive queue"),
+            counted(nic.irqs.len(), "interrupt line")
         );
         judged = judged.evidence(what, format!("/sys/class/net/{}/queues", nic.name));
     }

@@ -4,7 +4,7 @@ use super::super::facts::nic::Queue;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::super::remedy;
-use super::{Trap, plural, rate};
+use super::{Trap, counted, rate};
 use spangap_model::Cause;
 use spangap_model::Cpus;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         Judged::fine(if on == 0 {
             "RPS is off".to_owned()
         } else {
-            format!("RPS on {}, none to CPUs {cpus}", plural(on, "queue"))
+            format!("RPS on {}, none to CPUs {cpus}", counted(on, "queue"))
         })
     } else {
         let (count, seconds) = handed.clone().unwrap_or((0, 1.0));
@@ -57,7 +57,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             if count as f64 / seconds >= MEDIUM_PER_SECOND { Severity::Medium } else { Severity::Low };
         let masks = aimed.keys().filter_map(|(_, mask)| Cpus::parse_mask(mask));
         let hit = masks.fold(Cpus::default(), |all, mask| all.either(&mask.both(&cpus)));
-        let queues = plural(aimed.values().map(Vec::len).sum(), "queue");
+        let queues = counted(aimed.values().map(Vec::len).sum::<usize>(), "queue");
         Judged::trap(
             severity,
             format!("RPS hands packets of {queues} over to {}, woken {}", hit.words(), rate(count, seconds)),
@@ -79,7 +79,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let takes = |queue: &&Queue| queue.cpus.as_ref().is_ok_and(|mask| !mask.both(&cpus).is_empty());
     let sends = nics.iter().flat_map(|nic| &nic.tx).filter(takes).count();
     if sends > 0 {
-        let what = format!("XPS: these CPUs send through {} of their own", plural(sends, "queue"));
+        let what = format!("XPS: these CPUs send through {} of their own", counted(sends, "queue"));
         judged = judged.evidence(what, "/sys/class/net/IF/queues/tx-N/xps_cpus");
     }
     if flows > 0 {

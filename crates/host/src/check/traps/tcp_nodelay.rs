@@ -2,7 +2,7 @@
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
-use super::{Trap, plural};
+use super::{Trap, counted};
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "tcp-nodelay", causes: &[Cause::NagleDelayedAck], look };
@@ -25,12 +25,12 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let off: Vec<_> = sockets.iter().filter(|socket| socket.nodelay == Some(false)).collect();
     let hidden = sockets.iter().filter(|socket| socket.nodelay.is_none()).count();
     if hidden == sockets.len() {
-        let count = plural(hidden, "connection");
+        let count = counted(hidden, "connection");
         return Err(Why(format!(
             "TCP_NODELAY of {count} is hidden: it takes root, or the right to trace the process"
         )));
     }
-    let summary = format!("off on {} of {}", off.len(), plural(sockets.len(), "connection"));
+    let summary = format!("off on {} of {}", off.len(), counted(sockets.len(), "connection"));
     let severity = if off.is_empty() { None } else { Some(Severity::Medium) };
     let mut judged = Judged::when(severity, if off.is_empty() { format!("on for all {}", sockets.len() - hidden) } else { summary }).means(
         "a program that writes a message in pieces has the last one held back until the piece before it is acknowledged: \
@@ -49,7 +49,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     judged = judged.fix("# for good: TCP_NODELAY in the program, or each message in one write");
     if hidden > 0 {
-        judged = judged.unknown(format!("TCP_NODELAY of {} is hidden", plural(hidden, "connection")));
+        judged = judged.unknown(format!("TCP_NODELAY of {} is hidden", counted(hidden, "connection")));
     }
     Ok(judged)
 }

@@ -2,7 +2,7 @@
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
-use super::{Trap, plural};
+use super::{Trap, counted};
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap {
@@ -30,17 +30,18 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     let told = sockets.iter().filter(|socket| socket.unsent_bytes.is_some()).count();
     if told == 0 {
-        return Err(Why(format!("what waits in {} is hidden", plural(sockets.len(), "connection"))));
+        return Err(Why(format!("what waits in {} is hidden", counted(sockets.len(), "connection"))));
     }
     let unsent = |bytes: Option<u64>| bytes.unwrap_or(0);
     let mut held: Vec<_> =
         sockets.iter().filter(|socket| unsent(socket.unsent_bytes) >= MIN_UNSENT_BYTES).collect();
     held.sort_by_key(|socket| std::cmp::Reverse(socket.unsent_bytes));
     if held.is_empty() {
-        return Ok(Judged::fine(format!("nothing waits in {}", plural(told, "connection"))));
+        return Ok(Judged::fine(format!("nothing waits in {}", counted(told, "connection"))));
     }
     let bytes: u64 = held.iter().map(|socket| unsent(socket.unsent_bytes)).sum();
-    let summary = format!("{} KiB wait in {} at this moment", bytes / 1024, plural(held.len(), "connection"));
+    let summary =
+        format!("{} KiB wait in {} at this moment", bytes / 1024, counted(held.len(), "connection"));
     let mut judged = Judged::trap(Severity::Low, summary)
         .means("the program has written more than the connection takes: a small receive window, a congestion window after loss, or a slow path. A call's bytes wait behind it")
         .fix("# look again: data on its way out is normal for a moment; if it stays, compare both ends with spangap dissect");

@@ -1,7 +1,6 @@
 use super::*;
 use crate::event::{Irq, Sleep, Waker, Woken};
 use crate::names::TaskName;
-use crate::report::{thieves_html, thieves_picture, thieves_text};
 use crate::thieves::Thieves;
 use crate::timeline::Interval;
 
@@ -84,9 +83,9 @@ fn the_one_who_took_most_is_the_culprit_and_threads_of_one_process_are_one() {
     assert_eq!(causes, ["run-queue", "softirq-on-cpu"]);
     assert_eq!((report.takers[0].count, report.takers[0].longest_ns), (2, 4_000_000));
     assert_eq!(report.takers[1].name, "NET_RX of eth0");
-    let page = thieves_html::html(&report);
+    let page = page::html(&report);
     assert!(page.contains("&lt;b&gt;hog &amp; co") && !page.contains("<b>hog"));
-    let picture = thieves_picture::svg(&report);
+    let picture = picture::svg(&report);
     assert!(picture.contains("&lt;b&gt;hog &amp; co") && !picture.contains("<b>hog"));
     assert!(
         picture.contains(">runnable behind a task<") && !picture.contains(">out of CPU quota<"),
@@ -238,7 +237,7 @@ fn the_hypervisor_is_blamed_for_what_does_not_fit_into_the_time_of_others() {
     assert_eq!(culprit(&blamed), Some(("steal", "the hypervisor")));
     assert_eq!((blamed.steal_at_least_ns, blamed.steal_at_most_ns), (30_000_000, 40_000_000));
     assert_eq!(blamed.steal, [CpuReport { cpu: 1, ns: 70_000_000 }]);
-    let text = thieves_text::text(&blamed);
+    let text = text::text(&blamed);
     assert!(text.contains("steal: the hypervisor took 30.0 ms to 40.0 ms (75 % or more"), "{text}");
     let possible = report(&did, 35);
     assert_eq!(culprit(&possible), None);

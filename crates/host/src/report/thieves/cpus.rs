@@ -1,8 +1,8 @@
 //! Who used some CPUs, whoever wanted them: the shape in JSON, and in words.
 
-use super::thieves::{CpuReport, EventsReport, Kind};
-use super::thieves_text::columns;
-use super::thieves_words::{cpu_list, in_words, percent};
+use super::text::columns;
+use super::words::{cpu_list, in_words};
+use super::{CpuReport, EventsReport, Kind};
 use crate::names::Names;
 use crate::probes::cost::Cost;
 use crate::thieves::CpusUsed;
@@ -10,6 +10,7 @@ use crate::timeline::Taker;
 use serde::Serialize;
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::percent_of;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -165,9 +166,9 @@ impl CpusReport {
         let named: Vec<String> = most
             .iter()
             .take(NAMED)
-            .map(|(ns, name)| format!("{name} {}", percent(*ns, self.duration_ns)))
+            .map(|(ns, name)| format!("{name} {}", percent_of(*ns, self.duration_ns)))
             .collect();
-        let share = |ns: u64| percent(ns, self.duration_ns);
+        let share = |ns: u64| percent_of(ns, self.duration_ns);
         let mut words = format!(
             "CPU {}: tasks {}, softirqs {}, hardirqs {}, idle {}",
             cpu.cpu,
@@ -253,7 +254,7 @@ pub fn text(report: &CpusReport) -> String {
         rows.push(vec![
             name,
             format_ns(user.total_ns),
-            percent(user.total_ns, report.duration_ns * report.cpus.len() as u64),
+            percent_of(user.total_ns, report.duration_ns * report.cpus.len() as u64),
             grouped(user.count),
             format_ns(user.longest_ns),
             cpu_list(user.cpus.iter().map(|cpu| cpu.cpu)),

@@ -1,7 +1,9 @@
 //! Sampled stacks in words: who had the CPUs, and by which way through the kernel.
 
-use super::flame::{ContextReport, SamplesReport, StackReport, StacksReport};
+use super::{ContextReport, SamplesReport, StackReport, StacksReport};
+use spangap_model::Cpus;
 use spangap_model::duration::format_ns;
+use spangap_report::table::aligned;
 use std::collections::BTreeMap;
 
 /// Who is shown at most.
@@ -15,29 +17,13 @@ const SMALL: f64 = 0.05;
 /// Groups below this share of all samples are summed up.
 const SMALL_GROUP: f64 = 0.001;
 
-/// `0-3,8`.
-pub fn cpu_list(cpus: impl IntoIterator<Item = u32>) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for cpu in cpus {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let range = |&(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        _ => format!("{first}-{last}"),
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(",")
-}
-
 fn percent(part: u64, of: u64) -> String {
     format!("{:.1} %", part as f64 * 100.0 / of.max(1) as f64)
 }
 
 /// What this is.
 pub fn title(report: &StacksReport) -> String {
-    let cpus = cpu_list(report.per_cpu.iter().map(|cpu| cpu.cpu));
+    let cpus = report.per_cpu.iter().map(|cpu| cpu.cpu).collect::<Cpus>();
     let mut title = format!("Kernel stacks on CPU {cpus}");
     if !report.not_pids.is_empty() {
         let names: Vec<_> = report.not_pids.iter().map(|process| process.words()).collect();
@@ -113,14 +99,7 @@ fn table(report: &StacksReport) -> String {
             share(cpu.samples.other_processes),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..rows[0].len()).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}")).collect();
-        text += &format!("{}\n", cells.join("  "));
-    }
-    text
+    aligned(&rows, |_| false)
 }
 
 fn cost(report: &StacksReport) -> String {
@@ -280,9 +259,9 @@ fn way(stack: &StackReport) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::picture;
     use super::*;
     use crate::report::flame::{CostReport, CpuReport, CpuSamples, CurrentSamples, ProcessReport};
-    use crate::report::flame_picture;
 
     fn process(pid: u32, name: &str) -> ProcessReport {
         ProcessReport { pid, name: (!name.is_empty()).then(|| name.into()) }
@@ -365,7 +344,7 @@ mod tests {
     #[test]
     fn folded_lines_add_up_to_what_was_kept() {
         let report = report();
-        let lines = flame_picture::folded(&report);
+        let lines = picture::folded(&report);
         let count = |line: &String| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
         assert_eq!(lines.iter().map(count).sum::<u64>(), report.samples.kept);
         let rx = "handle_softirqs;net_rx_action;__napi_poll;e1000_clean;napi_gro_receive";
@@ -378,20 +357,14 @@ mod tests {
     #[test]
     fn the_picture_needs_no_other_file() {
         let mut report = report();
-        let svg = flame_picture::svg(&report).unwrap();
+        let svg = picture::svg(&report).unwrap();
         assert!(svg.contains("net_rx_action (210 samples") && svg.contains("<script"));
-        let page = flame_picture::html(&report).unwrap();
+        let page = picture::html(&report).unwrap();
         assert!(page.contains("e1000_clean &lt;- __napi_poll") && !page.contains("<?xml"));
         for foreign in ["src=\"http", "href=\"http", "url(http"] {
             assert!(!page.contains(foreign), "{foreign}");
         }
         report.stacks.clear();
-        assert!(flame_picture::svg(&report).unwrap().contains("nobody else had these CPUs"));
-    }
-
-    #[test]
-    fn cpus_are_listed_as_ranges() {
-        assert_eq!(cpu_list([0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
-        assert_eq!(cpu_list([]), "");
+        assert!(picture::svg(&report).unwrap().contains("nobody else had these CPUs"));
     }
 }

@@ -1,9 +1,12 @@
 //! Thieves as a terminal shows them.
 
-use super::thieves::{DidReport, PieceReport, TakerReport, ThievesReport, WindowReport};
-use super::thieves_words::{cpu_list, in_words, percent};
+use super::words::{cpu_list, in_words};
+use super::{DidReport, PieceReport, TakerReport, ThievesReport, WindowReport};
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::{counted, percent_of};
+use spangap_report::table::aligned;
+use spangap_report::times::time_of_day;
 use std::collections::BTreeMap;
 
 /// Takers shown; all are in the JSON.
@@ -18,10 +21,7 @@ pub fn text(report: &ThievesReport) -> String {
     let mut text = format!(
         "{}: {} for {}; {} events, {} lost\n",
         report.target,
-        match report.threads.len() {
-            1 => "1 thread".into(),
-            count => format!("{count} threads"),
-        },
+        counted(report.threads.len(), "thread"),
         format_ns(report.duration_ns),
         grouped(report.events.received),
         match report.events.lost {
@@ -37,28 +37,16 @@ pub fn text(report: &ThievesReport) -> String {
     text + &in_words(&report.conclusions, &report.notes, report.cost.as_ref())
 }
 
-/// Columns, the first one to the left.
+/// Columns, the first one to the left, all of it indented.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();
-    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cell = |(column, cell): (usize, &String)| match column {
-            0 => format!("{cell:<width$}", width = widths[0]),
-            _ => format!("{cell:>width$}", width = widths[column]),
-        };
-        let line = row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ");
-        text += &format!("  {}\n", line.trim_end());
-    }
-    text
+    aligned(rows, |column| column == 0).lines().map(|line| format!("  {line}\n")).collect()
 }
 
 fn did(report: &ThievesReport) -> String {
     let DidReport { sum_ns, .. } = report.did;
     let did = &report.did;
     let mut rows = vec![["What its threads did", "TOTAL", "OF ALL", "OF WANTED"].map(String::from).to_vec()];
-    let wanted = |ns: u64| percent(ns, report.wanted_ns);
+    let wanted = |ns: u64| percent_of(ns, report.wanted_ns);
     for (name, ns, is_wanted) in [
         ("running", did.running_ns, true),
         ("interrupted (nominally running)", did.interrupted_ns, true),
@@ -71,7 +59,7 @@ fn did(report: &ThievesReport) -> String {
     ] {
         if ns > 0 || name == "running" {
             let share = if is_wanted { wanted(ns) } else { String::new() };
-            rows.push(vec![name.into(), format_ns(ns), percent(ns, sum_ns), share]);
+            rows.push(vec![name.into(), format_ns(ns), percent_of(ns, sum_ns), share]);
         }
     }
     format!("\n{}", columns(&rows))
@@ -89,7 +77,7 @@ fn takers(report: &ThievesReport) -> String {
         rows.push(vec![
             name(taker),
             format_ns(taker.total_ns),
-            percent(taker.total_ns, report.wanted_ns),
+            percent_of(taker.total_ns, report.wanted_ns),
             grouped(taker.count),
             format_ns(taker.longest_ns),
             time(taker.while_runnable_ns),
@@ -133,10 +121,9 @@ fn windows(report: &ThievesReport) -> String {
 /// `at 10:41:14.123456 UTC, 1.20 s after the begin`.
 pub(super) fn begin(window: &WindowReport) -> String {
     let after = format!("{} after the begin", format_ns(window.from_ns));
-    let Some(unix_ns) = window.from_unix_ns else { return after };
-    let us = unix_ns.rem_euclid(86_400_000_000_000) / 1000;
-    let (s, us) = (us / 1_000_000, us % 1_000_000);
-    format!("at {:02}:{:02}:{:02}.{us:06} UTC, {after}", s / 3600, s / 60 % 60, s % 60)
+    window
+        .from_unix_ns
+        .map_or_else(|| after.clone(), |unix_ns| format!("at {} UTC, {after}", time_of_day(unix_ns)))
 }
 
 /// Who had it, in words.

@@ -1,6 +1,6 @@
 //! Off-CPU histograms as people read them: the picture that bcc's cpudist draws.
 
-use super::offcpu::{GroupReport, OffcpuReport, QUANTILES, Waits};
+use super::{GroupReport, OffcpuReport, QUANTILES, Waits};
 use crate::probes::offcpu::Lost;
 use spangap_model::duration::format_ns;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ pub fn text(report: &OffcpuReport, top: usize) -> String {
     for halted in &report.halted {
         let _ = writeln!(out, "\n{}. {}.", halted.sentence(), halted.remedy());
     }
-    out += &report.reasons.as_ref().map_or_else(String::new, super::waits::text);
+    out += &report.reasons.as_ref().map_or_else(String::new, crate::report::waits::text);
     let _ = writeln!(out);
     if report.groups.len() > top {
         let more = report.groups.len() - top;

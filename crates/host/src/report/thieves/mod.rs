@@ -1,9 +1,14 @@
 //! Who kept the threads of a target from running: the shape in JSON, with names and a verdict.
 
+pub mod cpus;
+pub mod page;
+pub mod picture;
+pub mod text;
+mod words;
+
 #[cfg(test)]
 mod tests;
 
-use super::thieves_words;
 use crate::event::{Irq, Tid, Waker};
 use crate::halted::Halted;
 use crate::names::Names;
@@ -364,8 +369,8 @@ impl ThievesReport {
             notes: Vec::new(),
         };
         report.culprit = report.find_culprit(&share);
-        report.conclusions = thieves_words::conclusions(&report);
-        report.notes = thieves_words::notes(&report, &known.lacks);
+        report.conclusions = words::conclusions(&report);
+        report.notes = words::notes(&report, &known.lacks);
         report
     }
 

@@ -1,11 +1,12 @@
 //! What thieves took, in words: the verdict, and what the figures cannot tell.
 
-use super::thieves::{Kind, TakerReport, ThievesReport, WORTH_MENTION, WORTH_MENTION_AT_ONCE_NS};
-use super::wrapped::{COLUMNS, wrap};
+use super::{Kind, TakerReport, ThievesReport, WORTH_MENTION, WORTH_MENTION_AT_ONCE_NS};
 use crate::probes::cost::Cost;
-use spangap_model::Cause;
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
+use spangap_model::{Cause, Cpus};
+use spangap_report::figures::percent_of;
+use spangap_report::wrap::{COLUMNS, wrap};
 
 /// Thieves named after the first.
 const MORE: usize = 3;
@@ -25,19 +26,9 @@ pub(super) fn in_words(conclusions: &[String], notes: &[String], cost: Option<&C
     text
 }
 
-/// A share in per cent.
-pub(super) fn percent(part: u64, of: u64) -> String {
-    let share = part as f64 * 100.0 / of.max(1) as f64;
-    match share {
-        share if share >= 9.95 => format!("{share:.0} %"),
-        share if share >= 0.05 || part == 0 => format!("{share:.1} %"),
-        _ => "<0.1 %".into(),
-    }
-}
-
 /// `0-3,8`.
 pub(super) fn cpu_list(cpus: impl IntoIterator<Item = u16>) -> String {
-    super::flame_text::cpu_list(cpus.into_iter().map(u32::from))
+    cpus.into_iter().map(u32::from).collect::<Cpus>().to_string()
 }
 
 /// The first culprit with its share and cost, and what else is worth mention; or that nothing is.
@@ -65,7 +56,7 @@ pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
              whoever runs the hypervisor.",
             format_ns(steal.ns),
             format_ns(report.steal_at_most_ns),
-            percent(steal.ns, report.wanted_ns),
+            percent_of(steal.ns, report.wanted_ns),
             report.target
         );
         blamed.push((steal.ns, words));
@@ -97,7 +88,7 @@ fn nobody(report: &ThievesReport) -> String {
          Worth mention are {} % and {} in all, or {} at once.",
         report.target,
         format_ns(taken),
-        percent(taken, report.wanted_ns),
+        percent_of(taken, report.wanted_ns),
         WORTH_MENTION * 100.0,
         format_ns(report.floor_ns),
         format_ns(WORTH_MENTION_AT_ONCE_NS),
@@ -111,7 +102,7 @@ fn blame(report: &ThievesReport, taker: &TakerReport) -> String {
     let total = format_ns(taker.total_ns);
     let cost = format!(
         "{} of the {} in which it wanted a CPU",
-        percent(taker.total_ns, report.wanted_ns),
+        percent_of(taker.total_ns, report.wanted_ns),
         format_ns(report.wanted_ns),
     );
     let times = |one: &str, many: &str| match taker.count {
@@ -181,7 +172,7 @@ fn not_blamed(report: &ThievesReport, taker: &TakerReport) -> Option<String> {
     if taker.share < WORTH_MENTION {
         return None;
     }
-    let took = format!("{} ({})", format_ns(taker.total_ns), percent(taker.total_ns, report.wanted_ns));
+    let took = format!("{} ({})", format_ns(taker.total_ns), percent_of(taker.total_ns, report.wanted_ns));
     Some(match taker.kind {
         Kind::OwnTask => format!(
             "Its threads were in each other's way for {took}: more of them want to run at once than they have CPUs."

@@ -1,5 +1,7 @@
 //! Off-CPU histograms as scripts read them: one shape, of which the text is made, too.
 
+pub mod text;
+
 use super::waits::ReasonsReport;
 use crate::halted::Halted;
 use crate::probes::cost::Cost;

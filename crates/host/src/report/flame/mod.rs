@@ -1,7 +1,11 @@
 //! Sampled kernel stacks as users see them: who had the CPUs, by which way through the kernel.
 
+pub mod picture;
+pub mod text;
+
 use crate::probes::stacks::{Context, CpuCounts, Found, Key, call_site};
 use serde::Serialize;
+use spangap_report::figures::counted;
 use std::collections::BTreeMap;
 
 /// Everything that `host stacks` found.
@@ -336,9 +340,8 @@ fn notes(samples: &SamplesReport, names_missing: Option<&str>, found: &Found) ->
     }
     if samples.throttled > 0 {
         notes.push(format!(
-            "the kernel held samples back {} {}, because more came at once than kernel.perf_event_max_sample_rate allows",
-            samples.throttled,
-            if samples.throttled == 1 { "time" } else { "times" }
+            "the kernel held samples back {}, because more came at once than kernel.perf_event_max_sample_rate allows",
+            counted(samples.throttled, "time")
         ));
     }
     if samples.truncated > 0 {
