@@ -11,7 +11,6 @@ pub mod doing;
 pub mod duration;
 pub mod histogram;
 pub mod leg;
-pub mod markup;
 pub mod pair;
 pub mod shared;
 pub mod wait;

@@ -3,9 +3,9 @@
 use super::Seen;
 use spangap_model::Leg;
 use spangap_model::duration::format_ns;
-use spangap_model::markup::escaped;
+use spangap_report::cut::keep_start;
+use spangap_report::svg::{Anchor, Picture, Rect, text};
 use std::collections::HashSet;
-use std::fmt::Write;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 430.0;
@@ -22,29 +22,26 @@ const BARS_LEFT: f64 = 150.0;
 const ALL_OF_IT: f64 = 0.9;
 /// A part of a bar that has room for its name.
 const NAMED_WIDTH: f64 = 92.0;
+/// A letter of such a name, with some room around it.
+const LETTER_WIDTH: f64 = 6.4;
 
 const STYLE: &str = "\
-text{font:12px system-ui,sans-serif;fill:#24292f}.small{font-size:11px;fill:#57606a}.title{font-weight:600;font-size:13px}\
-.back{fill:#fff}.grid{stroke:#d0d7de}.call{fill:#0969da;fill-opacity:.75}.hit{fill:#cf222e;fill-opacity:.85}.on{fill:#cf222e;fill-opacity:.10}\
-.client{fill:#b6d4fe}.wire{fill:#ffd8a8}.server{fill:#b2e2bd}.mixed{fill:#d8d8e8}.edge{stroke:#fff}.in{font-size:11px;fill:#1f2328}\
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.back{fill:#0d1117}.grid{stroke:#30363d}\
-.call{fill:#58a6ff}.hit{fill:#ff7b72}.on{fill:#ff7b72;fill-opacity:.16}.edge{stroke:#0d1117}\
-.client{fill:#79b0f5}.wire{fill:#e0a458}.server{fill:#79c08a}.mixed{fill:#a0a0bc}.in{fill:#0d1117}}";
+text{font:12px system-ui,sans-serif;fill:var(--text)}.small{font-size:11px;fill:var(--soft)}.title{font-weight:600;font-size:13px}\
+.grid{stroke:var(--line)}.call{fill:var(--client);fill-opacity:.75}.hit{fill:var(--bad);fill-opacity:.85}\
+.on{fill:var(--bad);fill-opacity:.12}.client{fill:var(--client)}.wire{fill:var(--network)}.server{fill:var(--server)}\
+.mixed{fill:var(--mixed)}.part{fill-opacity:.45}.edge{stroke:var(--ground)}.in{font-size:11px}";
 
 /// SVG that needs nothing else, for light and dark pages.
 pub fn picture(fault: &Seen<'_>, near_miss: &Seen<'_>) -> String {
     let both = [fault, near_miss];
     let scale = Scale::of(&both);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
-         role=\"img\" aria-label=\"{label}\">\n<style>{STYLE}</style>\n<rect class=\"back\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n",
-        label = escaped(&format!("calls of {} and of its near miss", fault.truth.scenario)),
-    );
+    let mut svg = String::new();
     for (seen, left) in both.iter().zip(LEFTS) {
-        panel(&mut svg, seen, left, &scale);
+        svg += &panel(seen, left, &scale);
     }
-    bars(&mut svg, &both);
-    svg + "</svg>\n"
+    svg += &bars(&both);
+    let label = format!("calls of {} and of its near miss", fault.truth.scenario);
+    Picture { class: "", width: WIDTH, height: HEIGHT, label: &label }.file(STYLE, &svg)
 }
 
 /// Logarithmic, the same for both panels.
@@ -71,131 +68,75 @@ impl Scale {
     }
 }
 
-fn panel(svg: &mut String, seen: &Seen<'_>, left: f64, scale: &Scale) {
+fn panel(seen: &Seen<'_>, left: f64, scale: &Scale) -> String {
     let (width, height) = PANEL;
     let from = seen.calls.iter().map(|call| call.start_unix_ns).min().unwrap_or(0);
     let to = seen.calls.iter().map(|call| call.end_unix_ns).max().unwrap_or(from).max(from + 1);
     let length = (to - from) as f64;
     let x = |unix_ns: u64| (unix_ns.saturating_sub(from) as f64 / length).min(1.0) * width;
-    put(svg, format_args!("<text class=\"title\" x=\"{left}\" y=\"22\">{}</text>\n", escaped(&seen.name)));
     let affected: HashSet<&str> = seen.truth.affected.iter().map(|call| call.trace_id.as_str()).collect();
     let hits = seen.calls.iter().filter(|call| affected.contains(call.trace_id.as_str())).count();
     let counted = format!("culprit: {}; {} calls, {hits} affected", seen.truth.culprit, seen.calls.len());
-    put(
-        svg,
-        format_args!(
-            "<text class=\"small\" x=\"{left}\" y=\"40\">{}</text>\n<g transform=\"translate({left} {TOP})\">\n",
-            escaped(&counted)
-        ),
-    );
+    let mut svg = text("title", left, 22.0, Anchor::Start, &seen.name);
+    svg += &text("small", left, 40.0, Anchor::Start, &counted);
+    svg += &format!("<g transform=\"translate({left} {TOP})\">\n");
     for active in &seen.truth.active {
         let (begin, end) = (x(active.from_unix_ns), x(active.to_unix_ns));
         if end > begin && end - begin < width * ALL_OF_IT {
             // What is shorter than a pixel is seen all the same.
-            put(
-                svg,
-                format_args!(
-                    "<rect class=\"on\" x=\"{begin:.1}\" y=\"0\" width=\"{:.1}\" height=\"{height}\"/>\n",
-                    (end - begin).max(1.0)
-                ),
-            );
+            let stretch = Rect { x: begin, y: 0.0, width: (end - begin).max(1.0), height };
+            svg += &stretch.drawn("on", 0.0);
         }
     }
     for decade in 0..=scale.decades as u32 {
         let ns = 10_f64.powf(scale.lowest + f64::from(decade));
         let y = scale.y(ns as u64);
-        put(
-            svg,
-            format_args!(
-                "<line class=\"grid\" x1=\"0\" x2=\"{width}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"small\" x=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
-                y + 4.0,
-                decade_name(ns)
-            ),
-        );
+        svg += &format!("<line class=\"grid\" x1=\"0\" x2=\"{width}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\n");
+        svg += &text("small", -6.0, y + 4.0, Anchor::End, &decade_name(ns));
     }
     for share in [0.0, 0.5, 1.0] {
         let label = format!("{:.1} s", length * share / 1e9);
-        put(
-            svg,
-            format_args!(
-                "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>\n",
-                width * share,
-                height + 17.0
-            ),
-        );
+        svg += &text("small", width * share, height + 17.0, Anchor::Middle, &label);
     }
     for call in seen.calls {
         let class = if affected.contains(call.trace_id.as_str()) { "hit" } else { "call" };
         let (x, y) = (x(call.start_unix_ns), scale.y(call.duration_ns()));
-        put(svg, format_args!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\"/>\n"));
+        svg += &format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\"/>\n");
     }
-    svg.push_str("</g>\n");
+    svg + "</g>\n"
 }
 
 /// Where the time of a call went on the average, both on one scale.
-fn bars(svg: &mut String, both: &[&Seen<'_>]) {
+fn bars(both: &[&Seen<'_>]) -> String {
     let means: Vec<Vec<(String, f64)>> = both.iter().map(|seen| mean_legs(seen)).collect();
     let longest = means.iter().map(|legs| legs.iter().map(|leg| leg.1).sum::<f64>()).fold(1.0, f64::max);
-    put(
-        svg,
-        format_args!(
-            "<text class=\"small\" x=\"{}\" y=\"{:.1}\">mean call, leg by leg, as `spangap dissect` tells it:</text>\n",
-            LEFTS[0],
-            BARS_TOP - 14.0
-        ),
-    );
+    let heading = "mean call, leg by leg, as `spangap dissect` tells it:";
+    let mut svg = text("small", LEFTS[0], BARS_TOP - 14.0, Anchor::Start, heading);
     for (number, (class, name)) in
         [("client", "client"), ("wire", "network"), ("server", "server")].iter().enumerate()
     {
         let (x, y) = (400.0 + number as f64 * 84.0, BARS_TOP - 14.0);
-        put(
-            svg,
-            format_args!(
-                "<rect class=\"{class}\" x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\"/><text class=\"small\" x=\"{}\" y=\"{y}\">{name}</text>\n",
-                y - 9.0,
-                x + 15.0
-            ),
-        );
+        svg += &Rect { x, y: y - 9.0, width: 10.0, height: 10.0 }.drawn(&format!("{class} part"), 0.0);
+        svg += &text("small", x + 15.0, y, Anchor::Start, name);
     }
     for (row, (legs, name)) in means.iter().zip(["this fault", "near miss"]).enumerate() {
         let y = BARS_TOP + row as f64 * (BAR_HEIGHT + 10.0);
-        put(svg, format_args!("<text x=\"{}\" y=\"{:.1}\">{name}</text>\n", LEFTS[0], y + 15.0));
+        svg += &text("", LEFTS[0], y + 15.0, Anchor::Start, name);
         let mut left = BARS_LEFT;
         for (leg, ns) in legs {
-            let width = ns / longest * BARS_WIDTH;
-            put(
-                svg,
-                format_args!(
-                    "<rect class=\"{} edge\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR_HEIGHT}\"><title>{}: {}</title></rect>",
-                    class_of(leg),
-                    escaped(leg),
-                    format_ns(*ns as u64)
-                ),
-            );
-            if width >= NAMED_WIDTH {
-                put(
-                    svg,
-                    format_args!(
-                        "<text class=\"in\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                        left + 5.0,
-                        y + 15.0,
-                        escaped(&short(leg, width))
-                    ),
-                );
+            let part = Rect { x: left, y, width: ns / longest * BARS_WIDTH, height: BAR_HEIGHT };
+            let told = format!("{leg}: {}", format_ns(*ns as u64));
+            svg += &part.told(&format!("{} part edge", class_of(leg)), 0.0, &told);
+            if part.width >= NAMED_WIDTH {
+                let name = keep_start(leg, (part.width / LETTER_WIDTH) as usize);
+                svg += &text("in", left + 5.0, y + 15.0, Anchor::Start, &name);
             }
-            left += width;
+            left += part.width;
         }
         let total = legs.iter().map(|leg| leg.1).sum::<f64>() as u64;
-        put(
-            svg,
-            format_args!(
-                "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
-                left + 6.0,
-                y + 15.0,
-                format_ns(total)
-            ),
-        );
+        svg += &text("small", left + 6.0, y + 15.0, Anchor::Start, &format_ns(total));
     }
+    svg
 }
 
 /// A SERVER span may begin before the request is complete: the leg between is then negative, and what the two sides do at
@@ -223,15 +164,6 @@ fn class_of(leg: &str) -> &'static str {
     if classes.all(|class| class == first) { first } else { "mixed" }
 }
 
-/// What of a name fits.
-fn short(name: &str, width: f64) -> String {
-    let most = (width / 6.4) as usize;
-    match name.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", &name[..at.saturating_sub(1)]),
-        None => name.to_owned(),
-    }
-}
-
 fn decade_name(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => (ns, "ns"),
@@ -240,10 +172,6 @@ fn decade_name(ns: f64) -> String {
         ns => (ns / 1e9, "s"),
     };
     format!("{value:.0} {unit}")
-}
-
-fn put(svg: &mut String, words: std::fmt::Arguments<'_>) {
-    svg.write_fmt(words).expect("a string takes everything");
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::item::{self, Item};
 use super::words::{percent, rate};
 use super::{ShowReport, groups, layout, lists, picture, text};
-use spangap_model::markup::escaped;
+use spangap_report::html::escaped;
 use std::fmt::Write;
 
 /// Columns of what is shown as text.

@@ -5,7 +5,7 @@ use super::layout::{self, Cache, Core, Node};
 use super::text;
 use super::words::{counted, list, percent, rate, short};
 use super::{CpuReport, ShowReport};
-use spangap_model::markup::escaped;
+use spangap_report::html::escaped;
 use std::fmt::Write;
 
 /// Width of a machine of many cores; a small one is narrower, in the picture's own units.

@@ -3,7 +3,7 @@
 use super::table::which;
 use super::{GradeReport, Outcome, Row};
 use crate::grade::score::{Cell, Share};
-use spangap_model::markup::{self, escaped};
+use spangap_report::html::{self, escaped};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub fn write(report: &GradeReport, beside: &Path) -> String {
         page += &culprits(report);
     }
     page += &runs(report, beside);
-    markup::page(&title, STYLE, &page)
+    html::page(&title, STYLE, &page)
 }
 
 fn opening(report: &GradeReport, title: &str) -> String {

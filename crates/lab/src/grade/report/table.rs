@@ -2,6 +2,7 @@
 
 use super::{GradeReport, Outcome, Row};
 use crate::grade::score::Share;
+use spangap_report::table::aligned;
 
 /// All of it.
 pub fn text(report: &GradeReport) -> String {
@@ -102,31 +103,12 @@ fn matrix(report: &GradeReport) -> String {
 }
 
 fn culprits(report: &GradeReport) -> String {
-    let rows: Vec<[String; 4]> = report
-        .score
-        .culprits
-        .iter()
-        .map(|one| {
-            let unknown = if one.unknown == 0 { String::new() } else { one.unknown.to_string() };
-            [one.culprit.clone(), share(&one.recall), share(&one.precision), unknown]
-        })
-        .collect();
     let head = ["culprit", "found (recall)", "right when named (precision)", "unknown"].map(str::to_owned);
-    let width = |column: usize| {
-        [&head].into_iter().chain(&rows).map(|row| row[column].chars().count()).max().unwrap_or(0)
-    };
-    let widths = [width(0), width(1), width(2)];
-    let line = |row: &[String; 4]| {
-        let [culprit, recall, precision, unknown] = row;
-        let line = format!(
-            "{culprit:a$}  {recall:b$}  {precision:c$}  {unknown}",
-            a = widths[0],
-            b = widths[1],
-            c = widths[2]
-        );
-        line.trim_end().to_owned() + "\n"
-    };
-    [&head].into_iter().chain(&rows).map(line).collect()
+    let rows = report.score.culprits.iter().map(|one| {
+        let unknown = if one.unknown == 0 { String::new() } else { one.unknown.to_string() };
+        [one.culprit.clone(), share(&one.recall), share(&one.precision), unknown]
+    });
+    aligned(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), |_| true)
 }
 
 fn without_verdict(report: &GradeReport, outcome: Outcome, title: &str) -> String {
