@@ -33,7 +33,7 @@ fn prints_what_was_kept_in_every_form() {
     let counts = lines.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
     assert_eq!(Some(counts.sum()), samples["kept"].as_u64());
     assert!(std::fs::read_to_string(svg).unwrap().contains("<svg"));
-    assert!(std::fs::read_to_string(html).unwrap().starts_with("<!DOCTYPE html>"));
+    assert!(std::fs::read_to_string(html).unwrap().starts_with("<!doctype html>"));
 
     let ended = stacks(&["--cpus", "0"]);
     let text = String::from_utf8_lossy(&ended.stdout);
