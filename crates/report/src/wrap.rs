@@ -37,6 +37,23 @@ fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
     }))
 }
 
+/// The same, where no line may be longer than told: a long list such as `0-3,8,12-15` may be broken behind its commas.
+fn words_and_parts(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
+    Box::new(words(line).flat_map(|word| {
+        let whole = word.width() <= NARROWEST / 4;
+        let mut parts: Vec<Word<'_>> =
+            if whole { vec![word] } else { word.word.split_inclusive(',').map(Word::from).collect() };
+        if let Some(last) = parts.last_mut() {
+            last.whitespace = word.whitespace;
+        }
+        parts
+    }))
+}
+
+fn strict<'a>(width: usize) -> Options<'a> {
+    options(width).break_words(true).word_separator(WordSeparator::Custom(words_and_parts))
+}
+
 fn options<'a>(width: usize) -> Options<'a> {
     Options::new(width)
         .break_words(false)
@@ -48,35 +65,42 @@ fn options<'a>(width: usize) -> Options<'a> {
 /// Text in lines of at most `width` columns, all but the first behind `indent` blanks; there is no line end behind the last.
 /// A word that is longer has a line of its own: paths and commands stay in one piece. Blanks before the first word stay.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
-    hanging("", text, width, indent)
+    hanging("", text, indent, options(width))
 }
 
-fn hanging(head: &str, text: &str, width: usize, indent: usize) -> String {
+fn hanging(head: &str, text: &str, indent: usize, options: Options<'_>) -> String {
     if text.is_empty() {
         return head.trim_end().to_owned();
     }
     let below = " ".repeat(indent);
-    let options = options(width).initial_indent(head).subsequent_indent(&below);
+    let options = options.initial_indent(head).subsequent_indent(&below);
     let lines = textwrap::wrap(text, options);
     lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
 /// Adds a paragraph: words in lines of at most `width` columns, the first behind `head`, the others below it.
 pub fn wrap(text: &mut String, head: &str, words: &str, width: usize) {
-    text.push_str(&hanging(head, words, width, head.width()));
+    text.push_str(&hanging(head, words, head.width(), options(width)));
+    text.push('\n');
+}
+
+/// Adds a paragraph of which no line is longer than `width`: a list is broken behind its commas, and any other word that is
+/// longer is cut into pieces.
+pub fn wrap_strictly(text: &mut String, head: &str, words: &str, width: usize) {
+    text.push_str(&hanging(head, words, head.width(), strict(width)));
     text.push('\n');
 }
 
 /// Adds a list, its parts set off by commas: lines are broken between parts alone.
 pub fn wrap_list(text: &mut String, head: &str, parts: &[String], width: usize) {
     let parts: Vec<String> = parts.iter().map(|part| part.replace(' ', UNBROKEN)).collect();
-    text.push_str(&hanging(head, &parts.join(", "), width, head.width()).replace(UNBROKEN, " "));
+    text.push_str(&hanging(head, &parts.join(", "), head.width(), options(width)).replace(UNBROKEN, " "));
     text.push('\n');
 }
 
 /// Words in lines of at most `width` columns (8 at least), for a cell: a word that is longer is cut into pieces.
 pub fn cell_lines(words: &str, width: usize) -> Vec<String> {
-    let lines = textwrap::wrap(words, options(width.max(8)).break_words(true));
+    let lines = textwrap::wrap(words, strict(width.max(8)));
     lines.into_iter().map(Cow::into_owned).collect()
 }
 
@@ -114,6 +138,14 @@ mod tests {
         assert_eq!(wrapped("above 70 %, or", 8, 0), "above\n70 %, or");
         assert_eq!(wrapped("it took (12 ms) or so", 10, 0), "it took\n(12 ms) or\nso");
         assert_eq!(wrapped("the letter s is", 12, 0), "the letter s\nis");
+    }
+
+    #[test]
+    fn a_long_list_is_broken_behind_its_commas() {
+        let mut text = String::new();
+        wrap_strictly(&mut text, "CPUs ", "0-3,10-14,20-24,30-34,40 and 1,234 more", 20);
+        assert_eq!(text, "CPUs 0-3,10-14,\n     20-24,30-34,40\n     and 1,234 more\n");
+        assert_eq!(cell_lines("incomprehensibilities", 8), ["incompre", "hensibil", "ities"]);
     }
 
     #[test]

@@ -5,11 +5,12 @@
 //! are gone without it. It is not made exclusive (`cpu_exclusive`): container runtimes give a new group at the top level the
 //! root's CPUs, which would be refused then, and no container would start.
 
-use super::draft::{Draft, count, file};
+use super::draft::{Draft, file};
 use super::{Change, Part, Weight};
 use crate::place::Place;
 use crate::topology::{Cpusets, Group, Owner, Topology};
 use spangap_model::Cpus;
+use spangap_report::figures::counted;
 
 /// The group of the network's CPUs, below the mount; also of version 2.
 pub(super) const NET: &str = "/spangap-net";
@@ -87,7 +88,8 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
     let narrowed = narrow(cpusets, &draft.net);
     let with_set = cpusets.groups.iter().filter(|group| group.path != "/" && !ours(&group.path)).count();
     if with_set > narrowed.len() {
-        let text = format!("{} of {} need no change.", with_set - narrowed.len(), count(with_set, "cgroup"));
+        let text =
+            format!("{} of {} need no change.", with_set - narrowed.len(), counted(with_set, "cgroup"));
         draft.note(Weight::Remark, text);
     }
     changes.extend(narrowed);

@@ -5,11 +5,12 @@
 //! the start (kernels before 6.7).
 
 use super::cpusets_v1::{NET, left_over, narrow_one, ours};
-use super::draft::{Draft, count, file, some_of};
+use super::draft::{Draft, file, some_of};
 use super::{Change, Part, Weight};
 use crate::place::Place;
 use crate::topology::{Cpusets, Group, Topology};
 use spangap_model::Cpus;
+use spangap_report::figures::counted;
 
 /// Adds the changes.
 pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
@@ -71,7 +72,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
         let text = format!(
             "{} go on naming {} in cpuset.cpus, such as {}: they do not get them as long as the partition is valid \
              (cpuset.cpus.effective).",
-            count(keep_naming.len(), "cgroup"),
+            counted(keep_naming.len(), "cgroup"),
             draft.net.words(),
             keep_naming[0].path
         );

@@ -136,8 +136,3 @@ pub(super) fn some_of(names: &[String]) -> String {
         _ => shown,
     }
 }
-
-/// `1 interrupt`, `4 interrupts`.
-pub(super) fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}

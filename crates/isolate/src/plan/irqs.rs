@@ -4,9 +4,10 @@
 //! one is not ours to say then. None is needed by itself, since the kernel refuses those that it manages (EIO) and that
 //! cannot be seen before; `apply` gives up when it refuses all queues of an interface.
 
-use super::draft::{Draft, count, some_of};
+use super::draft::{Draft, some_of};
 use super::{Change, Part, Weight};
 use crate::place::Place;
+use spangap_report::figures::counted;
 use std::collections::BTreeSet;
 
 /// Adds the changes.
@@ -57,7 +58,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             });
         }
         if right > 0 {
-            let text = format!("{right} of {} of {name} are where they should be.", count(all, "interrupt"));
+            let text =
+                format!("{right} of {} of {name} are where they should be.", counted(all, "interrupt"));
             notes.push((Weight::Remark, text));
         }
         if !unknown.is_empty() {

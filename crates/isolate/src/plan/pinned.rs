@@ -4,11 +4,12 @@
 //! is left of its CPUs. Later kernels do that by themselves, and then there is nothing to write.
 
 use super::cpusets_v1::{NET, ours};
-use super::draft::{Draft, count, some_of};
+use super::draft::{Draft, some_of};
 use super::{Change, Part, Weight};
 use crate::place::Place;
 use crate::topology::Owner;
 use spangap_model::Cpus;
+use spangap_report::figures::counted;
 
 /// Adds changes, refusals and notes.
 pub(super) fn plan(draft: &mut Draft<'_>) {
@@ -48,7 +49,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         if !stuck.is_empty() {
             let why = format!(
                 "{} may run on the network's CPUs only: {}",
-                count(stuck.len(), "thread"),
+                counted(stuck.len(), "thread"),
                 some_of(&stuck)
             );
             let help = "taskset -pc with other CPUs for each, end them, or --net-cpus with a list of others";
@@ -67,13 +68,13 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         );
         draft.note(Weight::Warning, text);
     }
-    let counted = if bound > 0 { format!(" ({bound} now)") } else { String::new() };
-    let text = format!("Kernel threads that are bound to {} stay there{counted}.", draft.net.words());
+    let now = if bound > 0 { format!(" ({bound} now)") } else { String::new() };
+    let text = format!("Kernel threads that are bound to {} stay there{now}.", draft.net.words());
     draft.note(Weight::Impossible, text);
     if kernel > 0 {
         let text = format!(
             "{} pinned to the network's CPUs by the kernel itself, and left.",
-            count(kernel, "unbound kernel thread")
+            counted(kernel, "unbound kernel thread")
         );
         draft.note(Weight::Remark, text);
     }

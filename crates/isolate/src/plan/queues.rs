@@ -3,9 +3,10 @@
 //! `ethtool -L` may reset the link for a moment, numbers interrupts anew and sets affinities, RSS and XPS again. So it
 //! is done only when asked for and before affinities, and what follows is planned again on the machine as it is then.
 
-use super::draft::{Draft, count};
+use super::draft::Draft;
 use super::{Change, Part, Weight};
 use crate::place::Place;
+use spangap_report::figures::counted;
 
 /// Adds the changes. Whether there are any.
 pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
@@ -48,8 +49,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
                 Weight::Remark,
                 format!(
                     "{name} has {} for {}: up to {each} on each. --queues makes it one each.",
-                    count(now, "queue"),
-                    count(cpus, "CPU"),
+                    counted(now, "queue"),
+                    counted(cpus, "CPU"),
                 ),
             ));
         } else if !draft.policy.queues && now < cpus && queues.most as usize > now {
@@ -57,8 +58,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
                 Weight::Remark,
                 format!(
                     "{name} has {} for {}: packets are spread in software (RPS). --queues makes it {} in hardware.",
-                    count(now, "queue"),
-                    count(cpus, "CPU"),
+                    counted(now, "queue"),
+                    counted(cpus, "CPU"),
                     cpus.min(queues.most as usize),
                 ),
             ));

@@ -1,10 +1,11 @@
 //! Steering in software: which CPU handles a packet after its interrupt, and which queue one is sent on.
 
-use super::draft::{Draft, Lane, count};
+use super::draft::{Draft, Lane};
 use super::{Change, Part, Weight};
 use crate::place::Place;
 use crate::topology::TxQueue;
 use spangap_model::Cpus;
+use spangap_report::figures::counted;
 
 /// Adds the changes.
 pub(super) fn plan(draft: &mut Draft<'_>) {
@@ -64,7 +65,7 @@ fn receive(
                     ),
                 )
             } else if spread {
-                let queues = count(lane.queues, "queue");
+                let queues = counted(lane.queues, "queue");
                 (
                     cpus.clone(),
                     format!(
@@ -101,7 +102,7 @@ fn receive(
     if right > 0 {
         notes.push((
             Weight::Remark,
-            format!("{} of {name} are steered (RPS) as they should be.", count(right, "receive queue")),
+            format!("{} of {name} are steered (RPS) as they should be.", counted(right, "receive queue")),
         ));
     }
     if lane.interface.rx.is_empty() && lane.queues == 0 {

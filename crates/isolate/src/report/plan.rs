@@ -4,10 +4,11 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::show::words::{NARROWEST, counted, wrap};
 use crate::plan::{NetCpus, Part, Permanent, Plan, Refusal, Weight};
 use rows::{Row, rows};
 use serde::Serialize;
+use spangap_report::figures::counted;
+use spangap_report::wrap::{NARROWEST, wrap_strictly};
 use std::fmt::Write;
 
 /// Why there is no plan, as JSON.
@@ -47,7 +48,7 @@ pub fn text(plan: &Plan, next: &str, width: usize) -> String {
             let _ = writeln!(text, "\n{title}");
         }
         for note in notes {
-            wrap(&mut text, "  * ", &note.text, width);
+            wrap_strictly(&mut text, "  * ", &note.text, width);
         }
     }
     permanent(&mut text, &plan.permanent, width);
@@ -72,16 +73,16 @@ fn title(part: Part) -> &'static str {
 
 fn head(text: &mut String, plan: &Plan, width: usize) {
     let interfaces = plan.policy.interfaces.join(", ");
-    wrap(text, "", &format!("{} for the network of {interfaces}", plan.net_cpus.words()), width);
+    wrap_strictly(text, "", &format!("{} for the network of {interfaces}", plan.net_cpus.words()), width);
     for because in &plan.choice {
-        wrap(text, "  * ", because, width);
+        wrap_strictly(text, "  * ", because, width);
     }
-    wrap(text, "", &format!("{} left for everything else", plan.app_cpus.words()), width);
+    wrap_strictly(text, "", &format!("{} left for everything else", plan.app_cpus.words()), width);
     if matches!(plan.policy.net_cpus, NetCpus::Auto) {
-        wrap(text, "  * ", "`--net-cpus N` or a list takes others", width);
+        wrap_strictly(text, "  * ", "`--net-cpus N` or a list takes others", width);
     }
     if plan.before.is_some() {
-        wrap(
+        wrap_strictly(
             text,
             "  * ",
             "what calls took before is attached: `verify --after FILE` compares with it",
@@ -102,7 +103,7 @@ fn lines(text: &mut String, rows: &[Row], width: usize) {
             let _ = writeln!(text, "{line}  {}", row.why);
         } else {
             let _ = writeln!(text, "{line}");
-            wrap(text, "        ", &row.why, width);
+            wrap_strictly(text, "        ", &row.why, width);
         }
     }
 }
@@ -113,7 +114,7 @@ fn permanent(text: &mut String, settings: &[Permanent], width: usize) {
     }
     text.push_str("\nTo make it last beyond the next boot (never done by apply)\n");
     for setting in settings {
-        wrap(text, "  * ", &format!("{}: {}", setting.whose, setting.place), width);
+        wrap_strictly(text, "  * ", &format!("{}: {}", setting.whose, setting.place), width);
         for line in setting.text.lines() {
             let _ = writeln!(text, "        {line}");
         }
@@ -125,9 +126,9 @@ pub fn refused_text(refusals: &[Refusal], width: usize) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
     for refusal in refusals {
-        wrap(&mut text, "  * ", &format!("{} ({})", refusal.why, refusal.rule), width);
+        wrap_strictly(&mut text, "  * ", &format!("{} ({})", refusal.why, refusal.rule), width);
         if let Some(help) = &refusal.help {
-            wrap(&mut text, "      help: ", help, width);
+            wrap_strictly(&mut text, "      help: ", help, width);
         }
     }
     text

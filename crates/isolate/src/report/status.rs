@@ -1,25 +1,24 @@
 //! What is applied, for a terminal. As JSON it is what it is itself.
 
-use super::show::words::{NARROWEST, counted, wrap};
 use crate::plan::Part;
 use crate::verify::status::{Applied, PartStanding, Status};
+use spangap_report::figures::counted;
+use spangap_report::times::{ago, span};
+use spangap_report::wrap::{NARROWEST, wrap_strictly};
 use std::fmt::Write;
-
-/// Nanoseconds in a second.
-const SECOND: u64 = 1_000_000_000;
 
 /// What is applied, how it stands, and who undid what; `now_unix_ns` is the time it is, `rollback` the command that undoes it.
 pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
-    wrap(&mut text, "", &heading(status, now_unix_ns, rollback), width);
+    wrap_strictly(&mut text, "", &heading(status, now_unix_ns, rollback), width);
     let Some(plan) = &status.plan else { return text };
     if status.state == Applied::AnotherBoot {
         return text;
     }
     let interfaces = plan.interfaces.join(", ");
     let _ = writeln!(text);
-    wrap(
+    wrap_strictly(
         &mut text,
         "  plan       ",
         &format!("{interfaces} on {}, the rest {}", plan.net_cpus.words(), plan.app_cpus),
@@ -32,23 +31,23 @@ pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> 
                 format!("process {} has ended: nobody undoes it by itself, `{rollback}` does", guard.pid)
             }
         };
-        wrap(&mut text, "  guard      ", &words, width);
+        wrap_strictly(&mut text, "  guard      ", &words, width);
     }
     let (held, all) = status.held();
     let parts: Vec<String> = status.parts.iter().map(part).collect();
-    wrap(&mut text, "  read back  ", &format!("{held} of {all} values as written"), width);
+    wrap_strictly(&mut text, "  read back  ", &format!("{held} of {all} values as written"), width);
     for part in parts {
-        wrap(&mut text, "             ", &part, width);
+        wrap_strictly(&mut text, "             ", &part, width);
     }
     if let Some(journal) = &status.journal {
-        wrap(&mut text, "  journal    ", &journal.display().to_string(), width);
+        wrap_strictly(&mut text, "  journal    ", &journal.display().to_string(), width);
     }
     let mut section = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
             let _ = writeln!(text, "\n{title}");
         }
         for line in lines {
-            wrap(&mut text, "  * ", &line, width);
+            wrap_strictly(&mut text, "  * ", &line, width);
         }
     };
     section("Of the journal, not readable", status.damage.iter().map(ToString::to_string).collect());
@@ -120,26 +119,6 @@ fn until(status: &Status, now: u64) -> String {
     }
 }
 
-/// `3 min ago`.
-pub(super) fn ago(then: u64, now: u64) -> String {
-    match now.checked_sub(then) {
-        // The clock was set since.
-        None => "in the future, by this clock,".into(),
-        Some(ns) => format!("{} ago", span(ns)),
-    }
-}
-
-/// `40 s`, `3 min`, `5 h`, `2 days`.
-fn span(ns: u64) -> String {
-    let seconds = ns / SECOND;
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", seconds / 60),
-        7_200..=172_799 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
-    }
-}
-
 fn part(part: &PartStanding) -> String {
     let name = match part.part {
         Part::Irqbalance => "irqbalance",
@@ -172,6 +151,7 @@ mod tests {
     use crate::verify::drift::{Drift, Who};
     use crate::verify::status::{Guard, Refused, RolledBack, Summary};
     use spangap_model::Cpus;
+    use spangap_model::duration::SECOND;
 
     const NOW: u64 = 1_000_000 * SECOND;
     const UNDO: &str = "spangap isolate rollback";
@@ -274,7 +254,5 @@ Refused by the kernel, and not needed
             status.rolled_back = Some(RolledBack { time_unix_ns: NOW, by: "rollback".into(), left });
         });
         assert!(left.contains("but for 1 value that others had changed"), "{left}");
-        assert_eq!([119, 120, 7_200, 172_800].map(|s| span(s * SECOND)), ["119 s", "2 min", "2 h", "2 days"]);
-        assert_eq!(ago(NOW + 1, NOW), "in the future, by this clock,");
     }
 }

@@ -1,12 +1,13 @@
 //! Whether a plan holds, what it won and what it cost: as JSON and for a terminal.
 
-use super::show::words::{NARROWEST, counted, wrap};
-use super::status::ago;
-use crate::verify::cost::{Cost, percent};
+use crate::verify::cost::Cost;
 use crate::verify::effect::{Judgement, Verdict};
 use crate::verify::gain::Comparison;
 use crate::verify::status::Status;
 use serde::Serialize;
+use spangap_report::figures::{counted, small_percent};
+use spangap_report::times::ago;
+use spangap_report::wrap::{NARROWEST, wrap_strictly};
 use std::fmt::Write;
 
 /// Everything that was looked at.
@@ -116,7 +117,7 @@ impl VerifyReport {
     pub fn text(&self, now_unix_ns: u64, width: usize) -> String {
         let width = width.max(NARROWEST);
         let mut text = String::new();
-        wrap(&mut text, "", &self.summary, width);
+        wrap_strictly(&mut text, "", &self.summary, width);
         if let Some(then) = self.status.applied_unix_ns {
             let _ = writeln!(text, "Applied {}.", ago(then, now_unix_ns));
         }
@@ -127,14 +128,14 @@ impl VerifyReport {
         for finding in &self.cost.findings {
             let _ =
                 writeln!(text, "\n{}{}", finding.finding, if finding.matters { "" } else { " (a remark)" });
-            wrap(&mut text, "  ", &finding.summary, width);
-            wrap(&mut text, "  ", &finding.help, width);
+            wrap_strictly(&mut text, "  ", &finding.summary, width);
+            wrap_strictly(&mut text, "  ", &finding.help, width);
         }
         if !self.unknown.is_empty() {
             let _ = writeln!(text, "\nNot read");
         }
         for unknown in &self.unknown {
-            wrap(&mut text, "  * ", unknown, width);
+            wrap_strictly(&mut text, "  * ", unknown, width);
         }
         text
     }
@@ -155,9 +156,9 @@ impl VerifyReport {
             };
             let of = judgement.of.as_ref().map_or(String::new(), |of| format!(" {of}"));
             let head = format!("  {mark:<12}{:<18}", format!("{}{of}", judgement.what));
-            wrap(text, &format!("{head} "), &judgement.summary, width);
+            wrap_strictly(text, &format!("{head} "), &judgement.summary, width);
             for line in &judgement.evidence {
-                wrap(text, &format!("{:16}", ""), line, width);
+                wrap_strictly(text, &format!("{:16}", ""), line, width);
             }
         }
     }
@@ -167,10 +168,10 @@ impl VerifyReport {
             let _ = writeln!(text, "\nNo longer as written");
         }
         for drift in &self.status.drift {
-            wrap(text, "  * ", &drift.words(), width);
+            wrap_strictly(text, "  * ", &drift.words(), width);
         }
         for group in &self.status.came {
-            wrap(text, "  * ", &format!("{group} came since, with CPUs of the network"), width);
+            wrap_strictly(text, "  * ", &format!("{group} came since, with CPUs of the network"), width);
         }
     }
 
@@ -180,7 +181,7 @@ impl VerifyReport {
         let (net, all) = (cost.net_cpus.len(), cost.cpus);
         let taken = match cost.taken {
             true => {
-                let share = percent(cost.taken_ratio);
+                let share = small_percent(cost.taken_ratio);
                 format!("{net} of {all} CPUs are taken from applications ({share}): {}", cost.net_cpus)
             }
             false => format!(
@@ -188,32 +189,37 @@ impl VerifyReport {
                 cost.net_cpus.words()
             ),
         };
-        wrap(text, "  ", &taken, width);
+        wrap_strictly(text, "  ", &taken, width);
         if let (Some(busiest), Some(headroom)) = (&cost.busiest, cost.headroom_ratio) {
             let words = format!(
                 "interrupts and softirqs keep the busiest, CPU {}, busy {}: {} is left",
                 busiest.cpu,
                 busiest.words(),
-                percent(headroom)
+                small_percent(headroom)
             );
-            wrap(text, "  ", &words, width);
+            wrap_strictly(text, "  ", &words, width);
         }
-        let loads = cost.load.iter().map(|cpu| format!("CPU {} {}", cpu.cpu, percent(cpu.busy_ratio)));
+        let loads = cost.load.iter().map(|cpu| format!("CPU {} {}", cpu.cpu, small_percent(cpu.busy_ratio)));
         if cost.load.len() > 1 {
-            wrap(text, "  each: ", &loads.collect::<Vec<_>>().join(", "), width);
+            wrap_strictly(text, "  each: ", &loads.collect::<Vec<_>>().join(", "), width);
         }
         if let Some(apps) = cost.apps_busy_ratio {
-            wrap(text, "  ", &format!("the CPUs of applications are busy {}", percent(apps)), width);
+            wrap_strictly(
+                text,
+                "  ",
+                &format!("the CPUs of applications are busy {}", small_percent(apps)),
+                width,
+            );
         }
         for unknown in &cost.unknown {
-            wrap(text, "  not known: ", unknown, width);
+            wrap_strictly(text, "  not known: ", unknown, width);
         }
     }
 
     fn gain(&self, text: &mut String, width: usize) {
         let _ = writeln!(text, "\nGain");
         if let Some(missing) = &self.gain_missing {
-            wrap(text, "  ", missing, width);
+            wrap_strictly(text, "  ", missing, width);
         }
         let Some(comparison) = &self.gain else { return };
         for gain in &comparison.gains {
@@ -223,18 +229,18 @@ impl VerifyReport {
             };
             let (before, after) =
                 (runs(gain.runs_before, gain.calls_before), runs(gain.runs_after, gain.calls_after));
-            wrap(text, "  ", &format!("{} ({before} before, {after} after)", gain.of), width);
+            wrap_strictly(text, "  ", &format!("{} ({before} before, {after} after)", gain.of), width);
             for difference in &gain.figures {
-                wrap(text, "    ", &difference.words, width);
+                wrap_strictly(text, "    ", &difference.words, width);
             }
         }
         for (when, list) in [("before", &comparison.only_before), ("after", &comparison.only_after)] {
             for of in list {
-                wrap(text, "  ", &format!("{of}: measured {when} only"), width);
+                wrap_strictly(text, "  ", &format!("{of}: measured {when} only"), width);
             }
         }
         for caveat in &comparison.caveats {
-            wrap(text, "  * ", caveat, width);
+            wrap_strictly(text, "  * ", caveat, width);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! What the plan costs: CPUs taken from applications, how busy those of the network are, and whether there are too few or
 //! too many of them.
 
-use super::effect::{count, keeps_applications_off};
+use super::effect::keeps_applications_off;
 use super::since::{Since, total_ticks};
 use crate::plan::Plan;
 use crate::topology::CpuLoad;
 use serde::Serialize;
 use spangap_model::Cpus;
 use spangap_model::count::grouped;
+use spangap_report::figures::{counted, small_percent};
 
 /// From this share of its time in interrupts and softirqs on, a CPU has too little left: queues before a server that is
 /// busy this much are some five times as long as its own work (`1 / (1 - busy)`), and bursts have no room.
@@ -164,14 +165,8 @@ impl CpuBusy {
 
     /// `83 % (+- 4 %)`.
     pub fn words(&self) -> String {
-        format!("{} (+- {})", percent(self.busy_ratio), percent(self.busy_plus_minus))
+        format!("{} (+- {})", small_percent(self.busy_ratio), small_percent(self.busy_plus_minus))
     }
-}
-
-/// A share in percent, with a digit after the point below ten.
-pub(crate) fn percent(ratio: f64) -> String {
-    let share = ratio * 100.0;
-    if share > 0.0 && share < 9.95 { format!("{share:.1} %") } else { format!("{share:.0} %") }
 }
 
 fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
@@ -183,7 +178,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
     }
     let dropped = cost.load.iter().fold(0_u64, |all, cpu| all.saturating_add(cpu.backlog_dropped));
     if dropped > 0 {
-        why.push(format!("{} dropped since a backlog was full", count(dropped, "packet")));
+        why.push(format!("{} dropped since a backlog was full", counted(dropped, "packet")));
     }
     if let Some(cpu) = cost.load.iter().find(|cpu| cpu.squeezed()) {
         let (left, runs) = (grouped(cpu.time_squeeze), grouped(cpu.net_rx));
@@ -228,7 +223,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
             summary: format!(
                 "none of the {} is busy more than {} in this time",
                 cost.load.len(),
-                percent(busiest.busy_ratio)
+                small_percent(busiest.busy_ratio)
             ),
             help: "if it stays so under the highest load, fewer would do (`--net-cpus N`)".into(),
         });
@@ -242,8 +237,8 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
             matters: true,
             summary: format!(
                 "the CPUs of applications are busy {}, those of the network at most {}",
-                percent(apps),
-                percent(busiest.busy_ratio)
+                small_percent(apps),
+                small_percent(busiest.busy_ratio)
             ),
             help: "applications lack the CPUs that the network does not need: plan again with fewer (`--net-cpus N`), or \
                    roll back"

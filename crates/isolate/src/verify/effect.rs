@@ -8,7 +8,7 @@ use crate::plan::{Part, Plan};
 use crate::topology::Topology;
 use serde::Serialize;
 use spangap_model::Cpus;
-use spangap_model::count::grouped;
+use spangap_report::figures::{counted, small_percent};
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -103,15 +103,9 @@ pub fn judge(look: &Look<'_>) -> Vec<Judgement> {
     all
 }
 
-/// A share in percent, with a digit after the point below ten.
+/// A part of a whole; without a whole it is nothing.
 fn percent(part: u64, whole: u64) -> String {
-    let share = part as f64 / whole.max(1) as f64 * 100.0;
-    if share > 0.0 && share < 10.0 { format!("{share:.1} %") } else { format!("{share:.0} %") }
-}
-
-/// `1 thread`, `2 threads`.
-pub(crate) fn count(number: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
+    small_percent(part as f64 / whole.max(1) as f64)
 }
 
 /// How many of a list are named before the rest is counted.

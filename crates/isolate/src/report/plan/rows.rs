@@ -2,8 +2,8 @@
 
 use crate::place::Place;
 use crate::plan::Change;
-use crate::report::show::words::short;
 use spangap_model::count::grouped;
+use spangap_report::cut::keep_start;
 use std::collections::BTreeMap;
 
 /// A row of the diff.
@@ -58,15 +58,15 @@ fn row(group: &[&Change], place: String) -> Row {
         _ if !same(|change| change.from.as_deref().unwrap_or_default()) => "various".into(),
         None => "none".into(),
         Some(old) if old.is_empty() => "empty".into(),
-        Some(old) => short(old, LONGEST),
+        Some(old) => keep_start(old, LONGEST),
     };
     let why = match same(|change| &change.why) {
         true => first.why.clone(),
         false => format!("{}; the others likewise", first.why),
     };
     let new = match &first.otherwise {
-        Some(otherwise) => format!("{}, or {otherwise}", short(&first.to, LONGEST)),
-        None => short(&first.to, LONGEST),
+        Some(otherwise) => format!("{}, or {otherwise}", keep_start(&first.to, LONGEST)),
+        None => keep_start(&first.to, LONGEST),
     };
     Row { old, new, place, why, needed: first.needed }
 }
@@ -119,7 +119,7 @@ fn together(group: &[&Change]) -> String {
                     _ => None,
                 });
                 let numbers = numbers.collect::<Vec<_>>().join(",");
-                return format!("{head}{{{}}}{tail}", short(&numbers, LONGEST));
+                return format!("{head}{{{}}}{tail}", keep_start(&numbers, LONGEST));
             }
             format!("{head}...{tail} of {count} cgroups")
         }
@@ -133,7 +133,7 @@ fn together(group: &[&Change]) -> String {
                 .collect();
             names.sort_unstable();
             names.dedup();
-            format!("affinity of {count} threads ({})", short(&names.join(", "), LONGEST))
+            format!("affinity of {count} threads ({})", keep_start(&names.join(", "), LONGEST))
         }
         other => other.to_string(),
     }

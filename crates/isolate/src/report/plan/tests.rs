@@ -44,7 +44,7 @@ fn two_thousand_cgroups_are_one_line() {
     ));
     let text = text(&plan(changes), "the next command", 100);
     assert!(text.lines().count() < 20, "{text}");
-    assert!(text.contains("Cgroups (2001 changes)"), "{text}");
+    assert!(text.contains("Cgroups (2,001 changes)"), "{text}");
     assert!(
         text.contains("- 0-255  + 0,2-255  /sys/fs/cgroup/cpuset/kubepods/.../cpuset.cpus of 2,000 cgroups"),
         "{text}"

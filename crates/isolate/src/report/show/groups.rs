@@ -1,8 +1,10 @@
 //! The cgroups as a tree, with what is alike counted.
 
-use super::words::{counted, short, wrap};
 use crate::topology::{Cpusets, Group, Owner, Topology, Version};
 use spangap_model::Cpus;
+use spangap_report::cut::keep_start;
+use spangap_report::figures::counted;
+use spangap_report::wrap::wrap_strictly;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Groups alike that are shown by name; more are counted.
@@ -165,9 +167,9 @@ pub(super) fn text(topology: &Topology, width: usize) -> String {
         (Version::V2, false) => "version 2",
         (Version::V2, true) => "version 2, version 1 is mounted too",
     };
-    wrap(&mut text, "", &format!("Cgroups ({version}, {})", cpusets.mount), width);
+    wrap_strictly(&mut text, "", &format!("Cgroups ({version}, {})", cpusets.mount), width);
     if cpusets.version == Version::V2 && !cpusets.enabled {
-        wrap(
+        wrap_strictly(
             &mut text,
             "  ",
             "the groups below the root have no cpuset controller: all have all CPUs",
@@ -182,10 +184,10 @@ pub(super) fn text(topology: &Topology, width: usize) -> String {
     }
     let left_out = lines.len().saturating_sub(LINES);
     for line in lines.iter().take(LINES) {
-        wrap(&mut text, &line.head, &line.words, width);
+        wrap_strictly(&mut text, &line.head, &line.words, width);
     }
     if left_out > 0 {
-        wrap(
+        wrap_strictly(
             &mut text,
             "  ",
             &format!("and {} more; --json has all groups", counted(left_out, "line")),
@@ -231,8 +233,8 @@ fn line(tree: &Tree<'_>, group: &[usize], depth: usize) -> Line {
         several => counted(several.len(), class(first)),
     };
     let sums: Vec<Sum> = group.iter().map(|at| tree.sum(*at)).collect();
-    let (below, tasks) =
-        (sums.iter().map(|sum| sum.below).sum(), sums.iter().map(|sum| sum.tasks).sum::<u64>());
+    let (below, tasks): (usize, u64) =
+        (sums.iter().map(|sum| sum.below).sum(), sums.iter().map(|sum| sum.tasks).sum());
     let mut words = vec![match tree.effective(group[0]) {
         Some(effective) => effective.words(),
         None => "CPUs not told".to_owned(),
@@ -252,7 +254,7 @@ fn line(tree: &Tree<'_>, group: &[usize], depth: usize) -> Line {
         words.push(format!("{} below alike", counted(below, "group")));
     }
     Line {
-        head: format!("{:indent$}{}  ", "", short(&called, NAME), indent = 2 + 2 * depth.min(12)),
+        head: format!("{:indent$}{}  ", "", keep_start(&called, NAME), indent = 2 + 2 * depth.min(12)),
         words: words.join(", "),
     }
 }

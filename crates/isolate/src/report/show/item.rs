@@ -1,7 +1,9 @@
 //! What stands beside a CPU, in words that can be put together for several CPUs.
 
-use super::words::{counted, list, short};
+use super::words::list;
 use super::{CpuReport, ShowReport};
+use spangap_report::cut::keep_start;
+use spangap_report::figures::counted;
 use std::collections::BTreeSet;
 
 /// Something that is on a CPU, or holds for it.
@@ -101,8 +103,8 @@ fn named(names: &BTreeSet<String>, what: &str) -> String {
     // Of a pod's uid eight characters tell it from others.
     let brief = |name: &String| match name.split_once('/').filter(|(pod, _)| pod.len() > 12 && pod.is_ascii())
     {
-        Some((pod, container)) => short(&format!("{}/{container}", &pod[..8]), NAME),
-        None => short(name, NAME),
+        Some((pod, container)) => keep_start(&format!("{}/{container}", &pod[..8]), NAME),
+        None => keep_start(name, NAME),
     };
     names.iter().map(brief).collect::<Vec<_>>().join(", ")
 }

@@ -1,9 +1,11 @@
 //! What stands below the map: interfaces, who moves things, what was decided at boot, what is not known.
 
 use super::ShowReport;
-use super::words::{counted, short, wrap};
 use crate::topology::{Interface, InterfaceIrq, Irq, Topology};
 use spangap_model::Cpus;
+use spangap_report::cut::keep_start;
+use spangap_report::figures::counted;
+use spangap_report::wrap::wrap_strictly;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Interfaces alike that are shown by name; more are counted.
@@ -36,9 +38,9 @@ pub(super) fn interfaces(report: &ShowReport, width: usize) -> String {
             many => format!("{}, ... ({})", names[..2].join(", "), counted(many, "interface")),
         };
         let (first, rest) = words.split_first().expect("an interface says something");
-        wrap(&mut text, &format!("  {}  ", short(&name, 44)), first, width);
+        wrap_strictly(&mut text, &format!("  {}  ", keep_start(&name, 44)), first, width);
         for words in rest {
-            wrap(&mut text, "      ", words, width);
+            wrap_strictly(&mut text, "      ", words, width);
         }
     }
     text
@@ -196,7 +198,8 @@ fn by_cpus(queues: impl Iterator<Item = (Cpus, u32)>) -> Vec<String> {
 /// Who else moves interrupts and tasks.
 pub(super) fn movers(topology: &Topology, width: usize) -> String {
     let mut text = "Who moves things\n".to_owned();
-    let mut line = |head: &str, words: String| wrap(&mut text, &format!("  {head}  "), &words, width);
+    let mut line =
+        |head: &str, words: String| wrap_strictly(&mut text, &format!("  {head}  "), &words, width);
     let mut any = false;
     if let Some(balance) = &topology.irqbalance {
         any = true;
@@ -225,7 +228,7 @@ pub(super) fn movers(topology: &Topology, width: usize) -> String {
         match kubelet.exclusive.len() {
             0 => {}
             few if few <= NAMED => words.extend(kubelet.exclusive.iter().map(|one| {
-                format!("{} only for {}/{}", one.cpus.words(), short(&one.pod, 40), one.container)
+                format!("{} only for {}/{}", one.cpus.words(), keep_start(&one.pod, 40), one.container)
             })),
             many => words.push(format!("{} exclusive to {}", alone.words(), counted(many, "container"))),
         }
@@ -240,7 +243,7 @@ pub(super) fn movers(topology: &Topology, width: usize) -> String {
         any = true;
         let cpus: Cpus = pinned.iter().flat_map(|task| task.allowed.iter()).collect();
         let names: BTreeSet<&str> = pinned.iter().map(|task| task.comm.as_str()).collect();
-        let some: Vec<String> = names.iter().take(NAMED).map(|name| short(name, 20)).collect();
+        let some: Vec<String> = names.iter().take(NAMED).map(|name| keep_start(name, 20)).collect();
         let more = if names.len() > NAMED { ", ..." } else { "" };
         line(
             "pinned",
@@ -272,7 +275,7 @@ pub(super) fn boot(topology: &Topology, width: usize) -> String {
     }
     let kernel = if boot.kernel.is_empty() { String::new() } else { format!("kernel {}; ", boot.kernel) };
     let mut text = String::new();
-    wrap(&mut text, "At boot: ", &format!("{kernel}{}", words.join("; ")), width);
+    wrap_strictly(&mut text, "At boot: ", &format!("{kernel}{}", words.join("; ")), width);
     text
 }
 
@@ -285,7 +288,7 @@ pub(super) fn unknown(report: &ShowReport, width: usize) -> String {
     }
     let mut text = "Not known\n".to_owned();
     for error in all.iter().take(ERRORS) {
-        wrap(&mut text, "  ", error, width);
+        wrap_strictly(&mut text, "  ", error, width);
     }
     let more = all.len().saturating_sub(ERRORS);
     if more > 0 {
@@ -298,15 +301,15 @@ pub(super) fn unknown(report: &ShowReport, width: usize) -> String {
 pub(super) fn net(report: &ShowReport, width: usize) -> String {
     let mut text = String::new();
     if let Some(net) = &report.net_cpus {
-        wrap(&mut text, "Applied: ", &format!("{} for the network (NET)", net.words()), width);
+        wrap_strictly(&mut text, "Applied: ", &format!("{} for the network (NET)", net.words()), width);
     }
     if let Some(planned) = &report.planned {
         match &planned.net_cpus {
             Some(net) => {
                 let words = format!("would take {} for the network: {}", net.words(), planned.why.join("; "));
-                wrap(&mut text, "A plan ", &words, width);
+                wrap_strictly(&mut text, "A plan ", &words, width);
             }
-            None => wrap(&mut text, "A plan would be refused: ", &planned.why.join("; "), width),
+            None => wrap_strictly(&mut text, "A plan would be refused: ", &planned.why.join("; "), width),
         }
     }
     text

@@ -2,9 +2,11 @@
 
 use super::item::{self, Item};
 use super::layout::{self, Cache};
-use super::words::{lines, list, list_lines, percent, rate};
+use super::words::{list, list_lines};
 use super::{CpuReport, ShowReport};
 use spangap_model::Cpus;
+use spangap_report::figures::{rate, whole_percent};
+use spangap_report::wrap::cell_lines;
 use std::fmt::Write;
 
 /// Rows up to which nothing is put together.
@@ -97,7 +99,7 @@ impl Row {
     }
 
     fn figures(&self) -> [String; 5] {
-        std::array::from_fn(|at| self.figures[at].words(if at < 3 { percent } else { rate }))
+        std::array::from_fn(|at| self.figures[at].words(if at < 3 { whole_percent } else { rate }))
     }
 
     fn is_like(&self, other: &Row, fold: Fold) -> bool {
@@ -260,7 +262,7 @@ fn table(lots: &[Lot], width: usize) -> String {
                     _ => '├',
                 };
                 let words: Vec<String> = row.items.iter().map(Item::words).collect();
-                let words = lines(&words.join("; "), width.saturating_sub(indent));
+                let words = cell_lines(&words.join("; "), width.saturating_sub(indent));
                 let list = list_lines(&row.cpus, cpus);
                 let nothing = String::new();
                 for at in 0..words.len().max(list.len()) {

@@ -1,39 +1,32 @@
 //! The map as one page that needs no other file: the picture, and the same as a table.
 
 use super::item::{self, Item};
-use super::words::{percent, rate};
 use super::{ShowReport, groups, layout, lists, picture, text};
-use spangap_report::html::escaped;
+use spangap_report::figures::{rate, whole_percent};
+use spangap_report::html::{element, escaped, page};
 use std::fmt::Write;
 
 /// Columns of what is shown as text.
 const COLUMNS: usize = 120;
 
 const STYLE: &str = "\
-:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:1.5rem auto;max-width:1272px;padding:0 1rem;\
-background:#fff;color:#1d2429}h1{font-size:1.3rem;margin-bottom:.2rem}h2{font-size:1.05rem;margin-top:2rem}\
-.wide{overflow-x:auto}svg{display:block;height:auto;min-width:680px;max-width:100%}pre{overflow-x:auto;font-size:13px}\
-table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}\
-th,td{text-align:right;padding:.15rem .6rem;border-bottom:1px solid #dbe1e5;white-space:nowrap}\
-th{position:sticky;top:0;background:#fff}th:last-child,td:last-child{text-align:left;white-space:normal}\
-tr.net td{background:#e2f3f0}summary{cursor:pointer}\
-@media (prefers-color-scheme:dark){body,th{background:#14181b;color:#e7ecef}th,td{border-color:#2e373e}\
-tr.net td{background:#123832}}";
+svg { display: block; height: auto; min-width: 680px; max-width: 100%; }
+h2 { margin-top: 2rem; }
+table { font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { position: sticky; top: 0; background: var(--ground); }
+th:last-child, td:last-child { text-align: left; white-space: normal; }
+tr.net td { background: var(--for-network-ground); }
+";
 
 /// The page.
 pub fn html(report: &ShowReport) -> String {
-    let title = escaped(&format!("Where interrupts and applications are: {}", text::title(report)));
     let topology = &report.topology;
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n\
-         <style>{STYLE}</style>\n<h1>Where interrupts and applications are</h1>\n"
-    );
-    // Writing to a string cannot fail.
+    let mut html = element("h1", "", "Where interrupts and applications are");
     for words in lists::net(report, usize::MAX).lines() {
-        let _ = writeln!(page, "<p>{}</p>", escaped(words));
+        html += &element("p", "", words);
     }
-    let _ = write!(page, "<div class=\"wide\">\n{}</div>\n", picture::svg(report));
+    html += &format!("<div class=\"wide\">\n{}</div>\n", picture::svg(report));
     let texts = [
         lists::interfaces(report, COLUMNS),
         groups::text(topology, COLUMNS),
@@ -42,9 +35,10 @@ pub fn html(report: &ShowReport) -> String {
         lists::unknown(report, COLUMNS),
     ];
     let texts: Vec<&str> = texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
-    let _ = write!(page, "<h2>What else there is</h2>\n<pre>{}</pre>\n", escaped(&texts.join("\n")));
-    page += &table(report);
-    page + "</html>\n"
+    html += "<h2>What else there is</h2>\n";
+    html += &element("pre", "", &texts.join("\n"));
+    html += &table(report);
+    page(&format!("Where interrupts and applications are: {}", text::title(report)), STYLE, &html)
 }
 
 fn table(report: &ShowReport) -> String {
@@ -58,7 +52,7 @@ fn table(report: &ShowReport) -> String {
         for node in package.nodes {
             for at in node.caches.into_iter().flat_map(|cache| cache.cores).flatten() {
                 let (cpu, known) = (&report.cpus[at], &report.topology.cpus[at]);
-                let share = |share: Option<f64>| share.map_or("-".to_owned(), percent);
+                let share = |share: Option<f64>| share.map_or("-".to_owned(), whole_percent);
                 let per_s = |per_s: Option<f64>| per_s.map_or("-".to_owned(), rate);
                 let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
                 let words: Vec<String> = item::items(report, cpu).iter().map(Item::words).collect();

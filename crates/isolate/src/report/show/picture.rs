@@ -3,10 +3,12 @@
 use super::item::{self, Item};
 use super::layout::{self, Cache, Core, Node};
 use super::text;
-use super::words::{counted, list, percent, rate, short};
+use super::words::list;
 use super::{CpuReport, ShowReport};
+use spangap_report::cut::keep_start;
+use spangap_report::figures::{counted, rate, whole_percent};
 use spangap_report::html::escaped;
-use std::fmt::Write;
+use spangap_report::svg::{self, Anchor, Picture, Rect};
 
 /// Width of a machine of many cores; a small one is narrower, in the picture's own units.
 const WIDEST: f64 = 1240.0;
@@ -23,58 +25,42 @@ const LABEL: usize = 13;
 /// Lines of a tooltip about interrupts; the rest is counted.
 const TOLD: usize = 12;
 
-/// Least share of softirqs of each colour, its words, its colours on light and on dark, and whether the writing on it
-/// is that of the page; else the other.
-const COLOURS: [(f64, &str, &str, &str, bool, bool); 6] = [
-    (0.0, "below 1 %", "#f3f5f6", "#242b31", true, true),
-    (0.01, "1 to 5 %", "#fde6c8", "#46351f", true, true),
-    (0.05, "5 to 15 %", "#fbc98f", "#70491d", true, true),
-    (0.15, "15 to 35 %", "#f0954a", "#a8621a", true, true),
-    (0.35, "35 to 60 %", "#cf4d1c", "#e58a35", false, false),
-    (0.60, "60 % and more", "#8e1f0a", "#ffc57d", false, false),
+/// Least share of softirqs of each colour of the palette's heat, in words, and whether the writing on it is that of the
+/// page; else the other.
+const HEAT: [(f64, &str, bool); 6] = [
+    (0.0, "below 1 %", true),
+    (0.01, "1 to 5 %", true),
+    (0.05, "5 to 15 %", true),
+    (0.15, "15 to 35 %", true),
+    (0.35, "35 to 60 %", false),
+    (0.60, "60 % and more", false),
 ];
 
 /// What is said in each CPU, and how it is drawn, in the order of the styles below.
 const STYLE: &str = "\
 .map text{font-family:system-ui,'DejaVu Sans',sans-serif;font-size:11px}\
-.map .page{fill:#ffffff}.map .box{fill:none;stroke:#b9c2c9}.map .package{fill:#fafbfc}.map .core{fill:#e6eaed}\
-.map .ink,.map .name,.map .w1{fill:#1d2429}.map .name{fill:#56626b}.map .w0{fill:#ffffff}\
+.map .box{fill:none;stroke:var(--mixed);stroke-opacity:.6}.map .package{fill:var(--panel)}.map .core{fill:var(--line)}\
+.map .ink,.map .w1{fill:var(--text)}.map .name{fill:var(--soft)}.map .w0{fill:var(--ground)}\
 .map .no{font-weight:600}.map .small{font-size:10px}.map .title{font-size:14px;font-weight:600}\
-.map .track{fill:#7a8894;fill-opacity:.28}.map .tasks{fill:#2f6fb3}.map .tasks.w0{fill:#a9d0ff}.map .track.w0{fill:#ffffff;fill-opacity:.3}.map .cpu{stroke:#c5ced4;stroke-width:.6}\
-.map .net{fill:none;stroke:#00796b;stroke-width:3}.map .hatch{fill:url(#map-hatch)}.map .line{stroke:#00796b}\
-.map .planned{fill:none;stroke:#00796b;stroke-width:2.4;stroke-dasharray:5 3}\
-.map .apart{fill:none;stroke:#6a3fb5;stroke-width:1.6;stroke-dasharray:1.5 2}\
-.map .none{fill:none;stroke:#8a97a1;stroke-dasharray:2 2}";
-const STYLE_DARK: &str = "\
-.map .page{fill:#14181b}.map .box{stroke:#46525b}.map .package{fill:#1a2025}.map .core{fill:#2e373e}\
-.map .ink,.map .w1{fill:#e7ecef}.map .name{fill:#a3b0b9}.map .w0{fill:#14181b}\
-.map .track{fill:#9aa8b3}.map .tasks{fill:#6cb2ff}.map .tasks.w0{fill:#12457a}.map .track.w0{fill:#14181b}.map .cpu{stroke:#46525b}\
-.map .net,.map .planned,.map .line{stroke:#3fd6c0}.map .apart{stroke:#b79bff}.map .none{stroke:#6d7a84}";
+.map .track{fill:var(--mixed);fill-opacity:.3}.map .tasks{fill:var(--tasks)}.map .tasks.w0{fill:var(--tasks-on-heat)}\
+.map .track.w0{fill:var(--ground);fill-opacity:.3}.map .cpu{stroke:var(--mixed);stroke-opacity:.6;stroke-width:.6}\
+.map .net{fill:none;stroke:var(--for-network);stroke-width:3}.map .hatch{fill:url(#map-hatch)}.map .line{stroke:var(--for-network)}\
+.map .planned{fill:none;stroke:var(--for-network);stroke-width:2.4;stroke-dasharray:5 3}\
+.map .apart{fill:none;stroke:var(--apart);stroke-width:1.6;stroke-dasharray:1.5 2}\
+.map .none{fill:none;stroke:var(--mixed);stroke-dasharray:2 2}";
+
+const HATCH: &str = "<defs><pattern id=\"map-hatch\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" \
+    patternTransform=\"rotate(45)\"><line class=\"line\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"7\" stroke-width=\"1.6\" \
+    stroke-opacity=\".45\"/></pattern></defs>\n";
 
 /// The picture, as a file.
 pub fn svg(report: &ShowReport) -> String {
     let drawing = Drawing::new(report);
     let (width, body, height) = drawing.body();
-    let title = escaped(&text::title(report));
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"map\" viewBox=\"0 0 {width:.0} {height:.0}\" \
-         width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\">\n<style>{STYLE}"
-    );
-    let mut dark = STYLE_DARK.to_owned();
-    // Writing to a string cannot fail.
-    for (at, (_, _, light, on_dark, ..)) in COLOURS.iter().enumerate() {
-        let _ = write!(svg, ".map .c{at}{{fill:{light}}}");
-        let _ = write!(dark, ".map .c{at}{{fill:{on_dark}}}");
-    }
-    let _ = write!(
-        svg,
-        "@media (prefers-color-scheme:dark){{{dark}}}</style>\n\
-         <defs><pattern id=\"map-hatch\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" \
-         patternTransform=\"rotate(45)\"><line class=\"line\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"7\" stroke-width=\"1.6\" \
-         stroke-opacity=\".45\"/></pattern></defs>\n\
-         <rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
-    );
-    svg + &body + "</svg>\n"
+    let heat = (0..HEAT.len()).map(|at| format!(".map .c{at}{{fill:var(--heat-{at})}}"));
+    let style = STYLE.to_owned() + &heat.collect::<String>();
+    let picture = Picture { class: "map", width, height, label: &text::title(report) };
+    picture.file(&style, &(HATCH.to_owned() + &body))
 }
 
 /// What is drawn.
@@ -119,32 +105,17 @@ impl<'a> Drawing<'a> {
                 let x = 2.0 * GAP;
                 let height = name + grid.height + 2.0 * GAP;
                 if several_nodes {
-                    let _ = writeln!(
-                        inner,
-                        "<rect class=\"box\" x=\"{x}\" y=\"{y}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"4\"/>",
-                        width - 4.0 * GAP
-                    );
+                    inner += &Rect { x, y, width: width - 4.0 * GAP, height }.drawn("box", 4.0);
                     let called = layout::called("node", node.number);
-                    let _ = writeln!(
-                        inner,
-                        "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{called}</text>",
-                        x + GAP,
-                        y + 14.0
-                    );
+                    inner += &svg::text("name", x + GAP, y + 14.0, Anchor::Start, &called);
                 }
                 self.node(&mut inner, node, &grid, x + GAP, y + name + GAP);
                 y += height + GAP;
             }
             let called = layout::called("package", package.number);
-            let _ = writeln!(
-                svg,
-                "<rect class=\"box package\" x=\"{GAP}\" y=\"{from}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"6\"/>\n\
-                 <text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{called}</text>",
-                width - 2.0 * GAP,
-                y - from,
-                2.0 * GAP + 2.0,
-                from + 15.0
-            );
+            let frame = Rect { x: GAP, y: from, width: width - 2.0 * GAP, height: y - from };
+            svg += &frame.drawn("box package", 6.0);
+            svg += &svg::text("name", 2.0 * GAP + 2.0, from + 15.0, Anchor::Start, &called);
             svg += &inner;
             y += GAP;
         }
@@ -161,14 +132,9 @@ impl<'a> Drawing<'a> {
             }
             let (left, top) = (x + right, y + down);
             if grid.divided {
-                let _ = writeln!(
-                    svg,
-                    "<rect class=\"box\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
-                     rx=\"4\"/>\n<text class=\"name small\" x=\"{:.1}\" y=\"{:.1}\">a cache of {}</text>",
-                    left + GAP,
-                    top + 13.0,
-                    counted(cache.cpus(), "CPU")
-                );
+                let called = format!("a cache of {}", counted(cache.cpus(), "CPU"));
+                *svg += &Rect { x: left, y: top, width, height }.drawn("box", 4.0);
+                *svg += &svg::text("name small", left + GAP, top + 13.0, Anchor::Start, &called);
             }
             let (pad, name) = grid.around();
             for (at, core) in cache.cores.iter().enumerate() {
@@ -183,12 +149,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn core(&self, svg: &mut String, core: &Core, x: f64, y: f64) {
-        let _ = writeln!(
-            svg,
-            "<rect class=\"core\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"4\"/>",
-            CPU.0 + GAP,
-            core_height(core.len())
-        );
+        *svg += &Rect { x, y, width: CPU.0 + GAP, height: core_height(core.len()) }.drawn("core", 4.0);
         for (at, cpu) in core.iter().enumerate() {
             let y = y + GAP / 2.0 + at as f64 * (CPU.1 + GAP / 2.0);
             self.cpu(svg, &self.report.cpus[*cpu], x + GAP / 2.0, y);
@@ -197,20 +158,15 @@ impl<'a> Drawing<'a> {
 
     fn cpu(&self, svg: &mut String, cpu: &CpuReport, x: f64, y: f64) {
         let softirqs = cpu.softirq_share.unwrap_or(0.0);
-        let colour = COLOURS.iter().rposition(|colour| softirqs >= colour.0).unwrap_or(0);
-        let writing = format!("w{}", u8::from(COLOURS[colour].4));
+        let colour = HEAT.iter().rposition(|heat| softirqs >= heat.0).unwrap_or(0);
+        let writing = format!("w{}", u8::from(HEAT[colour].2));
         let (width, height) = CPU;
         let frame = |class: &str, inset: f64| {
-            format!(
-                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"3\"/>",
-                x + inset,
-                y + inset,
-                width - 2.0 * inset,
-                height - 2.0 * inset
-            )
+            let (width, height) = (width - 2.0 * inset, height - 2.0 * inset);
+            Rect { x: x + inset, y: y + inset, width, height }.drawn(class, 3.0)
         };
-        let _ =
-            write!(svg, "<g data-cpu=\"{}\"><title>{}</title>", cpu.cpu, escaped(&tooltip(self.report, cpu)));
+        *svg +=
+            &format!("<g data-cpu=\"{}\"><title>{}</title>", cpu.cpu, escaped(&tooltip(self.report, cpu)));
         *svg += &frame(&format!("cpu c{colour}"), 0.0);
         if cpu.net {
             *svg += &frame("hatch", 0.0);
@@ -223,44 +179,22 @@ impl<'a> Drawing<'a> {
             (_, true) => *svg += &frame("planned", 1.0),
             _ => {}
         }
-        let _ = write!(
-            svg,
-            "<text class=\"no {writing}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 6.0,
-            y + 14.0,
-            cpu.cpu
-        );
+        let number = cpu.cpu.to_string();
+        *svg += &svg::text(&format!("no {writing}"), x + 6.0, y + 14.0, Anchor::Start, &number);
         if let Some(share) = cpu.softirq_share.filter(|share| *share >= 0.005) {
-            let _ = write!(
-                svg,
-                "<text class=\"{writing}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{} %</text>",
-                x + width - 6.0,
-                y + 14.0,
-                percent(share)
-            );
+            let share = format!("{} %", whole_percent(share));
+            *svg += &svg::text(&writing, x + width - 6.0, y + 14.0, Anchor::End, &share);
         }
-        let label = short(&self.label(cpu), LABEL);
+        let label = keep_start(&self.label(cpu), LABEL);
         if !label.is_empty() {
-            let _ = write!(
-                svg,
-                "<text class=\"small {writing}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                x + 6.0,
-                y + 26.0,
-                escaped(&label)
-            );
+            *svg += &svg::text(&format!("small {writing}"), x + 6.0, y + 26.0, Anchor::Start, &label);
         }
-        let (bar_x, bar_y, bar) = (x + 6.0, y + height - 8.5, width - 12.0);
-        let _ = write!(
-            svg,
-            "<rect class=\"track {writing}\" x=\"{bar_x:.1}\" y=\"{bar_y:.1}\" width=\"{bar:.1}\" height=\"4\" rx=\"1\"/>"
-        );
+        let bar = Rect { x: x + 6.0, y: y + height - 8.5, width: width - 12.0, height: 4.0 };
+        *svg += &bar.drawn(&format!("track {writing}"), 1.0);
         let tasks = cpu.tasks_share.unwrap_or(0.0).clamp(0.0, 1.0);
         if tasks > 0.0 {
-            let _ = write!(
-                svg,
-                "<rect class=\"tasks {writing}\" x=\"{bar_x:.1}\" y=\"{bar_y:.1}\" width=\"{:.1}\" height=\"4\" rx=\"1\"/>",
-                bar * tasks
-            );
+            let part = Rect { width: bar.width * tasks, ..bar };
+            *svg += &part.drawn(&format!("tasks {writing}"), 1.0);
         }
         *svg += "</g>\n";
     }
@@ -296,16 +230,11 @@ impl<'a> Drawing<'a> {
 
     /// What the colours and outlines mean; where it ends.
     fn legend(&self, svg: &mut String, width: f64) -> f64 {
-        let _ = writeln!(
-            svg,
-            "<text class=\"title ink\" x=\"{:.1}\" y=\"24\">{}</text>",
-            2.0 * GAP,
-            escaped(&text::title(self.report))
-        );
-        let mut entries: Vec<(String, String)> = COLOURS
+        *svg += &svg::text("title ink", 2.0 * GAP, 24.0, Anchor::Start, &text::title(self.report));
+        let mut entries: Vec<(String, String)> = HEAT
             .iter()
             .enumerate()
-            .map(|(at, (_, words, ..))| {
+            .map(|(at, (_, words, _))| {
                 let words = if at == 0 { format!("softirqs {words}") } else { (*words).to_owned() };
                 (format!("cpu c{at}"), words)
             })
@@ -333,14 +262,10 @@ impl<'a> Drawing<'a> {
             }
             for class in class.split_inclusive("hatch ").map(str::trim).filter(|class| !class.is_empty()) {
                 let (top, high) = if class == "tasks" { (y - 6.0, 4.0) } else { (y - 10.0, 12.0) };
-                let _ = write!(
-                    svg,
-                    "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"16\" height=\"{high}\" rx=\"2\"/>"
-                );
+                *svg += &Rect { x, y: top, width: 16.0, height: high }.drawn(class, 2.0);
             }
             let text = if class.is_empty() { x } else { x + 22.0 };
-            let _ =
-                writeln!(svg, "<text class=\"ink\" x=\"{text:.1}\" y=\"{y:.1}\">{}</text>", escaped(words));
+            *svg += &svg::text("ink", text, y, Anchor::Start, words);
             x += wide;
         };
         for (class, words) in &entries {
@@ -350,12 +275,12 @@ impl<'a> Drawing<'a> {
             [] => {}
             [one] => entry(
                 "",
-                &format!("q0: interrupt of queue 0 of {}; ctl: its other interrupts", short(one, 40)),
+                &format!("q0: interrupt of queue 0 of {}; ctl: its other interrupts", keep_start(one, 40)),
             ),
             several => {
                 entry("", "A q0: interrupt of queue 0 of A; A ctl: its other interrupts");
                 for (at, name) in several.iter().enumerate() {
-                    entry("", &format!("{} = {}", called(at), short(name, 24)));
+                    entry("", &format!("{} = {}", called(at), keep_start(name, 24)));
                 }
             }
         }
@@ -371,8 +296,9 @@ fn called(at: usize) -> String {
 
 /// Everything known of a CPU.
 pub(super) fn tooltip(report: &ShowReport, cpu: &CpuReport) -> String {
-    let share =
-        |share: Option<f64>| share.map_or("not told".to_owned(), |share| format!("{} %", percent(share)));
+    let share = |share: Option<f64>| {
+        share.map_or("not told".to_owned(), |share| format!("{} %", whole_percent(share)))
+    };
     let per_s =
         |per_s: Option<f64>| per_s.map_or("not told".to_owned(), |per_s| format!("{}/s", rate(per_s)));
     let mut lines = vec![format!("CPU {}", cpu.cpu)];
@@ -399,10 +325,7 @@ pub(super) fn tooltip(report: &ShowReport, cpu: &CpuReport) -> String {
         lines.push(format!("{} {queue}: IRQ {}, {}{came}", irq.interface, irq.irq, per_s(irq.per_s)));
     }
     if cpu.interrupts.len() > TOLD {
-        lines.push(format!(
-            "and {}",
-            counted(cpu.interrupts.len() - TOLD, "interrupt more").replace("mores", "more")
-        ));
+        lines.push(format!("and {}", counted(cpu.interrupts.len() - TOLD, "more interrupt")));
     }
     let others = item::items(report, cpu);
     lines.extend(

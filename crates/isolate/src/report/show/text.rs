@@ -1,15 +1,17 @@
 //! The machine for a terminal.
 
-use super::words::{NARROWEST, counted, wrap};
 use super::{ShowReport, groups, lists, map};
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
+use spangap_report::times::span;
+use spangap_report::wrap::{NARROWEST, wrap_strictly};
 
 /// All of it, in lines of at most `width` columns (80 at least); with `all`, one row for each core however many there
 /// are.
 pub fn text(report: &ShowReport, width: usize, all: bool) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
-    wrap(&mut text, "", &title(report), width);
+    wrap_strictly(&mut text, "", &title(report), width);
     text.push('\n');
     text += &map::text(report, width, all);
     let parts = [
@@ -44,15 +46,5 @@ pub(super) fn time(report: &ShowReport) -> String {
         (false, None) => format!("figures between two readings; how long that was is not told{cut}"),
         (true, Some(ns)) => format!("one reading: figures are averages since boot, {} ago", span(ns)),
         (true, None) => "one reading: figures are those since boot".to_owned(),
-    }
-}
-
-/// A long time in words.
-fn span(ns: u64) -> String {
-    match ns / 1_000_000_000 {
-        seconds if seconds < 120 => counted(seconds as usize, "second"),
-        seconds if seconds < 7_200 => counted(seconds as usize / 60, "minute"),
-        seconds if seconds < 172_800 => counted(seconds as usize / 3_600, "hour"),
-        seconds => counted(seconds as usize / 86_400, "day"),
     }
 }

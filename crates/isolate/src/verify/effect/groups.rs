@@ -1,6 +1,6 @@
 //! Who may run on the network's CPUs.
 
-use super::{Judgement, Look, Verdict, count, first, percent};
+use super::{Judgement, Look, Verdict, counted, first, percent};
 use crate::place::Place;
 use crate::plan::Part;
 use crate::topology::{Group, Owner, PinnedTask, Version};
@@ -56,7 +56,7 @@ pub fn user_tasks(look: &Look<'_>) -> Judgement {
                 .collect();
             let on = if on.is_empty() { String::new() } else { format!(": {}", on.join(", ")) };
             let ours = if group.owner == Owner::Ours { ", moved there by somebody" } else { "" };
-            named.push((allowed, format!("{} in {}{ours}{on}", count(allowed, "thread"), group.path)));
+            named.push((allowed, format!("{} in {}{ours}{on}", counted(allowed, "thread"), group.path)));
         }
     }
     named.sort_by_key(|(threads, _)| std::cmp::Reverse(*threads));
@@ -68,7 +68,7 @@ pub fn user_tasks(look: &Look<'_>) -> Judgement {
             Judgement::new("user-tasks", Verdict::Remark, "no thread of an application may run there")
         }
         (false, _) => {
-            let summary = format!("{} may run there: the plan has no cpusets", count(all, "thread"));
+            let summary = format!("{} may run there: the plan has no cpusets", counted(all, "thread"));
             Judgement::new("user-tasks", Verdict::Remark, summary)
         }
         (true, 0) if unread > 0 => {
@@ -78,7 +78,7 @@ pub fn user_tasks(look: &Look<'_>) -> Judgement {
             Judgement::new("user-tasks", Verdict::Holds, "no thread of an application may run there")
         }
         (true, _) => {
-            let summary = format!("{} of applications may run on {}", count(all, "thread"), net.words());
+            let summary = format!("{} of applications may run on {}", counted(all, "thread"), net.words());
             Judgement::new("user-tasks", Verdict::DoesNotHold, summary)
         }
     };
@@ -175,7 +175,7 @@ pub fn sets(look: &Look<'_>) -> Vec<Judgement> {
         if both.is_empty() {
             continue;
         }
-        let tasks = count(group.tasks.saturating_sub(group.kernel_tasks).into(), "thread");
+        let tasks = counted(group.tasks.saturating_sub(group.kernel_tasks), "thread");
         let line = format!("{} has {} ({tasks})", group.path, both.words());
         // Version 2 needs no change of a group for it to lose CPUs, so that none is in the plan.
         let is_new = cpusets.version == Version::V1 && !planned.contains(group.path.as_str());
@@ -190,14 +190,14 @@ pub fn sets(look: &Look<'_>) -> Vec<Judgement> {
         "effective-sets",
         known,
         format!("no other cgroup has any of {}", net.words()),
-        format!("{} of others, with CPUs of {net}", count(has, "cgroup")),
+        format!("{} of others, with CPUs of {net}", counted(has, "cgroup")),
     )];
     if cpusets.version == Version::V1 {
         all.push(judge(
             "new-cgroups",
             new,
             "none came since with any of these CPUs".into(),
-            format!("{} came since, with CPUs of {net}: apply again", count(came, "cgroup")),
+            format!("{} came since, with CPUs of {net}: apply again", counted(came, "cgroup")),
         ));
     }
     all
@@ -242,7 +242,7 @@ pub fn kernel_threads(look: &Look<'_>) -> Option<Judgement> {
     if bound.is_empty() {
         return None;
     }
-    let threads = count(bound.len() as u64, "thread");
+    let threads = counted(bound.len(), "thread");
     let summary = format!("{threads} of the kernel bound to {}, as expected", net.words());
     let evidence = first(bound.iter().map(|task| format!("{} ({})", task.comm, task.tid)));
     Some(Judgement::new("kernel-threads", Verdict::Remark, summary).with(evidence))

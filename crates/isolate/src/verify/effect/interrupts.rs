@@ -1,6 +1,6 @@
 //! Where interrupts came and softirqs ran.
 
-use super::{Judgement, Look, Verdict, count, first, percent};
+use super::{Judgement, Look, Verdict, counted, first, percent};
 use crate::topology::Interface;
 use spangap_model::Cpus;
 use spangap_model::count::grouped;
@@ -83,7 +83,7 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
                 format!(
                     "{} of {} came elsewhere, on {}",
                     grouped(outside),
-                    count(all, "interrupt"),
+                    counted(all, "interrupt"),
                     elsewhere.words()
                 ),
             )
@@ -92,14 +92,14 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
         (_, 0, _) => Judgement::cannot_tell("interrupts", "none came in this time"),
         (_, _, Some(why)) => Judgement::cannot_tell(
             "interrupts",
-            format!("{}, all on {}, but not all are known: {why}", count(all, "interrupt"), net.words()),
+            format!("{}, all on {}, but not all are known: {why}", counted(all, "interrupt"), net.words()),
         ),
         (..) => {
             let idle = match quiet {
                 0 => String::new(),
                 _ => format!(" ({quiet} of {} had none)", interface.irqs.len()),
             };
-            let all = count(all, "interrupt");
+            let all = counted(all, "interrupt");
             Judgement::new("interrupts", Verdict::Holds, format!("{all}, all on {}{idle}", net.words()))
         }
     };
@@ -139,7 +139,7 @@ fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
             return Judgement::cannot_tell("steering", "how many packets came is not known").with(evidence);
         }
         Some(0) => return Judgement::cannot_tell("steering", "no packet came in this time").with(evidence),
-        Some(packets) => count(*packets, "packet"),
+        Some(packets) => counted(*packets, "packet"),
     };
     let share = inside as f64 / all.max(1) as f64;
     let summary = format!(
@@ -245,7 +245,7 @@ pub fn others(look: &Look<'_>) -> Option<Judgement> {
     if all == 0 {
         return None;
     }
-    let (all, net) = (count(all, "interrupt"), look.net().words());
+    let (all, net) = (counted(all, "interrupt"), look.net().words());
     let summary = format!("{all} of other devices came on {net}");
     let evidence = first(came.into_iter().map(|(_, words)| words));
     Some(Judgement::new("other-interrupts", Verdict::Remark, summary).with(evidence))
