@@ -8,6 +8,7 @@
 use crate::place::Place;
 use crate::plan::Plan;
 use serde::{Deserialize, Serialize};
+use spangap_machine::facts::boot_id;
 use spangap_machine::{Host, Known};
 use spangap_undo::file::{lock_folder, make_folder, put, set_aside, sync_folder};
 use spangap_undo::guard::Process;
@@ -277,7 +278,7 @@ impl Journal {
 /// # Errors
 /// When the machine does not tell.
 pub fn boot_id(files: &Host) -> Known<String> {
-    files.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
+    files.parsed(boot_id::PATH, boot_id::parse)
 }
 
 /// Where the journal is. There is one open journal at most: what is applied is undone before anything else is applied.

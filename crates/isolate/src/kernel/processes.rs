@@ -1,6 +1,8 @@
 //! Processes and threads of this machine, as `/proc` tells of them.
 
 use super::files::Root;
+use spangap_machine::facts::process_stat::{self, ProcessStat};
+use spangap_machine::facts::process_status::{self, ProcessStatus};
 use std::fs;
 use std::io;
 
@@ -43,33 +45,30 @@ const COMM_BYTES: usize = 15;
 
 /// When a thread was started, ticks since boot; `None`: there is none.
 pub fn start_ticks(root: &Root, tid: u32) -> io::Result<Option<u64>> {
-    const FIELD: usize = 22;
-    Ok(stat_field(root, tid, FIELD)?.and_then(|text| text.parse().ok()))
+    Ok(stat(root, tid)?.map(|stat| stat.start_ticks))
 }
 
 /// Whether it is a thread of the kernel; `None`: there is none.
 pub fn is_kernels(root: &Root, tid: u32) -> io::Result<Option<bool>> {
-    const FIELD: usize = 9;
-    const PF_KTHREAD: u64 = 0x0020_0000;
-    let flags: Option<u64> = stat_field(root, tid, FIELD)?.and_then(|text| text.parse().ok());
-    Ok(flags.map(|flags| flags & PF_KTHREAD != 0))
+    Ok(stat(root, tid)?.map(|stat| stat.is_kernels()))
 }
 
-/// A field of `stat`, counted from 1 as in its manual, the state (3) and after.
-fn stat_field(root: &Root, tid: u32, field: usize) -> io::Result<Option<String>> {
-    let Some(folder) = folder(root, tid)? else { return Ok(None) };
-    let Some(stat) = root.read(&format!("{folder}/stat"))? else { return Ok(None) };
-    // The name may have blanks and brackets in it.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    Ok(rest.split_whitespace().nth(field - 3).map(str::to_owned))
+fn stat(root: &Root, tid: u32) -> io::Result<Option<ProcessStat>> {
+    let Some((path, text)) = file(root, tid, process_stat::NAME)? else { return Ok(None) };
+    process_stat::parse(&path, &text).map(Some).map_err(io::Error::other)
 }
 
 /// A line `NAME:\tVALUE` of `status`.
 pub fn status(root: &Root, tid: u32, name: &str) -> io::Result<Option<String>> {
+    let Some((path, text)) = file(root, tid, process_status::NAME)? else { return Ok(None) };
+    Ok(ProcessStatus::new(&path, &text).field(name).map(str::to_owned))
+}
+
+/// A file of a thread: its path, and what is in it.
+fn file(root: &Root, tid: u32, name: &str) -> io::Result<Option<(String, String)>> {
     let Some(folder) = folder(root, tid)? else { return Ok(None) };
-    let Some(text) = root.read(&format!("{folder}/status"))? else { return Ok(None) };
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    Ok(value.map(|value| value.trim().to_owned()))
+    let path = format!("{folder}/{name}");
+    Ok(root.read(&path)?.map(|text| (path, text)))
 }
 
 #[cfg(test)]

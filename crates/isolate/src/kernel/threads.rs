@@ -4,6 +4,7 @@ use super::files::Root;
 use super::processes;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use spangap_machine::facts::process_status;
 use spangap_model::Cpus;
 use std::io;
 
@@ -53,7 +54,7 @@ fn in_copy(root: &Root, tid: u32, start_ticks: u64, list: &str) -> io::Result<()
     if affinity(root, tid, start_ticks)?.is_none() {
         return Err(gone());
     }
-    let path = format!("{}/status", processes::folder(root, tid)?.ok_or_else(gone)?);
+    let path = format!("{}/{}", processes::folder(root, tid)?.ok_or_else(gone)?, process_status::NAME);
     let text = root.read(&path)?.unwrap_or_default();
     let line = |line: &str| match line.split_once(ALLOWED) {
         Some(("", rest)) => {

@@ -4,6 +4,7 @@ use super::owner::unit;
 use super::reading::Reading;
 use super::tasks::Tasks;
 use super::{Irqbalance, Tuned};
+use spangap_machine::facts::process_cgroup::{self, Membership};
 use spangap_machine::{FactError, Known};
 
 const SETUP: &str = "/irqbalance/setup";
@@ -11,8 +12,9 @@ const SETUP: &str = "/irqbalance/setup";
 /// A running irqbalance.
 pub(super) fn irqbalance(reading: &mut Reading, tasks: &Tasks) -> Option<Irqbalance> {
     let pid = process(tasks, "irqbalance")?;
-    let cgroup = reading.text(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    Some(Irqbalance { pid, banned: reading.parsed(SETUP, banned), unit: unit_of(&cgroup) })
+    let cgroup = reading.parsed(&format!("/proc/{pid}/{}", process_cgroup::NAME), process_cgroup::parse);
+    let unit = unit_of(&cgroup.unwrap_or_default());
+    Some(Irqbalance { pid, banned: reading.parsed(SETUP, banned), unit })
 }
 
 /// A running tuned.
@@ -27,10 +29,9 @@ fn process(tasks: &Tasks, name: &str) -> Option<u32> {
 }
 
 /// The service that a process is in: of version 2, or of systemd's own hierarchy of version 1.
-fn unit_of(cgroup: &str) -> Option<String> {
-    let paths = cgroup.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-    let units = paths.filter(|(names, _)| names.is_empty() || *names == "name=systemd").map(|(_, path)| path);
-    units.filter_map(unit).find(|unit| unit.ends_with(".service"))
+fn unit_of(all: &[Membership]) -> Option<String> {
+    let its = all.iter().filter(|one| one.is_v2() || one.has("name=systemd"));
+    its.filter_map(|one| unit(&one.path)).find(|unit| unit.ends_with(".service"))
 }
 
 /// Reads what irqbalance answers to `setup`: `SLEEP 10 IRQ 41 LOAD 0 DIFF 0 CLASS 5 BANNED 00000000`, the interrupts that

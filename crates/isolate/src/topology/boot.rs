@@ -1,7 +1,8 @@
 //! What was decided at boot: isolated CPUs, and those without ticks or callbacks.
 
 use super::Boot;
-use super::reading::{Reading, list};
+use super::reading::Reading;
+use spangap_machine::facts::boot_id;
 use spangap_machine::{FactError, Known};
 use spangap_model::Cpus;
 
@@ -19,12 +20,9 @@ pub(super) fn read(reading: &mut Reading, online: &Cpus) -> Boot {
     };
     // The kernel's own reading of the options comes first.
     let isolated = reading.list("/sys/devices/system/cpu/isolated");
-    let nohz_full = reading.parsed("/sys/devices/system/cpu/nohz_full", |path, text| match text.trim() {
-        "(null)" => Ok(Cpus::default()),
-        text => list(path, text),
-    });
+    let nohz_full = reading.list("/sys/devices/system/cpu/nohz_full");
     Boot {
-        id: line(reading, "/proc/sys/kernel/random/boot_id"),
+        id: reading.needed(boot_id::PATH, boot_id::parse).unwrap_or_default(),
         kernel: line(reading, "/proc/sys/kernel/osrelease"),
         isolated: isolated.or_else(|| option(reading, "isolcpus")).unwrap_or_default(),
         nohz_full: nohz_full.or_else(|| option(reading, "nohz_full")).unwrap_or_default(),

@@ -1,7 +1,8 @@
 //! CPUs: cores, packages, nodes, caches.
 
 use super::Cpu;
-use super::reading::{self, Reading};
+use super::reading::Reading;
+use spangap_machine::facts::cpu_list;
 use spangap_model::Cpus;
 
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -9,7 +10,7 @@ const NODES: &str = "/sys/devices/system/node";
 
 /// Reads the online CPUs.
 pub(super) fn read(reading: &mut Reading) -> Vec<Cpu> {
-    let online = reading.needed(&format!("{CPUS}/online"), reading::list).unwrap_or_default();
+    let online = reading.needed(cpu_list::ONLINE, cpu_list::list).unwrap_or_default();
     let nodes = nodes(reading);
     let node = |number| nodes.iter().find(|(_, cpus)| cpus.contains(number)).map(|(node, _)| *node);
     online.iter().map(|number| one(reading, number, node(number))).collect()

@@ -2,79 +2,31 @@
 
 use super::owner::owner;
 use super::reading::Reading;
-use super::{Cpusets, Group, Version};
-use spangap_machine::{FactError, Known};
+use super::{Cpusets, Group};
+use spangap_machine::FactError;
+use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
+use spangap_machine::facts::process_cgroup::Membership;
 use std::collections::BTreeSet;
 
-const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// Deeper than any tree of groups; a copy may have links in it that lead around in circles.
 const MAX_DEPTH: usize = 40;
 /// More groups than a machine can work with.
 const MAX_GROUPS: usize = 200_000;
 
-/// A mounted hierarchy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
-    pub version: Version,
-    /// Where.
-    pub point: String,
-    /// The group that is seen there as the root.
-    pub root: String,
-    /// Its controllers, of version 1.
-    pub controllers: Vec<String>,
-}
-
-/// What it takes to find a task's group in the hierarchy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Where {
-    pub version: Version,
-    /// The group that is seen as the root.
-    pub root: String,
-}
-
-/// Reads `/proc/self/mountinfo`: the mounted hierarchies of cgroups.
-pub(super) fn mounts(path: &str, text: &str) -> Known<Vec<Mount>> {
-    let mut mounts = Vec::new();
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let bad = || FactError::malformed(path, at, line, "a mount, with ` - ` and its file system");
-        let (mount, filesystem) = line.split_once(" - ").ok_or_else(bad)?;
-        let mut fields = mount.split(' ').skip(3);
-        let (root, point) = fields.next().zip(fields.next()).ok_or_else(bad)?;
-        let mut words = filesystem.split(' ');
-        let version = match words.next() {
-            Some("cgroup") => Version::V1,
-            Some("cgroup2") => Version::V2,
-            _ => continue,
-        };
-        let options = words.nth(1).unwrap_or_default();
-        mounts.push(Mount {
-            version,
-            point: unescaped(point),
-            root: unescaped(root),
-            controllers: options.split(',').map(str::to_owned).collect(),
-        });
-    }
-    Ok(mounts)
-}
-
-/// A path in which the kernel wrote blanks as `\040`.
-fn unescaped(path: &str) -> String {
-    path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
-}
-
 /// Reads the hierarchy that has the cpuset controller.
 ///
 /// `kernel` are the threads of the kernel.
-pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> Option<(Cpusets, Where)> {
-    let mounts = reading.needed(MOUNTINFO, mounts).unwrap_or_default();
-    let has_cpuset = |reading: &mut Reading, mount: &Mount| match mount.version {
-        Version::V1 => mount.controllers.iter().any(|name| name == "cpuset"),
+pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> Option<(Cpusets, CgroupMount)> {
+    let mounts = reading.needed(mountinfo::PATH, mountinfo::cgroups).unwrap_or_default();
+    let has_cpuset = |reading: &mut Reading, mount: &CgroupMount| match mount.version {
+        Version::V1 => mount.has("cpuset"),
         Version::V2 => {
             let controllers = reading.text(&format!("{}/cgroup.controllers", mount.point));
             controllers.is_some_and(|names| names.split_whitespace().any(|name| name == "cpuset"))
         }
     };
-    let mut candidates: Vec<&Mount> = mounts.iter().filter(|mount| has_cpuset(reading, mount)).collect();
+    let mut candidates: Vec<&CgroupMount> =
+        mounts.iter().filter(|mount| has_cpuset(reading, mount)).collect();
     // A container manager may have mounted the same hierarchy once more, elsewhere.
     candidates.sort_by_key(|mount| !mount.point.starts_with("/sys/fs/cgroup"));
     let Some(mount) = candidates.first() else {
@@ -83,7 +35,7 @@ pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> Option<(Cpu
     };
     if mount.root != "/" {
         let why = format!("{} shows the groups below {} only, not the root", mount.point, mount.root);
-        reading.unknown.push(FactError::Read { path: MOUNTINFO.to_owned(), why, absent: false });
+        reading.unknown.push(FactError::Read { path: mountinfo::PATH.to_owned(), why, absent: false });
     }
     let enabled = reading.text(&format!("{}/cgroup.subtree_control", mount.point));
     let mut groups = Vec::new();
@@ -96,11 +48,11 @@ pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> Option<(Cpu
             || enabled.is_some_and(|names| names.split_whitespace().any(|name| name == "cpuset")),
         groups,
     };
-    Some((cpusets, Where { version: mount.version, root: mount.root.clone() }))
+    Some((cpusets, (*mount).clone()))
 }
 
 /// Says so when the kernel has cpusets and this mount namespace does not show them.
-fn hidden(reading: &mut Reading, mounts: &[Mount]) {
+fn hidden(reading: &mut Reading, mounts: &[CgroupMount]) {
     let listed = reading.text("/proc/cgroups").unwrap_or_default();
     let enabled = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -152,7 +104,7 @@ fn is_file(name: &str) -> bool {
 }
 
 /// Reads a group and all below it, parents first.
-fn walk(reading: &mut Reading, mount: &Mount, kernel: &BTreeSet<u32>, groups: &mut Vec<Group>) {
+fn walk(reading: &mut Reading, mount: &CgroupMount, kernel: &BTreeSet<u32>, groups: &mut Vec<Group>) {
     let mut waiting = vec![("/".to_owned(), None, 0)];
     while let Some((path, parent, depth)) = waiting.pop() {
         let folder = format!("{}{}", mount.point, path.trim_end_matches('/'));
@@ -226,18 +178,12 @@ fn members(reading: &Reading, kernel: &BTreeSet<u32>, path: &str) -> Option<(u32
 }
 
 /// Reads `/proc/PID/cgroup`: the group of a task in the hierarchy with the cpuset controller.
-pub(super) fn group_of(text: &str, place: &Where) -> Option<String> {
-    let mut lines = text.lines().filter_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        rest.split_once(':')
+pub(super) fn group_of(all: &[Membership], mount: &CgroupMount) -> Option<String> {
+    let its = all.iter().find(|one| match mount.version {
+        Version::V1 => one.has("cpuset"),
+        Version::V2 => one.is_v2(),
     });
-    let (_, path) = lines.find(|(controllers, _)| match place.version {
-        Version::V1 => controllers.split(',').any(|name| name == "cpuset"),
-        Version::V2 => controllers.is_empty(),
-    })?;
-    // `/..` is a group outside of what this namespace shows.
-    let below =
-        path.strip_prefix(place.root.trim_end_matches('/')).filter(|below| !below.starts_with("/.."))?;
+    let below = mount.below(&its?.path)?;
     Some(if below.is_empty() { "/".to_owned() } else { below.to_owned() })
 }
 
@@ -246,6 +192,7 @@ mod tests {
     use super::super::Owner;
     use super::super::tests::{read, told};
     use super::*;
+    use spangap_machine::facts::process_cgroup;
 
     const V1: &str = "=== /proc/self/mountinfo\n22 1 0:2 / /proc rw - proc proc rw\n\
         30 22 0:30 / /sys/fs/cgroup/cpuset rw,relatime shared:9 - cgroup cgroup rw,cpuset\n\
@@ -320,13 +267,6 @@ mod tests {
 
     #[test]
     fn mounts_of_other_forms() {
-        let of = |text: &str| mounts("/proc/self/mountinfo", text);
-        let spaced = of("1 2 0:3 /docker/x /a\\040b rw - cgroup c rw,cpuset,cpu\n").unwrap();
-        assert_eq!((spaced[0].point.as_str(), spaced[0].root.as_str()), ("/a b", "/docker/x"));
-        assert_eq!(of("1 2 0:3 / /proc rw - proc\n\n"), Ok(vec![]));
-        for bad in ["1 2 0:3 / /x rw", "1 - cgroup c rw", "nonsense"] {
-            assert!(of(bad).is_err(), "{bad}");
-        }
         let below =
             "=== /proc/self/mountinfo\n1 2 0:3 /docker/x /sys/fs/cgroup/cpuset rw - cgroup c rw,cpuset\n";
         assert!(told(&read(below), "mountinfo")[0].contains("below /docker/x only"));
@@ -338,13 +278,19 @@ mod tests {
 
     #[test]
     fn the_group_of_a_task() {
-        let at = |version, root: &str| Where { version, root: root.to_owned() };
+        let group = |text: &str, version, root: &str| {
+            let (point, controllers) = (String::new(), Vec::new());
+            let mount = CgroupMount { version, point, root: root.to_owned(), controllers };
+            group_of(&process_cgroup::parse("/proc/7/cgroup", text).unwrap(), &mount)
+        };
         let text = "4:cpu,cpuacct:/a\n3:cpuset:/docker/x\n0::/system.slice\n";
-        assert_eq!(group_of(text, &at(Version::V1, "/")).as_deref(), Some("/docker/x"));
-        assert_eq!(group_of(text, &at(Version::V1, "/docker/x")).as_deref(), Some("/"));
-        assert_eq!(group_of(text, &at(Version::V1, "/docker")).as_deref(), Some("/x"));
-        assert_eq!(group_of(text, &at(Version::V2, "/")).as_deref(), Some("/system.slice"));
-        assert_eq!(group_of("0::/../x\n", &at(Version::V2, "/")), None);
-        assert_eq!(group_of("nonsense", &at(Version::V2, "/")), None);
+        assert_eq!(group(text, Version::V1, "/").as_deref(), Some("/docker/x"));
+        assert_eq!(group(text, Version::V1, "/docker/x").as_deref(), Some("/"));
+        assert_eq!(group(text, Version::V1, "/docker").as_deref(), Some("/x"));
+        assert_eq!(group(text, Version::V2, "/").as_deref(), Some("/system.slice"));
+        // Its name begins like that of the part that is seen, and it is beside it.
+        assert_eq!(group("3:cpuset:/docker/xy\n", Version::V1, "/docker/x"), None);
+        assert_eq!(group("0::/../x\n", Version::V2, "/"), None);
+        assert_eq!(group("1:cpu:/\n", Version::V2, "/"), None);
     }
 }

@@ -1,94 +1,39 @@
 //! What each CPU did since boot, and which of them the scheduler balances between.
 
-use super::irqs::table;
-use super::reading::{Reading, count};
+use super::reading::Reading;
 use super::{Cpu, CpuLoad};
-use spangap_machine::{FactError, Known};
+use spangap_machine::FactError;
+use spangap_machine::facts::{cpu_table, softnet_stat, stat};
 use spangap_model::Cpus;
-use std::collections::BTreeMap;
-
-const SOFTIRQS: &str = "/proc/softirqs";
 
 /// Reads what each online CPU did.
 pub(super) fn read(reading: &mut Reading, cpus: &[Cpu]) -> Vec<CpuLoad> {
-    let times = reading.needed("/proc/stat", stat).unwrap_or_default();
-    let online: Vec<u32> = cpus.iter().map(|cpu| cpu.number).collect();
-    let softnet = reading
-        .needed("/proc/net/softnet_stat", |path, text| softnet(path, text, &online))
-        .unwrap_or_default();
-    let softirqs = reading.needed(SOFTIRQS, table);
-    let vector = |name: &str| {
-        let found = softirqs.as_ref().and_then(|table| {
-            let row = table.rows.iter().find(|row| row.name == name)?;
-            Some(table.by_cpu(row, cpus))
-        });
-        found.unwrap_or_else(|| vec![0; cpus.len()])
-    };
-    let (rx, tx) = (vector("NET_RX"), vector("NET_TX"));
-    let load = online.iter().zip(rx).zip(tx).map(|((cpu, net_rx), net_tx)| {
-        let (dropped, squeezed) = softnet.get(cpu).copied().unwrap_or_default();
+    let online: Cpus = cpus.iter().map(|cpu| cpu.number).collect();
+    let mut stat = reading.needed(stat::PATH, stat::parse).unwrap_or_default();
+    let softnet = reading.needed(softnet_stat::PATH, |path, text| softnet_stat::parse(path, text, &online));
+    let softnet = softnet.unwrap_or_default();
+    let mut softirqs = reading.needed(cpu_table::SOFTIRQS, cpu_table::parse).unwrap_or_default();
+    let vector = |name: &str, cpu| softirqs.row(name).map_or(0, |row| row.on(cpu));
+    let load = online.iter().map(|cpu| {
+        let times = stat.cpus.get(&cpu).copied().unwrap_or_default();
+        let softnet = softnet.get(&cpu).copied().unwrap_or_default();
         CpuLoad {
-            net_rx,
-            net_tx,
-            backlog_dropped: dropped,
-            time_squeeze: squeezed,
-            ..times.get(cpu).copied().unwrap_or(CpuLoad { cpu: *cpu, ..CpuLoad::default() })
+            cpu,
+            tasks_ticks: times.busy,
+            softirq_ticks: times.softirq,
+            irq_ticks: times.irq,
+            steal_ticks: times.steal,
+            idle_ticks: times.idle,
+            net_rx: vector("NET_RX", cpu),
+            net_tx: vector("NET_TX", cpu),
+            backlog_dropped: softnet.dropped,
+            time_squeeze: softnet.time_squeeze,
         }
     });
     let load = load.collect();
-    reading.unknown.extend(softirqs.into_iter().flat_map(|table| table.bad));
+    reading.unknown.append(&mut stat.bad);
+    reading.unknown.append(&mut softirqs.bad);
     load
-}
-
-/// Reads `/proc/stat`.
-fn stat(path: &str, text: &str) -> Known<BTreeMap<u32, CpuLoad>> {
-    let mut all = BTreeMap::new();
-    for (at, line) in text.lines().enumerate() {
-        let bad = || FactError::malformed(path, at, line, "cpuN and at least 8 figures in ticks");
-        let mut words = line.split_whitespace();
-        let number = words.next().and_then(|name| name.strip_prefix("cpu")).filter(|cpu| !cpu.is_empty());
-        let Some(number) = number else { continue };
-        let cpu = number.parse().map_err(|_| bad())?;
-        let figures: Vec<u64> = words.map(count).collect::<Option<_>>().ok_or_else(bad)?;
-        let &[user, nice, system, idle, iowait, irq, softirq, steal, ..] = figures.as_slice() else {
-            return Err(bad());
-        };
-        let load = CpuLoad {
-            cpu,
-            tasks_ticks: user.saturating_add(nice).saturating_add(system),
-            softirq_ticks: softirq,
-            irq_ticks: irq,
-            steal_ticks: steal,
-            idle_ticks: idle.saturating_add(iowait),
-            ..CpuLoad::default()
-        };
-        all.insert(cpu, load);
-    }
-    if all.is_empty() {
-        return Err(FactError::malformed(path, 0, text, "lines cpu0, cpu1, ..."));
-    }
-    Ok(all)
-}
-
-/// Reads `/proc/net/softnet_stat`: packets dropped and times squeezed, by CPU. Lines have the CPU's number since Linux
-/// 5.10; before, they are those of online CPUs in order.
-fn softnet(path: &str, text: &str, online: &[u32]) -> Known<BTreeMap<u32, (u64, u64)>> {
-    let mut all = BTreeMap::new();
-    for (at, line) in text.lines().enumerate() {
-        let bad = || FactError::malformed(path, at, line, "hexadecimal figures, at least 9");
-        let figures: Result<Vec<u64>, _> =
-            line.split_whitespace().map(|word| u64::from_str_radix(word, 16)).collect();
-        let figures = figures.map_err(|_| bad())?;
-        if figures.len() < 9 {
-            return Err(bad());
-        }
-        let cpu = match figures.get(12) {
-            Some(cpu) => u32::try_from(*cpu).map_err(|_| bad())?,
-            None => *online.get(at).ok_or_else(bad)?,
-        };
-        all.insert(cpu, (figures[1], figures[2]));
-    }
-    Ok(all)
 }
 
 /// Reads `/proc/schedstat`: a CPU that has lines `domain` is balanced with others.
@@ -149,16 +94,6 @@ mod tests {
     }
 
     #[test]
-    fn older_lines_of_softnet_are_of_online_cpus_in_order() {
-        let text = "1 5 0 0 0 0 0 0 0 0 0\n1 6 0 0 0 0 0 0 0 0 0\n";
-        let expected = BTreeMap::from([(0, (5, 0)), (2, (6, 0))]);
-        assert_eq!(softnet("/proc/net/softnet_stat", text, &[0, 2]), Ok(expected));
-        for bad in ["x", "1 2 3", "1 5 0 0 0 0 0 0 0 0 0\n1 5 0 0 0 0 0 0 0 0 0\n1 5 0 0 0 0 0 0 0 0 0\n"] {
-            assert!(softnet("/proc/net/softnet_stat", bad, &[0, 2]).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn balanced_is_who_has_domains_in_each_version() {
         for (version, name) in [(15, ""), (16, ""), (17, "MC ")] {
             let machine = read(&format!(
@@ -182,7 +117,10 @@ mod tests {
         {
             assert_eq!(told(&machine, path).len(), 1, "{path}: {:?}", machine.unknown);
         }
-        let long = stat("/proc/stat", "cpu0 18446744073709551615 1 1 1 1 1 1 1\n").unwrap();
-        assert_eq!(long[&0].tasks_ticks, u64::MAX);
+        let long = read(&format!(
+            "{CPUS}=== /proc/stat\ncpu0 18446744073709551615 1 1 1 1 1 1 1\ncpu2 5 0 0 0 0 0 0 0\n"
+        ));
+        assert_eq!(told(&long, "/proc/stat, line 1").len(), 1);
+        assert_eq!((long.load[0].tasks_ticks, long.load[1].tasks_ticks), (0, 5));
     }
 }

@@ -22,6 +22,7 @@ mod tests;
 
 use reading::Reading;
 use serde::Serialize;
+pub use spangap_machine::facts::mountinfo::Version;
 use spangap_machine::{FactError, Host};
 use spangap_model::Cpus;
 
@@ -182,16 +183,6 @@ pub struct CpuLoad {
     pub backlog_dropped: u64,
     /// Times that NET_RX had to stop with packets left.
     pub time_squeeze: u64,
-}
-
-/// Which cgroup interface a hierarchy has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Version {
-    /// Version 1, also of a hybrid set-up.
-    V1,
-    /// Version 2.
-    V2,
 }
 
 /// The hierarchy with the cpuset controller.

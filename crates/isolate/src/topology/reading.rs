@@ -1,5 +1,6 @@
 //! Files read one after the other; what is of another form, or closed to us, is remembered and left out.
 
+use spangap_machine::facts::{cpu_list, figures};
 use spangap_machine::{FactError, Host, Known};
 use spangap_model::Cpus;
 
@@ -41,29 +42,27 @@ impl<'a> Reading<'a> {
 
     /// A file that need not be there, parsed.
     pub fn parsed<T>(&mut self, path: &str, parse: impl Fn(&str, &str) -> Known<T>) -> Option<T> {
-        self.optional(self.files.read(path).and_then(|text| parse(path, &text)))
+        self.optional(self.files.parsed(path, parse))
     }
 
     /// A file that every machine has, parsed.
     pub fn needed<T>(&mut self, path: &str, parse: impl Fn(&str, &str) -> Known<T>) -> Option<T> {
-        self.keep(self.files.read(path).and_then(|text| parse(path, &text)))
+        self.keep(self.files.parsed(path, parse))
     }
 
     /// A list of CPUs, `0,3-48`.
     pub fn list(&mut self, path: &str) -> Option<Cpus> {
-        self.parsed(path, list)
+        self.parsed(path, cpu_list::list)
     }
 
     /// A mask of CPUs, `ff,00000003`.
     pub fn mask(&mut self, path: &str) -> Option<Cpus> {
-        self.parsed(path, mask)
+        self.parsed(path, cpu_list::mask)
     }
 
     /// A whole number.
     pub fn number<T: std::str::FromStr>(&mut self, path: &str) -> Option<T> {
-        self.parsed(path, |path, text| {
-            text.trim().parse().map_err(|_| FactError::malformed(path, 0, text, "a number"))
-        })
+        self.parsed(path, figures::number)
     }
 
     /// The last part of where a link points.
@@ -71,21 +70,4 @@ impl<'a> Reading<'a> {
         let to = self.optional(self.files.link(path))?;
         to.rsplit('/').next().map(str::to_owned)
     }
-}
-
-/// Reads a list of CPUs.
-pub(super) fn list(path: &str, text: &str) -> Known<Cpus> {
-    Cpus::parse_list(text)
-        .ok_or_else(|| FactError::malformed(path, 0, text, "a list of CPUs, such as 0,3-48"))
-}
-
-/// Reads a mask of CPUs.
-pub(super) fn mask(path: &str, text: &str) -> Known<Cpus> {
-    Cpus::parse_mask(text)
-        .ok_or_else(|| FactError::malformed(path, 0, text, "a mask of CPUs, such as ff,00000003"))
-}
-
-/// A count as the kernel writes it: nothing but digits, and no more than fits.
-pub(super) fn count(word: &str) -> Option<u64> {
-    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }

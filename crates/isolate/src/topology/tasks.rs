@@ -1,16 +1,14 @@
 //! Threads: which are the kernel's, and which may not run on every CPU that their cgroup has.
 
-use super::cpusets::{Where, group_of};
-use super::reading::{Reading, list};
+use super::cpusets::group_of;
+use super::reading::Reading;
 use super::{Cpusets, PinnedTask};
-use spangap_machine::{FactError, Known};
+use spangap_machine::Known;
+use spangap_machine::facts::mountinfo::CgroupMount;
+use spangap_machine::facts::process_status::{self, ProcessStatus};
+use spangap_machine::facts::{process_cgroup, process_stat};
 use spangap_model::Cpus;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A thread of the kernel.
-const PF_KTHREAD: u32 = 0x0020_0000;
-/// Nobody may change its CPUs.
-const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
 /// All threads, as far as they matter here.
 #[derive(Default)]
@@ -31,14 +29,6 @@ struct Task {
     allowed: Cpus,
 }
 
-/// What `stat` says of a thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Stat {
-    comm: String,
-    flags: u32,
-    start_ticks: u64,
-}
-
 /// Looks at every thread of the machine. One that ends meanwhile is left out.
 pub(super) fn scan(reading: &mut Reading, online: &Cpus) -> Tasks {
     let mut tasks = Tasks::default();
@@ -47,9 +37,9 @@ pub(super) fn scan(reading: &mut Reading, online: &Cpus) -> Tasks {
     let mut lists: BTreeMap<String, (Cpus, bool)> = BTreeMap::new();
     for pid in names.iter().filter_map(|name| name.parse::<u32>().ok()) {
         let at = format!("/proc/{pid}");
-        let comm = match passing(reading, &format!("{at}/stat"), stat) {
+        let comm = match passing(reading, &format!("{at}/{}", process_stat::NAME), process_stat::parse) {
             Some(stat) => {
-                if stat.flags & PF_KTHREAD != 0 {
+                if stat.is_kernels() {
                     tasks.kernel.insert(pid);
                 }
                 Some(stat.comm)
@@ -61,15 +51,19 @@ pub(super) fn scan(reading: &mut Reading, online: &Cpus) -> Tasks {
         let threads = reading.files.list(&format!("{at}/task")).unwrap_or_default();
         for tid in threads.iter().filter_map(|name| name.parse::<u32>().ok()) {
             let at = format!("{at}/task/{tid}");
-            let Some(text) = passing(reading, &format!("{at}/status"), allowed) else { continue };
-            if !lists.contains_key(&text) {
-                let Some(cpus) = reading.keep(list(&format!("{at}/status"), &text)) else { continue };
-                let everywhere = online.without(&cpus).is_empty();
-                lists.insert(text.clone(), (cpus, everywhere));
-            }
-            let (allowed, everywhere) = &lists[&text];
-            if !everywhere || of_napi {
-                tasks.some_cpus.push(Task { pid, tid, at, allowed: allowed.clone() });
+            let found = passing(reading, &format!("{at}/{}", process_status::NAME), |path, text| {
+                let status = ProcessStatus::new(path, text);
+                let list = status.allowed_list()?;
+                if !lists.contains_key(list) {
+                    let cpus = status.allowed()?;
+                    let everywhere = online.without(&cpus).is_empty();
+                    lists.insert(list.to_owned(), (cpus, everywhere));
+                }
+                let (allowed, everywhere) = &lists[list];
+                Ok((!everywhere || of_napi).then(|| allowed.clone()))
+            });
+            if let Some(allowed) = found.flatten() {
+                tasks.some_cpus.push(Task { pid, tid, at, allowed });
             }
         }
     }
@@ -81,7 +75,7 @@ pub(super) fn pinned(
     reading: &mut Reading,
     tasks: &Tasks,
     online: &Cpus,
-    cpusets: Option<(&Cpusets, &Where)>,
+    cpusets: Option<(&Cpusets, &CgroupMount)>,
 ) -> Vec<PinnedTask> {
     let effective: BTreeMap<&str, &Cpus> = cpusets
         .iter()
@@ -90,9 +84,15 @@ pub(super) fn pinned(
         .collect();
     let mut pinned = Vec::new();
     for task in &tasks.some_cpus {
-        let Some(stat) = passing(reading, &format!("{}/stat", task.at), stat) else { continue };
+        let Some(stat) =
+            passing(reading, &format!("{}/{}", task.at, process_stat::NAME), process_stat::parse)
+        else {
+            continue;
+        };
         let group = cpusets.and_then(|(_, place)| {
-            passing(reading, &format!("{}/cgroup", task.at), |_, text| Ok(group_of(text, place)))?
+            passing(reading, &format!("{}/{}", task.at, process_cgroup::NAME), |path, text| {
+                Ok(group_of(&process_cgroup::parse(path, text)?, place))
+            })?
         });
         let group = group.unwrap_or_else(|| "/".to_owned());
         let has = effective.get(group.as_str()).copied().unwrap_or(online);
@@ -103,10 +103,10 @@ pub(super) fn pinned(
             tid: task.tid,
             pid: task.pid,
             start_ticks: stat.start_ticks,
-            comm: stat.comm,
             allowed: task.allowed.both(online),
-            kernel: stat.flags & PF_KTHREAD != 0,
-            bound: stat.flags & PF_NO_SETAFFINITY != 0,
+            kernel: stat.is_kernels(),
+            bound: stat.is_bound(),
+            comm: stat.comm,
             group,
         });
     }
@@ -115,37 +115,17 @@ pub(super) fn pinned(
 }
 
 /// A file of a thread, which may end at any time; only what is of another form is told.
-fn passing<T>(reading: &mut Reading, path: &str, parse: impl Fn(&str, &str) -> Known<T>) -> Option<T> {
+fn passing<T>(reading: &mut Reading, path: &str, parse: impl FnOnce(&str, &str) -> Known<T>) -> Option<T> {
     let text = reading.files.read(path).ok()?;
     reading.keep(parse(path, &text))
-}
-
-/// The line of `status` that says where a thread may run.
-fn allowed(path: &str, text: &str) -> Known<String> {
-    let line = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let line = line.map(|list| list.trim().to_owned());
-    line.ok_or_else(|| FactError::malformed(path, 0, text, "a line Cpus_allowed_list"))
-}
-
-/// Reads `stat`: its second field is in brackets, and may have any in it.
-fn stat(path: &str, text: &str) -> Known<Stat> {
-    let bad = || FactError::malformed(path, 0, text, "an id, a name in brackets, and 20 more fields");
-    let (head, rest) = text.rsplit_once(')').ok_or_else(bad)?;
-    let (_, comm) = head.split_once('(').ok_or_else(bad)?;
-    // The first field of the rest is the third.
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3).copied().ok_or_else(bad);
-    Ok(Stat {
-        comm: comm.to_owned(),
-        flags: field(9)?.parse().map_err(|_| bad())?,
-        start_ticks: field(22)?.parse().map_err(|_| bad())?,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::{read, told};
-    use super::*;
+
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
     fn thread(pid: u32, tid: u32, comm: &str, flags: u32, allowed: &str, group: &str) -> String {
         let stat = format!("{tid} ({comm}) S 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} 0 0\n", tid * 7);

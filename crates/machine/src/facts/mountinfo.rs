@@ -1,14 +1,16 @@
 //! `/proc/self/mountinfo`: where cgroups are mounted, with which controllers, and which part of the hierarchy is seen there.
 
 use crate::{FactError, Known};
+use serde::Serialize;
 
 /// Where it is.
 pub const PATH: &str = "/proc/self/mountinfo";
 
 /// Which version of the cgroup interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Version {
-    /// A hierarchy for each controller, or for several.
+    /// A hierarchy for each controller, or for several; also of a hybrid set-up.
     V1,
     /// One for all.
     V2,
