@@ -1,5 +1,6 @@
 //! What can go wrong in the lab.
 
+use spangap_machine::FactError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,9 @@ pub enum LabError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A file of the kernel that cannot be read, or is of another form.
+    #[error(transparent)]
+    Fact(#[from] FactError),
     /// A program that did not do its part.
     #[error("{program}: {why}")]
     Program {

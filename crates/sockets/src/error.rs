@@ -1,6 +1,6 @@
 //! Why sockets cannot be seen or set.
 
-use crate::tables::TableError;
+use spangap_machine::FactError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,14 +38,9 @@ pub enum SocketsError {
         /// Process.
         pid: u32,
     },
-    /// A table of another form.
-    #[error("cannot read {path}: {source}")]
-    Table {
-        /// Which.
-        path: PathBuf,
-        /// Line, and what was there.
-        source: TableError,
-    },
+    /// A file of the kernel that cannot be read, or is of another form.
+    #[error(transparent)]
+    Fact(#[from] FactError),
     /// The socket could not be borrowed, or would not take the option.
     #[error("cannot set TCP_NODELAY on descriptor {fd} of process {pid}")]
     Set {

@@ -1,8 +1,8 @@
 //! What the values of sockets show, in words: only that, and no more. Pure.
 
 use crate::socket::TcpSocket;
-use crate::state::State;
 use serde::Serialize;
+use spangap_machine::facts::net_tcp::State;
 use spangap_model::duration::format_ns;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -342,8 +342,8 @@ fn counted(count: usize, what: &str) -> String {
 mod tests {
     use super::*;
     use crate::socket::{Owner, PeerSocket, Source};
-    use crate::tables::Family;
     use crate::tcp_info::TcpInfo;
+    use spangap_machine::facts::net_tcp::Family;
 
     fn socket(inode: u64, info: TcpInfo) -> TcpSocket {
         let end = |port| SocketAddr::from(([10, 0, 0, 1], port));

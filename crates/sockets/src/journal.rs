@@ -4,8 +4,10 @@
 //! that a file that was cut is told from a whole one. Each has a checksum. Of a file that was damaged, whatever can be read
 //! is used, and the rest is named.
 
-use crate::state::State;
 use serde::{Deserialize, Serialize};
+use spangap_machine::FactError;
+use spangap_machine::facts::boot_id;
+use spangap_machine::facts::net_tcp::State;
 use spangap_undo::file::{lock_folder, make_folder, sync_folder};
 use spangap_undo::journal::{head_line, line, parse};
 use spangap_undo::{Damage, FileError, Parsed};
@@ -121,6 +123,9 @@ pub enum JournalError {
     /// A file or folder.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The machine does not tell which of its runs this is.
+    #[error(transparent)]
+    Boot(#[from] FactError),
     /// Not a journal, or no longer.
     #[error(
         "journal {path} is damaged at {damage}; `spangap sockets undo --journal {path}` sets back what can be read, and with \
@@ -164,7 +169,7 @@ impl Journal {
         undone_after_ns: Option<u64>,
     ) -> Result<Journal, JournalError> {
         let (format, option) = (FORMAT.to_owned(), "nodelay".to_owned());
-        let head = Head { format, boot_id: boot_id()?, option, time_unix_ns, undone_after_ns };
+        let head = Head { format, boot_id: boot_id::here()?, option, time_unix_ns, undone_after_ns };
         Ok(Journal { head: Some(head), entries, damage: Vec::new() })
     }
 
@@ -180,7 +185,7 @@ impl Journal {
 
     /// Whether it is from another run of the machine: its sockets are gone. One that does not tell is taken for one of this.
     pub(crate) fn of_another_boot(&self) -> Result<bool, JournalError> {
-        let now = boot_id()?;
+        let now = boot_id::here()?;
         Ok(self.head.as_ref().is_some_and(|head| head.boot_id != now))
     }
 
@@ -229,13 +234,6 @@ impl Journal {
         }
         Ok(Journal { head, entries, damage })
     }
-}
-
-/// Identity of this run of the machine.
-pub(crate) fn boot_id() -> Result<String, JournalError> {
-    let path = Path::new("/proc/sys/kernel/random/boot_id");
-    let read = fs::read_to_string(path).map_err(FileError::of("read", path))?;
-    Ok(read.trim().to_owned())
 }
 
 /// Where journals are.

@@ -15,8 +15,6 @@ mod processes;
 mod rates;
 pub mod report;
 mod socket;
-mod state;
-mod tables;
 mod tcp_info;
 
 pub use change::{Became, Change, Plan, Undone, Wanted, apply, undo};
@@ -27,6 +25,5 @@ pub use list::{Asked, Listing, list};
 pub use look::{Socket, look, set_nodelay};
 pub use rates::{Rates, SocketRates, rates};
 pub use socket::{Owner, PeerSocket, Source, TcpSocket};
-pub use state::State;
-pub use tables::{Family, TableError, Timer};
+pub use spangap_machine::facts::net_tcp::{Family, State, Timer};
 pub use tcp_info::TcpInfo;

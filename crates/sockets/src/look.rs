@@ -3,11 +3,11 @@
 use crate::SocketsError;
 use crate::borrow::{borrow, canonical, is, process};
 use crate::processes;
-use crate::state::State;
-use crate::tables::Row;
 use crate::tcp_info;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_tcp_nodelay, tcp_congestion, tcp_nodelay};
+use spangap_machine::facts::descriptors;
+use spangap_machine::facts::net_tcp::{Row, State};
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -89,7 +89,7 @@ fn descriptors(pid: u32) -> Result<BTreeMap<u64, i32>, SocketsError> {
     let read = processes::sockets(pid, |fd, inode| {
         lowest.entry(inode).and_modify(|first: &mut i32| *first = fd.min(*first)).or_insert(fd);
     });
-    let path = format!("/proc/{pid}/fd").into();
+    let path = format!("/proc/{pid}/{}", descriptors::FOLDER).into();
     read.map(|()| lowest).map_err(|source| SocketsError::Read { path, source })
 }
 

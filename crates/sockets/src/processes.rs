@@ -1,7 +1,9 @@
 //! What `/proc` says of processes: their descriptors, names, namespaces.
 
 use crate::SocketsError;
-use crate::tables::{self, Row};
+use spangap_machine::facts::net_tcp::{self, Row};
+use spangap_machine::facts::{descriptors, process_stat};
+use spangap_machine::read_here;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -19,7 +21,7 @@ pub fn all() -> Result<Vec<u32>, SocketsError> {
 
 /// Calls `each` with descriptor and inode of every socket of a process.
 pub fn sockets(pid: u32, mut each: impl FnMut(i32, u64)) -> io::Result<()> {
-    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+    let folder = PathBuf::from(format!("/proc/{pid}/{}", descriptors::FOLDER));
     for entry in fs::read_dir(&folder)? {
         let entry = entry?;
         let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
@@ -29,8 +31,7 @@ pub fn sockets(pid: u32, mut each: impl FnMut(i32, u64)) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        let inode = link.to_str().and_then(|link| link.strip_prefix("socket:[")?.strip_suffix(']'));
-        if let Some(inode) = inode.and_then(|inode| inode.parse().ok()) {
+        if let Some(inode) = link.to_str().and_then(descriptors::socket_inode) {
             each(fd, inode);
         }
     }
@@ -54,7 +55,7 @@ pub fn refused(pid: u32, error: io::Error) -> SocketsError {
         Ok(process) if error.kind() == io::ErrorKind::PermissionDenied => {
             SocketsError::NotPermitted { pid, owner: format!("user id {}", process.uid()) }
         }
-        _ => SocketsError::Read { path: path.join("fd"), source: error },
+        _ => SocketsError::Read { path: path.join(descriptors::FOLDER), source: error },
     }
 }
 
@@ -69,21 +70,9 @@ pub fn network_namespace(pid: u32) -> Option<u64> {
     fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|file| file.ino())
 }
 
-/// Fields of `/proc/PID/stat` after the name: the state is the first.
-fn stat(pid: u32) -> Result<Vec<String>, SocketsError> {
-    let path = PathBuf::from(format!("/proc/{pid}/stat"));
-    let stat = fs::read_to_string(&path).map_err(|source| SocketsError::Read { path, source })?;
-    // The name, in parentheses, may hold anything.
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    Ok(after_name.split_whitespace().map(str::to_owned).collect())
-}
-
-/// Whether the kernel is closing what the process had open. It says so before it begins to.
+/// Whether the kernel is closing what the process had open, or there is none any more. It says so before it begins to.
 pub fn is_ending(pid: u32) -> Result<bool, SocketsError> {
-    /// PF_EXITING of the kernel's `include/linux/sched.h`.
-    const EXITING: u64 = 4;
-    let flags = stat(pid)?.get(6).and_then(|flags| flags.parse::<u64>().ok());
-    Ok(flags.is_none_or(|flags| flags & EXITING != 0))
+    Ok(process_stat::of(pid)?.is_none_or(|stat| stat.is_ending()))
 }
 
 /// When it was started, in ticks since boot: with its id, this names a process for good.
@@ -91,20 +80,16 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     spangap_undo::guard::start_ticks(pid).ok().flatten()
 }
 
-/// Every TCP socket of a process' network namespace.
+/// Every TCP socket of a process' network namespace. Anyone may read them.
 pub fn table(pid: u32) -> Result<Vec<Row>, SocketsError> {
-    let mut rows = rows(&PathBuf::from(format!("/proc/{pid}/net/tcp")))?;
-    rows.extend(self::rows(&PathBuf::from(format!("/proc/{pid}/net/tcp6")))?);
-    Ok(rows)
-}
-
-fn rows(path: &Path) -> Result<Vec<Row>, SocketsError> {
-    match fs::read_to_string(path) {
-        Ok(text) => {
-            tables::rows(&text).map_err(|source| SocketsError::Table { path: path.to_owned(), source })
+    let mut all = Vec::new();
+    for table in net_tcp::NAMES {
+        match read_here(&format!("/proc/{pid}/net/{table}"), net_tcp::parse) {
+            Ok(rows) => all.extend(rows),
+            // A kernel without IPv6 has no such table.
+            Err(error) if error.is_absent() && table == "tcp6" => {}
+            Err(error) => return Err(error.into()),
         }
-        // A kernel without IPv6 has no such table.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path.ends_with("tcp6") => Ok(Vec::new()),
-        Err(source) => Err(SocketsError::Read { path: path.to_owned(), source }),
     }
+    Ok(all)
 }

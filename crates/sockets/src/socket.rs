@@ -1,9 +1,9 @@
 //! A TCP socket with everything that could be seen of it.
 
-use crate::state::State;
-use crate::tables::{Family, Timer};
 use crate::tcp_info::TcpInfo;
 use serde::Serialize;
+use spangap_machine::facts::net_tcp::State;
+use spangap_machine::facts::net_tcp::{Family, Timer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

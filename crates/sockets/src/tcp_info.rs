@@ -1,9 +1,9 @@
 //! `TCP_INFO` of a socket. The one `unsafe` of this crate: no library reads all of it safely.
 #![allow(unsafe_code)]
 
-use crate::state::State;
 use libc::socklen_t;
 use serde::Serialize;
+use spangap_machine::facts::net_tcp::State;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Longer than any kernel's so far, so that what is new costs nothing but these bytes.

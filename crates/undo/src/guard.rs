@@ -10,8 +10,8 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
-use std::fs;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use spangap_machine::facts::process_stat;
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 /// What it says when nothing that happens from then on escapes it.
@@ -53,18 +53,7 @@ pub fn wait(timer: &OwnedFd) -> io::Result<()> {
 /// # Errors
 /// When `/proc` cannot be read, or has another form.
 pub fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
-    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        // It ended while it was looked at.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
-            return Ok(None);
-        }
-        stat => stat?,
-    };
-    // The name, in parentheses, may hold anything.
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = after_name.split_whitespace().nth(19).and_then(|ticks| ticks.parse().ok());
-    ticks.map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat has no time of start")))
+    Ok(process_stat::of(pid).map_err(io::Error::other)?.map(|stat| stat.start_ticks))
 }
 
 /// One process, and no other that gets its id later.

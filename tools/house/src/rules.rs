@@ -6,7 +6,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-report", &["spangap-model"]),
     ("spangap-meter", &["spangap-model"]),
     ("spangap-undo", &["spangap-model", "spangap-machine"]),
-    ("spangap-sockets", &["spangap-model", "spangap-report", "spangap-undo"]),
+    ("spangap-sockets", &["spangap-model", "spangap-machine", "spangap-report", "spangap-undo"]),
     ("spangap-bench", &["spangap-model", "spangap-report", "spangap-sockets"]),
     ("spangap-machine", &["spangap-model"]),
     ("spangap-host", &["spangap-model", "spangap-machine", "spangap-report"]),

@@ -7,6 +7,7 @@ use crate::truth::Active;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use spangap_machine::facts::process_stat;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to stop.
@@ -73,14 +74,13 @@ impl Drop for Stopped {
 
 /// When the process was seen stopped; `None` when it has ended, or does not stop.
 fn stopped(pid: Pid) -> Option<u64> {
-    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    let id = pid.as_raw_nonzero().get().unsigned_abs();
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        let text = std::fs::read_to_string(&path).ok()?;
-        // The name may have anything in it; the state is behind its end.
-        match text.rsplit_once(") ")?.1.chars().next()? {
+        let stat = process_stat::of(id).ok()??;
+        match stat.state {
             'T' => return Some(now_unix_ns()),
-            'Z' | 'X' => return None,
+            _ if stat.is_dead() => return None,
             _ => std::thread::sleep(LOOK_EVERY),
         }
     }

@@ -8,6 +8,7 @@ use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use spangap_machine::Host;
+use spangap_machine::facts::{cpuinfo, process_stat, stat, uptime};
 
 /// The file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,19 +134,19 @@ impl Before {
             Some(text.lines().next()?.trim().to_owned())
         };
         let memory = field(host, "/proc/meminfo", "MemTotal");
+        let cpuinfo = cpuinfo::parse(&host.read(cpuinfo::PATH).unwrap_or_default());
         let library = |stack: &str, library: &str| {
             let run = &tank["runs"][0];
             Some(format!("{}, {}", run[stack].as_str()?, run[library].as_str()?))
         };
-        let cpuinfo = host.read("/proc/cpuinfo").unwrap_or_default();
         Machine {
             kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
-            cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
-            cpu_model: field(host, "/proc/cpuinfo", "model name"),
+            cpus: cpuinfo.count,
+            cpu_model: cpuinfo.model,
             memory_bytes: memory
                 .and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok())
                 .map(|kib| kib * 1024),
-            virtualization: virtualization(host, &cpuinfo),
+            virtualization: cpuinfo.is_virtual.then(|| hypervisor(host)),
             cgroup_version: match host.list("/sys/fs/cgroup") {
                 Ok(entries) if entries.iter().any(|entry| entry == "cgroup.controllers") => Some(2),
                 Ok(entries) if entries.iter().any(|entry| entry.starts_with("cpu")) => Some(1),
@@ -188,21 +189,13 @@ impl NotRecorded {
 }
 
 fn load(host: &Host) -> Vec<f64> {
-    let text = host.read("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().take(3).filter_map(|word| word.parse().ok()).collect()
+    host.parsed(uptime::LOADAVG, uptime::load).map_or_else(|_| Vec::new(), |load| load.averages.to_vec())
 }
 
 fn cpu(host: &Host) -> Option<Cpu> {
-    let stat = host.read("/proc/stat").ok()?;
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; guests are in user and nice already.
-    let [user, nice, system, _, _, irq, softirq, steal] = *ticks.first_chunk()?;
-    let own = host.read("/proc/self/stat").ok()?;
-    // Behind the name in brackets: state is field 3, utime to cstime are 14 to 17.
-    let own = own.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
-    let own = own.filter_map(|word| word.parse::<u64>().ok()).sum();
-    Some(Cpu { busy: user + nice + system + irq + softirq, steal, own })
+    let all = host.parsed(stat::PATH, stat::parse).ok()?.all?;
+    let own = host.parsed(&format!("/proc/self/{}", process_stat::NAME), process_stat::parse).ok()?;
+    Some(Cpu { busy: all.busy + all.irq + all.softirq, steal: all.steal, own: own.cpu_ticks })
 }
 
 /// What stands behind a name and a colon.
@@ -215,15 +208,11 @@ fn field(host: &Host, path: &str, name: &str) -> Option<String> {
     Some(value).filter(|value| !value.is_empty())
 }
 
-fn virtualization(host: &Host, cpuinfo: &str) -> Option<String> {
-    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
-    if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
-        return None;
-    }
+fn hypervisor(host: &Host) -> String {
     let names = ["sys_vendor", "product_name"].map(|file| host.read(&format!("/sys/class/dmi/id/{file}")));
     let names: Vec<String> = names.into_iter().flatten().map(|name| name.trim().to_owned()).collect();
     let name = names.join(" ").trim().to_owned();
-    Some(if name.is_empty() { "a hypervisor that does not say its name".into() } else { name })
+    if name.is_empty() { "a hypervisor that does not say its name".into() } else { name }
 }
 
 #[cfg(test)]
@@ -244,8 +233,10 @@ mod tests {
 
     #[test]
     fn what_others_used_is_what_the_run_did_not() {
-        let own = |ticks: u64| format!("7 (a (b) c) S 1 7 7 0 -1 0 0 0 0 0 {ticks} 1 2 3 20 0");
-        let stat = |user: u64, steal: u64| format!("cpu  {user} 1 10 9000 5 2 3 {steal} 50 0\ncpu0 1 2\n");
+        let own = |ticks: u64| format!("7 (a (b) c) S 1 7 7 0 -1 0 0 0 0 0 {ticks} 1 2 3 20 0 1 0 7 0 0");
+        let stat = |user: u64, steal: u64| {
+            format!("cpu  {user} 1 10 9000 5 2 3 {steal} 50 0\ncpu0 {user} 1 10 9000 5 2 3 {steal} 50 0\n")
+        };
         let (root, host) = copy(&[
             ("proc/stat", &stat(100, 4)),
             ("proc/self/stat", &own(10)),

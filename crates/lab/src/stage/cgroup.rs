@@ -2,8 +2,10 @@
 
 use super::{Around, Stage};
 use crate::LabError;
-use crate::counters::named;
 use crate::undo::Made;
+use spangap_machine::facts::cpu_stat::{self, Throttled};
+use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
+use spangap_machine::read_here;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,14 +23,6 @@ pub struct Quota {
 #[derive(Clone, Debug)]
 pub struct Group {
     path: PathBuf,
-    version: Version,
-}
-
-/// Of the interface of control groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    V1,
-    V2,
 }
 
 impl Group {
@@ -47,7 +41,7 @@ impl Group {
     /// # Errors
     /// When it is gone.
     pub fn throttled(&self) -> Result<u64, LabError> {
-        named(&self.path.join("cpu.stat"), "nr_throttled")
+        Ok(self.stat()?.throttled)
     }
 
     /// How long its run queues were kept from running so far, nanoseconds, of all CPUs together.
@@ -55,11 +49,13 @@ impl Group {
     /// # Errors
     /// When it is gone.
     pub fn throttled_ns(&self) -> Result<u64, LabError> {
-        let path = self.path.join("cpu.stat");
-        match self.version {
-            Version::V1 => named(&path, "throttled_time"),
-            Version::V2 => named(&path, "throttled_usec").map(|us| us * 1000),
-        }
+        Ok(self.stat()?.ns)
+    }
+
+    fn stat(&self) -> Result<Throttled, LabError> {
+        let path = self.path.join(cpu_stat::NAME);
+        // A group with a quota has such lines.
+        Ok(read_here(&path.to_string_lossy(), cpu_stat::throttled)?.unwrap_or_default())
     }
 }
 
@@ -69,10 +65,9 @@ impl Stage<'_> {
     /// # Errors
     /// [`LabError::Unavailable`] when this machine gives nobody a quota, or not us.
     pub fn cgroup(&mut self, name: &str, quota: Quota) -> Result<Group, LabError> {
-        let mounts = Path::new("/proc/self/mountinfo");
-        let text = fs::read_to_string(mounts).map_err(LabError::file("read", mounts))?;
+        let mounts = read_here(mountinfo::PATH, mountinfo::cgroups)?;
         let unavailable = |why: String| LabError::Unavailable { what: "a CPU quota".into(), why };
-        let (version, root) = place(&text).ok_or_else(|| {
+        let (version, root) = place(mounts).ok_or_else(|| {
             unavailable("no file system with control groups of the controller `cpu` is mounted".into())
         })?;
         if version == Version::V2 {
@@ -94,7 +89,7 @@ impl Stage<'_> {
             let file = path.join(file);
             fs::write(&file, text).map_err(|error| unavailable(format!("{}: {error}", file.display())))?;
         }
-        Ok(Group { path, version })
+        Ok(Group { path })
     }
 }
 
@@ -111,22 +106,12 @@ fn settings(version: Version, quota: Quota) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Where groups of the controller `cpu` are, from the text of `mountinfo`. Where both versions are mounted, version 1
-/// has the controller if it is mounted there at all.
-fn place(mountinfo: &str) -> Option<(Version, PathBuf)> {
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut after = after.split(' ');
-        let (kind, options) = (after.next()?, after.nth(1)?);
-        let point = before.split(' ').nth(4)?;
-        match kind {
-            "cgroup" if options.split(',').any(|option| option == "cpu") => Some((Version::V1, point)),
-            "cgroup2" => Some((Version::V2, point)),
-            _ => None,
-        }
-    });
-    let found = mounts.min_by_key(|(version, _)| *version as usize);
-    found.map(|(version, point)| (version, PathBuf::from(point)))
+/// Where groups of the controller `cpu` are. Where both versions are mounted, version 1 has the controller if it is mounted
+/// there at all.
+fn place(mounts: Vec<CgroupMount>) -> Option<(Version, PathBuf)> {
+    let mounts = mounts.into_iter().filter(|mount| mount.version == Version::V2 || mount.has("cpu"));
+    let found = mounts.min_by_key(|mount| mount.version);
+    found.map(|mount| (mount.version, PathBuf::from(mount.point)))
 }
 
 #[cfg(test)]
@@ -146,9 +131,10 @@ mod tests {
 
     #[test]
     fn the_controller_is_where_it_is_mounted() {
+        let place = |text: &str| place(mountinfo::cgroups(mountinfo::PATH, text).expect("they are mounts"));
         assert_eq!(place(HYBRID), Some((Version::V1, "/sys/fs/cgroup/cpu,cpuacct".into())));
         assert_eq!(place(UNIFIED), Some((Version::V2, "/sys/fs/cgroup".into())));
-        assert_eq!(place("24 1 8:1 / / rw - ext4 /dev/sda1 rw\nno mount\n"), None);
+        assert_eq!(place("24 1 8:1 / / rw - ext4 /dev/sda1 rw\n"), None);
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl<'a> Stage<'a> {
         let told = format!("--target={address}");
         let client = program::until("the client of the tank", PATIENCE, &self.settings.interrupted, || {
             // It has ended before it called, which its end will explain.
-            if !Path::new(&format!("/proc/{pid}/stat")).exists() {
+            if !Path::new(&format!("/proc/{pid}")).exists() {
                 return Some(None);
             }
             children(pid).into_iter().find(|child| arguments_of(*child).contains(&told)).map(Some)

@@ -203,6 +203,7 @@ fn pause(interrupted: &AtomicBool) -> Result<(), LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spangap_machine::facts::process_stat;
     use std::path::Path;
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -214,8 +215,8 @@ mod tests {
     }
 
     fn state(pid: &str) -> Option<char> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(") ")?.1.chars().next()
+        let pid = pid.parse().expect("it is the number of a process");
+        Some(process_stat::of(pid).ok()??.state)
     }
 
     #[test]

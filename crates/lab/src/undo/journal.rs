@@ -9,6 +9,7 @@ use crate::LabError;
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use spangap_machine::facts::boot_id;
 use spangap_undo::journal::{head_line, line, parse};
 use spangap_undo::{Damage, Parsed};
 use std::fmt;
@@ -161,12 +162,6 @@ pub(super) fn id_of(path: &Path) -> Option<&str> {
     (id.len() == 10 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))).then_some(id)
 }
 
-/// The kernel's name for the time since it was started.
-pub(super) fn boot_id() -> Result<String, LabError> {
-    let path = Path::new("/proc/sys/kernel/random/boot_id");
-    Ok(fs::read_to_string(path).map_err(LabError::file("read", path))?.trim().to_owned())
-}
-
 /// Undoes what a run made, when it is dropped at the latest.
 pub struct Undo {
     id: String,
@@ -278,7 +273,7 @@ fn open_new(path: &Path) -> Result<File, LabError> {
         if !lock(&journal).map_err(LabError::file("lock", path))? {
             continue;
         }
-        let head = Journal { head: Some(Head { boot_id: boot_id()? }), ..Journal::default() };
+        let head = Journal { head: Some(Head { boot_id: boot_id::here()? }), ..Journal::default() };
         let folder = path.parent().unwrap_or(Path::new("/"));
         journal
             .write_all(head.text().as_bytes())

@@ -2,6 +2,7 @@
 
 use super::journal::MARK;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use spangap_machine::facts::process_stat;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -86,12 +87,7 @@ pub(super) fn is_marked(pid: u32, id: &str) -> bool {
 /// Whether a process without an environment may be one that is just becoming another program: it shows none then, for
 /// less than a millisecond. Neither those of the kernel nor the dead are.
 fn may_be_starting(pid: u32) -> bool {
-    const KERNEL_THREAD: u64 = 0x0020_0000;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let flags = words.get(6).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-    !matches!(words.first(), Some(&"Z" | &"X") | None) && flags & KERNEL_THREAD == 0
+    matches!(process_stat::of(pid), Ok(Some(stat)) if !stat.is_dead() && !stat.is_kernels())
 }
 
 /// A network namespace, as the kernel knows it.

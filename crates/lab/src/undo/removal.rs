@@ -1,10 +1,14 @@
 //! From a journal back to the machine as it was. What is gone already is no error, so that it can be done again; what
 //! cannot be removed does not keep the rest.
 
-use super::journal::{Journal, MARK, Made, NAMES, boot_id, id_of};
+use super::journal::{Journal, MARK, Made, NAMES, id_of};
 use super::processes::{Ended, Space, end_all, is_marked, members, others};
+use crate::LabError;
 use rustix::mount::{UnmountFlags, unmount};
 use serde::Serialize;
+use spangap_machine::facts::boot_id;
+use spangap_machine::facts::process_status::{self, ProcessStatus};
+use spangap_machine::read_here;
 use spangap_undo::Damage;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -59,7 +63,7 @@ pub struct Left {
 /// be read.
 pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
     let mut undone = Undone::of(path);
-    let journal = match (Journal::read(path), boot_id()) {
+    let journal = match (Journal::read(path), boot_id::here().map_err(LabError::from)) {
         (Ok(journal), Ok(boot_id)) => (journal, boot_id),
         // Nothing of it is touched: what it stands for is not known.
         (Err(error), _) | (_, Err(error)) => {
@@ -224,7 +228,11 @@ fn write_into(path: &Path, text: &str) -> io::Result<()> {
 
 /// Its name and state, as `/proc` has them: `D (disk sleep)`.
 fn state(pid: u32) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
-    format!("{}, {}", field("Name:"), field("State:"))
+    let path = format!("/proc/{pid}/{}", process_status::NAME);
+    let told = read_here(&path, |path, text| {
+        let status = ProcessStatus::new(path, text);
+        Ok(format!("{}, {}", status.name()?, status.field("State").unwrap_or("")))
+    });
+    // It has just ended.
+    told.unwrap_or_else(|_| ", ".into())
 }

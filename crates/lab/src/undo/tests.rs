@@ -169,7 +169,7 @@ fn of_a_damaged_journal_everything_goes_that_can_be_read() {
     let place = tempfile::tempdir().expect("a folder");
     let paths = ["one", "two", "three"].map(|name| place.path().join(name).join(ID));
     let made = paths.iter().map(|path| Made::Folder { path: path.clone() }).collect();
-    let head = Some(Head { boot_id: super::journal::boot_id().expect("the kernel has one") });
+    let head = Some(Head { boot_id: spangap_machine::facts::boot_id::here().expect("the kernel has one") });
     let whole = Journal { head, made, damage: Vec::new() }.text();
     let ends: Vec<usize> = whole.match_indices('\n').map(|(at, _)| at).collect();
     for at in 0..whole.len() {
@@ -204,7 +204,7 @@ fn a_journal_of_the_version_before_is_undone() {
     let (state, place) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let folder = place.path().join(ID);
     fs::create_dir(&folder).expect("it is ours");
-    let head = Head { boot_id: super::journal::boot_id().expect("the kernel has one") };
+    let head = Head { boot_id: spangap_machine::facts::boot_id::here().expect("the kernel has one") };
     let made = Made::Folder { path: folder.clone() };
     let [head, made] =
         [serde_json::to_string(&head), serde_json::to_string(&made)].map(|line| line.expect("plain"));

@@ -17,6 +17,14 @@ pub fn parse(path: &str, text: &str) -> Known<String> {
     }
 }
 
+/// That of this machine.
+///
+/// # Errors
+/// When it does not tell.
+pub fn here() -> Known<String> {
+    crate::read_here(PATH, parse)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,7 +34,7 @@ mod tests {
         let id = "fd60c9e4-1b83-4a1f-8e8f-7a4a9a3d1f11";
         assert_eq!(parse(PATH, &format!("{id}\n")).as_deref(), Ok(id));
         assert!(parse(PATH, "\n").is_err() && parse(PATH, "a b\n").is_err());
-        let here = crate::read_here(PATH, parse).expect("this machine has booted");
+        let here = super::here().expect("this machine has booted");
         assert_eq!(here.len(), id.len());
     }
 }

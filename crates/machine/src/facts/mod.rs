@@ -7,6 +7,7 @@
 pub mod boot_id;
 pub mod cpu_list;
 pub mod cpu_manager_state;
+pub mod cpu_stat;
 pub mod cpu_table;
 pub mod cpuinfo;
 pub mod descriptors;

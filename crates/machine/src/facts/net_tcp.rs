@@ -26,7 +26,7 @@ pub enum State {
 
 impl State {
     /// By the kernel's number.
-    fn of(number: u8) -> State {
+    pub fn of(number: u8) -> State {
         match number {
             1 => State::Established,
             2 => State::SynSent,

@@ -26,6 +26,9 @@ const READERS: &[(&str, Reader)] = &[
         }
         done(table.whole())
     }),
+    ("usage_usec 1\nnr_periods 3\nnr_throttled 2\nthrottled_usec 9\n", |text| {
+        done(cpu_stat::throttled("/p", text))
+    }),
     ("processor\t: 0\nmodel name\t: A CPU\nflags\t: fpu hypervisor\n", |text| {
         let _ = cpuinfo::parse(text);
         Ok(())

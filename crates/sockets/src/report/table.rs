@@ -1,9 +1,9 @@
 //! Tables of sockets.
 
+use crate::State;
 use crate::rates::{Rates, SocketRates};
 use crate::report::ListReport;
 use crate::socket::{Owner, Source, TcpSocket};
-use crate::state::State;
 use serde_json::Value;
 use spangap_model::duration::format_ns;
 use std::io::{self, Write};

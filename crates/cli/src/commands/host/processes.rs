@@ -1,16 +1,20 @@
 //! The processes that users name.
 
 use crate::args::wrong_usage;
-use anyhow::Context;
+use spangap_machine::facts::process_status::{self, ProcessStatus};
+use spangap_machine::{FactError, read_here};
 
 /// The processes that these numbers belong to, be they of threads. `flag` is how they were given.
 pub fn processes(flag: &str, pids: &[u32]) -> anyhow::Result<Vec<u32>> {
     let mut tgids = Vec::new();
     for pid in pids {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-            .map_err(|error| wrong_usage(format!("{flag} {pid}: there is no such process: {error}")))?;
-        let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-        let tgid = tgid.with_context(|| format!("/proc/{pid}/status does not name its process"))?;
+        let path = format!("/proc/{pid}/{}", process_status::NAME);
+        let tgid = match read_here(&path, |path, text| ProcessStatus::new(path, text).process()) {
+            Err(FactError::Read { why, .. }) => {
+                return Err(wrong_usage(format!("{flag} {pid}: there is no such process: {why}")).into());
+            }
+            tgid => tgid?,
+        };
         if !tgids.contains(&tgid) {
             tgids.push(tgid);
         }

@@ -4,6 +4,8 @@
 use anyhow::bail;
 use spangap_isolate::journal::Journal;
 use spangap_isolate::place::Place;
+use spangap_machine::facts::{mountinfo, net_dev};
+use spangap_machine::read_here;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -70,9 +72,8 @@ pub fn sys_is_ours() -> anyhow::Result<()> {
     let listed = listed.filter(|entry| entry.path().is_dir());
     let listed: BTreeSet<String> =
         listed.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    let table = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
-    let ours = table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
-    let ours: BTreeSet<String> = ours.collect();
+    let table = read_here(&format!("/proc/self/net/{}", net_dev::NAME), net_dev::rx_packets);
+    let ours: BTreeSet<String> = table.unwrap_or_default().into_keys().collect();
     // One may come or go between the two readings; of another namespace almost everything differs.
     if ours.is_empty() || ours.iter().any(|name| name != "lo" && listed.contains(name)) {
         return Ok(());
@@ -92,14 +93,8 @@ pub fn sys_is_ours() -> anyhow::Result<()> {
 
 /// Every cgroup of a journal must be below a mounted hierarchy: else it would pass for gone.
 pub fn cgroups_are_mounted(journal: &Journal) -> anyhow::Result<()> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let hierarchies = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (point, kind) = (fields.next()?, fields.next()?);
-        kind.starts_with("cgroup").then_some(point)
-    });
-    let hierarchies: Vec<&str> = hierarchies.collect();
-    let is_mounted = |path: &str| hierarchies.iter().any(|point| Path::new(path).starts_with(point));
+    let hierarchies = read_here(mountinfo::PATH, mountinfo::cgroups).unwrap_or_default();
+    let is_mounted = |path: &str| hierarchies.iter().any(|mount| Path::new(path).starts_with(&mount.point));
     for entry in journal.entries() {
         if let Place::Group { path } | Place::Tasks { from: path, .. } = &entry.place
             && !is_mounted(path)

@@ -12,6 +12,7 @@ use spangap_isolate::kernel::{Kernel, Live};
 use spangap_isolate::plan::{IrqbalancePolicy, NetCpus, Plan, Policy};
 use spangap_isolate::report::show::{Circumstances, Reading, ShowReport, page, picture, text};
 use spangap_isolate::topology::Topology;
+use spangap_machine::facts::uptime;
 use spangap_machine::{Host, Kept, parse_readings, write_readings};
 use spangap_model::Cpus;
 use std::fmt::Write;
@@ -169,9 +170,7 @@ const SETUP: &str = "/irqbalance/setup";
 
 /// For how long the machine has been up, in steps of 10 ms.
 fn uptime_ns(files: &Host) -> Option<u64> {
-    let text = files.read("/proc/uptime").ok()?;
-    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
-    (seconds.is_finite() && seconds >= 0.0).then_some((seconds * 1e9) as u64)
+    files.parsed(uptime::UPTIME, uptime::uptime_s).ok().map(|seconds| (seconds * 1e9) as u64)
 }
 
 /// The machine now, and before where there is such a reading; and whether the wait between them was cut short.

@@ -2,6 +2,7 @@
 
 use super::super::{Cpus, FactError, Host, Known};
 use super::pressure::{self, Pressure};
+use spangap_machine::facts::cpu_stat::{self, Throttled};
 use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
 use spangap_machine::facts::{cpu_list, figures, process_cgroup};
 
@@ -12,17 +13,6 @@ pub struct Quota {
     pub quota_us: u64,
     /// ... in each of these microseconds.
     pub period_us: u64,
-}
-
-/// What was kept from a cgroup by its quota, since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Throttled {
-    /// Periods in which it ran.
-    pub periods: u64,
-    /// Those in which it used up its quota.
-    pub throttled: u64,
-    /// How long its CPUs waited for the next period, all added up.
-    pub ns: u64,
 }
 
 /// A cgroup.
@@ -164,7 +154,7 @@ fn read(host: &Host, version: Version, at: &str, below: &str) -> Group {
         }),
         Version::V2 => host.parsed(&file("cpu.max"), cpu_max),
     };
-    let throttled = host.parsed(&file("cpu.stat"), throttled);
+    let throttled = host.parsed(&file(cpu_stat::NAME), cpu_stat::throttled);
     let weight = figure(if version == Version::V1 { "cpu.shares" } else { "cpu.weight" });
     let pressure = host.parsed(&file("cpu.pressure"), pressure::parse);
     // The root of a hierarchy has no limit and no such files.
@@ -192,26 +182,6 @@ fn cpu_max(path: &str, text: &str) -> Known<Option<Quota>> {
     Ok(Some(Quota { quota_us: quota.parse().map_err(|_| bad())?, period_us }))
 }
 
-/// `None`: a cgroup without a CPU controller of version 2, which cannot be throttled.
-fn throttled(path: &str, text: &str) -> Known<Option<Throttled>> {
-    let stat = figures::keyed(text);
-    let figure = |name: &str| stat.get(name).copied();
-    let Some(periods) = figure("nr_periods") else {
-        let of_v2 = figure("usage_usec").is_some();
-        return if of_v2 { Ok(None) } else { Err(FactError::malformed(path, 0, text, "a line nr_periods")) };
-    };
-    let ns = figure("throttled_usec").map(|us| us.saturating_mul(1_000)).or_else(|| figure("throttled_time"));
-    match (figure("nr_throttled"), ns) {
-        (Some(throttled), Some(ns)) => Ok(Some(Throttled { periods, throttled, ns })),
-        _ => Err(FactError::malformed(
-            path,
-            0,
-            text,
-            "lines nr_throttled and throttled_usec or throttled_time",
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,17 +190,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_throttling_in_either_version(periods in 0_u64..1 << 50, stopped in 0_u64..1 << 50, us in 0_u64..1 << 48) {
-            let expected = Ok(Some(Throttled { periods, throttled: stopped, ns: us * 1_000 }));
-            let v2 = format!("usage_usec 5\nnr_periods {periods}\nnr_throttled {stopped}\nthrottled_usec {us}\nnr_bursts 0\n");
-            prop_assert_eq!(throttled("/p", &v2), expected.clone());
-            let v1 = format!("nr_periods {periods}\nnr_throttled {stopped}\nthrottled_time {}\n", us * 1_000);
-            prop_assert_eq!(throttled("/p", &v1), expected);
-        }
-
-        #[test]
-        fn no_text_panics(text in "\\PC*|nr_periods [0-9]\n") {
-            let _ = (cpu_max("/p", &text), throttled("/p", &text));
+        fn no_text_panics(text in "\\PC*|[0-9]{1,3} [0-9]{1,3}\n") {
+            let _ = cpu_max("/p", &text);
         }
     }
 

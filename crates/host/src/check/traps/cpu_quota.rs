@@ -1,9 +1,10 @@
 //! The quota of a cgroup stops all its threads until the next period begins.
 
-use super::super::facts::cgroup::{Group, Throttled};
+use super::super::facts::cgroup::Group;
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::{Trap, percent, severity};
+use spangap_machine::facts::cpu_stat::Throttled;
 use spangap_machine::facts::mountinfo::Version;
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
