@@ -5,13 +5,14 @@
 //! ends: a resent span is then a duplicate, and a further SERVER span an attempt, which takes the call out of the
 //! main distributions again. Each further attempt leaves an entry of its own, so that it too is known if resent.
 
+use crate::entry::{Call, Entry, MAX_DURATION_NS, Outline, State, Waiting};
 use crate::ingest::origins::{Interned, OTHER_NAME};
 use crate::ingest::walk::{Kind, SpanFacts};
 use crate::keep::Keep;
-use crate::pending::{Entry, Key, KeyMaker, Pending, Position};
+use crate::pending::{Key, KeyMaker, Pending, Position};
 use crate::window::CallFigures;
 use spangap_model::accounting::Malformed;
-use spangap_model::{Accounting, CallStatus};
+use spangap_model::{Accounting, CallStatus, Side};
 
 /// One side of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,17 +83,6 @@ pub struct ServiceCounts {
     pub server_unmatched: u64,
 }
 
-const DURATION_BITS: u32 = 48;
-const DURATION_MASK: u64 = (1 << DURATION_BITS) - 1;
-const HAS_CLIENT: u64 = 1 << 48;
-const HAS_SERVER: u64 = 1 << 49;
-const MANY: u64 = 1 << 50;
-const LARGE: u64 = 1 << 51;
-const ATTEMPT: u64 = 1 << 52;
-const HAS_LEG: u64 = 1 << 53;
-const STATUS_SHIFT: u32 = 54;
-const STATUS_MASK: u64 = 0x3f << STATUS_SHIFT;
-const SIZED: u64 = 1 << 60;
 /// Mixed into the trace id of an attempt's own entry, so that it cannot meet a call's key.
 const ATTEMPT_SALT: u64 = 0x5bd1_e995_9d1b_54a5;
 
@@ -177,8 +167,8 @@ impl Join {
                 self.accounting.root += 1;
                 Outcome::Counted
             }
-            Kind::Client => self.offer_half(span, key, HAS_CLIENT, bytes, now_ms, names),
-            Kind::Server => self.offer_half(span, key, HAS_SERVER, bytes, now_ms, names),
+            Kind::Client => self.offer_half(span, key, Side::Client, bytes, now_ms, names),
+            Kind::Server => self.offer_half(span, key, Side::Server, bytes, now_ms, names),
         }
     }
 
@@ -189,7 +179,7 @@ impl Join {
             &mut self.malformed.no_time
         } else if span.end_ns < span.start_ns {
             &mut self.malformed.end_before_start
-        } else if span.end_ns - span.start_ns > DURATION_MASK {
+        } else if span.end_ns - span.start_ns > MAX_DURATION_NS {
             &mut self.malformed.too_long
         } else {
             return true;
@@ -203,112 +193,101 @@ impl Join {
         &mut self,
         span: &SpanFacts,
         key: Key,
-        side: u64,
+        side: Side,
         bytes: &[u8],
         now_ms: u32,
         names: &Interned,
     ) -> Outcome {
-        let flags = self.flags(span, side);
+        let outline = self.outline(span, side);
         let Some(position) = self.pending.find(key) else {
-            let server_tag = if side == HAS_SERVER { self.keys.server_tag(span.span) } else { 0 };
+            let server_tag = if side == Side::Server { self.keys.server_tag(span.span) } else { 0 };
             self.make_room(names);
-            let kept = self.keep.put(bytes);
-            let entry = Entry {
-                flags_and_duration: flags | (span.end_ns - span.start_ns),
-                start: span.start_ns,
-                arrival_ms: now_ms,
+            let half = Waiting {
+                side,
+                start_ns: span.start_ns,
+                duration_ns: span.end_ns - span.start_ns,
+                outline,
                 origin: span.origin,
                 server_tag,
-                kept,
-                ..Entry::default()
+                kept: self.keep.put(bytes),
+                many_attempts: false,
             };
-            self.pending.insert(key, entry);
+            self.pending.insert(key, Entry::waiting(&half, now_ms));
             self.accounting.pending += 1;
             return Outcome::Counted;
         };
-        let present = *self.pending.get(position);
-        let present_flags = present.flags_and_duration & !DURATION_MASK;
-        if present_flags & side == 0 {
-            return self.joined(span, flags, position, present, names);
-        }
-        let is_resent = side == HAS_CLIENT || { present.server_tag } == self.keys.server_tag(span.span);
-        if is_resent {
+        let entry = self.pending.get(position);
+        let (state, first_arrival_ms) = (entry.state(), entry.arrival_ms());
+        let known_tag = match state {
+            State::Waiting(half) if half.side != side => {
+                return self.joined(span, outline, position, half, first_arrival_ms, names);
+            }
+            State::Waiting(half) => half.server_tag,
+            State::Call(call) => call.server_tag,
+            State::Attempt => 0,
+        };
+        if side == Side::Client || known_tag == self.keys.server_tag(span.span) {
             self.accounting.duplicate += 1;
             return Outcome::Counted;
         }
-        self.further_attempt(span, position, present, now_ms, names)
+        self.further_attempt(span, position, state, first_arrival_ms, now_ms, names)
     }
 
     #[inline]
-    fn flags(&self, span: &SpanFacts, side: u64) -> u64 {
-        let large = if span.response_bytes > self.large_over { LARGE } else { 0 };
+    fn outline(&self, span: &SpanFacts, side: Side) -> Outline {
         // Status is the client's word; a SERVER span's is not kept.
-        let status = if side == HAS_CLIENT { span.status.code() as u64 } else { 0 };
-        let sized = if span.sized { SIZED } else { 0 };
-        side | large | sized | status << STATUS_SHIFT
+        let status = if side == Side::Client { span.status } else { CallStatus::UNSET };
+        Outline::new(status, span.response_bytes > self.large_over, span.sized)
     }
 
     #[inline]
     fn joined(
         &mut self,
         span: &SpanFacts,
-        flags: u64,
+        outline: Outline,
         position: Position,
-        present: Entry,
+        waiting: Waiting,
+        first_arrival_ms: u32,
         names: &Interned,
     ) -> Outcome {
-        let both = flags | present.flags_and_duration & !DURATION_MASK;
         let arriving = Half {
             start_ns: span.start_ns,
             duration_ns: span.end_ns - span.start_ns,
             origin: span.origin,
             kept: None,
         };
-        let waiting = Half {
-            start_ns: present.start,
-            duration_ns: present.flags_and_duration & DURATION_MASK,
-            origin: present.origin,
-            kept: Some(present.kept),
+        let mate = Half {
+            start_ns: waiting.start_ns,
+            duration_ns: waiting.duration_ns,
+            origin: waiting.origin,
+            kept: Some(waiting.kept),
         };
-        let (client, server) = match span.kind {
-            Kind::Client => (arriving, waiting),
-            _ => (waiting, arriving),
+        let (client, server, server_tag) = match waiting.side {
+            Side::Server => (arriving, mate, waiting.server_tag),
+            Side::Client => (mate, arriving, self.keys.server_tag(span.span)),
         };
         self.accounting.pending -= 1;
         self.accounting.joined += 2;
         self.service(names.origin(client.origin).service).client_joined += 1;
         self.service(names.origin(server.origin).service).server_joined += 1;
-        let server_tag = match span.kind {
-            Kind::Client => present.server_tag,
-            _ => self.keys.server_tag(span.span),
-        };
-        let entry = self.pending.get_mut(position);
-        entry.flags_and_duration = both | client.duration_ns;
-        entry.start = server.duration_ns;
-        entry.server_tag = server_tag;
+        let outline = outline.and(waiting.outline);
+        self.pending.get_mut(position).join(client.duration_ns, server.duration_ns, outline, server_tag);
         Outcome::Joined(Joined {
             position,
-            first_arrival_ms: present.arrival_ms,
+            first_arrival_ms,
             client,
             server,
-            status: CallStatus::from_code(((both & STATUS_MASK) >> STATUS_SHIFT) as u8),
-            large: both & LARGE != 0,
-            sized: both & SIZED != 0,
-            many_attempts: both & MANY != 0,
+            status: outline.status(),
+            large: outline.is_large(),
+            sized: outline.is_sized(),
+            many_attempts: waiting.many_attempts,
         })
     }
 
-    /// Notes where a joined call was recorded, so that it can be retracted. A leg of 2^48 ns or more cannot be
-    /// noted; no call is that long.
+    /// Notes where a joined call was recorded, so that it can be retracted.
     #[inline]
     pub fn remember(&mut self, position: Position, pair: u32, request_leg_ns: Option<u64>) {
-        let entry = self.pending.get_mut(position);
-        entry.origin = pair;
-        if let Some(leg) = request_leg_ns {
-            entry.flags_and_duration |= HAS_LEG;
-            entry.start |= leg >> 32 << DURATION_BITS;
-            entry.kept = leg as u32;
-        }
+        self.pending.get_mut(position).recorded(pair, request_leg_ns);
     }
 
     #[cold]
@@ -316,7 +295,8 @@ impl Join {
         &mut self,
         span: &SpanFacts,
         position: Position,
-        present: Entry,
+        present: State,
+        first_arrival_ms: u32,
         now_ms: u32,
         names: &Interned,
     ) -> Outcome {
@@ -326,61 +306,45 @@ impl Join {
             return Outcome::Counted;
         }
         self.accounting.extra_attempts += 1;
-        let flags = present.flags_and_duration;
-        self.pending.get_mut(position).flags_and_duration |= MANY;
+        self.pending.get_mut(position).has_many_attempts();
         // The entry of the call may be the one that makes room: everything needed of it is in `present`.
         self.make_room(names);
-        let entry = Entry { flags_and_duration: ATTEMPT, arrival_ms: now_ms, ..Entry::default() };
-        self.pending.insert(own_key, entry);
-        if flags & HAS_CLIENT == 0 || flags & MANY != 0 {
-            return Outcome::Counted;
+        self.pending.insert(own_key, Entry::attempt(now_ms));
+        match present {
+            State::Call(call) if !call.many_attempts => {
+                Outcome::Retracted(Retracted { first_arrival_ms, pair: call.pair, figures: figures(&call) })
+            }
+            _ => Outcome::Counted,
         }
-        let leg = (present.start >> DURATION_BITS) << 32 | present.kept as u64;
-        Outcome::Retracted(Retracted {
-            first_arrival_ms: present.arrival_ms,
-            pair: present.origin,
-            figures: CallFigures {
-                client_ns: flags & DURATION_MASK,
-                server_ns: present.start & DURATION_MASK,
-                status: CallStatus::from_code(((flags & STATUS_MASK) >> STATUS_SHIFT) as u8),
-                large: flags & LARGE != 0,
-                sized: flags & SIZED != 0,
-                request_leg_ns: (flags & HAS_LEG != 0).then_some(leg),
-            },
-        })
     }
 
     #[inline]
     fn make_room(&mut self, names: &Interned) {
         while self.pending.is_full() {
             let Some(entry) = self.pending.pop_oldest() else { return };
-            if self.forget(entry, names) {
+            if self.forget(entry, names).is_some() {
                 self.accounting.evicted += 1;
             }
         }
     }
 
-    /// Counts a popped entry's service; true if it was a half without its mate.
-    fn forget(&mut self, entry: Entry, names: &Interned) -> bool {
-        let side = entry.flags_and_duration & (HAS_CLIENT | HAS_SERVER);
-        let is_half = side == HAS_CLIENT || side == HAS_SERVER;
-        if is_half {
-            self.accounting.pending -= 1;
-            let counts = self.service(names.origin(entry.origin).service);
-            if side == HAS_CLIENT {
-                counts.client_unmatched += 1;
-            } else {
-                counts.server_unmatched += 1;
-            }
+    /// Counts a popped entry's service; which half it was if it was one without its mate.
+    fn forget(&mut self, entry: Entry, names: &Interned) -> Option<Side> {
+        let State::Waiting(half) = entry.state() else { return None };
+        self.accounting.pending -= 1;
+        let counts = self.service(names.origin(half.origin).service);
+        match half.side {
+            Side::Client => counts.client_unmatched += 1,
+            Side::Server => counts.server_unmatched += 1,
         }
-        is_half
+        Some(half.side)
     }
 
     /// Pops up to `most` entries older than `ttl_ms`; true if there may be more.
     pub fn expire(&mut self, now_ms: u32, ttl_ms: u32, most: usize, names: &Interned) -> bool {
         for _ in 0..most {
             match self.pending.oldest() {
-                Some(entry) if now_ms.wrapping_sub(entry.arrival_ms) > ttl_ms => {}
+                Some(entry) if now_ms.wrapping_sub(entry.arrival_ms()) > ttl_ms => {}
                 _ => return false,
             }
             if !self.expire_oldest(names) {
@@ -398,11 +362,10 @@ impl Join {
     /// Pops the oldest entry; false if there is none.
     fn expire_oldest(&mut self, names: &Interned) -> bool {
         let Some(entry) = self.pending.pop_oldest() else { return false };
-        if self.forget(entry, names) {
-            match entry.flags_and_duration & HAS_CLIENT {
-                0 => self.accounting.expired_server_only += 1,
-                _ => self.accounting.expired_client_only += 1,
-            }
+        match self.forget(entry, names) {
+            Some(Side::Client) => self.accounting.expired_client_only += 1,
+            Some(Side::Server) => self.accounting.expired_server_only += 1,
+            None => {}
         }
         true
     }
@@ -424,5 +387,17 @@ impl Join {
             self.services.resize(at + 1, ServiceCounts::default());
         }
         &mut self.services[at]
+    }
+}
+
+/// What had been recorded of a call.
+fn figures(call: &Call) -> CallFigures {
+    CallFigures {
+        client_ns: call.client_ns,
+        server_ns: call.server_ns,
+        status: call.outline.status(),
+        large: call.outline.is_large(),
+        sized: call.outline.is_sized(),
+        request_leg_ns: call.request_leg_ns,
     }
 }

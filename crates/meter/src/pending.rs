@@ -1,6 +1,6 @@
 //! Halves of calls that wait for their mate: a log in order of arrival, and an index into it.
 //!
-//! The log is a queue of fixed-size segments of 44-byte entries, so that the oldest entry is always at hand for
+//! The log is a queue of fixed-size segments of 44-byte entries ([`crate::entry`]), so that the oldest entry is always at hand for
 //! expiry and eviction, and growth never moves an entry. The index is one open-addressing table of 8-byte
 //! slots (31 bits of hash, 32 bits of log position) with linear probing. Its home slot is `hash * slots / 2^32`,
 //! which keeps slots in hash order: the table can grow by any factor, in one pass over memory, so it stays
@@ -8,32 +8,11 @@
 //!
 //! An entry is found by a seeded 95-bit digest of its key; two keys with the same digest are taken for the same.
 
+use crate::entry::Entry;
 use crate::prefetch::prefetch;
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-
-/// One half, or, once its mate has come, the memory of the joined call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C, packed(4))]
-pub struct Entry {
-    /// Half of the key; filled in by [`Pending::insert`].
-    pub(crate) digest: u64,
-    /// The other half, likewise.
-    pub(crate) tag: u32,
-    /// 16 bits of flags above 48 bits of duration; see [`crate::join`].
-    pub flags_and_duration: u64,
-    /// Start of the half; see [`crate::join`] for what a joined call keeps here.
-    pub start: u64,
-    /// Arrival of the first half, milliseconds modulo 2^32.
-    pub arrival_ms: u32,
-    /// Origin of the half; pair number once joined.
-    pub origin: u32,
-    /// Part of a digest of the SERVER span's own id, to tell a resent span from a second attempt.
-    pub server_tag: u32,
-    /// Where the whole span is kept; see [`crate::keep`].
-    pub kept: u32,
-}
 
 /// Digest of a key: 64 bits compared in the entry, 31 in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +60,6 @@ impl Default for KeyMaker {
         Self::new()
     }
 }
-
-const _: () = assert!(size_of::<Entry>() == 44);
 
 /// Entries per segment; a segment is 352 KiB.
 const SEGMENT: usize = 8192;
@@ -237,7 +214,7 @@ impl Pending {
     }
 
     /// Appends an entry whose key is not present. The caller pops while [`Pending::is_full`].
-    pub fn insert(&mut self, key: Key, entry: Entry) -> Position {
+    pub fn insert(&mut self, key: Key, mut entry: Entry) -> Position {
         if self.index_is_crowded() {
             self.resize_index(grown(self.slots.len()));
         }
@@ -247,7 +224,8 @@ impl Pending {
             self.segments.push_back(segment.unwrap_or_else(|| vec![Entry::default(); SEGMENT].into()));
         }
         let position = Position(self.base.wrapping_add(at as u32));
-        self.segments[at / SEGMENT][at % SEGMENT] = Entry { digest: key.digest, tag: key.tag, ..entry };
+        (entry.digest, entry.tag) = (key.digest, key.tag);
+        self.segments[at / SEGMENT][at % SEGMENT] = entry;
         self.len += 1;
         self.put_slot((key.tag as u64) << 32 | position.0 as u64);
         position
@@ -326,11 +304,30 @@ fn grown(slots: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::{Outline, State, Waiting};
     use proptest::prelude::*;
+    use spangap_model::Side;
     use std::collections::HashMap;
 
-    fn entry(start: u64) -> Entry {
-        Entry { start, ..Entry::default() }
+    fn entry(start_ns: u64) -> Entry {
+        let half = Waiting {
+            side: Side::Client,
+            start_ns,
+            duration_ns: 0,
+            outline: Outline::default(),
+            origin: 0,
+            server_tag: 0,
+            kept: 0,
+            many_attempts: false,
+        };
+        Entry::waiting(&half, 0)
+    }
+
+    fn start_ns(entry: &Entry) -> u64 {
+        match entry.state() {
+            State::Waiting(half) => half.start_ns,
+            other => panic!("a half became {other:?}"),
+        }
     }
 
     proptest! {
@@ -346,7 +343,7 @@ mod tests {
                 if action < 7 {
                     match pending.find(key) {
                         Some(at) => {
-                            let start = pending.get(at).start;
+                            let start = start_ns(pending.get(at));
                             prop_assert_eq!(Some(&start), model.get(&id));
                         }
                         None => {
@@ -357,7 +354,7 @@ mod tests {
                         }
                     }
                 } else {
-                    let popped = pending.pop_oldest().map(|e| { e.start });
+                    let popped = pending.pop_oldest().map(|entry| start_ns(&entry));
                     let expected = order.pop_front().and_then(|id| model.remove(&id));
                     prop_assert_eq!(popped, expected);
                 }
@@ -374,7 +371,7 @@ mod tests {
         let mut evicted = 0u64;
         for id in 1..1_000_000u64 {
             while pending.is_full() {
-                assert_eq!({ pending.pop_oldest().unwrap().start }, evicted + 1);
+                assert_eq!(start_ns(&pending.pop_oldest().unwrap()), evicted + 1);
                 evicted += 1;
             }
             pending.insert(keys.key([id, id], id), entry(id));
@@ -383,7 +380,7 @@ mod tests {
         assert!(evicted > 0);
         for id in [evicted + 1, 500_000.max(evicted + 1), 999_999] {
             let at = pending.find(keys.key([id, id], id)).expect("present");
-            assert_eq!({ pending.get(at).start }, id);
+            assert_eq!(start_ns(pending.get(at)), id);
         }
         assert!(pending.find(keys.key([evicted, evicted], evicted)).is_none());
         let full = pending.bytes();

@@ -1,0 +1,274 @@
+//! What the pending store keeps of a call, in 44 bytes.
+//!
+//! There may be twenty million entries at once, so three kinds of them share the same words: a half that waits, the
+//! memory of a call whose halves have met, and the memory of a further attempt. Which words mean what is known here
+//! alone. Everybody else takes an entry as a [`State`]; the compiler reads only the fields that are used of it.
+
+use spangap_model::{CallStatus, Side};
+
+/// One entry. A [`State`] says what it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub struct Entry {
+    /// Half of the key; filled in when the entry is inserted.
+    pub(crate) digest: u64,
+    /// The other half, likewise.
+    pub(crate) tag: u32,
+    /// 16 bits of flags above 48 bits: the duration of the half, or of the CLIENT span of a call.
+    flags: u64,
+    /// Start of a half. Of a call, the SERVER span's duration below the upper 16 bits of the request leg.
+    word: u64,
+    arrival_ms: u32,
+    /// Origin of a half; pair of a call.
+    number: u32,
+    server_tag: u32,
+    /// Where a whole half is kept. Of a call, the lower 32 bits of the request leg.
+    low: u32,
+}
+
+const _: () = assert!(size_of::<Entry>() == 44);
+
+const DURATION_BITS: u32 = 48;
+/// The longest duration that an entry can hold, nanoseconds: 78 hours.
+pub const MAX_DURATION_NS: u64 = (1 << DURATION_BITS) - 1;
+const HAS_CLIENT: u64 = 1 << 48;
+const HAS_SERVER: u64 = 1 << 49;
+const MANY_ATTEMPTS: u64 = 1 << 50;
+const LARGE: u64 = 1 << 51;
+const ATTEMPT: u64 = 1 << 52;
+const HAS_LEG: u64 = 1 << 53;
+const STATUS_SHIFT: u32 = 54;
+const STATUS: u64 = 0x3f << STATUS_SHIFT;
+const SIZED: u64 = 1 << 60;
+
+/// What spans tell of a call besides times: its status and whether its response is large.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outline(u64);
+
+impl Outline {
+    const ALL: u64 = LARGE | SIZED | STATUS;
+
+    /// As one span tells it.
+    #[inline]
+    pub fn new(status: CallStatus, large: bool, sized: bool) -> Outline {
+        let flag = |set, flag| if set { flag } else { 0 };
+        Outline(flag(large, LARGE) | flag(sized, SIZED) | (status.code() as u64) << STATUS_SHIFT)
+    }
+
+    /// What both spans tell together, of which only one has told a status.
+    #[inline]
+    pub fn and(self, other: Outline) -> Outline {
+        Outline(self.0 | other.0)
+    }
+
+    /// The status of the call.
+    #[inline]
+    pub fn status(self) -> CallStatus {
+        CallStatus::from_code(((self.0 & STATUS) >> STATUS_SHIFT) as u8)
+    }
+
+    /// The response is over the limit.
+    #[inline]
+    pub fn is_large(self) -> bool {
+        self.0 & LARGE != 0
+    }
+
+    /// The size of the response is known.
+    #[inline]
+    pub fn is_sized(self) -> bool {
+        self.0 & SIZED != 0
+    }
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// A half without its mate.
+    Waiting(Waiting),
+    /// A call that has been joined. It stays, so that what comes again is known.
+    Call(Call),
+    /// A further SERVER span of a call, under a key of its own. It too is known if it is sent again.
+    Attempt,
+}
+
+/// A half without its mate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which half.
+    pub side: Side,
+    /// Start on its own host's clock, Unix nanoseconds.
+    pub start_ns: u64,
+    /// At most [`MAX_DURATION_NS`].
+    pub duration_ns: u64,
+    /// Status and size, as this half tells them.
+    pub outline: Outline,
+    /// Number of its origin.
+    pub origin: u32,
+    /// Digest of a SERVER span's own id, to tell one that is sent again from another attempt; 0 for a CLIENT span.
+    pub server_tag: u32,
+    /// Where the whole span is kept; see [`crate::keep`].
+    pub kept: u32,
+    /// Another SERVER span has come since.
+    pub many_attempts: bool,
+}
+
+/// A joined call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Duration of the CLIENT span.
+    pub client_ns: u64,
+    /// Duration of the SERVER span.
+    pub server_ns: u64,
+    /// Status and size, as both halves tell them.
+    pub outline: Outline,
+    /// Number of the pair in which it is counted.
+    pub pair: u32,
+    /// Digest of the SERVER span's own id.
+    pub server_tag: u32,
+    /// The request leg, nanoseconds, if it is known.
+    pub request_leg_ns: Option<u64>,
+    /// It has more than one SERVER span.
+    pub many_attempts: bool,
+}
+
+impl Entry {
+    /// A half that has just arrived, at this time in milliseconds modulo 2^32.
+    #[inline]
+    pub fn waiting(half: &Waiting, arrival_ms: u32) -> Entry {
+        let side = if half.side == Side::Client { HAS_CLIENT } else { HAS_SERVER };
+        let many = if half.many_attempts { MANY_ATTEMPTS } else { 0 };
+        Entry {
+            flags: side | many | half.outline.0 | half.duration_ns,
+            word: half.start_ns,
+            arrival_ms,
+            number: half.origin,
+            server_tag: half.server_tag,
+            low: half.kept,
+            ..Entry::default()
+        }
+    }
+
+    /// A further attempt that has just arrived.
+    pub fn attempt(arrival_ms: u32) -> Entry {
+        Entry { flags: ATTEMPT, arrival_ms, ..Entry::default() }
+    }
+
+    /// When the first half arrived, milliseconds modulo 2^32.
+    #[inline]
+    pub fn arrival_ms(&self) -> u32 {
+        self.arrival_ms
+    }
+
+    /// What it is.
+    #[inline]
+    pub fn state(&self) -> State {
+        let flags = self.flags;
+        let outline = Outline(flags & Outline::ALL);
+        let many_attempts = flags & MANY_ATTEMPTS != 0;
+        let side = match flags & (HAS_CLIENT | HAS_SERVER) {
+            0 => return State::Attempt,
+            HAS_CLIENT => Side::Client,
+            HAS_SERVER => Side::Server,
+            _ => {
+                let leg_ns = (self.word >> DURATION_BITS) << 32 | self.low as u64;
+                return State::Call(Call {
+                    client_ns: flags & MAX_DURATION_NS,
+                    server_ns: self.word & MAX_DURATION_NS,
+                    outline,
+                    pair: self.number,
+                    server_tag: self.server_tag,
+                    request_leg_ns: (flags & HAS_LEG != 0).then_some(leg_ns),
+                    many_attempts,
+                });
+            }
+        };
+        State::Waiting(Waiting {
+            side,
+            start_ns: self.word,
+            duration_ns: flags & MAX_DURATION_NS,
+            outline,
+            origin: self.number,
+            server_tag: self.server_tag,
+            kept: self.low,
+            many_attempts,
+        })
+    }
+
+    /// The half that waited has met its mate. The pair and the leg follow with [`Entry::recorded`].
+    #[inline]
+    pub fn join(&mut self, client_ns: u64, server_ns: u64, outline: Outline, server_tag: u32) {
+        self.flags = HAS_CLIENT | HAS_SERVER | self.flags & MANY_ATTEMPTS | outline.0 | client_ns;
+        self.word = server_ns;
+        self.server_tag = server_tag;
+    }
+
+    /// The joined call was counted in this pair. A leg of 2^48 ns or more cannot be noted; no call is that long.
+    #[inline]
+    pub fn recorded(&mut self, pair: u32, request_leg_ns: Option<u64>) {
+        self.number = pair;
+        if let Some(leg) = request_leg_ns {
+            self.flags |= HAS_LEG;
+            self.word |= leg >> 32 << DURATION_BITS;
+            self.low = leg as u32;
+        }
+    }
+
+    /// Another SERVER span has come.
+    pub fn has_many_attempts(&mut self) {
+        self.flags |= MANY_ATTEMPTS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    prop_compose! {
+        fn waiting()(
+            client: bool, start_ns: u64, duration_ns in 0..=MAX_DURATION_NS, status in 0u8..18, large: bool, sized: bool,
+            origin: u32, server_tag: u32, kept: u32, many_attempts: bool,
+        ) -> Waiting {
+            let side = if client { Side::Client } else { Side::Server };
+            let outline = Outline::new(CallStatus::from_code(status), large, sized);
+            Waiting { side, start_ns, duration_ns, outline, origin, server_tag, kept, many_attempts }
+        }
+    }
+
+    proptest! {
+        /// Whatever is put in comes out, of all three kinds, and the words of one do not show through in another.
+        #[test]
+        fn entries_hold_what_was_put_in(
+            half in waiting(), mate in waiting(), arrival_ms: u32, pair: u32, leg in prop::option::of(0..=MAX_DURATION_NS),
+        ) {
+            let mut entry = Entry::waiting(&half, arrival_ms);
+            prop_assert_eq!((entry.state(), entry.arrival_ms()), (State::Waiting(half), arrival_ms));
+            prop_assert_eq!(Entry::attempt(arrival_ms).state(), State::Attempt);
+
+            let outline = half.outline.and(mate.outline);
+            prop_assert_eq!(outline.is_large(), half.outline.is_large() || mate.outline.is_large());
+            prop_assert_eq!(outline.is_sized(), half.outline.is_sized() || mate.outline.is_sized());
+            entry.join(half.duration_ns, mate.duration_ns, outline, mate.server_tag);
+            entry.recorded(pair, leg);
+            let mut call = Call {
+                client_ns: half.duration_ns,
+                server_ns: mate.duration_ns,
+                outline,
+                pair,
+                server_tag: mate.server_tag,
+                request_leg_ns: leg,
+                many_attempts: half.many_attempts,
+            };
+            prop_assert_eq!((entry.state(), entry.arrival_ms()), (State::Call(call), arrival_ms));
+            entry.has_many_attempts();
+            call.many_attempts = true;
+            prop_assert_eq!(entry.state(), State::Call(call));
+        }
+
+        #[test]
+        fn every_status_is_kept(status in 0u8..64) {
+            let status = CallStatus::from_code(status);
+            prop_assert_eq!(Outline::new(status, true, false).and(Outline::default()).status(), status);
+        }
+    }
+}
