@@ -111,16 +111,24 @@ impl Names {
 
     /// Who had a CPU, in words: `stress (pid 812)`, `NET_RX of eth0`, `irq 24 virtio0-input.0`, `timer`.
     pub fn taker(&self, taker: &Taker) -> String {
+        self.named(taker).to_string()
+    }
+
+    /// Who had a CPU, by name.
+    pub fn named(&self, taker: &Taker) -> spangap_model::Taker {
+        use spangap_model::Taker as Named;
         match taker {
-            Taker::Task(0) => "idle".into(),
-            Taker::Task(tid) => self.task_in_words(*tid),
-            Taker::Softirq { vector, device, .. } => self.softirq_in_words(*vector, *device),
-            Taker::Hardirq(Irq::Line(irq)) => match self.irq(*irq) {
-                Some(name) if !name.is_empty() => format!("irq {irq} {name}"),
-                _ => format!("irq {irq}"),
-            },
-            Taker::Hardirq(Irq::Timer) => "timer".into(),
-            Taker::Hardirq(Irq::Call) => "call from another CPU".into(),
+            Taker::Task(0) => Named::Idle,
+            Taker::Task(tid) => self.named_task(*tid),
+            Taker::Softirq { vector, device, .. } => {
+                Named::Softirq { vector: self.softirq_name(*vector), device: self.device_in_words(*device) }
+            }
+            Taker::Hardirq(Irq::Line(irq)) => {
+                let name = self.irq(*irq).filter(|name| !name.is_empty()).map(str::to_owned);
+                Named::Interrupt { line: *irq, name }
+            }
+            Taker::Hardirq(Irq::Timer) => Named::Timer,
+            Taker::Hardirq(Irq::Call) => Named::CrossCall,
         }
     }
 
@@ -159,12 +167,17 @@ impl Names {
         self.fresh.stacks.insert(stack);
     }
 
-    fn task_in_words(&self, tid: Tid) -> String {
-        match self.task(tid) {
-            Some(task) if task.tgid == tid => format!("{} (pid {tid})", task.comm),
-            Some(task) if task.tgid != 0 => format!("{} (pid {}, thread {tid})", task.comm, task.tgid),
-            _ => format!("thread {tid}"),
+    fn named_task(&self, tid: Tid) -> spangap_model::Taker {
+        let task = self.task(tid).filter(|task| task.tgid != 0);
+        spangap_model::Taker::Task {
+            tid,
+            pid: task.map(|task| task.tgid),
+            name: task.map(|task| task.comm.clone()),
         }
+    }
+
+    fn task_in_words(&self, tid: Tid) -> String {
+        self.named_task(tid).to_string()
     }
 
     fn softirq_name(&self, vector: u8) -> String {
@@ -174,15 +187,14 @@ impl Names {
         }
     }
 
-    fn softirq_in_words(&self, vector: u8, device: u32) -> String {
-        let vector = self.softirq_name(vector);
+    fn device_in_words(&self, device: u32) -> Option<String> {
         match (device, self.device(device)) {
-            (0, _) => vector,
-            (_, Some(DeviceName { name, network: None })) => format!("{vector} of {name}"),
+            (0, _) => None,
+            (_, Some(DeviceName { name, network: None })) => Some(name.clone()),
             (_, Some(DeviceName { name, network: Some(network) })) => {
-                format!("{vector} of {name} (network namespace {network})")
+                Some(format!("{name} (network namespace {network})"))
             }
-            (_, None) => format!("{vector} of interface {device}"),
+            (_, None) => Some(format!("interface {device}")),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use crate::LabError;
 use crate::stage::Stage;
-use crate::truth::{Acted, Culprit};
-use spangap_model::Legs;
+use crate::truth::Acted;
 use spangap_model::duration::parse_ns;
+use spangap_model::{Culprit, Legs};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -3,43 +3,7 @@
 use crate::clocks::HostClock;
 use crate::hosts::line::Made;
 use serde::{Deserialize, Serialize};
-use spangap_model::{Cause, Side};
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// A cause, and the side it is on where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Culprit {
-    /// Why calls took longer than they had to; `Cause::None` when nothing was wrong.
-    pub cause: Cause,
-    /// At which end.
-    pub side: Option<Side>,
-}
-
-impl Culprit {
-    /// Nothing is wrong.
-    pub const NOTHING: Culprit = Culprit { cause: Cause::None, side: None };
-
-    /// Of one end.
-    pub const fn at(cause: Cause, side: Side) -> Culprit {
-        Culprit { cause, side: Some(side) }
-    }
-
-    /// Of no end, or of both.
-    pub const fn of(cause: Cause) -> Culprit {
-        Culprit { cause, side: None }
-    }
-}
-
-/// `nagle-delayed-ack (client)`
-impl fmt::Display for Culprit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.side {
-            Some(side) => write!(f, "{} ({})", self.cause, side.name()),
-            None => self.cause.fmt(f),
-        }
-    }
-}
 
 /// A stretch of time, nanoseconds since 1970 by the clock of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

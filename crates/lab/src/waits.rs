@@ -5,8 +5,8 @@ use crate::LabError;
 use crate::calls::{Call, Calls};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario};
 use crate::stage::Stage;
-use crate::truth::{Acted, Active, Affected, Culprit};
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::{Acted, Active, Affected};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
 /// Such a fault: what is the same at both ends.

@@ -2,6 +2,7 @@
 
 mod candidates;
 pub mod engine;
+pub mod evidence;
 pub mod entry;
 pub mod export;
 pub mod history;

@@ -1,126 +1,100 @@
 //! What can take a call's time: one name for each cause, the same everywhere.
 
+use crate::named::named;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-macro_rules! causes {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a call took longer than it had to.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Cause { $($(#[$doc])* $variant,)* }
-
-        impl Cause {
-            /// All of them.
-            pub const ALL: &[Cause] = &[$(Cause::$variant,)*];
-
-            /// The name in JSON, tables and pages.
-            pub fn name(self) -> &'static str {
-                match self { $(Cause::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-causes! {
-    /// Nothing is wrong.
-    None = "none",
-    /// A held back sub-MSS segment waited for the peer's delayed ACK.
-    NagleDelayedAck = "nagle-delayed-ack",
-    /// Loss, mended by the retransmission timer.
-    Rto = "rto",
-    /// Loss of the last segments, mended by a tail loss probe.
-    TailLoss = "tail-loss",
-    /// Loss, mended by fast retransmission or RACK.
-    FastRetransmit = "fast-retransmit",
-    /// Bytes that had come as far as the receiver's tap did not reach its TCP, and were sent again.
-    ReceiverDrop = "receiver-drop",
-    /// A SYN or SYN/ACK was lost.
-    SynLoss = "syn-loss",
-    /// The server's accept queue was full.
-    AcceptOverflow = "accept-overflow",
-    /// The receiver's TCP window was closed or too small: its application reads late.
-    ReceiveWindow = "receive-window",
-    /// SETTINGS_MAX_CONCURRENT_STREAMS was reached.
-    StreamLimit = "stream-limit",
-    /// An HTTP/2 flow-control window was used up.
-    FlowControl = "flow-control",
-    /// Bytes waited behind those of another call on the same connection.
-    HeadOfLine = "head-of-line",
-    /// The client's stack serves the calls of one connection one after the other.
-    SharedConnection = "shared-connection",
-    /// The call had to open its connection first.
-    ConnectionPerCall = "connection-per-call",
-    /// The server's application took the time.
-    ServerApp = "server-app",
-    /// The server's end took the time: its host or its application, which packets do not tell apart.
-    ServerHostOrApp = "server-host-or-app",
-    /// The call waited in the server before its application took it.
-    ServerQueue = "server-queue",
-    /// The client's application took the time.
-    ClientApp = "client-app",
-    /// A thread was runnable and not running.
-    RunQueue = "run-queue",
-    /// CPU quota used up.
-    CpuQuota = "cpu-quota",
-    /// Softirqs ran on the application's CPU.
-    SoftirqOnCpu = "softirq-on-cpu",
-    /// The softirq that delivers packets ran late.
-    SoftirqLate = "softirq-late",
-    /// The NIC delivered interrupts together.
-    Coalescing = "coalescing",
-    /// The server was asked and did not answer before the call was given up.
-    NoResponse = "no-response",
-    /// The path delivered no copy of the bytes.
-    BlackHole = "black-hole",
-    /// Packets sent apart arrived together: softirq-late, coalescing or a queue on the way, not told apart.
-    BatchedArrival = "batched-arrival",
-    /// The hypervisor took the CPU.
-    Steal = "steal",
-    /// An idle CPU had to wake up.
-    IdleWake = "idle-wake",
-    /// The process was stopped.
-    Stopped = "stopped",
-    /// The path between the taps took the time.
-    NetworkDelay = "network-delay",
-    /// The path between the taps took a time that varies.
-    NetworkJitter = "network-jitter",
-    /// One way takes longer than the other.
-    PathAsymmetry = "path-asymmetry",
-    /// The size of the message took the time.
-    LargePayload = "large-payload",
-    /// Several attempts per call.
-    Retries = "retries",
-    /// The proxy between client and server took the time, itself.
-    Proxy = "proxy",
-    /// Clocks that differ, with nothing wrong.
-    Clock = "clock",
-    /// Every CPU was busy.
-    CpuSaturated = "cpu-saturated",
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+named! {
+    /// Why a call took longer than it had to.
+    pub enum Cause {
+        /// Nothing is wrong.
+        None = "none",
+        /// A held back sub-MSS segment waited for the peer's delayed ACK.
+        NagleDelayedAck = "nagle-delayed-ack",
+        /// Loss, mended by the retransmission timer.
+        Rto = "rto",
+        /// Loss of the last segments, mended by a tail loss probe.
+        TailLoss = "tail-loss",
+        /// Loss, mended by fast retransmission or RACK.
+        FastRetransmit = "fast-retransmit",
+        /// Bytes that had come as far as the receiver's tap did not reach its TCP, and were sent again.
+        ReceiverDrop = "receiver-drop",
+        /// A SYN or SYN/ACK was lost.
+        SynLoss = "syn-loss",
+        /// The server's accept queue was full.
+        AcceptOverflow = "accept-overflow",
+        /// The receiver's TCP window was closed or too small: its application reads late.
+        ReceiveWindow = "receive-window",
+        /// SETTINGS_MAX_CONCURRENT_STREAMS was reached.
+        StreamLimit = "stream-limit",
+        /// An HTTP/2 flow-control window was used up.
+        FlowControl = "flow-control",
+        /// Bytes waited behind those of another call on the same connection.
+        HeadOfLine = "head-of-line",
+        /// The client's stack serves the calls of one connection one after the other.
+        SharedConnection = "shared-connection",
+        /// The call had to open its connection first.
+        ConnectionPerCall = "connection-per-call",
+        /// The server's application took the time.
+        ServerApp = "server-app",
+        /// The server's end took the time: its host or its application, which packets do not tell apart.
+        ServerHostOrApp = "server-host-or-app",
+        /// The call waited in the server before its application took it.
+        ServerQueue = "server-queue",
+        /// The client's application took the time.
+        ClientApp = "client-app",
+        /// A thread was runnable and not running.
+        RunQueue = "run-queue",
+        /// CPU quota used up.
+        CpuQuota = "cpu-quota",
+        /// Softirqs ran on the application's CPU.
+        SoftirqOnCpu = "softirq-on-cpu",
+        /// The softirq that delivers packets ran late.
+        SoftirqLate = "softirq-late",
+        /// The NIC delivered interrupts together.
+        Coalescing = "coalescing",
+        /// The server was asked and did not answer before the call was given up.
+        NoResponse = "no-response",
+        /// The path delivered no copy of the bytes.
+        BlackHole = "black-hole",
+        /// Packets sent apart arrived together: softirq-late, coalescing or a queue on the way, not told apart.
+        BatchedArrival = "batched-arrival",
+        /// The hypervisor took the CPU.
+        Steal = "steal",
+        /// An idle CPU had to wake up.
+        IdleWake = "idle-wake",
+        /// The process was stopped.
+        Stopped = "stopped",
+        /// The path between the taps took the time.
+        NetworkDelay = "network-delay",
+        /// The path between the taps took a time that varies.
+        NetworkJitter = "network-jitter",
+        /// One way takes longer than the other.
+        PathAsymmetry = "path-asymmetry",
+        /// The size of the message took the time.
+        LargePayload = "large-payload",
+        /// Several attempts per call.
+        Retries = "retries",
+        /// The proxy between client and server took the time, itself.
+        Proxy = "proxy",
+        /// Clocks that differ, with nothing wrong.
+        Clock = "clock",
+        /// Every CPU was busy.
+        CpuSaturated = "cpu-saturated",
     }
 }
 
-/// The end of a call at which something happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
-    /// Where the call is made.
-    Client,
-    /// Where it is served.
-    Server,
+named! {
+    /// The end of a call at which something happens.
+    pub enum Side {
+        /// Where the call is made.
+        Client = "client",
+        /// Where it is served.
+        Server = "server",
+    }
 }
 
 impl Side {
-    /// The name in JSON, tables and pages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Side::Client => "client",
-            Side::Server => "server",
-        }
-    }
-
     /// The other end.
     pub fn other(self) -> Side {
         match self {
@@ -132,6 +106,67 @@ impl Side {
     /// 0 for the client, 1 for the server.
     pub fn index(self) -> usize {
         self as usize
+    }
+}
+
+/// A cause, and the end at which it sits where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Culprit {
+    /// Why calls took longer than they had to; `Cause::None` when nothing was wrong.
+    pub cause: Cause,
+    /// At which end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub side: Option<Side>,
+}
+
+impl Culprit {
+    /// Nothing is wrong.
+    pub const NOTHING: Culprit = Culprit { cause: Cause::None, side: None };
+
+    /// Of one end.
+    pub const fn at(cause: Cause, side: Side) -> Culprit {
+        Culprit { cause, side: Some(side) }
+    }
+
+    /// Of no end, or of both.
+    pub const fn of(cause: Cause) -> Culprit {
+        Culprit { cause, side: None }
+    }
+}
+
+/// `nagle-delayed-ack (client)`
+impl fmt::Display for Culprit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.side {
+            Some(side) => write!(f, "{} ({side})", self.cause),
+            None => self.cause.fmt(f),
+        }
+    }
+}
+
+/// A text that names no culprit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotCulprit(String);
+
+impl fmt::Display for NotCulprit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}; expected a cause, with its side in brackets", self.0)
+    }
+}
+
+impl std::error::Error for NotCulprit {}
+
+impl std::str::FromStr for Culprit {
+    type Err = NotCulprit;
+    fn from_str(text: &str) -> Result<Culprit, NotCulprit> {
+        let culprit = match text.split_once(" (") {
+            Some((cause, side)) => {
+                let side = side.strip_suffix(')').and_then(Side::of_name);
+                Cause::of_name(cause).zip(side).map(|(cause, side)| Culprit::at(cause, side))
+            }
+            None => Cause::of_name(text).map(Culprit::of),
+        };
+        culprit.ok_or_else(|| NotCulprit(text.to_owned()))
     }
 }
 

@@ -1,64 +1,36 @@
 //! The legs of a call, in order, from the start of its CLIENT span to its end.
 
+use crate::named::named;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::str::FromStr;
 
-/// A part of a call. Times are of the tap (the place of the capture) on that side, or of that side's span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Leg {
-    /// Start of the CLIENT span -> first request byte at the client's tap.
-    ClientAppOut,
-    /// First -> last request byte at the client's tap.
-    ClientSend,
-    /// Last request byte: client's tap -> server's tap.
-    RequestWire,
-    /// Last request byte at the server's tap -> start of the SERVER span. Zero where the span began before that byte;
-    /// below zero where it was over before, since the application did without the rest of the request.
-    ServerHostIn,
-    /// The SERVER span, from the last request byte at the server's tap on where that came within the span.
-    ServerApp,
-    /// End of the SERVER span -> first response byte at the server's tap. Below zero where the span goes on while the
-    /// response is being sent.
-    ServerHostOut,
-    /// First -> last response byte at the server's tap.
-    ServerSend,
-    /// Last response byte: server's tap -> client's tap.
-    ResponseWire,
-    /// Last response byte at the client's tap -> end of the CLIENT span.
-    ClientAppIn,
-    /// The request at the last place where it was seen -> the moment at which the call was given up, or the end of the
-    /// capture. In place of all legs between, for a call without an answer.
-    NoResponse,
-}
-
-impl Leg {
-    /// All legs in order.
-    pub const ALL: [Leg; 10] = [
-        Leg::ClientAppOut,
-        Leg::ClientSend,
-        Leg::RequestWire,
-        Leg::ServerHostIn,
-        Leg::ServerApp,
-        Leg::ServerHostOut,
-        Leg::ServerSend,
-        Leg::ResponseWire,
-        Leg::ClientAppIn,
-        Leg::NoResponse,
-    ];
-
-    /// The name in JSON, tables and pages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Leg::ClientAppOut => "client_app_out",
-            Leg::ClientSend => "client_send",
-            Leg::RequestWire => "request_wire",
-            Leg::ServerHostIn => "server_host_in",
-            Leg::ServerApp => "server_app",
-            Leg::ServerHostOut => "server_host_out",
-            Leg::ServerSend => "server_send",
-            Leg::ResponseWire => "response_wire",
-            Leg::ClientAppIn => "client_app_in",
-            Leg::NoResponse => "no_response",
-        }
+named! {
+    /// A part of a call. Times are of the tap (the place of the capture) on that side, or of that side's span.
+    pub enum Leg {
+        /// Start of the CLIENT span -> first request byte at the client's tap.
+        ClientAppOut = "client_app_out",
+        /// First -> last request byte at the client's tap.
+        ClientSend = "client_send",
+        /// Last request byte: client's tap -> server's tap.
+        RequestWire = "request_wire",
+        /// Last request byte at the server's tap -> start of the SERVER span. Zero where the span began before that byte;
+        /// below zero where it was over before, since the application did without the rest of the request.
+        ServerHostIn = "server_host_in",
+        /// The SERVER span, from the last request byte at the server's tap on where that came within the span.
+        ServerApp = "server_app",
+        /// End of the SERVER span -> first response byte at the server's tap. Below zero where the span goes on while the
+        /// response is being sent.
+        ServerHostOut = "server_host_out",
+        /// First -> last response byte at the server's tap.
+        ServerSend = "server_send",
+        /// Last response byte: server's tap -> client's tap.
+        ResponseWire = "response_wire",
+        /// Last response byte at the client's tap -> end of the CLIENT span.
+        ClientAppIn = "client_app_in",
+        /// The request at the last place where it was seen -> the moment at which the call was given up, or the end of the
+        /// capture. In place of all legs between, for a call without an answer.
+        NoResponse = "no_response",
     }
 }
 
@@ -92,9 +64,64 @@ impl fmt::Display for Legs {
     }
 }
 
+/// A text that names no leg, nor neighbouring ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotLegs(String);
+
+impl fmt::Display for NotLegs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?}; expected a leg such as \"server_app\", or neighbours in order, joined by `+`",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NotLegs {}
+
+impl FromStr for Legs {
+    type Err = NotLegs;
+    fn from_str(text: &str) -> Result<Legs, NotLegs> {
+        let wrong = || NotLegs(text.to_owned());
+        let named: Option<Vec<Leg>> = text.split('+').map(Leg::of_name).collect();
+        let named = named.ok_or_else(wrong)?;
+        let (Some(first), Some(last)) = (named.first(), named.last()) else { return Err(wrong()) };
+        let legs = Legs { first: *first, last: *last };
+        // All neighbours between the two, each once.
+        if legs.to_string() == text { Ok(legs) } else { Err(wrong()) }
+    }
+}
+
+impl Serialize for Legs {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Legs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Legs, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_names_its_legs_or_is_refused() {
+        for first in Leg::ALL {
+            for last in Leg::ALL.into_iter().filter(|last| *last >= first) {
+                let legs = Legs { first, last };
+                assert_eq!(legs.to_string().parse(), Ok(legs));
+            }
+        }
+        for wrong in ["", "server", "server_app+server_host_in", "client_send+server_app", "client_send+"] {
+            assert!(wrong.parse::<Legs>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn legs_are_named_by_their_ends() {

@@ -3,24 +3,29 @@
 //! here reads a clock.
 
 pub mod accounting;
+pub mod advice;
 pub mod cause;
 pub mod clock;
 pub mod count;
 pub mod cpus;
 pub mod doing;
 pub mod duration;
+pub mod evidence;
 pub mod histogram;
 pub mod leg;
+mod named;
 pub mod pair;
 pub mod shared;
+pub mod taker;
 pub mod wait;
 
 pub use accounting::Accounting;
-pub use cause::{Cause, Side};
+pub use cause::{Cause, Culprit, Side};
 pub use clock::Clock;
 pub use cpus::Cpus;
-pub use doing::{Doing, HostPart};
+pub use doing::Doing;
 pub use histogram::Histogram;
 pub use leg::{Leg, Legs};
 pub use pair::{CallStatus, PairKey, PairStats, WorstCall};
+pub use taker::Taker;
 pub use wait::{WaitClass, WaitReason};

@@ -1,23 +1,27 @@
 //! A call: its two halves put together, its legs, and what held it up.
 
-use crate::episode::{Certainty, Evidence};
+use crate::episode::PacketProof;
 use crate::exchange::Exchange;
 use crate::hops::{Hop, PathLeg};
-use crate::hosts::HostTime;
 use crate::segment::Endpoint;
 use crate::spans::SpanTimes;
-use spangap_model::{Cause, Legs, Side};
+use spangap_model::evidence::{Certainty, HostTime};
+use spangap_model::{Cause, Side};
+use std::collections::BTreeMap;
 
-/// A leg's time. The true one lies in `ns - bound_ns ..= ns + bound_ns`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LegTime {
-    /// Which leg, or which neighbouring legs together.
-    pub legs: Legs,
-    /// Nanoseconds; below zero where two things go on at once (a span that is over before its request is complete, or goes
-    /// on while its response is sent), and shown so.
-    pub ns: i64,
-    /// How far off it may be either way.
-    pub bound_ns: u64,
+pub use spangap_model::evidence::LegTime;
+
+/// When something held a call up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// Not at one time, or not known.
+    #[default]
+    Unknown,
+    /// From one moment to another, Unix nanoseconds by the clock of the first capture of the call's section, as far as it
+    /// is known while reading.
+    Between(i64, i64),
+    /// Somewhere in the leg of this place in [`Call::legs`].
+    InLeg(usize),
 }
 
 /// What held a call up.
@@ -29,12 +33,14 @@ pub struct Finding {
     pub certainty: Certainty,
     /// The end at which the cause sits, where it has one.
     pub side: Option<Side>,
+    /// When it was.
+    pub when: When,
     /// Time of the call that it took; `None` when the wire does not show how much.
     pub cost_ns: Option<u64>,
     /// What the cost cannot tell, or the plausibility bound, as a sentence; empty for nothing.
     pub note: String,
     /// Packets that show it: number of the capture (0 or 1), and the evidence.
-    pub evidence: Vec<(u8, Evidence)>,
+    pub evidence: Vec<(u8, PacketProof)>,
 }
 
 /// A call as it was joined, before the clocks are known.
@@ -68,8 +74,8 @@ pub struct Call {
     pub legs: Vec<LegTime>,
     /// What held it up, most costly first.
     pub findings: Vec<Finding>,
-    /// What its hosts did in some of its legs, where they were recorded, by leg.
-    pub hosts: Vec<HostTime>,
+    /// What its hosts did, where they were recorded, by the place of the leg in `legs`.
+    pub hosts: BTreeMap<usize, HostTime>,
     /// Place of its captures in [`crate::dissect::Dissection::sections`].
     pub section: usize,
     /// The calls by which its server, a proxy, passed it on: in order, more than one where the proxy tried again.

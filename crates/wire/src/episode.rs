@@ -1,10 +1,11 @@
 //! Something that held bytes of a connection up for a while, as one tap saw it.
 
+use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
 /// A packet that shows something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Evidence {
+pub struct PacketProof {
     /// Number of the packet in its capture, from 1.
     pub packet: u64,
     /// When the tap saw it, Unix nanoseconds.
@@ -49,22 +50,6 @@ impl std::fmt::Display for What {
     }
 }
 
-/// How sure a rule is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Certainty {
-    /// Its own evidence is there and the look-alikes are excluded.
-    Shown,
-    /// The picture fits; what would tell it from its look-alikes is missing, and this is what.
-    Possible {
-        /// What is missing, in words.
-        missing: &'static str,
-    },
-}
-
-/// What is missing where a response follows a large one of another call: see [`crate::findings::ready`].
-pub(crate) const WHEN_READY: &str =
-    "when the server had this response ready: its span would tell whether it waited behind the other";
-
 /// How often a tap saw the bytes of an episode, where that tells on which side of the tap they were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
@@ -78,10 +63,6 @@ pub enum Copies {
         told: bool,
     },
 }
-
-/// What is missing where a capture or connection ends soon after bytes came twice.
-pub(crate) const ENDS_EARLY: &str = "whether the receiver had them already: it would have said so a little later, and here \
-                                     the connection or the capture ends";
 
 /// Bytes of one direction were held up from one moment to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,32 +88,32 @@ pub struct Episode {
     /// How often the tap saw the bytes.
     pub copies: Copies,
     /// What shows it, in order, four packets at most.
-    pub evidence: EvidenceList,
+    pub evidence: PacketProofs,
 }
 
 /// A few packets, without an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EvidenceList {
-    items: [Option<Evidence>; 4],
+pub struct PacketProofs {
+    items: [Option<PacketProof>; 4],
 }
 
-impl EvidenceList {
+impl PacketProofs {
     /// Of these packets; beyond the fourth they are left out.
-    pub fn of(evidence: &[Evidence]) -> EvidenceList {
+    pub fn of(evidence: &[PacketProof]) -> PacketProofs {
         let mut items = [None; 4];
         items.iter_mut().zip(evidence).for_each(|(item, evidence)| *item = Some(*evidence));
-        EvidenceList { items }
+        PacketProofs { items }
     }
 
     /// And this one, if there is room.
-    pub fn push(&mut self, evidence: Evidence) {
+    pub fn push(&mut self, evidence: PacketProof) {
         if let Some(item) = self.items.iter_mut().find(|item| item.is_none()) {
             *item = Some(evidence);
         }
     }
 
     /// In order.
-    pub fn iter(&self) -> impl Iterator<Item = &Evidence> {
+    pub fn iter(&self) -> impl Iterator<Item = &PacketProof> {
         self.items.iter().flatten()
     }
 }

@@ -11,10 +11,10 @@ mod tests;
 pub(crate) mod unanswered;
 
 use crate::call::{Finding, Halves};
-use crate::episode::Certainty;
 use crate::legs::Moments;
 use batched_arrival::Arrivals;
 use network_delay::Paths;
+use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
 /// Less than this is not called the reason why a call is slow, nanoseconds.

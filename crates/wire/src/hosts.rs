@@ -2,14 +2,15 @@
 //!
 //! Nothing of a host is read here: `cli` takes the legs to a recording and brings back the parts.
 
-use crate::call::{Call, Finding, Halves};
+use crate::call::{Call, Finding, Halves, When};
 use crate::dissect::Dissection;
-use crate::episode::Certainty;
 use crate::findings::{WORTH_NAMING_NS, by_weight};
 use crate::legs::Moments;
 use crate::segment::Endpoint;
 use spangap_model::duration::format_ns;
-use spangap_model::{Cause, Doing, HostPart, Leg, Legs, Side};
+use spangap_model::evidence::{Certainty, Missing};
+use spangap_model::evidence::{HostPart, HostTime};
+use spangap_model::{Cause, Doing, Leg, Legs, Side};
 
 /// A leg of a call that begins and ends on one host, by that host's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +37,6 @@ pub struct HostLeg {
     pub call_read_to: Option<u32>,
     /// See `call_read_to`.
     pub call_write_from: Option<u32>,
-}
-
-/// What the host did in a leg.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostTime {
-    /// Place of the leg in [`Call::legs`].
-    pub leg: usize,
-    /// Threads that had the call in hand, in words: `server (thread 812)`.
-    pub threads: Vec<String>,
-    /// What they did, the longest first; they sum to the leg exactly.
-    pub parts: Vec<HostPart>,
 }
 
 /// The legs of the calls kept that pass on one host and take any time.
@@ -125,11 +115,11 @@ impl Call {
         for finding in self.findings.iter_mut().filter(|finding| finding.cause == Cause::ServerHostOrApp) {
             if side == Side::Server {
                 finding.cause = Cause::ServerApp;
-                finding.certainty = Certainty::Possible { missing: "the server's span" };
+                finding.certainty = Certainty::Possible(Missing::ServerSpan);
             }
         }
         for doing in Doing::ALL {
-            if let Some(finding) = finding(doing, side, &threads, &parts) {
+            if let Some(finding) = finding(leg, doing, side, &threads, &parts) {
                 self.findings.push(finding);
             }
         }
@@ -141,12 +131,11 @@ impl Call {
             finding.cause != app || finding.certainty == Certainty::Shown || own_ns >= WORTH_NAMING_NS
         });
         by_weight(&mut self.findings);
-        self.hosts.push(HostTime { leg, threads, parts });
-        self.hosts.sort_by_key(|host| host.leg);
+        self.hosts.insert(leg, HostTime { threads, parts });
     }
 }
 
-fn finding(doing: Doing, side: Side, threads: &[String], parts: &[HostPart]) -> Option<Finding> {
+fn finding(leg: usize, doing: Doing, side: Side, threads: &[String], parts: &[HostPart]) -> Option<Finding> {
     let (cause, what) = match doing {
         Doing::Runnable => (Cause::RunQueue, "could have run and waited for a CPU"),
         Doing::Throttled => (Cause::CpuQuota, "was kept from running by the CPU quota of its cgroup"),
@@ -174,6 +163,7 @@ fn finding(doing: Doing, side: Side, threads: &[String], parts: &[HostPart]) -> 
         cause,
         certainty: Certainty::Shown,
         side: Some(side),
+        when: When::InLeg(leg),
         cost_ns: Some(cost_ns),
         note: format!("{} {what} for {}{behind}", threads.join(" and "), format_ns(cost_ns)),
         evidence: Vec::new(),
@@ -184,6 +174,7 @@ fn finding(doing: Doing, side: Side, threads: &[String], parts: &[HostPart]) -> 
 mod tests {
     use super::*;
     use crate::call::LegTime;
+    use spangap_model::Taker;
 
     fn call(ns: i64) -> Call {
         let leg = LegTime { legs: Legs::one(Leg::ServerHostIn), ns, bound_ns: 1 };
@@ -195,15 +186,17 @@ mod tests {
             duration_ns: ns as u64,
             legs: vec![leg],
             findings: Vec::new(),
-            hosts: Vec::new(),
+            hosts: Default::default(),
             section: 0,
             hops: Vec::new(),
             path: Vec::new(),
         }
     }
 
-    fn part(doing: Doing, behind: Option<&str>, ns: u64) -> HostPart {
-        HostPart { doing, behind: behind.map(String::from), waited_for: None, woken_by: None, ns }
+    fn part(doing: Doing, behind: Option<(&str, u32)>, ns: u64) -> HostPart {
+        let task =
+            |(name, pid): (&str, u32)| Taker::Task { tid: pid, pid: Some(pid), name: Some(name.into()) };
+        HostPart { doing, behind: behind.map(task), waited_for: None, woken_by: None, ns }
     }
 
     #[test]
@@ -211,13 +204,13 @@ mod tests {
         let mut call = call(20_000_003);
         let parts = vec![
             part(Doing::Blocked, None, 3_000_000),
-            part(Doing::Runnable, Some("stress (pid 7)"), 16_000_000),
-            part(Doing::Runnable, Some("backup (pid 8)"), 500_000),
+            part(Doing::Runnable, Some(("stress", 7)), 16_000_000),
+            part(Doing::Runnable, Some(("backup", 8)), 500_000),
             part(Doing::Running, None, 500_000),
         ];
         call.take_host(0, Side::Server, vec!["server (thread 5)".into()], parts);
-        let sum: u64 = call.hosts[0].parts.iter().map(|part| part.ns).sum();
-        assert_eq!((sum, call.hosts[0].parts[0].ns), (20_000_003, 16_000_003));
+        let sum: u64 = call.hosts[&0].parts.iter().map(|part| part.ns).sum();
+        assert_eq!((sum, call.hosts[&0].parts[0].ns), (20_000_003, 16_000_003));
         let [finding] = call.findings.as_slice() else { panic!("{:?}", call.findings) };
         assert_eq!(
             (finding.cause, finding.side, finding.cost_ns),

@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 use spangap_model::Cause;
+use spangap_model::evidence::Certainty;
 use spangap_wire::call::{Call, Finding};
 use spangap_wire::dissect::{Dissection, Settings, dissect};
-use spangap_wire::episode::Certainty;
 use spangap_wire::source::Capture;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -6,9 +6,9 @@
 
 use serde_json::Value;
 use spangap_model::Cause;
+use spangap_model::evidence::Certainty;
 use spangap_wire::call::Call;
 use spangap_wire::dissect::{Dissection, Settings, dissect};
-use spangap_wire::episode::Certainty;
 use spangap_wire::hops::{HopTotals, LinkedBy};
 use spangap_wire::report::{DissectReport, Extras, html, table};
 use spangap_wire::source::Capture;

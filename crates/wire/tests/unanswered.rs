@@ -83,12 +83,12 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
             for call in &calls {
                 let within = number("least_ms") * MS..=number("most_ms") * MS;
                 assert!(within.contains(&call.duration_ns), "{what}");
-                let last = call.legs.last().map(|leg| leg.leg);
+                let last = call.legs.last().map(|leg| leg.legs);
                 let expected = if lost && view == "both" { Leg::RequestWire } else { Leg::NoResponse };
                 assert_eq!(last, Some(Legs::one(expected)), "{what}");
                 let sum: i64 = call.legs.iter().map(|leg| leg.ns).sum();
                 assert_eq!(sum, call.duration_ns as i64, "{what}");
-                let causes: Vec<Cause> = call.findings.iter().map(|finding| finding.cause).collect();
+                let causes: Vec<Cause> = call.findings.iter().map(|finding| finding.culprit.cause).collect();
                 assert!(!causes.contains(&Cause::NetworkDelay), "{what}");
                 if lost && view == "client" {
                     // It was sent again and never acknowledged: that much one end shows.

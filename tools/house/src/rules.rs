@@ -12,7 +12,19 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-host", &["spangap-model", "spangap-machine", "spangap-report"]),
     ("spangap-isolate", &["spangap-model", "spangap-machine", "spangap-report", "spangap-undo"]),
     ("spangap-wire", &["spangap-model", "spangap-report"]),
-    ("spangap-lab", &["spangap-model", "spangap-machine", "spangap-report", "spangap-undo"]),
+    ("spangap-gather", &["spangap-model", "spangap-meter", "spangap-wire", "spangap-host"]),
+    ("spangap-diagnose", &["spangap-model"]),
+    (
+        "spangap-lab",
+        &[
+            "spangap-model",
+            "spangap-machine",
+            "spangap-report",
+            "spangap-undo",
+            "spangap-gather",
+            "spangap-diagnose",
+        ],
+    ),
     (
         "spangap",
         &[
@@ -22,6 +34,8 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
             "spangap-bench",
             "spangap-wire",
             "spangap-host",
+            "spangap-gather",
+            "spangap-diagnose",
             "spangap-machine",
             "spangap-isolate",
             "spangap-lab",

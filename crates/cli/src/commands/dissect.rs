@@ -1,10 +1,8 @@
 //! `spangap dissect`: from captures to where each call's time went.
 
 mod captures;
-mod hosts;
 mod lines;
 mod pipe;
-mod spans;
 
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
@@ -16,7 +14,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lines::Lines;
 use spangap_model::Cause;
-use spangap_wire::dissect::{Dissection, Progress, Settings, dissect};
+use spangap_wire::dissect::{Dissection, Progress, Settings};
 use spangap_wire::ladder::{Ladder, ladder_of};
 use spangap_wire::report::{DissectReport, Extras, html, ladder_text, table};
 use std::collections::BTreeMap;
@@ -167,8 +165,7 @@ impl std::str::FromStr for TraceId {
 }
 
 fn cause(name: &str) -> Result<Cause, String> {
-    let found = Cause::ALL.iter().find(|cause| cause.name() == name);
-    found.copied().ok_or_else(|| {
+    Cause::of_name(name).ok_or_else(|| {
         let names: Vec<&str> = Cause::ALL.iter().map(|cause| cause.name()).collect();
         format!("{name:?} is no cause: expected one of {}", names.join(", "))
     })
@@ -190,7 +187,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     let every = args.calls.as_deref().map(|path| Lines::create(path, &paths)).transpose()?;
     let Opened { captures, copies: _copies, interrupted } = open_all(&paths, args.calls.is_some(), &stop)?;
     let trace_ids: Vec<[u8; 16]> = args.trace_id.iter().map(|id| id.0).collect();
-    let read = spans::read_all(&args.spans, &trace_ids, &stop)?;
+    let read = spangap_gather::spans::read_all(&args.spans, &trace_ids, false, &stop)?;
     let key_log = args.keylog.as_deref().map(key_log).transpose()?.unwrap_or_default();
     let traced = !trace_ids.is_empty();
     let settings = Settings {
@@ -207,10 +204,9 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         show(&bar, progress);
         if stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let mut dissection = dissect(captures, &settings, &mut on_progress)?;
+    let mut dissection =
+        spangap_gather::dissection(captures, &args.host, read.caveats, &settings, &mut on_progress)?;
     dissection.interrupted |= interrupted;
-    dissection.caveats.extend(read.caveats);
-    hosts::lay(&mut dissection, &args.host)?;
     // What was read until Ctrl-C is written; another one ends that.
     stop.store(false, Relaxed);
     let written =
@@ -242,7 +238,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         // Recordings are laid over the calls shown only.
         let mut findings = report.calls.iter().flat_map(|call| &call.findings);
         report.totals.causes.iter().any(|sum| sum.cause == *cause && sum.calls > 0)
-            || findings.any(|finding| finding.cause == *cause && finding.is_shown())
+            || findings.any(|finding| finding.culprit.cause == *cause && finding.is_shown())
     };
     Ok(if args.fail_on.iter().any(found) { Outcome::Found } else { Outcome::Done })
 }

@@ -1,10 +1,13 @@
-//! The judge: a command that gets a folder and prints a verdict.
+//! The judge: this project's own, asked in this process, or a command that gets a folder and prints a verdict.
 
-use super::verdict::{Verdict, VerdictError};
+use super::verdict::{self, VerdictError};
 use rustix::process::{Pid, Signal, kill_process_group};
+use spangap_diagnose::{Verdict, judge};
+use spangap_gather::{GatherError, Sources, Wanted};
 use std::io::{self, Read};
+use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
@@ -26,14 +29,14 @@ const PIPE_ENDS_WITHIN: Duration = Duration::from_secs(1);
 pub struct Judge {
     /// Its command, by the rules of the shell; the folder is its last word. `None`: this project's own.
     pub command: Option<String>,
-    /// The program `spangap`, for the project's own.
-    pub spangap: PathBuf,
     /// How long it may take.
     pub limit: Duration,
 }
 
-/// The verb that judges unless another command is given.
-const OWN: [&str; 2] = ["lab", "judge"];
+/// What the project's own judge is called: the verb that asks it about one folder.
+const OWN: &str = "spangap lab judge";
+/// Slow calls beyond these would not change a verdict.
+const CALLS: usize = 2_000;
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +61,9 @@ pub enum JudgeError {
     /// What it printed is no verdict.
     #[error("the judge's verdict: {0}")]
     NoVerdict(#[from] VerdictError),
+    /// The evidence cannot be read.
+    #[error(transparent)]
+    Evidence(#[from] GatherError),
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -66,26 +72,7 @@ pub enum JudgeError {
 impl Judge {
     /// What to call it in a report.
     pub fn name(&self) -> String {
-        self.command.clone().unwrap_or_else(|| format!("spangap {}", OWN.join(" ")))
-    }
-
-    fn command(&self, folder: &Path) -> Command {
-        let mut command = match &self.command {
-            Some(words) => {
-                let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("{words} \"$1\""), "judge"]);
-                shell
-            }
-            None => {
-                let mut own = Command::new(&self.spangap);
-                own.args(OWN);
-                own
-            }
-        };
-        command.arg(folder);
-        // A group of its own: what it starts is killed with it, and a Ctrl-C at the terminal is for the one that asks.
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        command
+        self.command.clone().unwrap_or_else(|| OWN.to_owned())
     }
 
     /// Asks about a folder.
@@ -93,7 +80,19 @@ impl Judge {
     /// # Errors
     /// When it gives no verdict in time.
     pub fn ask(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
-        let mut judge = Running(self.command(folder).spawn().map_err(JudgeError::Start)?);
+        match &self.command {
+            None => own(folder, self.limit, interrupted),
+            Some(words) => self.ask_command(words, folder, interrupted),
+        }
+    }
+
+    fn ask_command(
+        &self,
+        words: &str,
+        folder: &Path,
+        interrupted: &AtomicBool,
+    ) -> Result<Verdict, JudgeError> {
+        let mut judge = Running(command(words, folder).spawn().map_err(JudgeError::Start)?);
         let out = output(judge.0.stdout.take().expect("it is piped"));
         let err = output(judge.0.stderr.take().expect("it is piped"));
         let begun = Instant::now();
@@ -114,8 +113,37 @@ impl Judge {
             return Err(JudgeError::Failed { status, said: complaint(&said) });
         }
         let printed = out.recv_timeout(PIPE_ENDS_WITHIN).map_err(|_| JudgeError::HeldOpen)?;
-        Ok(Verdict::parse(&printed)?)
+        Ok(verdict::parse(&printed)?)
     }
+}
+
+/// What this project's own judge says of a folder.
+///
+/// # Errors
+/// When the evidence cannot be read, or not in time.
+pub fn own(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
+    let begun = Instant::now();
+    let mut on_progress = |_| match interrupted.load(Relaxed) || begun.elapsed() > limit {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let sources = Sources::of_folder(folder)?;
+    let gathered = spangap_gather::evidence(&sources, Wanted { calls: CALLS }, &mut on_progress, interrupted);
+    if interrupted.load(Relaxed) {
+        return Err(JudgeError::Interrupted);
+    }
+    if begun.elapsed() > limit {
+        return Err(JudgeError::TimedOut(limit));
+    }
+    Ok(judge(&gathered?))
+}
+
+fn command(words: &str, folder: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{words} \"$1\""), "judge"]).arg(folder);
+    // A group of its own: what it starts is killed with it, and a Ctrl-C at the terminal is for the one that asks.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
 }
 
 /// Reads in a thread: neither of the two pipes may fill up while the other is read.
@@ -154,11 +182,11 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grade::verdict::Answer;
+    use spangap_diagnose::Answer;
 
     fn judge(command: &str, limit: Duration) -> Result<Verdict, JudgeError> {
         let command = Some(command.to_owned());
-        let judge = Judge { command, spangap: PathBuf::from("spangap"), limit };
+        let judge = Judge { command, limit };
         judge.ask(Path::new("/some where/it's"), &AtomicBool::new(false))
     }
 
@@ -195,7 +223,7 @@ mod tests {
     #[test]
     fn an_interrupt_ends_it() {
         let command = Some("sleep 1000;:".to_owned());
-        let judge = Judge { command, spangap: PathBuf::from("spangap"), limit: LIMIT };
+        let judge = Judge { command, limit: LIMIT };
         let error = judge.ask(Path::new("/"), &AtomicBool::new(true)).expect_err("interrupted");
         assert!(matches!(error, JudgeError::Interrupted), "{error}");
     }

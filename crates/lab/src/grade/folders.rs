@@ -1,11 +1,12 @@
 //! Folders of runs that are there, with their truth.
 
 use super::score::Judged;
-use super::verdict::{Verdict, cause_of, culprit_of, legs_of, side_of};
 use crate::LabError;
 use crate::folder;
 use crate::scenario::NEAR_MISS;
-use crate::truth::{Culprit, Truth};
+use crate::truth::Truth;
+use spangap_diagnose::{Answer, Verdict};
+use spangap_model::{Cause, Culprit, Side};
 use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -54,21 +55,23 @@ impl Kept {
                 why,
             ))
         };
-        let cause = cause_of(&truth.culprit)
+        let cause = Cause::of_name(&truth.culprit)
             .ok_or_else(|| strange("\"culprit\"", &truth.culprit, "the name of a cause"))?;
         let side = match &truth.side {
-            Some(side) => Some(side_of(side).ok_or_else(|| strange("\"side\"", side, "client or server"))?),
+            Some(side) => {
+                Some(Side::of_name(side).ok_or_else(|| strange("\"side\"", side, "client or server"))?)
+            }
             None => None,
         };
         let named = |what: &'static str| {
             move |text: &String| {
-                culprit_of(text).ok_or_else(|| strange(what, text, "a cause, with its side in brackets"))
+                text.parse::<Culprit>().map_err(|_| strange(what, text, "a cause, with its side in brackets"))
             }
         };
         let leg = match &truth.leg {
-            Some(leg) => Some(
-                legs_of(leg).ok_or_else(|| strange("\"leg\"", leg, "a leg, or neighbours joined by +"))?,
-            ),
+            Some(leg) => {
+                Some(leg.parse().map_err(|_| strange("\"leg\"", leg, "a leg, or neighbours joined by +"))?)
+            }
             None => None,
         };
         Ok(Judged {
@@ -76,7 +79,7 @@ impl Kept {
             also_right: truth.also_right.iter().map(named("\"also_right\"")).collect::<Result<_, _>>()?,
             looks_like: truth.looks_like.as_ref().map(named("\"looks_like\"")).transpose()?,
             leg,
-            answer: verdict.map_or(super::verdict::Answer::Unknown, |verdict| verdict.answer),
+            answer: verdict.map_or(Answer::Unknown, |verdict| verdict.answer),
             answer_leg: verdict.and_then(|verdict| verdict.leg),
         })
     }

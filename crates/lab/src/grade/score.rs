@@ -1,9 +1,8 @@
 //! Verdicts against truths, added up: who was named for what, and how far that can be trusted.
 
-use super::verdict::Answer;
-use crate::truth::Culprit;
 use serde::Serialize;
-use spangap_model::{Cause, Legs};
+use spangap_diagnose::Answer;
+use spangap_model::{Cause, Culprit, Legs};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was the matter in a run, and what the judge said of it.

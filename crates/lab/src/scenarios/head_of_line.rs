@@ -6,8 +6,8 @@ use crate::folder;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Active, Affected, Culprit};
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::{Acted, Active, Affected};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
 /// The scenario.

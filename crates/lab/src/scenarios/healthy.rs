@@ -3,7 +3,8 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Culprit};
+use crate::truth::Acted;
+use spangap_model::Culprit;
 
 /// The scenario.
 pub const HEALTHY: Scenario = Scenario {

@@ -4,8 +4,8 @@ use crate::LabError;
 use crate::hosts::{self, DEVICE, ip};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected, Culprit};
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::{Acted, Affected};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// At the client: its requests.
 pub const CLIENT: Scenario = Scenario {

@@ -4,8 +4,8 @@ use crate::LabError;
 use crate::calls::{Call, quantile};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected, Culprit};
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::{Acted, Affected};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
 pub const RETRIES: Scenario = Scenario {

@@ -5,8 +5,8 @@ use super::server_queue::under_way_at_target;
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Culprit};
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::truth::Acted;
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
 /// The scenario.

@@ -4,19 +4,17 @@
 //! that a habit of the client's. How many of its connections are like this, the pair of hosts shows.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::exchange::{Ended, Exchange, Mark};
 use crate::segment::Flags;
 use crate::tcp::Step;
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// A connection that stays open longer after its call is one that waited for another call.
 const CLOSED_SOON_NS: u64 = 1_000_000_000;
 /// A connection that was open for this long before the call, beyond ten times its handshake, was opened in advance.
 const IN_ADVANCE_NS: u64 = 50_000_000;
-
-const FOR_WHOM: &str =
-    "whether the connection was opened for this call: it was idle before it or stayed open after it";
 
 /// The one call.
 #[derive(Clone, Copy, Debug)]
@@ -95,10 +93,10 @@ impl Memory {
             return;
         }
         let certainty = match in_advance || stayed {
-            true => Certainty::Possible { missing: FOR_WHOM },
+            true => Certainty::Possible(Missing::OpenedForCall),
             false => Certainty::Shown,
         };
-        let evidence = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+        let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
         let (from_ns, to_ns) = (syn.0, only.first.seen_ns);
         let ready_us = nanos(from_ns, to_ns) / 1000;
         let closes_us = nanos(only.last_ns, closing.0) / 1000;
@@ -113,7 +111,7 @@ impl Memory {
             end: only.end,
             stream_id: None,
             copies: Copies::One,
-            evidence: EvidenceList::of(&[
+            evidence: PacketProofs::of(&[
                 evidence(syn, What::text("the connection is opened")),
                 evidence(
                     (to_ns, only.first.packet),

@@ -5,9 +5,10 @@
 //! behind a larger one of another call may have been ready before; only the server knows.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, WHEN_READY, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::exchange::{Exchange, Mark, Part};
 use crate::tcp::{Kind, Step};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// Shorter waits are not worth a word.
@@ -102,13 +103,13 @@ impl Memory {
             end: part.end,
             stream_id: Some(exchange.stream_id),
             copies: Copies::One,
-            evidence: EvidenceList::of(&[
-                Evidence {
+            evidence: PacketProofs::of(&[
+                PacketProof {
                     packet,
                     time_ns: seen_ns,
                     what: What::text("its last byte arrives and cannot be read yet"),
                 },
-                Evidence { packet: ready_packet, time_ns: ready_ns, what: bytes },
+                PacketProof { packet: ready_packet, time_ns: ready_ns, what: bytes },
             ]),
         });
     }
@@ -134,7 +135,7 @@ fn behind(exchange: &Exchange, response: &Part, large: Large, found: &mut Vec<Ep
     let next = What::with("this response follows {} us later", after_ns / 1000, 0);
     found.push(Episode {
         cause: Cause::HeadOfLine,
-        certainty: Certainty::Possible { missing: WHEN_READY },
+        certainty: Certainty::Possible(Missing::ResponseReady),
         side: Some(Side::Server),
         sender: Side::Server,
         from_ns,
@@ -143,9 +144,9 @@ fn behind(exchange: &Exchange, response: &Part, large: Large, found: &mut Vec<Ep
         end: response.end,
         stream_id: Some(exchange.stream_id),
         copies: Copies::One,
-        evidence: EvidenceList::of(&[
-            Evidence { packet: large.last.packet, time_ns: large.last.seen_ns, what: size },
-            Evidence { packet: response.first.packet, time_ns: response.first.seen_ns, what: next },
+        evidence: PacketProofs::of(&[
+            PacketProof { packet: large.last.packet, time_ns: large.last.seen_ns, what: size },
+            PacketProof { packet: response.first.packet, time_ns: response.first.seen_ns, what: next },
         ]),
     });
 }

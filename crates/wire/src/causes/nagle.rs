@@ -15,10 +15,11 @@
 //! A long file: a third of it is its tests, which tell the rule by its near-misses.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::exchange::{Exchange, Part};
 use crate::segment::Flags;
 use crate::tcp::{Kind, Step};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 use std::ops::Range;
 
@@ -50,11 +51,6 @@ const VARIED_HOLDS: u16 = 4;
 const VARIED_EIGHTHS: u64 = 12;
 /// Whole messages released by data of the peer: their waits differ by this many times more than the releases miss it.
 const IN_STEP_TIMES: u64 = 16;
-
-const APPLICATION: &str =
-    "whether the sender had the bytes all along: its application may have written them late";
-const SCALE: &str = "the window scale, which only the SYN shows: the peer's window may have been too small";
-const ROUND_TRIP: &str = "how long the path takes: without it an ordinary acknowledgement may look delayed";
 
 /// Everything a side had sent was acknowledged, its last segment a small one.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +100,7 @@ impl Hold {
     fn episode(&self, sender: Side, certainty: Certainty) -> Episode {
         let Cleared { sent, sent_ns, sent_packet, ack_ns, ack_packet, .. } = self.cleared;
         let held = self.bytes.1 - self.bytes.0;
-        let mine = |packet, time_ns, what| Evidence { packet, time_ns, what };
+        let mine = |packet, time_ns, what| PacketProof { packet, time_ns, what };
         let late_us = nanos(sent_ns, ack_ns) / 1000;
         let ack = match self.cleared.with {
             (start, end) if start < end => {
@@ -124,7 +120,7 @@ impl Hold {
             end: self.bytes.1,
             stream_id: None,
             copies: Copies::One,
-            evidence: EvidenceList::of(&[
+            evidence: PacketProofs::of(&[
                 mine(
                     sent_packet,
                     sent_ns,
@@ -400,7 +396,7 @@ impl Sender {
         };
         if part.is_some_and(|part| hold.is_inside(part)) {
             let shown = varied || self.bits >= ENOUGH_BITS;
-            return Some(if shown { Certainty::Shown } else { Certainty::Possible { missing: APPLICATION } });
+            return Some(if shown { Certainty::Shown } else { Certainty::Possible(Missing::BytesReady) });
         }
         // The whole message may have been written just then, once or twice by chance. Applications at both ends that
         // go at the same rate would miss each other by as much as the waits differ.
@@ -411,7 +407,7 @@ impl Sender {
             Side::Server => Some(Certainty::Shown),
             // A client that calls again when it has its answer does the same, however long its answers take.
             Side::Client if exchange.in_flight <= 1 => None,
-            Side::Client => Some(Certainty::Possible { missing: APPLICATION }),
+            Side::Client => Some(Certainty::Possible(Missing::BytesReady)),
         }
     }
 }
@@ -432,12 +428,12 @@ fn conclude(hold: &Hold, sender: Side, bits: i16, view: View<'_>, found: &mut Ve
     let missing = match is_delayed(hold, sender, view) {
         Some(false) => return,
         _ if bits <= 0 => return,
-        None => Some(ROUND_TRIP),
-        Some(true) if hold.cleared.room.is_none() => Some(SCALE),
-        Some(true) if bits < ENOUGH_BITS => Some(APPLICATION),
+        None => Some(Missing::RoundTrip),
+        Some(true) if hold.cleared.room.is_none() => Some(Missing::WindowScale),
+        Some(true) if bits < ENOUGH_BITS => Some(Missing::BytesReady),
         Some(true) => None,
     };
-    let certainty = missing.map_or(Certainty::Shown, |missing| Certainty::Possible { missing });
+    let certainty = missing.map_or(Certainty::Shown, Certainty::Possible);
     found.push(hold.episode(sender, certainty));
 }
 

@@ -5,18 +5,16 @@
 //! as many bytes under way as the path holds is another thing: there acknowledgements open it as fast as they come.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::segment::Flags;
 use crate::tcp::{Kind, Step};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// Shorter stalls are not worth a word.
 const MIN_STALL_NS: u64 = 1_000_000;
 /// Bytes that leave later after the update than this part of the stall were not waiting for it.
 const RELEASE: u64 = 8;
-
-const WAITED: &str =
-    "whether the sender had more to send: no probe was seen, and its next bytes came later than the update";
 
 /// The window left no room.
 #[derive(Clone, Copy, Debug)]
@@ -125,10 +123,10 @@ impl Memory {
         let certainty = match closed.probe {
             Some(_) => Certainty::Shown,
             None if prompt => Certainty::Shown,
-            None if after_ns <= stall_ns => Certainty::Possible { missing: WAITED },
+            None if after_ns <= stall_ns => Certainty::Possible(Missing::SentLate),
             None => return,
         };
-        let evidence = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+        let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
         let closing = What::with("the receiver's window has room for {} bytes only", closed.window, 0);
         let opening = What::with("opened again to {} bytes after {} us", window, stall_ns / 1000);
         let len = step.bytes.end - step.bytes.start;
@@ -149,7 +147,7 @@ impl Memory {
             end: step.bytes.end,
             stream_id: None,
             copies: Copies::One,
-            evidence: EvidenceList::of(&items),
+            evidence: PacketProofs::of(&items),
         });
     }
 }

@@ -18,9 +18,10 @@
 //! A long file: a third of it is its tests; the three causes share one memory, since each excludes the others.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Copies, ENDS_EARLY, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::segment::Segment;
 use crate::tcp::{Kind, Sent, Step};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 use std::cmp::Ordering;
 
@@ -33,11 +34,6 @@ const REORDERED_NS: u64 = 3_000_000;
 
 /// How much later than two shortest ways a DSACK may come.
 const DSACK_SLACK_NS: u64 = 5_000_000;
-
-const TIMER: &str = "why it was sent again: neither acknowledgements of later bytes were seen nor had the 200 ms of \
-                     the usual timer passed";
-const OVERTAKEN: &str = "whether it was sent again or overtaken on the way: the capture of the sender's end, IP \
-                         identification or TCP timestamps would tell";
 
 /// A recovery under way: bytes sent again and not yet acknowledged.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +143,7 @@ impl Rule for Memory {
                 Some(recovery) if recovery.early.is_none() => found.push(recovery.episode(side, None)),
                 // It ends before a DSACK could have come.
                 Some(recovery) => {
-                    let certainty = Certainty::Possible { missing: ENDS_EARLY };
+                    let certainty = Certainty::Possible(Missing::EndsEarly);
                     found.push(Recovery { certainty, ..recovery }.episode(side, None));
                 }
                 None => {}
@@ -258,14 +254,14 @@ fn why(
         return match (is_head, is_tail) {
             (_, true) if !without_sack && waited_ns <= probe_ns => (Cause::TailLoss, Certainty::Shown),
             (true, _) => (Cause::Rto, Certainty::Shown),
-            _ => (Cause::Rto, Certainty::Possible { missing: TIMER }),
+            _ => (Cause::Rto, Certainty::Possible(Missing::ResendReason)),
         };
     }
     if is_tail && !without_sack && waited_ns >= round_trip_ns.unwrap_or(0) {
         return (Cause::TailLoss, Certainty::Shown);
     }
     // Sooner than the usual timer, without a reason that this tap could see.
-    (Cause::Rto, Certainty::Possible { missing: TIMER })
+    (Cause::Rto, Certainty::Possible(Missing::ResendReason))
 }
 
 impl Sender {
@@ -375,11 +371,11 @@ impl Sender {
             Some(_) => Certainty::Shown,
             // Reordering by as much as a round trip, to the point, is not known; by less it may be.
             None if way_ns.is_some_and(|way| waited_ns >= way) => Certainty::Shown,
-            None => Certainty::Possible { missing: OVERTAKEN },
+            None => Certainty::Possible(Missing::SentTwice),
         };
         let timer = waited_ns >= RTO_MIN_NS && waited_ns > 2 * way_ns.unwrap_or(0);
         let cause = if timer { Cause::Rto } else { Cause::FastRetransmit };
-        let evidence = |packet, time_ns, what| Evidence { packet, time_ns, what };
+        let evidence = |packet, time_ns, what| PacketProof { packet, time_ns, what };
         found.push(Episode {
             cause,
             certainty,
@@ -391,7 +387,7 @@ impl Sender {
             end: step.bytes.end,
             stream_id: None,
             copies: Copies::One,
-            evidence: EvidenceList::of(&[
+            evidence: PacketProofs::of(&[
                 evidence(
                     ahead.packet,
                     ahead.time_ns,
@@ -448,7 +444,7 @@ fn is_dsack(segment: &Segment<'_>) -> bool {
 
 impl Recovery {
     fn episode(&self, sender: Side, acknowledged: Option<(i64, u64)>) -> Episode {
-        let evidence = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+        let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
         let waited_us = nanos(self.first.time_ns, self.again.0) / 1000;
         let why = match self.cause {
             Cause::TailLoss => {
@@ -485,7 +481,7 @@ impl Recovery {
             end: self.end,
             stream_id: None,
             copies: Copies::Both { told: self.told },
-            evidence: EvidenceList::of(&items),
+            evidence: PacketProofs::of(&items),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A connection made up by hand for the tests of rules: what was sent when, told in microseconds.
 
 use super::{Causes, View};
-use crate::episode::{Certainty, Episode};
+use crate::episode::Episode;
 use crate::exchange::{Exchange, Mark, Part};
 use crate::segment::{Endpoint, Flags, Options, Segment};
 use crate::tcp::{Handshake, Kind, Sent, SideState, Step};
+use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 use std::ops::Range;
 

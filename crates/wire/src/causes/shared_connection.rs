@@ -7,9 +7,10 @@
 //! one whose calls go out one by one.
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::exchange::Exchange;
 use crate::tcp::{Kind, Step};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// Shorter silences are the ordinary work of a client.
@@ -24,9 +25,6 @@ const CALLS_PER_BATCH: u64 = 2;
 const SHARE_PERCENT: u64 = 20;
 /// Beginnings of batches remembered until their exchanges have finished.
 const RECENT: usize = 4;
-
-const MISSING: &str =
-    "whether calls waited in the client meanwhile: its spans, or a second connection, would tell";
 
 /// The client began to send after the server had.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +92,7 @@ impl Rule for Memory {
         let until = What::with("the next batch begins, after {} us of silence", silence_us, 0);
         found.push(Episode {
             cause: Cause::SharedConnection,
-            certainty: Certainty::Possible { missing: MISSING },
+            certainty: Certainty::Possible(Missing::CallsWaiting),
             side: Some(Side::Client),
             sender: Side::Client,
             from_ns: quiet_ns,
@@ -103,9 +101,9 @@ impl Rule for Memory {
             end: view.of(Side::Client).next,
             stream_id: None,
             copies: Copies::One,
-            evidence: EvidenceList::of(&[
-                Evidence { packet: quiet_packet, time_ns: quiet_ns, what: since },
-                Evidence { packet: begin.packet, time_ns: begin.time_ns, what: until },
+            evidence: PacketProofs::of(&[
+                PacketProof { packet: quiet_packet, time_ns: quiet_ns, what: since },
+                PacketProof { packet: begin.packet, time_ns: begin.time_ns, what: until },
             ]),
         });
     }
@@ -117,8 +115,10 @@ impl Rule for Memory {
             into.push(format!(
                 "Calls go out in batches ({per_batch:.1} on average), and {} of {} begin after 100 us and more of \
                  silence on a clean wire, {percent:.0} % of their time: the client's stack on this one connection may \
-                 be the limit. Not known: {MISSING}.",
-                self.silences, self.batches
+                 be the limit. Not known: {}.",
+                self.silences,
+                self.batches,
+                Missing::CallsWaiting.words()
             ));
         }
     }

@@ -7,17 +7,14 @@
 //! ([`together`]).
 
 use super::{Rule, View, nanos};
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::segment::Flags;
 use crate::tcp::{Handshake, Kind, Step};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// A handshake part that comes again sooner is no retransmission: the first timeout is 1 s (RFC 6298, 2.1).
 const FIRST_TIMEOUT_NS: u64 = 900_000_000;
-
-const WHERE_LOST: &str = "whether the SYN reached the server's host: a capture there tells loss on the way from a full \
-                          accept queue";
-const LISTEN_QUEUE: &str = "ListenOverflows and ListenDrops of the server's host (/proc/net/netstat)";
 
 /// Parts of one kind: the first, the last, and how many timeouts lie between.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,20 +99,22 @@ impl Memory {
         if !std::mem::take(&mut self.open) {
             return;
         }
-        let evidence = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+        let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
         let episode =
-            |cause, certainty, side, sender, from: (i64, u64), to: (i64, u64), items: &[Evidence]| Episode {
-                cause,
-                certainty,
-                side,
-                sender,
-                from_ns: from.0,
-                to_ns: to.0,
-                start: self.offset,
-                end: self.offset,
-                stream_id: None,
-                copies: Copies::One,
-                evidence: EvidenceList::of(items),
+            |cause, certainty, side, sender, from: (i64, u64), to: (i64, u64), items: &[PacketProof]| {
+                Episode {
+                    cause,
+                    certainty,
+                    side,
+                    sender,
+                    from_ns: from.0,
+                    to_ns: to.0,
+                    start: self.offset,
+                    end: self.offset,
+                    stream_id: None,
+                    copies: Copies::One,
+                    evidence: PacketProofs::of(items),
+                }
             };
         let after = |parts: &Parts, first: (i64, u64)| nanos(first.0, parts.last.0) / 1_000_000;
         if let Some(first) = self.syn.first.filter(|_| self.syn.again > 0) {
@@ -129,7 +128,7 @@ impl Memory {
             if self.unanswered > 0 {
                 let items =
                     [sent, again("sent again after {} ms, without any answer so far; {} SYNs in all")];
-                let certainty = Certainty::Possible { missing: WHERE_LOST };
+                let certainty = Certainty::Possible(Missing::SynArrived);
                 found.push(episode(
                     Cause::SynLoss,
                     certainty,
@@ -166,7 +165,7 @@ impl Memory {
             match self.ack.filter(|ack| ack.0 < self.syn_ack.last.0) {
                 Some(ack) => {
                     let items = [sent, evidence(ack, What::text("the client's ACK of it")), again];
-                    let certainty = Certainty::Possible { missing: LISTEN_QUEUE };
+                    let certainty = Certainty::Possible(Missing::ListenCounters);
                     let (cause, side) = (Cause::AcceptOverflow, Some(Side::Server));
                     found.push(episode(
                         cause,
@@ -206,7 +205,7 @@ pub fn together(client: &Handshake, server: &Handshake) -> Option<(Cause, Certai
     }
     let certainty = match server.queue_unanswered {
         Some(1..) => Certainty::Shown,
-        _ => Certainty::Possible { missing: LISTEN_QUEUE },
+        _ => Certainty::Possible(Missing::ListenCounters),
     };
     Some((Cause::AcceptOverflow, certainty))
 }
@@ -219,7 +218,7 @@ pub fn queued(episode: &mut Episode, waiting: u32) {
         u64::from(waiting),
         0,
     );
-    episode.evidence.push(Evidence { what, ..last });
+    episode.evidence.push(PacketProof { what, ..last });
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::legs::{Clocks, legs};
 use crate::segment::Endpoint;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spangap_model::Cause;
+use std::collections::BTreeMap;
 
 /// What is known of a section once all of it was read, and its calls wait for.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +101,7 @@ impl Followed {
             duration_ns,
             legs,
             findings,
-            hosts: Vec::new(),
+            hosts: BTreeMap::new(),
             section: self.section,
             hops,
             path: Vec::new(),

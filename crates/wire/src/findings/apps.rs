@@ -2,9 +2,10 @@
 
 use super::held::About;
 use super::{Explained, WORTH_NAMING_NS, covered_ns};
-use crate::call::{Finding, Halves};
-use crate::episode::{Certainty, Evidence, What};
+use crate::call::{Finding, Halves, When};
+use crate::episode::{PacketProof, What};
 use crate::exchange::Mark;
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// Findings about the applications; added to those known already. Where only the picture fits, what is `explained`
@@ -30,6 +31,10 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         let within = (from_ns - ahead_ns, to_ns - ahead_ns);
         (to_ns - from_ns).saturating_sub_unsigned(covered_ns(explained, within, |span| span.shown))
     };
+    let between = |from_ns: i64, to_ns: i64, side: Side| {
+        let ahead_ns = if halves.captures[side.index()] == 0 { 0 } else { offset_ns };
+        When::Between(from_ns - ahead_ns, to_ns - ahead_ns)
+    };
     // Where the server's tap does not tell when the request was complete there, it was not before its last byte left the
     // client: what the span waited until then is not the application's, unless it answered before.
     let whole_ns = halves.exchanges[0].as_ref().filter(|half| server(3).is_none() && !half.doubts.hole);
@@ -46,14 +51,24 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
                     Cause::ServerApp,
                     Certainty::Shown,
                     Side::Server,
+                    between(start, end, Side::Server),
                     cost,
                     server_evidence(halves),
                 ));
             }
-            if let Some(cost) = wire.and_then(|(arrived, _)| most(start - arrived)) {
-                let missing = "a record of the server's host: run queue, softirq, accept queue";
-                let certainty = Certainty::Possible { missing };
-                out.push(finding(Cause::ServerQueue, certainty, Side::Server, cost, server_evidence(halves)));
+            if let Some((arrived, cost)) =
+                wire.and_then(|(arrived, _)| Some((arrived, most(start - arrived)?)))
+            {
+                let when = between(arrived, start, Side::Server);
+                let certainty = Certainty::Possible(Missing::ServerHost);
+                out.push(finding(
+                    Cause::ServerQueue,
+                    certainty,
+                    Side::Server,
+                    when,
+                    cost,
+                    server_evidence(halves),
+                ));
             }
         }
         (Some((arrived, answered)), None) => {
@@ -62,13 +77,14 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
             let whole =
                 halves.exchanges.iter().all(|half| half.as_ref().is_some_and(|half| !half.doubts.hole));
             let bracketed = most(left_of(arrived, answered, &|_| true)).filter(|_| whole);
-            let spanless = Certainty::Possible { missing: "the server's span" };
+            let spanless = Certainty::Possible(Missing::ServerSpan);
             let found = match (bracketed, most(rest(arrived, answered, Side::Server))) {
                 (Some(cost), _) => Some((Cause::ServerHostOrApp, Certainty::Shown, cost)),
                 (None, cost) => cost.map(|cost| (Cause::ServerApp, spanless, cost)),
             };
             if let Some((cause, certainty, cost)) = found {
-                out.push(finding(cause, certainty, Side::Server, cost, server_evidence(halves)));
+                let when = between(arrived, answered, Side::Server);
+                out.push(finding(cause, certainty, Side::Server, when, cost, server_evidence(halves)));
             }
         }
         (None, None) => {}
@@ -78,10 +94,10 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         && let Some(response) = &half.response
         && let Some(cost) = most(rest(half.request.last.seen_ns, response.first.seen_ns, Side::Client))
     {
-        let certainty =
-            Certainty::Possible { missing: "the server's capture: the path is in this time, too" };
-        let evidence = between(halves.captures[0], &half.request.last, &response.first, true);
-        out.push(finding(Cause::ServerApp, certainty, Side::Server, cost, evidence));
+        let certainty = Certainty::Possible(Missing::ServerCapture);
+        let when = between(half.request.last.seen_ns, response.first.seen_ns, Side::Client);
+        let evidence = marks(halves.captures[0], &half.request.last, &response.first, true);
+        out.push(finding(Cause::ServerApp, certainty, Side::Server, when, cost, evidence));
     }
     // Before its first byte and after its last one, the call is with the client alone.
     let spent = |from: Option<i64>, to: Option<i64>| {
@@ -90,7 +106,7 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
     let (out_ns, in_ns) = (spent(client(0), client(1)), spent(client(8), client(9)));
     let cost = out_ns + in_ns;
     if let (Some(cost), Some(half)) = (most(cost as i64), &halves.exchanges[0]) {
-        let certainty = Certainty::Possible { missing: "a record of the client's host" };
+        let certainty = Certainty::Possible(Missing::ClientHost);
         let capture = halves.captures[0];
         let mut evidence = Vec::new();
         if out_ns > 0 {
@@ -101,7 +117,8 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
             let what = What::with("last response byte, {} us before the CLIENT span ended", in_ns / 1000, 0);
             evidence.push(shown(capture, response.last.ready_packet, response.last.ready_ns, what));
         }
-        out.push(finding(Cause::ClientApp, certainty, Side::Client, cost, evidence));
+        // Before the request, after the response, or both.
+        out.push(finding(Cause::ClientApp, certainty, Side::Client, When::Unknown, cost, evidence));
     }
 }
 
@@ -109,24 +126,33 @@ fn finding(
     cause: Cause,
     certainty: Certainty,
     side: Side,
+    when: When,
     cost_ns: u64,
-    evidence: Vec<(u8, Evidence)>,
+    evidence: Vec<(u8, PacketProof)>,
 ) -> Finding {
-    Finding { cause, certainty, side: Some(side), cost_ns: Some(cost_ns), note: String::new(), evidence }
+    Finding {
+        cause,
+        certainty,
+        side: Some(side),
+        when,
+        cost_ns: Some(cost_ns),
+        note: String::new(),
+        evidence,
+    }
 }
 
-fn shown(capture: u8, packet: u64, time_ns: i64, what: What) -> (u8, Evidence) {
-    (capture, Evidence { packet, time_ns, what })
+fn shown(capture: u8, packet: u64, time_ns: i64, what: What) -> (u8, PacketProof) {
+    (capture, PacketProof { packet, time_ns, what })
 }
 
-fn server_evidence(halves: &Halves) -> Vec<(u8, Evidence)> {
+fn server_evidence(halves: &Halves) -> Vec<(u8, PacketProof)> {
     let Some(half) = &halves.exchanges[1] else { return Vec::new() };
     let Some(response) = &half.response else { return Vec::new() };
-    between(halves.captures[1], &half.request.last, &response.first, false)
+    marks(halves.captures[1], &half.request.last, &response.first, false)
 }
 
 /// The packet that ends the request and the one that begins the response.
-fn between(capture: u8, request: &Mark, response: &Mark, client: bool) -> Vec<(u8, Evidence)> {
+fn marks(capture: u8, request: &Mark, response: &Mark, client: bool) -> Vec<(u8, PacketProof)> {
     let (asked, answered) = if client {
         ((request.seen_ns, request.packet), (response.seen_ns, response.packet))
     } else {

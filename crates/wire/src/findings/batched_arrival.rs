@@ -2,8 +2,9 @@
 //! them go at once.
 
 use super::Way;
-use crate::call::Finding;
-use crate::episode::{Certainty, Evidence, What};
+use crate::call::{Finding, When};
+use crate::episode::{PacketProof, What};
+use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
 /// Arrivals within this time are one batch, nanoseconds.
@@ -54,18 +55,24 @@ impl Arrivals {
     }
 }
 
-/// The finding of a call that arrived in such a batch `cost_ns` later than it could have.
-pub(crate) fn finding(way: &Way, batch: &[Way], cost_ns: u64, duration_ns: u64) -> Finding {
+/// The finding of a call that was on its way in `range` and arrived in such a batch, `cost_ns` later than it could have.
+pub(crate) fn finding(
+    way: &Way,
+    range: (i64, i64),
+    batch: &[Way],
+    cost_ns: u64,
+    duration_ns: u64,
+) -> Finding {
     let receiver = way.from.other();
     let apart = batch.first().zip(batch.last()).map_or(0, |(a, b)| b.sent.0.abs_diff(a.sent.0));
     let mut evidence = vec![
         (
             way.capture,
-            Evidence { packet: way.sent.1, time_ns: way.sent.0, what: What::text("this one leaves") },
+            PacketProof { packet: way.sent.1, time_ns: way.sent.0, what: What::text("this one leaves") },
         ),
         (
             1 - way.capture,
-            Evidence {
+            PacketProof {
                 packet: way.arrived.1,
                 time_ns: way.arrived.0,
                 what: What::with(
@@ -79,13 +86,14 @@ pub(crate) fn finding(way: &Way, batch: &[Way], cost_ns: u64, duration_ns: u64) 
     for other in batch.iter().filter(|other| *other != way).take(2) {
         let what = What::text("another of them arrives");
         evidence
-            .push((1 - way.capture, Evidence { packet: other.arrived.1, time_ns: other.arrived.0, what }));
+            .push((1 - way.capture, PacketProof { packet: other.arrived.1, time_ns: other.arrived.0, what }));
     }
     let host = if receiver == Side::Client { "client" } else { "server" };
     Finding {
         cause: Cause::BatchedArrival,
         certainty: Certainty::Shown,
         side: Some(receiver),
+        when: When::Between(range.0, range.1),
         cost_ns: Some(cost_ns.min(duration_ns)),
         note: format!(
             "interrupt coalescing, a late softirq on the {host}'s host, or a queue on the way: a record of that host tells them apart"

@@ -1,10 +1,11 @@
 //! Episodes of both taps as findings of a call: what each took of the call's time.
 
 use super::{Explained, covered_ns, is_loss, union};
-use crate::call::{Finding, Halves};
-use crate::episode::{Certainty, Episode, Evidence};
+use crate::call::{Finding, Halves, When};
+use crate::episode::{Episode, PacketProof};
 use crate::exchange::{Exchange, Part};
 use crate::legs::Moments;
+use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
 /// Packets of evidence kept for one finding.
@@ -72,7 +73,7 @@ pub(crate) fn findings(
             .max_by_key(|j| rank(&held[*j]));
         let best = &held[best.unwrap_or(i)];
         let mut taken = Vec::new();
-        let mut evidence: Vec<(u8, Evidence)> = Vec::new();
+        let mut evidence: Vec<(u8, PacketProof)> = Vec::new();
         for j in i..held.len() {
             let other = &held[j];
             let same_cause =
@@ -91,10 +92,14 @@ pub(crate) fn findings(
         let Episode { cause, sender, certainty, .. } = *best.episode;
         let shown = certainty == Certainty::Shown;
         explained.extend(taken.iter().map(|range| Explained { cause, sender, shown, range: *range }));
+        let when = match (taken.iter().map(|range| range.0).min(), taken.iter().map(|range| range.1).max()) {
+            (Some(from), Some(to)) => When::Between(from, to),
+            _ => When::Unknown,
+        };
         let cost_ns = union(&mut taken).map(|ns| ns.min(duration_ns));
         let exchange = halves.exchanges[best.tap.index()].as_ref();
         let before = exchange.is_some_and(|exchange| before_the_wire(best.episode, exchange));
-        findings.push(finding(best.episode, cost_ns, evidence, before));
+        findings.push(Finding { when, ..finding(best.episode, cost_ns, evidence, before) });
     }
     opened_slowly(&mut findings, explained);
     findings
@@ -113,7 +118,12 @@ fn opened_slowly(findings: &mut [Finding], explained: &[Explained]) {
     }
 }
 
-fn finding(episode: &Episode, cost_ns: Option<u64>, evidence: Vec<(u8, Evidence)>, before: bool) -> Finding {
+fn finding(
+    episode: &Episode,
+    cost_ns: Option<u64>,
+    evidence: Vec<(u8, PacketProof)>,
+    before: bool,
+) -> Finding {
     let note = match (cost_ns, episode.cause, before) {
         (Some(_), ..) => String::new(),
         (None, Cause::StreamLimit, _) => {
@@ -138,7 +148,7 @@ fn finding(episode: &Episode, cost_ns: Option<u64>, evidence: Vec<(u8, Evidence)
         _ => "it lies before or after what this capture shows of the call".into(),
     };
     let Episode { cause, certainty, side, .. } = *episode;
-    Finding { cause, certainty, side, cost_ns, note, evidence }
+    Finding { cause, certainty, side, when: When::Unknown, cost_ns, note, evidence }
 }
 
 /// Whether an episode ended when the first byte of the call left the client: what it cost came before everything that
@@ -283,7 +293,7 @@ fn rank(held: &Held<'_>) -> (bool, bool, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::episode::{Copies, EvidenceList};
+    use crate::episode::{Copies, PacketProofs};
     use proptest::prelude::*;
 
     proptest! {
@@ -307,7 +317,7 @@ mod tests {
                 end: origin + start + len,
                 stream_id: None,
                 copies: Copies::One,
-                evidence: EvidenceList::default(),
+                evidence: PacketProofs::default(),
             };
             let episodes: Vec<Episode> = told.iter().map(|told| episode(*told)).collect();
             let held: Vec<Held<'_>> = told

@@ -5,8 +5,9 @@
 //! and of the connection itself, so that a longer path does not.
 
 use super::{WORTH_NAMING_NS, Way};
-use crate::call::Finding;
-use crate::episode::{Certainty, Evidence, What};
+use crate::call::{Finding, When};
+use crate::episode::{PacketProof, What};
+use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
 /// The fastest way is looked for in this time and the same time before it: with clocks 200 ppm apart, 0.4 ms of drift.
@@ -93,7 +94,7 @@ impl Taken {
                     "last byte of the response arrives, {} us later than the fastest one",
                 ),
             };
-            let packet = |(time_ns, packet): (i64, u64), what| Evidence { packet, time_ns, what };
+            let packet = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
             evidence.push((way.capture, packet(way.sent, What::text(sent))));
             evidence.push((1 - way.capture, packet(way.arrived, What::with(arrived, beyond_ns / 1000, 0))));
         }
@@ -101,6 +102,7 @@ impl Taken {
             cause: Cause::NetworkDelay,
             certainty: Certainty::Shown,
             side: None,
+            when: When::Unknown,
             cost_ns: Some(cost_ns.min(duration_ns)),
             note: String::new(),
             evidence,

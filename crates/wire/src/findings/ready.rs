@@ -1,8 +1,9 @@
 //! Whether a response that follows a large one of another call on its connection has waited behind that one: it was ready
 //! when its SERVER span ended.
 
-use crate::episode::{Certainty, Episode, WHEN_READY};
+use crate::episode::Episode;
 use crate::legs::Moments;
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// Less is what a server takes anyway from the end of a span to the wire.
@@ -33,5 +34,5 @@ pub(crate) fn settle(moments: &Moments, episodes: &mut [Vec<Episode>; 2]) {
 fn lacks(episode: &Episode) -> bool {
     episode.cause == Cause::HeadOfLine
         && episode.sender == Side::Server
-        && episode.certainty == Certainty::Possible { missing: WHEN_READY }
+        && episode.certainty == Certainty::Possible(Missing::ResponseReady)
 }

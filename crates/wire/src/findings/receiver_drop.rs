@@ -7,12 +7,9 @@
 //! sent once.
 
 use super::held::Events;
-use crate::episode::{Certainty, Copies, ENDS_EARLY, Episode};
+use crate::episode::{Copies, Episode};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
-
-/// What is missing where the receiver has no way to say that it got bytes twice.
-const UNTOLD: &str = "whether the receiver had the first copy: without SACK and TCP timestamps it does not say when bytes \
-                      come twice";
 
 /// Names the episodes, of the taps at both ends by [`Side::index`], that are of such bytes.
 pub(crate) fn settle(episodes: &mut [Vec<Episode>; 2]) {
@@ -31,8 +28,8 @@ pub(crate) fn settle(episodes: &mut [Vec<Episode>; 2]) {
             episode.cause = Cause::ReceiverDrop;
             episode.side = Some(episode.sender.other());
             episode.certainty = match (episode.copies, episode.certainty) {
-                (Copies::Both { told: false }, _) => Certainty::Possible { missing: UNTOLD },
-                (_, early @ Certainty::Possible { missing: ENDS_EARLY }) => early,
+                (Copies::Both { told: false }, _) => Certainty::Possible(Missing::ReceiverSilent),
+                (_, early @ Certainty::Possible(Missing::EndsEarly)) => early,
                 // Why the sender sent again does not matter to where the first copy was lost.
                 _ => Certainty::Shown,
             };

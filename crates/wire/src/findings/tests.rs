@@ -2,10 +2,11 @@
 
 use super::held::About;
 use super::*;
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::join::Joiner;
 use crate::join::world::{START, TrueCall, World};
 use crate::spans::SpanTimes;
+use spangap_model::evidence::{Certainty, Missing};
 
 const US: i64 = 1_000;
 
@@ -37,7 +38,7 @@ fn joined(calls: Vec<TrueCall>) -> Vec<Halves> {
 }
 
 fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> Episode {
-    let evidence = Evidence { packet: 9, time_ns: range.0, what: What::text("sent again") };
+    let evidence = PacketProof { packet: 9, time_ns: range.0, what: What::text("sent again") };
     Episode {
         cause,
         certainty: Certainty::Shown,
@@ -49,7 +50,7 @@ fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> 
         end: (1 << 32) + bytes.1,
         stream_id: None,
         copies: Copies::One,
-        evidence: EvidenceList::of(&[evidence]),
+        evidence: PacketProofs::of(&[evidence]),
     }
 }
 
@@ -144,7 +145,7 @@ fn the_server_is_convicted_only_with_its_span() {
     // Bytes that a capture does not have may have been anywhere.
     let mut doubtful = halves.clone();
     doubtful.exchanges[1].iter_mut().for_each(|half| half.doubts.hole = true);
-    assert_eq!(find(&doubtful)[0].certainty, Certainty::Possible { missing: "the server's span" });
+    assert_eq!(find(&doubtful)[0].certainty, Certainty::Possible(Missing::ServerSpan));
     let server_clock = START + 5_000 * US;
     let arrived = server_clock + 520 * US;
     halves.spans = Some(SpanTimes { client: None, server: Some((arrived + 100, arrived + 9_900_000)) });
@@ -301,7 +302,7 @@ fn what_made_a_connection_open_late_is_not_the_price_of_opening_it() {
         (Cause::ConnectionPerCall, true, Some(4_000_000)),
     ];
     assert_eq!(found(Certainty::Shown), both);
-    let possible = found(Certainty::Possible { missing: "counters" });
+    let possible = found(Certainty::Possible(Missing::ListenCounters));
     assert_eq!(possible[0], (Cause::ConnectionPerCall, true, Some(1_008_000_000)));
 }
 
@@ -330,7 +331,7 @@ fn a_response_that_was_ready_has_waited_behind_the_other() {
     let server_clock = START + 5_000 * US;
     let possible = |from_us: i64| {
         let range = (server_clock + from_us * US, server_clock + 41_520 * US);
-        let certainty = Certainty::Possible { missing: crate::episode::WHEN_READY };
+        let certainty = Certainty::Possible(Missing::ResponseReady);
         let behind = episode(Cause::HeadOfLine, Side::Server, range, (1_000, 1_900));
         Episode { certainty, stream_id: Some(1), ..behind }
     };

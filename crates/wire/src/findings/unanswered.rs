@@ -2,15 +2,14 @@
 
 use super::held::About;
 use super::{Explained, WORTH_NAMING_NS, covered_ns, is_loss};
-use crate::call::{Finding, Halves};
-use crate::episode::{Certainty, Evidence, What};
+use crate::call::{Finding, Halves, When};
+use crate::episode::{PacketProof, What};
 use crate::exchange::{Ending, Stop};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Leg, Side};
 
-const MAY_BE_LOST: Certainty =
-    Certainty::Possible { missing: "the server's capture: a response may have been lost on its way" };
-const MAY_NOT_ARRIVE: Certainty =
-    Certainty::Possible { missing: "the server's capture: no packet shows that the request arrived" };
+const MAY_BE_LOST: Certainty = Certainty::Possible(Missing::ResponseSent);
+const MAY_NOT_ARRIVE: Certainty = Certainty::Possible(Missing::RequestArrived);
 
 /// The finding about a call without a response, added to those known already; whether it is such a call. What else is
 /// `explained` by something shown is not the server's.
@@ -43,7 +42,8 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         _ => (Cause::NoResponse, Some(Side::Server), MAY_NOT_ARRIVE),
     };
     let (cost_ns, note) = (Some(cost_ns), note(halves, &ending));
-    out.push(Finding { cause, certainty, side, cost_ns, note, evidence: evidence(halves, &ending) });
+    let when = When::Between(within.0, within.1);
+    out.push(Finding { cause, certainty, side, when, cost_ns, note, evidence: evidence(halves, &ending) });
     true
 }
 
@@ -62,10 +62,10 @@ fn note(halves: &Halves, ending: &Ending) -> String {
     late.map_or(String::new(), |late| format!("a response came {late:.1} ms after the call was over"))
 }
 
-fn evidence(halves: &Halves, ending: &Ending) -> Vec<(u8, Evidence)> {
+fn evidence(halves: &Halves, ending: &Ending) -> Vec<(u8, PacketProof)> {
     let mut all = Vec::with_capacity(3);
     let [client, server] = &halves.exchanges;
-    let shown = |capture, packet, time_ns, what| (capture, Evidence { packet, time_ns, what });
+    let shown = |capture, packet, time_ns, what| (capture, PacketProof { packet, time_ns, what });
     if let Some(client) = client {
         let last = client.request.last;
         all.push(shown(

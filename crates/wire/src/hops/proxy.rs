@@ -1,12 +1,13 @@
 //! What a proxy's own time is to a call that it passed on.
 
 use super::path::Inside;
-use crate::call::{Finding, Halves};
-use crate::episode::{Certainty, Evidence, What};
+use crate::call::{Finding, Halves, When};
+use crate::episode::{PacketProof, What};
 use crate::exchange::Mark;
 use crate::findings::WORTH_NAMING_NS;
 use crate::legs::Moments;
 use crate::tcp::Handshake;
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// A call to a proxy.
@@ -110,10 +111,7 @@ pub(crate) fn findings(
     );
     let certainty = match waited_elsewhere((inside.from.0, inside.to.0), cost_ns) {
         false => Certainty::Shown,
-        true => Certainty::Possible {
-            missing: "whether the proxy waited for another host: it called one meanwhile for no call that is known, or tried \
-                      to connect",
-        },
+        true => Certainty::Possible(Missing::ProxyBackend),
     };
     let words = "In the proxy, or waiting for what is not TCP (a name look-up).".to_owned();
     out.push(finding(Cause::Proxy, certainty, cost_ns, words, evidence));
@@ -124,9 +122,9 @@ fn finding(
     certainty: Certainty,
     cost_ns: u64,
     note: String,
-    evidence: Vec<(u8, Evidence)>,
+    evidence: Vec<(u8, PacketProof)>,
 ) -> Finding {
-    Finding { cause, certainty, side: None, cost_ns: Some(cost_ns), note, evidence }
+    Finding { cause, certainty, side: None, when: When::Unknown, cost_ns: Some(cost_ns), note, evidence }
 }
 
 /// From a hop's first byte to its last at the proxy, whatever spans say.
@@ -155,10 +153,10 @@ fn at(
     side: Side,
     what: What,
     mark: impl FnOnce(&crate::exchange::Exchange) -> Option<&Mark>,
-) -> Option<(u8, Evidence)> {
+) -> Option<(u8, PacketProof)> {
     let capture = *captures.get(usize::from(halves.captures[side.index()]))?;
     let mark = mark(halves.exchanges[side.index()].as_ref()?)?;
-    Some((capture as u8, Evidence { packet: mark.packet, time_ns: mark.seen_ns, what }))
+    Some((capture as u8, PacketProof { packet: mark.packet, time_ns: mark.seen_ns, what }))
 }
 
 /// Of a call that was passed on, what its own ends blame on the server's application is told by its hops; and that nobody

@@ -2,17 +2,15 @@
 
 use super::*;
 use crate::align::{Clock, Stretch};
-use crate::call::{Call, Finding};
+use crate::call::Call;
 use crate::decode::Unparsed;
 use crate::dissect::{CaptureTotals, Dissection, Settings};
-use crate::episode::Certainty;
 use crate::exchange::{Ended, Exchange};
-use crate::hosts::HostTime;
 use crate::ladder::{Ladder, Rung};
 use crate::segment::Flags;
 use crate::tcp::ConnectionFacts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
-use spangap_model::{CallStatus, HostPart, WaitReason};
+use spangap_model::CallStatus;
 
 /// What a report shows beside the dissection itself.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +89,7 @@ fn place_report(&(capture, packet, written): &(u8, u64, &'static str)) -> TraceI
 }
 
 /// The end at which a capture was taken, when every connection and call agrees.
-fn side_of(number: u8, dissection: &Dissection) -> Option<Side> {
+pub(super) fn side_of(number: u8, dissection: &Dissection) -> Option<Side> {
     let by_connection = dissection.connections.iter().filter_map(|connection| {
         let client = connection.client_capture.filter(|_| connection.seen_by(number).is_some())?;
         Some(if client == number { Side::Client } else { Side::Server })
@@ -156,6 +154,12 @@ fn clock_report(clock: &Clock, within: (i64, i64)) -> Option<ClockReport> {
     })
 }
 
+/// The clocks of two captures, in the middle of the longest stretch.
+pub(super) fn clock_of(dissection: &Dissection) -> Option<ClockReport> {
+    let first = &dissection.captures.first()?.reading;
+    clock_report(dissection.clock.as_ref()?, first.first_ns.zip(first.last_ns).unwrap_or_default())
+}
+
 fn middle(low: i64, high: i64) -> i64 {
     low + (high - low) / 2
 }
@@ -186,7 +190,8 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let http_status = status.and(known().find_map(|(_, exchange)| exchange.http_status));
     let status = status.map(CallStatus::name).or(ending.as_ref().and_then(EndingReport::status));
     let (hops, of_hops) = hops::hops_of(call, dissection);
-    let mut findings: Vec<FindingReport> = call.findings.iter().map(finding_report).chain(of_hops).collect();
+    let mut findings = records::findings(call, dissection);
+    findings.extend(of_hops);
     if !hops.is_empty() {
         findings.sort_by_key(|finding| std::cmp::Reverse((finding.is_shown(), finding.cost_ns)));
     }
@@ -214,17 +219,7 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
         response_bytes: main.response.map(|response| response.body_bytes),
         deadline_ns: known().find_map(|(_, exchange)| exchange.deadline_ns),
         in_flight: main.in_flight,
-        legs: call
-            .legs
-            .iter()
-            .enumerate()
-            .map(|(place, leg)| LegReport {
-                leg: leg.legs,
-                ns: leg.ns,
-                bound_ns: leg.bound_ns,
-                host: call.hosts.iter().find(|host| host.leg == place).map(host_report),
-            })
-            .collect(),
+        legs: records::legs(call),
         findings,
         hops,
         path: call.path.iter().map(hops::path_report).collect(),
@@ -254,17 +249,6 @@ fn ending_report(call: &Call) -> Option<EndingReport> {
     let deadline_ns = call.halves.exchanges.iter().flatten().find_map(|half| half.deadline_ns);
     let capture = call.halves.captures[side.index()];
     Some(EndingReport::new(&ending, capture, main.is_unanswered(), waited_ns, deadline_ns))
-}
-
-fn host_report(host: &HostTime) -> HostReport {
-    let part = |part: &HostPart| HostPartReport {
-        doing: part.doing.name(),
-        behind: part.behind.clone(),
-        waited_for: part.waited_for.map(WaitReason::name),
-        woken_by: part.woken_by.clone(),
-        ns: part.ns,
-    };
-    HostReport { threads: host.threads.clone(), parts: host.parts.iter().map(part).collect() }
 }
 
 /// How the call ended, by the half that knows most of it: a response seen whole at either end is one.
@@ -306,29 +290,6 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
         ),
     ];
     all.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect()
-}
-
-pub(super) fn finding_report(finding: &Finding) -> FindingReport {
-    let (certainty, missing) = match finding.certainty {
-        Certainty::Shown => ("shown", None),
-        Certainty::Possible { missing } => ("possible", Some(missing)),
-    };
-    let evidence = finding.evidence.iter().map(|(capture, evidence)| EvidenceReport {
-        capture: *capture,
-        packet: evidence.packet,
-        time_unix_ns: evidence.time_ns,
-        what: evidence.what.to_string(),
-    });
-    FindingReport {
-        hop: None,
-        cause: finding.cause,
-        side: finding.side,
-        certainty,
-        missing,
-        cost_ns: finding.cost_ns,
-        note: finding.note.clone(),
-        evidence: evidence.collect(),
-    }
 }
 
 fn ladder_report(call: &Call, ladder: &Ladder, dissection: &Dissection) -> LadderReport {

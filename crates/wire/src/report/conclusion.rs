@@ -1,11 +1,12 @@
 //! What took the time of the calls shown, in words.
 
-use super::advice::{about, about_leg, to_be_sure};
 use super::hops::stage_words;
 use super::words::at_side;
 use super::{CallReport, Conclusion, DissectReport, SumsReport};
 use crate::hops::Stage;
+use spangap_model::advice::{about, about_leg, to_be_sure};
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::{Finding, LegRecord, Missing};
 use spangap_model::{Cause, Side};
 use spangap_report::figures::{counted, percent_of};
 use std::cmp::Reverse;
@@ -65,11 +66,17 @@ fn groups(calls: &[CallReport], shown: bool) -> Vec<Group> {
     for call in calls {
         let mut counted: Vec<(Cause, Option<Side>)> = Vec::new();
         for finding in call.findings.iter().filter(|finding| finding.is_shown() == shown) {
-            let key = (finding.cause, finding.side);
+            let key = (finding.culprit.cause, finding.culprit.side);
             let place = groups.iter().position(|group| (group.cause, group.side) == key);
             let place = place.unwrap_or_else(|| {
                 let (cause, side) = key;
-                groups.push(Group { cause, side, calls: 0, costs: Vec::new(), missing: finding.missing });
+                groups.push(Group {
+                    cause,
+                    side,
+                    calls: 0,
+                    costs: Vec::new(),
+                    missing: finding.certainty.missing().map(Missing::words),
+                });
                 groups.len() - 1
             });
             groups[place].costs.extend(finding.cost_ns);
@@ -151,12 +158,15 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
 /// The shortest and the longest time from the SYN to the request, nanoseconds, where that is the cause: only a CLIENT span
 /// tells how much of it a call waited, but how long it took is in the evidence.
 fn opening(group: &Group, shown: bool, report: &DissectReport) -> Option<(u64, u64)> {
-    let is_it = |finding: &&super::FindingReport| {
-        group.cause == Cause::ConnectionPerCall && finding.cause == group.cause && finding.is_shown() == shown
+    let is_it = |finding: &&Finding| {
+        group.cause == Cause::ConnectionPerCall
+            && finding.culprit.cause == group.cause
+            && finding.is_shown() == shown
     };
     let took =
         report.calls.iter().flat_map(|call| call.findings.iter().filter(is_it)).filter_map(|finding| {
-            let [opened, begins, ..] = finding.evidence.as_slice() else { return None };
+            let mut packets = finding.packets();
+            let (opened, begins) = packets.next().zip(packets.next())?;
             Some(begins.time_unix_ns.saturating_sub(opened.time_unix_ns).max(0).unsigned_abs())
         });
     took.fold(None, |range: Option<(u64, u64)>, ns| {
@@ -167,8 +177,8 @@ fn opening(group: &Group, shown: bool, report: &DissectReport) -> Option<(u64, u
 
 /// ` 2 deadline, 1 connection_reset.`
 fn endings_of(group: &Group, shown: bool, report: &DissectReport) -> String {
-    let is_it = |finding: &super::FindingReport| {
-        (finding.cause, finding.side, finding.is_shown()) == (group.cause, group.side, shown)
+    let is_it = |finding: &Finding| {
+        (finding.culprit.cause, finding.culprit.side, finding.is_shown()) == (group.cause, group.side, shown)
     };
     let mut counts: Vec<(String, u64)> = Vec::new();
     for call in report.calls.iter().filter(|call| call.findings.iter().any(is_it)) {
@@ -188,7 +198,7 @@ fn unexplained_by_leg(calls: &[&CallReport], of: &str, shown: usize) -> Option<C
     for call in calls {
         let on_path = call.largest_on_path().map(|leg| ((leg.hop, leg.leg), leg.ns));
         let Some((leg, leg_ns)) =
-            on_path.or_else(|| call.largest_leg().map(|leg| ((0, Stage::Call(leg.leg)), leg.ns)))
+            on_path.or_else(|| call.largest_leg().map(|leg| ((0, Stage::Call(leg.legs)), leg.ns)))
         else {
             continue;
         };
@@ -229,7 +239,7 @@ fn ordinary_calls(calls: &[&CallReport], of: &str, report: &DissectReport) -> Op
     let median = report.sums_of(slowest).p50_ns?;
     let leg = slowest.largest_leg().map_or(String::new(), |leg| {
         let share = percent_of(leg.ns, slowest.duration_ns);
-        format!("; {share} of that is \"{}\" ({})", stage_words(0, Stage::Call(leg.leg)), leg.leg)
+        format!("; {share} of that is \"{}\" ({})", stage_words(0, Stage::Call(leg.legs)), leg.legs)
     });
     let all = calls.len() as u64;
     Some(Conclusion {
@@ -282,7 +292,7 @@ fn lower_first(text: &str) -> String {
 
 impl CallReport {
     /// The leg that took most of its time.
-    pub fn largest_leg(&self) -> Option<&super::LegReport> {
+    pub fn largest_leg(&self) -> Option<&LegRecord> {
         self.legs.iter().max_by_key(|leg| leg.ns)
     }
 }
@@ -348,7 +358,7 @@ mod tests {
     fn what_is_only_possible_is_said_to_be() {
         let report = samples::report_of(samples::possible_dissection());
         assert!(report.conclusions[0].seen.starts_with("Possible, not shown: "), "{:#?}", report.conclusions);
-        assert!(report.conclusions[0].seen.contains("Not known: the server's end"));
+        assert!(report.conclusions[0].seen.contains("Not known: the server's capture"));
         assert_eq!(report.conclusions.len(), 1, "a call with a possible cause is not one without");
     }
 }

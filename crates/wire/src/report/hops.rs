@@ -1,13 +1,15 @@
 //! Calls that went through proxies: their JSON shapes, and the words of the table.
 
-use super::build::{call_report, finding_report};
+use super::build::call_report;
+use super::records;
 use super::words::leg_words;
-use super::{CallReport, DissectReport, FindingReport, LegReport};
+use super::{CallReport, DissectReport};
 use crate::call::Call;
 use crate::dissect::Dissection;
 use crate::hops::{HopTotals, LinkedBy, PathLeg, Stage};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::{Finding, LegRecord};
 use spangap_report::figures::{bounded, counted, percent_of};
 use spangap_report::table::aligned;
 use std::collections::BTreeMap;
@@ -50,7 +52,7 @@ pub struct HopReport {
     /// First event to last, nanoseconds.
     pub duration_ns: u64,
     /// In order; they sum to `duration_ns` exactly.
-    pub legs: Vec<LegReport>,
+    pub legs: Vec<LegRecord>,
 }
 
 /// One leg of a call over all its hops.
@@ -145,7 +147,7 @@ pub(super) fn path_report(leg: &PathLeg) -> PathLegReport {
 }
 
 /// All hops of a call, each before its own, and what held them up.
-pub(super) fn hops_of(call: &Call, dissection: &Dissection) -> (Vec<HopReport>, Vec<FindingReport>) {
+pub(super) fn hops_of(call: &Call, dissection: &Dissection) -> (Vec<HopReport>, Vec<Finding>) {
     let (mut hops, mut findings) = (Vec::new(), Vec::new());
     add(call, 1, dissection, &mut hops, &mut findings);
     (hops, findings)
@@ -156,7 +158,7 @@ fn add(
     number: u8,
     dissection: &Dissection,
     hops: &mut Vec<HopReport>,
-    findings: &mut Vec<FindingReport>,
+    findings: &mut Vec<Finding>,
 ) {
     let several = call.hops.len() > 1;
     for (nth, hop) in (1..).zip(&call.hops) {
@@ -192,8 +194,8 @@ fn add(
             duration_ns,
             legs,
         });
-        let own = hop.call.findings.iter().map(finding_report);
-        findings.extend(own.map(|finding| FindingReport { hop: Some(number), ..finding }));
+        let own = records::findings(&hop.call, dissection).into_iter();
+        findings.extend(own.map(|finding| Finding { hop: Some(number), ..finding }));
         add(&hop.call, number.saturating_add(1), dissection, hops, findings);
     }
 }

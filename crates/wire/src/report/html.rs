@@ -5,9 +5,10 @@ use super::legs_bar::place_of;
 use super::outcome;
 use super::table::{calls_title, clock_line, first_finding, head, largest, method};
 use super::words::{at_side, leg_words, part_words};
-use super::{CallReport, Conclusion, DissectReport, FindingReport, SumsReport, legs_bar, svg};
+use super::{CallReport, Conclusion, DissectReport, SumsReport, legs_bar, svg};
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::{Finding, Missing};
 use spangap_report::figures::{bounded, counted, percent_of};
 use spangap_report::html::{self, element, escaped, prose, row};
 use spangap_report::times::{date, date_and_second, time_of_day};
@@ -65,8 +66,12 @@ fn when(report: &DissectReport) -> String {
 fn host_parts(call: &CallReport) -> String {
     let mut html = String::new();
     for (leg, host) in call.legs.iter().filter_map(|leg| Some((leg, leg.host.as_ref()?))) {
-        let title =
-            format!("{}, {}: {}", leg_words(leg.leg), bounded(leg.ns, leg.bound_ns), host.threads.join(", "));
+        let title = format!(
+            "{}, {}: {}",
+            leg_words(leg.legs),
+            bounded(leg.ns, leg.bound_ns),
+            host.threads.join(", ")
+        );
         html += &element("p", "facts", &title);
         html += "<ul class=\"parts\">\n";
         for part in &host.parts {
@@ -130,17 +135,17 @@ fn call_section(report: &DissectReport, call: &CallReport, place: usize) -> Stri
     html + "</section>\n"
 }
 
-fn finding_block(finding: &FindingReport, report: &DissectReport) -> String {
+fn finding_block(finding: &Finding, report: &DissectReport) -> String {
     let mut html = format!("<div class=\"finding{}\">\n", if finding.is_shown() { "" } else { " possible" });
     html += &element("h3", "", &finding_title(finding));
-    if let Some(missing) = finding.missing {
+    if let Some(missing) = finding.certainty.missing().map(Missing::words) {
         html += &element("p", "", &format!("Not known: {missing}."));
     }
     if !finding.note.is_empty() {
         html += &element("p", "", &finding.note);
     }
     html += "<table class=\"evidence\">\n";
-    for evidence in &finding.evidence {
+    for evidence in finding.packets() {
         let file =
             report.captures.get(usize::from(evidence.capture)).map_or("", |capture| capture.file.as_str());
         html += &row(

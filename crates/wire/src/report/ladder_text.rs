@@ -3,12 +3,10 @@
 use super::crossing::{Crossing, Way, crossings};
 use super::outcome;
 use super::words::{leg_words, part_words};
-use super::{
-    CallReport, CaptureReport, DissectReport, FindingReport, HostPartReport, HostReport, LadderReport,
-    RungReport,
-};
+use super::{CallReport, CaptureReport, DissectReport, LadderReport, RungReport};
 use spangap_model::Side;
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::{Finding, HostPart, HostTime, Missing};
 use spangap_report::figures::{bounded, bytes_on_link, counted, percent_of};
 use spangap_report::times::{date, time_of_day};
 use spangap_report::wrap::wrapped;
@@ -246,7 +244,7 @@ fn arrow(crossing: &Crossing, what: &str) -> String {
 }
 
 fn legs(call: &CallReport) -> String {
-    let names: Vec<String> = call.legs.iter().map(|leg| leg_words(leg.leg)).collect();
+    let names: Vec<String> = call.legs.iter().map(|leg| leg_words(leg.legs)).collect();
     let values: Vec<String> = call.legs.iter().map(|leg| bounded(leg.ns, leg.bound_ns)).collect();
     let widest = |cells: &[String]| cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
     let (name_width, value_width) = (widest(&names), widest(&values));
@@ -264,9 +262,9 @@ fn legs(call: &CallReport) -> String {
 }
 
 /// What the host did in a leg: the parts that are one percent of it or more, and the rest in one line.
-fn host_parts(host: &HostReport, leg_ns: i64, name_width: usize) -> String {
+fn host_parts(host: &HostTime, leg_ns: i64, name_width: usize) -> String {
     let mut rows: Vec<(String, u64)> = Vec::new();
-    let (shown, rest): (Vec<&HostPartReport>, Vec<&HostPartReport>) =
+    let (shown, rest): (Vec<&HostPart>, Vec<&HostPart>) =
         host.parts.iter().partition(|part| part.ns.saturating_mul(100) >= leg_ns.unsigned_abs());
     rows.extend(shown.into_iter().map(|part| (part_words(part), part.ns)));
     let rest_ns: u64 = rest.iter().map(|part| part.ns).sum();
@@ -296,22 +294,22 @@ fn bar(from_ns: i64, ns: i64, duration_ns: u64) -> String {
 }
 
 /// `nagle-delayed-ack, client side, 40.0 ms`
-pub(super) fn finding_title(finding: &FindingReport) -> String {
-    let side = super::words::at_side(finding.side);
+pub(super) fn finding_title(finding: &Finding) -> String {
+    let side = super::words::at_side(finding.culprit.side);
     let cost = finding.cost_ns.map_or(", cost unknown".into(), |ns| format!(", {}", format_ns(ns)));
     let possible = if finding.is_shown() { "" } else { " (possible, not shown)" };
-    format!("{}{side}{cost}{possible}", finding.cause)
+    format!("{}{side}{cost}{possible}", finding.culprit.cause)
 }
 
-fn finding_text(finding: &FindingReport, captures: &[CaptureReport], width: usize) -> String {
+fn finding_text(finding: &Finding, captures: &[CaptureReport], width: usize) -> String {
     let mut text = format!("\n{}\n", finding_title(finding));
-    if let Some(missing) = finding.missing {
+    if let Some(missing) = finding.certainty.missing().map(Missing::words) {
         text += &format!("  {}\n", wrapped(&format!("not known: {missing}"), width.saturating_sub(2), 2));
     }
     if !finding.note.is_empty() {
         text += &format!("  {}\n", wrapped(&finding.note, width.saturating_sub(2), 2));
     }
-    for evidence in &finding.evidence {
+    for evidence in finding.packets() {
         let file = captures.get(usize::from(evidence.capture)).map_or("?", |capture| capture.file.as_str());
         let line =
             format!("{file} #{} {}: {}", evidence.packet, time_of_day(evidence.time_unix_ns), evidence.what);

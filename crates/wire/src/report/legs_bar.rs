@@ -1,8 +1,9 @@
 //! The legs of a call as a picture: each begins where the one before it ends, with a whisker for its bound.
 
+use super::CallReport;
 use super::words::leg_words;
-use super::{CallReport, LegReport};
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::LegRecord;
 use spangap_model::{Leg, Legs};
 use spangap_report::figures::{bounded, percent_of};
 use spangap_report::html::escaped;
@@ -53,21 +54,21 @@ pub(super) fn picture(call: &CallReport) -> String {
     picture.in_page(&svg)
 }
 
-fn bar(leg: &LegReport, top: f64, from: f64, to: f64, call: &CallReport) -> String {
+fn bar(leg: &LegRecord, top: f64, from: f64, to: f64, call: &CallReport) -> String {
     let (y, text_y) = (top + (ROW - BAR) / 2.0, top + ROW / 2.0 + 4.0);
     let (left, wide) = (from.min(to), (to - from).abs().max(1.5));
     let row = Rect { x: left, y, width: wide, height: BAR };
     format!(
         "<text x=\"{:.0}\" y=\"{text_y:.0}\" text-anchor=\"end\">{}<title>{}</title></text>\n",
         FROM - 12.0,
-        escaped(&leg_words(leg.leg)),
-        escaped(&leg.leg.to_string())
-    ) + &row.drawn(place_of(leg.leg), 2.0)
+        escaped(&leg_words(leg.legs)),
+        escaped(&leg.legs.to_string())
+    ) + &row.drawn(place_of(leg.legs), 2.0)
         + &text("figure", TO + 16.0, text_y, Anchor::Start, &bounded(leg.ns, leg.bound_ns))
         + &text("figure small", WIDTH, text_y, Anchor::End, &percent_of(leg.ns, call.duration_ns))
 }
 
-fn whisker(leg: &LegReport, top: f64, x: impl Fn(f64) -> f64) -> String {
+fn whisker(leg: &LegRecord, top: f64, x: impl Fn(f64) -> f64) -> String {
     if leg.bound_ns == 0 {
         return String::new();
     }

@@ -3,15 +3,16 @@
 //! Names are stable and carry their units. A field that is absent or `null` is unknown, never zero. Sides are
 //! `client` and `server`; captures are numbered 0 and 1 in the order given; packets from 1 as Wireshark does.
 
-pub mod advice;
 mod build;
 mod conclusion;
 mod crossing;
+mod evidence;
 mod hops;
 pub mod html;
 pub mod ladder_text;
 mod legs_bar;
 mod outcome;
+mod records;
 #[cfg(test)]
 mod samples;
 mod svg;
@@ -21,6 +22,7 @@ mod words;
 use crate::call::Call;
 use crate::dissect::Dissection;
 use serde::{Serialize, Serializer};
+use spangap_model::evidence::{Finding, LegRecord};
 use spangap_model::{Cause, Legs, Side};
 use std::collections::BTreeMap;
 
@@ -209,7 +211,7 @@ pub struct CallReport {
     /// Calls under way on the connection when it began, itself included.
     pub in_flight: u32,
     /// In order; they sum to `duration_ns` exactly.
-    pub legs: Vec<LegReport>,
+    pub legs: Vec<LegRecord>,
     /// The calls by which proxies passed it on, in order; absent without any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<HopReport>,
@@ -217,7 +219,7 @@ pub struct CallReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<PathLegReport>,
     /// What held it up, over all hops, most costly first.
-    pub findings: Vec<FindingReport>,
+    pub findings: Vec<Finding>,
     /// What may be wrong with these figures, in words.
     pub doubts: Vec<&'static str>,
     /// Its packets; absent when they were not read a second time.
@@ -263,94 +265,6 @@ pub struct EndingReport {
     pub time_unix_ns: i64,
     /// All of it in words.
     pub words: String,
-}
-
-/// A leg's time; the true one lies in `ns - bound_ns ..= ns + bound_ns`.
-#[derive(Clone, Debug, Serialize)]
-pub struct LegReport {
-    /// Its name, or those of neighbours that cannot be told apart, joined by `+`.
-    #[serde(serialize_with = "as_text")]
-    pub leg: Legs,
-    /// Nanoseconds; below zero where a span overlaps what the wire shows.
-    pub ns: i64,
-    /// How far off it may be either way.
-    pub bound_ns: u64,
-    /// What its host did meanwhile, as recorded; absent without a recording.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<HostReport>,
-}
-
-/// What a host did in a leg.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct HostReport {
-    /// Threads that had the call in hand.
-    pub threads: Vec<String>,
-    /// What they did, the longest first; they sum to the leg exactly.
-    pub parts: Vec<HostPartReport>,
-}
-
-/// A part of a leg on one host.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct HostPartReport {
-    /// `running`, `interrupted`, `runnable`, `throttled`, `stopped`, `blocked`, `softirq_late`, `unknown`.
-    pub doing: &'static str,
-    /// Who had the CPU meanwhile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub behind: Option<String>,
-    /// Of a sleep: what for, as `host offcpu` names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waited_for: Option<&'static str>,
-    /// Of a sleep: who or what ended it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub woken_by: Option<String>,
-    /// Nanoseconds.
-    pub ns: u64,
-}
-
-/// What held a call up.
-#[derive(Clone, Debug, Serialize)]
-pub struct FindingReport {
-    /// The hop that it held up, from 1; absent for the call itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hop: Option<u8>,
-    /// Its name.
-    #[serde(serialize_with = "cause_name")]
-    pub cause: Cause,
-    /// The end at which it sits.
-    #[serde(serialize_with = "maybe_side_name", skip_serializing_if = "Option::is_none")]
-    pub side: Option<Side>,
-    /// `shown` or `possible`.
-    pub certainty: &'static str,
-    /// For a possible one: what is missing to tell it from its look-alikes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub missing: Option<&'static str>,
-    /// Time of the call that it took, nanoseconds; `null` when the wire does not show how much.
-    pub cost_ns: Option<u64>,
-    /// What the cost cannot tell.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub note: String,
-    /// Packets that show it.
-    pub evidence: Vec<EvidenceReport>,
-}
-
-impl FindingReport {
-    /// Whether its look-alikes are excluded.
-    pub fn is_shown(&self) -> bool {
-        self.missing.is_none()
-    }
-}
-
-/// A packet that shows something.
-#[derive(Clone, Debug, Serialize)]
-pub struct EvidenceReport {
-    /// Number of the capture, 0 or 1.
-    pub capture: u8,
-    /// Number of the packet in it.
-    pub packet: u64,
-    /// When the tap saw it.
-    pub time_unix_ns: i64,
-    /// What it shows.
-    pub what: String,
 }
 
 /// A call's packets at both ends.
@@ -644,4 +558,5 @@ pub struct TraceIdPlace {
 }
 
 pub use build::Extras;
+pub use evidence::evidence;
 pub use hops::{HopReport, HopTotalsReport, PathLegReport, PathSumReport};

@@ -2,15 +2,16 @@
 
 use super::{DissectReport, Extras, RungReport};
 use crate::align::{Clock, Stretch};
-use crate::call::{Call, Finding, Halves, LegTime};
+use crate::call::{Call, Finding, Halves, LegTime, When};
 use crate::dissect::{CaptureTotals, Dissection, Settings};
-use crate::episode::{Certainty, Evidence, What};
+use crate::episode::{PacketProof, What};
 use crate::exchange::{Exchange, Mark, Part, Protocol, TextId, TraceContext};
 use crate::ladder::{Ladder, Rung};
 use crate::segment::{Endpoint, Flags};
 use crate::source::{Damage, Reading};
 use crate::tcp::{ConnectionFacts, Handshake};
 use crate::totals::{CauseSum, ConnectionTotals, LegSum, PairTotals, Sums};
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{CallStatus, Cause, Histogram, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
@@ -113,6 +114,7 @@ fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
         cause: Cause::NagleDelayedAck,
         certainty,
         side: Some(Side::Client),
+        when: When::Between(start_ns, start_ns + stall_ns),
         cost_ns: Some(stall_ns as u64),
         note: String::new(),
         evidence: vec![
@@ -150,15 +152,15 @@ fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
             leg(Legs::one(Leg::ResponseWire), 50_000, 20_000),
         ],
         findings: if stall_ns > 0 { vec![finding] } else { Vec::new() },
-        hosts: Vec::new(),
+        hosts: Default::default(),
         section: 0,
         hops: Vec::new(),
         path: Vec::new(),
     }
 }
 
-fn evidence(packet: u64, time_ns: i64, what: What) -> Evidence {
-    Evidence { packet, time_ns, what }
+fn evidence(packet: u64, time_ns: i64, what: What) -> PacketProof {
+    PacketProof { packet, time_ns, what }
 }
 
 fn sums() -> Sums {
@@ -264,8 +266,10 @@ pub fn dissection() -> Dissection {
 
 /// One slow call whose cause is only possible.
 pub fn possible_dissection() -> Dissection {
-    let missing = "the server's end of the connection";
-    Dissection { calls: vec![call(START_NS, 40_012_000, Certainty::Possible { missing })], ..dissection() }
+    Dissection {
+        calls: vec![call(START_NS, 40_012_000, Certainty::Possible(Missing::ServerCapture))],
+        ..dissection()
+    }
 }
 
 /// The packets of the first call.

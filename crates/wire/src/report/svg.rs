@@ -6,8 +6,9 @@
 use super::crossing::{Crossing, Way, crossings};
 use super::ladder_text::{between, carries, finding_title};
 use super::legs_bar::place_of;
-use super::{CallReport, FindingReport, LadderReport, RungReport};
+use super::{CallReport, LadderReport, RungReport};
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::Finding;
 use spangap_model::{Leg, Side};
 use spangap_report::svg::{Anchor, Picture, Rect, text};
 use spangap_report::wrap::wrapped;
@@ -131,7 +132,7 @@ fn lifelines(call: &CallReport, layout: &Layout<'_>, names: &[String; 2]) -> Str
     let placed = layout.ladder.correction_ns.is_some();
     for leg in &call.legs {
         let to_ns = from_ns + leg.ns;
-        let side = match (leg.leg.first, place_of(leg.leg)) {
+        let side = match (leg.legs.first, place_of(leg.legs)) {
             (Leg::ClientSend, "client") => Some(Side::Client),
             (_, "server") if placed => Some(Side::Server),
             _ => None,
@@ -139,7 +140,7 @@ fn lifelines(call: &CallReport, layout: &Layout<'_>, names: &[String; 2]) -> Str
         if let Some(side) = side.filter(|_| leg.ns > 0) {
             let (top, bottom) = (layout.at(from_ns), layout.at(to_ns));
             let bar = Rect { x: line_of(side) - 3.5, y: top, width: 7.0, height: (bottom - top).max(1.0) };
-            let told = format!("{} {}", leg.leg, format_ns(leg.ns.unsigned_abs()));
+            let told = format!("{} {}", leg.legs, format_ns(leg.ns.unsigned_abs()));
             svg += &bar.told(side.name(), 2.0, &told);
         }
         from_ns = to_ns;
@@ -148,9 +149,8 @@ fn lifelines(call: &CallReport, layout: &Layout<'_>, names: &[String; 2]) -> Str
 }
 
 /// What a finding held up, shaded: from its first packet on, for as long as it cost.
-fn wait(finding: &FindingReport, layout: &Layout<'_>) -> String {
-    let times =
-        finding.evidence.iter().filter_map(|evidence| layout.time_of(evidence.capture, evidence.packet));
+fn wait(finding: &Finding, layout: &Layout<'_>) -> String {
+    let times = finding.packets().filter_map(|evidence| layout.time_of(evidence.capture, evidence.packet));
     let Some((from, last)) = times.fold(None, |ends: Option<(i64, i64)>, time| {
         Some(ends.map_or((time, time), |(first, last)| (first.min(time), last.max(time))))
     }) else {

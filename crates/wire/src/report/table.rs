@@ -277,7 +277,7 @@ pub(super) fn largest(call: &CallReport) -> [String; 2] {
         return [super::hops::stage_words(leg.hop, leg.leg), bounded(leg.ns, leg.bound_ns)];
     }
     let leg = call.largest_leg();
-    leg.map_or(["-".into(), String::new()], |leg| [leg_words(leg.leg), bounded(leg.ns, leg.bound_ns)])
+    leg.map_or(["-".into(), String::new()], |leg| [leg_words(leg.legs), bounded(leg.ns, leg.bound_ns)])
 }
 
 /// The finding that cost most, and how many more there are.
@@ -289,7 +289,7 @@ pub(super) fn first_finding(call: &CallReport) -> String {
         0 => String::new(),
         more => format!(" +{more}"),
     };
-    format!("{}{possible}{cost}{more}", first.cause)
+    format!("{}{possible}{cost}{more}", first.culprit.cause)
 }
 
 /// Where a trace id was seen as plain bytes.

@@ -1,24 +1,25 @@
 //! Legs, sides and what a host did, as people read them.
 
-use spangap_model::{Leg, Legs, Side, WaitReason};
+use spangap_model::evidence::HostPart;
+use spangap_model::{Doing, Leg, Legs, Side};
 
 /// What a host did in a part of a leg, in words: `could run, waited behind stress (pid 812)`.
-pub(super) fn part_words(part: &super::HostPartReport) -> String {
+pub(super) fn part_words(part: &HostPart) -> String {
     let by = |word: &str| part.behind.as_ref().map_or(String::new(), |behind| format!(" {word} {behind}"));
     match part.doing {
-        "running" => "running".into(),
-        "interrupted" => format!("interrupted{}", by("by")),
-        "runnable" => format!("could run, waited{}", by("behind")),
-        "throttled" => "out of CPU quota".into(),
-        "stopped" => "stopped".into(),
-        "blocked" => {
-            let reason = WaitReason::ALL.into_iter().find(|reason| Some(reason.name()) == part.waited_for);
-            let what = reason.map_or(String::new(), |reason| format!(": waited for {}", reason.words()));
+        Doing::Running => "running".into(),
+        Doing::Interrupted => format!("interrupted{}", by("by")),
+        Doing::Runnable => format!("could run, waited{}", by("behind")),
+        Doing::Throttled => "out of CPU quota".into(),
+        Doing::Stopped => "stopped".into(),
+        Doing::Blocked => {
+            let what =
+                part.waited_for.map_or(String::new(), |reason| format!(": waited for {}", reason.words()));
             let waker = part.woken_by.as_ref().map_or(String::new(), |waker| format!(", woken by {waker}"));
             format!("blocked{what}{waker}")
         }
-        "softirq_late" => format!("data at the tap, not yet at the socket{}", by("behind")),
-        _ => "not known".into(),
+        Doing::SoftirqLate => format!("data at the tap, not yet at the socket{}", by("behind")),
+        Doing::Unknown => "not known".into(),
     }
 }
 

@@ -56,6 +56,14 @@ pub enum SourceError {
     },
 }
 
+/// Whether a file that begins like this is a capture, not compressed.
+pub fn is_capture(begin: &[u8]) -> bool {
+    let Some(magic) = begin.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)) else { return false };
+    let pcap = |magic| matches!(magic, 0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34);
+    // A section header's type reads the same in either order of bytes.
+    pcap(magic) || pcap(magic.swap_bytes()) || magic == 0x0a0d_0d0a
+}
+
 /// The two formats, each as far as it was read.
 #[derive(Clone, Debug)]
 enum Format {

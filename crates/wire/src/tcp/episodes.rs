@@ -166,10 +166,11 @@ impl Episodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::episode::{Certainty, Copies, EvidenceList};
+    use crate::episode::{Copies, PacketProofs};
     use crate::exchange::{Mark, Part};
     use proptest::prelude::*;
     use spangap_model::Cause;
+    use spangap_model::evidence::Certainty;
 
     fn episode((from_ns, took_ns): (i64, i64), stream: Option<u32>, sender: Side, start: u64) -> Episode {
         Episode {
@@ -183,7 +184,7 @@ mod tests {
             end: start + 1,
             stream_id: stream,
             copies: Copies::One,
-            evidence: EvidenceList::default(),
+            evidence: PacketProofs::default(),
         }
     }
 

@@ -4,9 +4,9 @@
 use super::{CauseSum, LegSum, Sums};
 use crate::align::{Clock, Stretch};
 use crate::call::{Finding, Halves};
-use crate::episode::Certainty;
 use crate::exchange::{Ended, Protocol};
 use crate::legs::Moments;
+use spangap_model::evidence::Certainty;
 use spangap_model::{CallStatus, Cause, Histogram, Leg, Legs, Side};
 use std::collections::BTreeMap;
 

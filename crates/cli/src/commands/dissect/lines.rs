@@ -1,7 +1,6 @@
 //! `dissect --calls`: every call as a line of JSON.
 
 use super::captures::not_over_a_capture;
-use super::hosts;
 use anyhow::{Context, bail};
 use spangap_wire::dissect::{Dissection, OnProgress, Settings, every_call};
 use spangap_wire::report::CallReport;
@@ -69,11 +68,11 @@ impl Lines {
         }
         let flow = every_call(dissection, settings, most, on_progress, &mut |dissection| {
             let told = dissection.caveats.len();
-            let laid = hosts::lay(dissection, recordings);
+            let laid = spangap_gather::hosts::lay(dissection, recordings);
             // What recordings cannot tell was said of the calls shown.
             dissection.caveats.truncate(told);
             if let Err(error) = laid {
-                failed = Some(error);
+                failed = Some(error.into());
                 return ControlFlow::Break(());
             }
             match self.add(dissection) {

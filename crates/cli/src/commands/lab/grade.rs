@@ -87,7 +87,7 @@ pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
     let spangap = std::env::current_exe().context("cannot tell where this program is")?;
     let keep = args.keep.as_deref().map(std::path::absolute).transpose().context("no such folder")?;
     let limit = args.judge_limit.std();
-    let judge = Judge { command: args.judge, spangap: spangap.clone(), limit };
+    let judge = Judge { command: args.judge, limit };
     let interrupted = signals::flag(ASKED_OR_LEFT)?;
     let shown = Shown::new(tasks.len());
     let mut setting = Setting {

@@ -3,6 +3,7 @@
 use super::table::which;
 use super::{GradeReport, Outcome, Row};
 use crate::grade::score::{Cell, Share};
+use spangap_diagnose::Answer;
 use spangap_report::html::{self, escaped};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -113,7 +114,7 @@ fn matrix_cell(cell: Cell, all: u64, row: &str, column: &str) -> String {
         return "<td></td>".into();
     }
     let kind = match (cell.right, column) {
-        (0, super::super::verdict::UNKNOWN) => "cannot",
+        (0, Answer::UNKNOWN) => "cannot",
         (0, _) => "wrong",
         _ => "right",
     };
@@ -194,7 +195,7 @@ fn run(row: &Row, beside: &Path) -> String {
             let mark = match (row.right, row.false_alarm) {
                 (Some(true), _) => ("yes", "✓ right"),
                 (_, Some(true)) => ("no", "✗ false alarm"),
-                _ if verdict == super::super::verdict::UNKNOWN => ("maybe", "cannot tell"),
+                _ if verdict == Answer::UNKNOWN => ("maybe", "cannot tell"),
                 _ => ("no", "✗ wrong"),
             };
             (mark.0, format!("{} <small>{}</small>", escaped(verdict), mark.1))

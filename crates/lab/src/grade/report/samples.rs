@@ -2,7 +2,8 @@
 
 use super::{GradeReport, Outcome, Row, Setting};
 use crate::grade::score::Judged;
-use crate::grade::verdict::{Answer, culprit_of, legs_of};
+use spangap_diagnose::Answer;
+use spangap_model::Culprit;
 
 fn judged(run: &str, truth: &str, said: &str) -> Row {
     let (scenario, near_miss) = match run.strip_suffix("-near-miss") {
@@ -15,12 +16,12 @@ fn judged(run: &str, truth: &str, said: &str) -> Row {
     row.looks_like = near_miss.then(|| "rto".into());
     row.folder = Some(format!("/kept/{run} & co").into());
     let judged = Judged {
-        truth: culprit_of(truth).expect("a culprit"),
+        truth: truth.parse().expect("a culprit"),
         also_right: Vec::new(),
-        looks_like: near_miss.then(|| culprit_of("rto").expect("a culprit")),
-        leg: (truth == "rto").then(|| legs_of("request_wire").expect("a leg")),
-        answer: culprit_of(said).map_or(Answer::Unknown, Answer::Culprit),
-        answer_leg: legs_of("request_wire"),
+        looks_like: near_miss.then(|| "rto".parse().expect("a culprit")),
+        leg: (truth == "rto").then(|| "request_wire".parse().expect("a leg")),
+        answer: said.parse::<Culprit>().map_or(Answer::Unknown, Answer::Culprit),
+        answer_leg: "request_wire".parse().ok(),
     };
     row.judged(judged, Some("it <looked> like that".into()));
     row

@@ -1,17 +1,16 @@
 //! The arithmetic, against cases worked by hand, and what must hold for any.
 
 use super::*;
-use crate::grade::verdict::{culprit_of, legs_of};
 use proptest::prelude::*;
 use spangap_model::Side;
 
 fn answer(text: &str) -> Answer {
-    culprit_of(text).map_or(Answer::Unknown, Answer::Culprit)
+    text.parse::<Culprit>().map_or(Answer::Unknown, Answer::Culprit)
 }
 
 fn judged(truth: &str, said: &str) -> Judged {
     Judged {
-        truth: culprit_of(truth).expect("a culprit"),
+        truth: truth.parse::<Culprit>().expect("a culprit"),
         also_right: Vec::new(),
         looks_like: None,
         leg: None,
@@ -79,7 +78,7 @@ fn a_small_matrix_by_hand() {
 fn other_names_are_right_too() {
     let mut run = judged("rto", "tail-loss (client)");
     assert!(!run.is_right());
-    run.also_right = vec![culprit_of("tail-loss").expect("one")];
+    run.also_right = vec!["tail-loss".parse::<Culprit>().expect("one")];
     assert!(run.is_right());
     let score = score(&[run]);
     // No truth asks for the side, so it is no other verdict.
@@ -119,8 +118,8 @@ fn false_alarms() {
 #[test]
 fn legs() {
     let run = |truth: Option<&str>, said: Option<&str>| Judged {
-        leg: truth.and_then(legs_of),
-        answer_leg: said.and_then(legs_of),
+        leg: truth.and_then(|legs: &str| legs.parse().ok()),
+        answer_leg: said.and_then(|legs: &str| legs.parse().ok()),
         ..judged("server-app", "server-app")
     };
     assert_eq!(run(Some("server_app"), Some("server_app")).leg_is_right(), Some(true));

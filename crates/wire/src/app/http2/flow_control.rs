@@ -5,8 +5,9 @@
 //! receiver's end.
 
 use super::reader::Frame;
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::exchange::Mark;
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// Window of a stream and of the connection before any SETTINGS or WINDOW_UPDATE (RFC 9113, 6.9.2).
@@ -19,11 +20,11 @@ const MAX_STALLS: usize = 64;
 struct Stall {
     /// `None` for the connection's window.
     stream: Option<u32>,
-    last: Evidence,
+    last: PacketProof,
     from_ns: i64,
     /// Whether the sender has more to send for certain: it has stopped inside of a message.
     inside: bool,
-    opened: Option<Evidence>,
+    opened: Option<PacketProof>,
 }
 
 /// Windows of what one side sends.
@@ -90,7 +91,7 @@ impl FlowControl {
         };
         if window > 0 {
             let what = What::with("WINDOW_UPDATE of {} bytes", u64::from(bytes), 0);
-            let evidence = Evidence { packet: at.packet, time_ns: at.seen_ns, what };
+            let evidence = PacketProof { packet: at.packet, time_ns: at.seen_ns, what };
             let stalls =
                 sender.stalls.iter_mut().filter(|stall| stall.stream == id && stall.opened.is_none());
             stalls.for_each(|stall| stall.opened = Some(evidence));
@@ -149,20 +150,19 @@ impl Sender {
             _ => "{} bytes of DATA of stream {} use up the window of the connection",
         };
         let what = What::with(text, u64::from(frame.header.len), u64::from(frame.header.stream));
-        let last = Evidence { packet: sent.at.packet, time_ns: sent.at.seen_ns, what };
+        let last = PacketProof { packet: sent.at.packet, time_ns: sent.at.seen_ns, what };
         self.stalls.retain(|stall| stall.stream != stream);
         self.stalls.push(Stall { stream, last, from_ns: sent.at.seen_ns, inside: sent.inside, opened: None });
     }
 }
 
 impl Stall {
-    fn episode(&self, from: Side, frame: &Frame, opened: Evidence) -> Episode {
+    fn episode(&self, from: Side, frame: &Frame, opened: PacketProof) -> Episode {
         let what = What::with("DATA of stream {} goes on", u64::from(frame.header.stream), 0);
-        let next = Evidence { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
-        let missing = "whether the sender had more to send";
+        let next = PacketProof { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
         Episode {
             cause: Cause::FlowControl,
-            certainty: if self.inside { Certainty::Shown } else { Certainty::Possible { missing } },
+            certainty: if self.inside { Certainty::Shown } else { Certainty::Possible(Missing::MoreToSend) },
             // It is the receiver that grants too little, or late.
             side: Some(from.other()),
             sender: from,
@@ -172,7 +172,7 @@ impl Stall {
             end: frame.start + u64::from(frame.header.len) + super::frame::HEADER_BYTES as u64,
             stream_id: self.stream,
             copies: Copies::One,
-            evidence: EvidenceList::of(&[self.last, opened, next]),
+            evidence: PacketProofs::of(&[self.last, opened, next]),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Responses that stand behind a large run of another stream's DATA on the same connection.
 
 use super::reader::Frame;
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, WHEN_READY, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::exchange::Mark;
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// A run of one stream's DATA below this does not count as large. At 1 Gb/s it takes half a millisecond.
@@ -63,7 +64,7 @@ impl HeadOfLine {
         if !behind || frame.first.packet != last.packet {
             return;
         }
-        let from = Evidence {
+        let from = PacketProof {
             packet: first.packet,
             time_ns: first.seen_ns,
             what: What::with("{} bytes of DATA of stream {} begin", bytes, u64::from(stream)),
@@ -73,10 +74,10 @@ impl HeadOfLine {
             u64::from(frame.header.stream),
             0,
         );
-        let to = Evidence { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
+        let to = PacketProof { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
         found.push(Episode {
             cause: Cause::HeadOfLine,
-            certainty: Certainty::Possible { missing: WHEN_READY },
+            certainty: Certainty::Possible(Missing::ResponseReady),
             side: Some(Side::Server),
             sender: Side::Server,
             from_ns: first.seen_ns,
@@ -85,7 +86,7 @@ impl HeadOfLine {
             end,
             stream_id: Some(frame.header.stream),
             copies: Copies::One,
-            evidence: EvidenceList::of(&[from, to]),
+            evidence: PacketProofs::of(&[from, to]),
         });
     }
 }

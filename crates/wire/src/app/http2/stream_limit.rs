@@ -5,8 +5,9 @@
 //! apart is when the call began in the client, so this alone never convicts.
 
 use super::reader::Frame;
-use crate::episode::{Certainty, Copies, Episode, Evidence, EvidenceList, What};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::exchange::Mark;
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// What a client's program may take for its next request beside the time its stack takes for an answer to SETTINGS
@@ -19,7 +20,7 @@ const MAX_WAITED: usize = 1024;
 /// What is known of the limit.
 #[derive(Debug, Default)]
 pub struct StreamLimit {
-    limit: Option<(u32, Evidence)>,
+    limit: Option<(u32, PacketProof)>,
     pinned_since_ns: Option<i64>,
     /// The last stream that ended since.
     freed: Option<Mark>,
@@ -35,7 +36,7 @@ impl StreamLimit {
     /// The server sets the limit.
     pub fn set(&mut self, limit: u32, at: Mark) {
         let what = What::with("SETTINGS_MAX_CONCURRENT_STREAMS is {}", u64::from(limit), 0);
-        self.limit = Some((limit, Evidence { packet: at.packet, time_ns: at.seen_ns, what }));
+        self.limit = Some((limit, PacketProof { packet: at.packet, time_ns: at.seen_ns, what }));
         self.unpin();
     }
 
@@ -104,15 +105,15 @@ impl StreamLimit {
     }
 }
 
-fn episode(frame: &Frame, end: u64, since_ns: i64, freed: Mark, setting: Evidence) -> Episode {
+fn episode(frame: &Frame, end: u64, since_ns: i64, freed: Mark, setting: PacketProof) -> Episode {
     let what = What::text("a stream ends while as many as allowed are open");
-    let ended = Evidence { packet: freed.packet, time_ns: freed.seen_ns, what };
+    let ended = PacketProof { packet: freed.packet, time_ns: freed.seen_ns, what };
     let waited_ns = frame.first.seen_ns.saturating_sub(freed.seen_ns).max(0) as u64;
     let what = What::with("stream {} is opened {} ns after that", u64::from(frame.header.stream), waited_ns);
-    let opened = Evidence { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
+    let opened = PacketProof { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
     Episode {
         cause: Cause::StreamLimit,
-        certainty: Certainty::Possible { missing: "client span start" },
+        certainty: Certainty::Possible(Missing::ClientSpanStart),
         side: Some(Side::Client),
         sender: Side::Client,
         from_ns: since_ns,
@@ -121,6 +122,6 @@ fn episode(frame: &Frame, end: u64, since_ns: i64, freed: Mark, setting: Evidenc
         end,
         stream_id: Some(frame.header.stream),
         copies: Copies::One,
-        evidence: EvidenceList::of(&[setting, ended, opened]),
+        evidence: PacketProofs::of(&[setting, ended, opened]),
     }
 }

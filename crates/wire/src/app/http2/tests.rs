@@ -445,7 +445,7 @@ fn the_stream_limit_is_seen_where_it_is_reached() {
     let mut feed = Feed::default();
     assert_eq!(calls(&mut feed, 4, 0), 16);
     let episode = &feed.sink.episodes[0].1;
-    assert!(matches!(episode.certainty, crate::episode::Certainty::Possible { .. }));
+    assert!(matches!(episode.certainty, spangap_model::evidence::Certainty::Possible { .. }));
     assert_eq!((episode.side, episode.sender, episode.stream_id), (Some(C), C, Some(9)));
     let packets: Vec<_> = episode.evidence.iter().map(|evidence| evidence.packet).collect();
     assert_eq!(packets, [4, 10, 11], "SETTINGS, the end of stream 1, the request of stream 9");
@@ -479,7 +479,7 @@ fn a_used_up_window_stops_its_sender() {
         let episodes: Vec<_> = feed.sink.episodes.iter().map(|(_, episode)| episode.clone()).collect();
         assert_eq!(episodes.len(), 2 - update as usize, "{episodes:?}");
         let episode = &episodes[episodes.len() - 1];
-        assert_eq!(episode.certainty == crate::episode::Certainty::Shown, shown);
+        assert_eq!(episode.certainty == spangap_model::evidence::Certainty::Shown, shown);
         assert_eq!((episode.cause, episode.side, episode.sender), (Cause::FlowControl, Some(C), S));
         assert_eq!((episode.stream_id, episode.start), (Some(1), next));
         assert_eq!((episode.from_ns, episode.to_ns), (last as i64 * 1000, feed.packet as i64 * 1000));

@@ -4,9 +4,10 @@ use super::{Run, SETTLING_NS};
 use crate::call::{Finding, Halves};
 use crate::causes::syn;
 use crate::dissect::unopened;
-use crate::episode::{Certainty, Episode};
+use crate::episode::Episode;
 use crate::findings::{self, apps, batched_arrival, held, network_delay, ready, receiver_drop};
 use crate::legs::Moments;
+use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
 impl Run<'_> {
@@ -79,7 +80,13 @@ impl Run<'_> {
             } else if network_delay::is_late(beyond_ns, duration_ns)
                 && let Some(batch) = self.memory.arrivals.batch(&way)
             {
-                found.push(batched_arrival::finding(&way, &batch, beyond_ns, duration_ns));
+                found.push(batched_arrival::finding(
+                    &way,
+                    way.range(about.offset_ns),
+                    &batch,
+                    beyond_ns,
+                    duration_ns,
+                ));
                 explained_ns += beyond_ns;
                 beyond_ns = 0;
             }

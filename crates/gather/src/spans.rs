@@ -1,6 +1,7 @@
-//! Spans from files, as `dissect` lays them beside the packets.
+//! Spans from files: the times of each call's halves, to be laid beside its packets, and their joins.
 
-use anyhow::bail;
+use crate::GatherError;
+use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::ingest::file::{Input, read};
 use spangap_meter::ingest::times::{HalfTimes, TimesReader};
 use spangap_model::Side;
@@ -14,30 +15,48 @@ use std::sync::atomic::Ordering::Relaxed;
 const MOST_CALLS: usize = 5_000_000;
 
 /// What came of the files.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Read {
     /// The times.
     pub spans: Spans,
     /// Sentences on what was not read.
     pub caveats: Vec<String>,
+    /// The joined spans, where that was asked for.
+    pub joined: Option<Meter>,
 }
 
-/// Reads the files; of `trace_ids` only, where there are any.
-pub fn read_all(files: &[PathBuf], trace_ids: &[[u8; 16]], stop: &AtomicBool) -> anyhow::Result<Read> {
+/// Reads the files; times of `trace_ids` only, where there are any. With `join`, all spans are joined as well.
+///
+/// # Errors
+/// When nothing of a file can be read.
+pub fn read_all(
+    files: &[PathBuf],
+    trace_ids: &[[u8; 16]],
+    join: bool,
+    stop: &AtomicBool,
+) -> Result<Read, GatherError> {
     let mut all = Read::default();
+    // Mates may be anywhere in the files, so only room limits how long a span waits.
+    let meter = join.then(|| Meter::new(Settings { join_ttl_ms: None, ..Settings::default() }));
     let mut without_room = 0_u64;
     let mut reader = TimesReader::default();
     for file in files {
         let input = Input::from_argument(file.clone());
         if input == Input::Stdin {
-            bail!("--spans: standard input is for a capture; expected the name of a file");
+            return Err(GatherError::SpansFromStdin);
         }
         let mut keep = |half: HalfTimes| {
             if trace_ids.is_empty() || trace_ids.contains(&half.trace_id) {
                 without_room += u64::from(!add(&mut all.spans, half));
             }
         };
-        let mut sink = |request: &[u8]| reader.read(request, &mut keep);
+        let mut sink = |request: &[u8]| {
+            if let Some(meter) = &meter {
+                // What the walk refuses, the reader of the times refuses as well, and says so.
+                let _ = meter.ingest(request, 0);
+            }
+            reader.read(request, &mut keep)
+        };
         let report = read(&input, &mut sink, &mut |_| match stop.load(Relaxed) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
@@ -56,6 +75,10 @@ pub fn read_all(files: &[PathBuf], trace_ids: &[[u8; 16]], stop: &AtomicBool) ->
                 }
             ));
         }
+    }
+    if let Some(meter) = meter.filter(|_| !files.is_empty()) {
+        meter.finish();
+        all.joined = Some(meter);
     }
     if without_room > 0 {
         all.caveats.push(format!(

@@ -1,20 +1,22 @@
-//! `dissect --host`: recordings of `spangap host record`, laid over the legs that passed on their hosts.
+//! Recordings of hosts, laid over the legs of calls that passed on them.
 
-use anyhow::Context;
+use crate::GatherError;
 use spangap_host::overlay::{Connection, Finder, Hands, Laid, Layer, Window};
 use spangap_host::recording::Recording;
-use spangap_model::HostPart;
+use spangap_model::evidence::HostPart;
 use spangap_wire::dissect::Dissection;
 use spangap_wire::hosts::{HostLeg, host_legs};
 use std::path::{Path, PathBuf};
 
 /// Splits what can be split; what cannot is told among the caveats.
-pub fn lay(dissection: &mut Dissection, files: &[PathBuf]) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When a file is no recording.
+pub fn lay(dissection: &mut Dissection, files: &[PathBuf]) -> Result<(), GatherError> {
     let mut legs = host_legs(dissection);
     for file in files {
         let mut recording = Recording::open(file)?;
-        let laid = lay_one(dissection, &mut recording, file, &mut legs)
-            .with_context(|| format!("cannot read the recording ({})", file.display()))?;
+        let laid = lay_one(dissection, &mut recording, file, &mut legs);
         dissection.caveats.extend(about(&recording, file, laid));
     }
     if !files.is_empty() && !legs.is_empty() {
@@ -33,7 +35,7 @@ fn lay_one(
     recording: &mut Recording,
     file: &Path,
     legs: &mut Vec<HostLeg>,
-) -> anyhow::Result<usize> {
+) -> usize {
     let began_ns = recording.meta().began_ns;
     let covered: Vec<(HostLeg, Window)> = legs
         .iter()
@@ -41,7 +43,7 @@ fn lay_one(
         .filter(|(_, window)| window.from_ns >= began_ns)
         .collect();
     if covered.is_empty() {
-        return Ok(0);
+        return 0;
     }
     let windows: Vec<Window> = covered.iter().map(|(_, window)| *window).collect();
     let mut finder = Finder::new(&windows);
@@ -76,7 +78,7 @@ fn lay_one(
             file.display()
         ));
     }
-    Ok(of_this.len())
+    of_this.len()
 }
 
 fn over(
@@ -130,7 +132,7 @@ fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Rec
     for part in &laid.parts {
         let next = HostPart {
             doing: part.doing,
-            behind: part.taker.as_ref().map(|taker| names.taker(taker)),
+            behind: part.taker.as_ref().map(|taker| names.named(taker)),
             waited_for: part.wait.map(|(sleep, _)| names.reason(&sleep).0),
             woken_by: part.wait.and_then(|(_, by)| names.waker(&by)),
             ns: part.ns,

@@ -1,18 +1,16 @@
-//! The project's own judge: one verdict out of what `dissect` and `gaps` say of a run, by plain rules.
+//! The judge: one verdict out of all evidence, by plain rules.
 //!
 //! First it looks at calls that took longer than is typical in the run, then, where all calls are slow, at all of them. The
 //! time in question is laid to what is *shown*, the most particular first: what packets show (a hold, a loss, a limit), then
 //! what the host did to the threads of the call, then the leg it is in, which speaks for what can only be there. None gets
 //! more than there is. What explains most of it is the verdict, if nothing else comes close. It knows nothing of scenarios.
 
-pub mod documents;
 mod weigh;
 
-use super::verdict::{Answer, Verdict};
-use crate::truth::Culprit;
-use documents::{Call, Dissect, Gaps, Tank};
+use crate::verdict::{Answer, Verdict};
 use spangap_model::duration::format_ns;
-use spangap_model::{Cause, Leg, Legs, Side};
+use spangap_model::evidence::{CallRecord, Clocks, Evidence, SpanCounts};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use weigh::{Baseline, Lead, Weighed};
 
 /// A call that takes so much longer is slow: less comes of what else a machine does, nanoseconds.
@@ -35,23 +33,12 @@ const IN_STEP_PPM: f64 = 20.0;
 /// One end of the offset's interval is this much farther from zero where one way takes longer, unless the clocks differ.
 const LOPSIDED: i64 = 4;
 
-/// What the judge goes by.
-#[derive(Clone, Debug, Default)]
-pub struct Evidence {
-    /// Packets, with spans and hosts as far as there are any.
-    pub dissect: Dissect,
-    /// Spans.
-    pub gaps: Gaps,
-    /// When the measured calls begin: those before were to warm up.
-    pub tank: Option<Tank>,
-}
-
 /// Says what is to blame.
 pub fn judge(evidence: &Evidence) -> Verdict {
-    if let Some(verdict) = retries(&evidence.gaps) {
+    if let Some(verdict) = evidence.spans.and_then(retries) {
         return verdict;
     }
-    let calls = measured(evidence);
+    let calls: Vec<&CallRecord> = evidence.measured().collect();
     let typical = Baseline::typical(&calls);
     let longer = are_longer(&calls, &typical);
     let looks = [
@@ -63,7 +50,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         if !is_slow {
             continue;
         }
-        let slow: Vec<&Call> =
+        let slow: Vec<&CallRecord> =
             calls.iter().copied().filter(|call| call.duration_ns > baseline.duration_ns + SLOW_NS).collect();
         let weighed = Weighed::of(&slow, baseline);
         let time = format!("the {} that {} slow calls took {words}", format_ns(weighed.total_ns), slow.len());
@@ -97,7 +84,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
             if large(&slow) { Answer::Culprit(Culprit::of(Cause::LargePayload)) } else { Answer::Unknown };
         return Verdict { answer, leg, why: Some(why) };
     }
-    clocks(&evidence.dissect).unwrap_or_else(|| {
+    evidence.clocks.and_then(clocks).unwrap_or_else(|| {
         let why = format!(
             "the median of {} calls is {}, and hardly any takes much longer",
             calls.len(),
@@ -112,24 +99,22 @@ fn blame(culprit: Culprit, leg: Option<Legs>, why: String) -> Verdict {
 }
 
 /// Whether what slow calls took beyond the typical is more than noise.
-fn are_longer(calls: &[&Call], typical: &Baseline) -> bool {
-    let beyond = |call: &&Call| call.duration_ns.saturating_sub(typical.duration_ns);
+fn are_longer(calls: &[&CallRecord], typical: &Baseline) -> bool {
+    let beyond = |call: &&CallRecord| call.duration_ns.saturating_sub(typical.duration_ns);
     let beyond_ns: u64 = calls.iter().map(beyond).filter(|ns| *ns > SLOW_NS).sum();
     let total_ns: u64 = calls.iter().map(|call| call.duration_ns).sum();
     let share_ns = (total_ns as f64 * NOISE_SHARE) as u64;
     beyond_ns > NOISE_NS.max(NOISE_NS_PER_CALL * calls.len() as u64).max(share_ns)
 }
 
-/// Calls of the measured phase. What the tank asks its target about itself is none.
-fn measured(evidence: &Evidence) -> Vec<&Call> {
-    let from =
-        evidence.tank.as_ref().and_then(|tank| tank.runs.first()).map_or(i64::MIN, |run| run.start_unix_ns);
-    let of_the_tank = |call: &&Call| call.method.as_deref().is_some_and(|method| method.ends_with("/Usage"));
-    evidence.dissect.calls.iter().filter(|call| call.start_unix_ns >= from && !of_the_tank(call)).collect()
-}
-
 /// Says more exactly what a general cause is.
-fn refined(culprit: Culprit, slow: &[&Call], leg: Option<Legs>, evidence: &Evidence, why: String) -> Verdict {
+fn refined(
+    culprit: Culprit,
+    slow: &[&CallRecord],
+    leg: Option<Legs>,
+    evidence: &Evidence,
+    why: String,
+) -> Verdict {
     match culprit.cause {
         Cause::ServerApp | Cause::ClientApp | Cause::ServerQueue | Cause::NetworkDelay if large(slow) => {
             let words = format!("{why}; half of the messages have {LARGE_BYTES} bytes or more");
@@ -144,9 +129,9 @@ fn refined(culprit: Culprit, slow: &[&Call], leg: Option<Legs>, evidence: &Evide
 /// the reasons speak of it, the verdict does not.
 fn path(leg: Option<Legs>, evidence: &Evidence, why: String) -> Verdict {
     // All calls, not the slow ones alone: a path that varies has fast ones, too.
-    let calls = measured(evidence);
+    let calls: Vec<&CallRecord> = evidence.measured().collect();
     let mut both: Vec<i64> =
-        calls.iter().map(|call| leg_ns(call, Leg::RequestWire) + leg_ns(call, Leg::ResponseWire)).collect();
+        calls.iter().map(|call| way_ns(call, Leg::RequestWire) + way_ns(call, Leg::ResponseWire)).collect();
     both.sort_unstable();
     let at = |share: usize| both.get(both.len() * share / 100).copied().unwrap_or(0);
     let (low, middle, high) = (at(10), at(50), at(90));
@@ -156,7 +141,7 @@ fn path(leg: Option<Legs>, evidence: &Evidence, why: String) -> Verdict {
             format!("{why}; both ways together take {} to {} (10th and 90th percentile)", ms(low), ms(high));
         return blame(Culprit::of(Cause::NetworkJitter), leg, words);
     }
-    if let Some(clock) = &evidence.dissect.clock {
+    if let Some(clock) = &evidence.clocks {
         let (low, high) = (clock.offset_low_ns.abs(), clock.offset_high_ns.abs());
         let holds_zero = clock.offset_low_ns <= 0 && 0 <= clock.offset_high_ns;
         if holds_zero && low.max(high) > LOPSIDED * low.min(high).max(1) {
@@ -169,18 +154,18 @@ fn path(leg: Option<Legs>, evidence: &Evidence, why: String) -> Verdict {
     blame(Culprit::of(Cause::NetworkDelay), leg, why)
 }
 
-fn leg_ns(call: &Call, leg: Leg) -> i64 {
-    call.legs.iter().filter(|one| one.leg == leg.name()).map(|one| one.ns).sum()
+fn way_ns(call: &CallRecord, leg: Leg) -> i64 {
+    call.leg_ns(Legs::one(leg))
 }
 
-fn large(slow: &[&Call]) -> bool {
-    let is = |call: &&&Call| call.request_bytes.max(call.response_bytes.unwrap_or(0)) >= LARGE_BYTES;
+fn large(slow: &[&CallRecord]) -> bool {
+    let is = |call: &&&CallRecord| call.request_bytes.max(call.response_bytes.unwrap_or(0)) >= LARGE_BYTES;
     slow.iter().filter(is).count() as f64 >= MOST * slow.len() as f64
 }
 
 /// Several attempts for many calls.
-fn retries(gaps: &Gaps) -> Option<Verdict> {
-    let (extra, calls) = (gaps.spans.extra_attempts, gaps.spans.joined);
+fn retries(spans: SpanCounts) -> Option<Verdict> {
+    let (extra, calls) = (spans.extra_attempts, spans.joined);
     (extra as f64 >= MANY * calls as f64 && extra > 1).then(|| {
         let words = format!("the server saw {extra} attempts beyond the first of {calls} calls");
         blame(Culprit::of(Cause::Retries), None, words)
@@ -188,10 +173,11 @@ fn retries(gaps: &Gaps) -> Option<Verdict> {
 }
 
 /// A connection for most calls.
-fn opened(calls: &[&Call]) -> Option<Verdict> {
-    let name = Cause::ConnectionPerCall.name();
-    let opened = |call: &&&Call| {
-        call.findings.iter().any(|finding| finding.cause == name && finding.certainty == "shown")
+fn opened(calls: &[&CallRecord]) -> Option<Verdict> {
+    let opened = |call: &&&CallRecord| {
+        call.findings
+            .iter()
+            .any(|finding| finding.culprit.cause == Cause::ConnectionPerCall && finding.is_shown())
     };
     let count = calls.iter().filter(opened).count();
     (count > 1 && count as f64 >= MOST * calls.len() as f64).then(|| {
@@ -201,12 +187,10 @@ fn opened(calls: &[&Call]) -> Option<Verdict> {
 }
 
 /// Clocks that differ, where nothing is slow.
-fn clocks(dissect: &Dissect) -> Option<Verdict> {
-    let clock = dissect.clock.as_ref()?;
+fn clocks(clock: Clocks) -> Option<Verdict> {
     let apart = clock.offset_low_ns > IN_STEP_NS || clock.offset_high_ns < -IN_STEP_NS;
-    let rates = clock.skew_low_ppm.zip(clock.skew_high_ppm);
-    let drifting = rates.is_some_and(|(low, high)| low > IN_STEP_PPM || high < -IN_STEP_PPM);
-    let stepped = clock.stretches.len() > 1;
+    let drifting = clock.skew_ppm.is_some_and(|(low, high)| low > IN_STEP_PPM || high < -IN_STEP_PPM);
+    let stepped = clock.stretches > 1;
     (apart || drifting || stepped).then(|| {
         let words = format!(
             "no call is slow; the server's clock is {} to {} ns ahead of the client's{}{}",

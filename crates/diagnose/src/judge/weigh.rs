@@ -1,9 +1,7 @@
 //! Calls that took longer, and what that time is laid to.
 
-use super::documents::{Call, Finding};
-use crate::grade::verdict::{cause_of, legs_of, side_of};
-use crate::truth::Culprit;
-use spangap_model::{Cause, Leg, Legs, Side};
+use spangap_model::evidence::{CallRecord, Certainty, Finding, Missing};
+use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side, Taker};
 use std::collections::BTreeMap;
 
 /// A cause has to explain this much of the time.
@@ -18,26 +16,26 @@ const MOST_OF_THE_TIME: f64 = 0.5;
 pub struct Baseline {
     /// In all, nanoseconds.
     pub duration_ns: u64,
-    legs: BTreeMap<String, i64>,
+    legs: BTreeMap<Legs, i64>,
 }
 
 impl Baseline {
     /// The median of these calls, and of each of their legs.
-    pub fn typical(calls: &[&Call]) -> Baseline {
-        let mut legs: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    pub fn typical(calls: &[&CallRecord]) -> Baseline {
+        let mut legs: BTreeMap<Legs, Vec<i64>> = BTreeMap::new();
         for leg in calls.iter().flat_map(|call| &call.legs) {
-            legs.entry(&leg.leg).or_default().push(leg.ns);
+            legs.entry(leg.legs).or_default().push(leg.ns);
         }
         // A call without the leg spent no time there.
         legs.values_mut().for_each(|times| times.resize(times.len().max(calls.len()), 0));
         Baseline {
             duration_ns: middle(calls.iter().map(|call| call.duration_ns).collect()).unwrap_or(0),
-            legs: legs.into_iter().filter_map(|(leg, ns)| Some((leg.to_owned(), middle(ns)?))).collect(),
+            legs: legs.into_iter().filter_map(|(leg, ns)| Some((leg, middle(ns)?))).collect(),
         }
     }
 
-    fn leg_ns(&self, leg: &str) -> i64 {
-        self.legs.get(leg).copied().unwrap_or(0)
+    fn leg_ns(&self, legs: Legs) -> i64 {
+        self.legs.get(&legs).copied().unwrap_or(0)
     }
 }
 
@@ -52,7 +50,7 @@ pub struct Weighed {
     /// That time, nanoseconds.
     pub total_ns: u64,
     explained: BTreeMap<Culprit, u64>,
-    legs: BTreeMap<String, i64>,
+    legs: BTreeMap<Legs, i64>,
 }
 
 /// What stands out.
@@ -67,7 +65,7 @@ pub enum Lead {
 
 impl Weighed {
     /// Lays the time of these calls beyond the baseline to what is shown for them.
-    pub fn of(calls: &[&Call], baseline: &Baseline) -> Weighed {
+    pub fn of(calls: &[&CallRecord], baseline: &Baseline) -> Weighed {
         let mut weighed = Weighed { total_ns: 0, explained: BTreeMap::new(), legs: BTreeMap::new() };
         for call in calls {
             let mut left_ns = call.duration_ns.saturating_sub(baseline.duration_ns);
@@ -78,7 +76,7 @@ impl Weighed {
                 *weighed.explained.entry(culprit).or_default() += cost_ns;
             }
             for leg in &call.legs {
-                *weighed.legs.entry(leg.leg.clone()).or_default() += leg.ns - baseline.leg_ns(&leg.leg);
+                *weighed.legs.entry(leg.legs).or_default() += leg.ns - baseline.leg_ns(leg.legs);
             }
         }
         behind_lost_bytes(&mut weighed.explained);
@@ -114,7 +112,7 @@ impl Weighed {
     pub fn leg(&self) -> Option<Legs> {
         let (leg, ns) = self.legs.iter().max_by_key(|(_, ns)| **ns)?;
         let most = *ns as f64 >= MOST_OF_THE_TIME * self.total_ns as f64;
-        legs_of(leg).filter(|_| most)
+        Some(*leg).filter(|_| most)
     }
 
     /// `; run-queue (client) 12 %`: who else there is but the one.
@@ -126,11 +124,11 @@ impl Weighed {
 }
 
 /// What is shown for a call and what it cost, the most particular first: what comes later may hold the same time again.
-fn shown(call: &Call, baseline: &Baseline) -> Vec<(Culprit, u64)> {
+fn shown(call: &CallRecord, baseline: &Baseline) -> Vec<(Culprit, u64)> {
     let mut shown: Vec<(u8, Culprit, u64)> = Vec::new();
     for finding in call.findings.iter().filter(|finding| is_shown(finding, call)) {
-        let (Some(cause), Some(cost_ns)) = (cause_of(&finding.cause), finding.cost_ns) else { continue };
-        let rank = match cause {
+        let (culprit, Some(cost_ns)) = (finding.culprit, finding.cost_ns) else { continue };
+        let rank = match culprit.cause {
             // Taken from the legs, below: there it is known how much of it is typical.
             Cause::RunQueue | Cause::CpuQuota | Cause::Stopped | Cause::SoftirqOnCpu | Cause::SoftirqLate => {
                 continue;
@@ -140,25 +138,25 @@ fn shown(call: &Call, baseline: &Baseline) -> Vec<(Culprit, u64)> {
             Cause::HeadOfLine | Cause::BatchedArrival | Cause::ConnectionPerCall => 1,
             _ => 0,
         };
-        let side = finding.side.as_deref().and_then(side_of);
-        shown.push((rank, Culprit { cause, side }, cost_ns));
+        shown.push((rank, culprit, cost_ns));
     }
     for leg in &call.legs {
-        let side = if leg.leg.starts_with("client") { Side::Client } else { Side::Server };
+        let at_client = matches!(leg.legs.first, Leg::ClientAppOut | Leg::ClientSend | Leg::ClientAppIn);
+        let side = if at_client { Side::Client } else { Side::Server };
         for part in leg.host.iter().flat_map(|host| &host.parts) {
-            let softirq = part.behind.as_deref().is_some_and(is_softirq);
-            let cause = match part.doing.as_str() {
-                "runnable" | "interrupted" if softirq => Cause::SoftirqOnCpu,
-                "runnable" => Cause::RunQueue,
-                "throttled" => Cause::CpuQuota,
-                "stopped" => Cause::Stopped,
-                "softirq_late" => Cause::SoftirqLate,
+            let softirq = part.behind.as_ref().is_some_and(Taker::moves_packets);
+            let cause = match part.doing {
+                Doing::Runnable | Doing::Interrupted if softirq => Cause::SoftirqOnCpu,
+                Doing::Runnable => Cause::RunQueue,
+                Doing::Throttled => Cause::CpuQuota,
+                Doing::Stopped => Cause::Stopped,
+                Doing::SoftirqLate => Cause::SoftirqLate,
                 _ => continue,
             };
             shown.push((2, Culprit::at(cause, side), part.ns));
         }
-        let beyond_ns = leg.ns - baseline.leg_ns(&leg.leg);
-        if let (Some(culprit), Ok(ns)) = (place(&leg.leg), u64::try_from(beyond_ns)) {
+        let beyond_ns = leg.ns - baseline.leg_ns(leg.legs);
+        if let (Some(culprit), Ok(ns)) = (place(leg.legs), u64::try_from(beyond_ns)) {
             shown.push((3, culprit, ns));
         }
     }
@@ -169,14 +167,16 @@ fn shown(call: &Call, baseline: &Baseline) -> Vec<(Culprit, u64)> {
 
 /// What is only possible convicts nobody, unless what is missing is there: packets do not show when a call began, the leg
 /// between its span and the wire does.
-fn is_shown(finding: &Finding, call: &Call) -> bool {
-    let begin_known = || call.legs.iter().any(|leg| leg.leg == Leg::ClientAppOut.name());
-    finding.certainty == "shown" || finding.missing.as_deref() == Some("client span start") && begin_known()
+fn is_shown(finding: &Finding, call: &CallRecord) -> bool {
+    let begin_known = || call.legs.iter().any(|leg| leg.legs == Legs::one(Leg::ClientAppOut));
+    match finding.certainty {
+        Certainty::Shown => true,
+        Certainty::Possible(missing) => missing == Missing::ClientSpanStart && begin_known(),
+    }
 }
 
 /// What a leg by itself speaks for, where nothing more particular is shown: what can only be there.
-fn place(leg: &str) -> Option<Culprit> {
-    let legs = legs_of(leg)?;
+fn place(legs: Legs) -> Option<Culprit> {
     Some(match (legs.first, legs.last) {
         (Leg::ClientAppOut, Leg::ClientAppOut) | (Leg::ClientAppIn, Leg::ClientAppIn) => {
             Culprit::at(Cause::ClientApp, Side::Client)
@@ -200,10 +200,6 @@ fn is_place(cause: Cause) -> bool {
             | Cause::ServerHostOrApp
             | Cause::NoResponse
     )
-}
-
-fn is_softirq(behind: &str) -> bool {
-    ["NET_RX", "NET_TX", "ksoftirqd", "napi/"].iter().any(|name| behind.starts_with(name))
 }
 
 /// Bytes that wait behind lost ones wait for what mends the loss. Those that wait behind a larger response do so at the end

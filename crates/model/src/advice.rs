@@ -1,6 +1,6 @@
-//! What a cause means, and what would mend or confirm it: one place for the table, the page and the JSON.
+//! What a cause means, and what would mend or confirm it: the one table, for every instrument, page and verdict.
 
-use spangap_model::{Cause, Leg, Legs, Side};
+use crate::{Cause, Leg, Legs, Side};
 
 /// Two sentences about a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,7 +282,7 @@ mod tests {
     fn every_cause_has_its_sentences() {
         for cause in Cause::ALL {
             for side in [None, Some(Side::Client), Some(Side::Server)] {
-                let advice = about(*cause, side);
+                let advice = about(cause, side);
                 assert!(advice.next.ends_with('.'), "{cause}");
                 assert!(!advice.meaning.ends_with('.') && !advice.did.ends_with('.'), "{cause}");
             }

@@ -1,0 +1,8 @@
+//! Evidence in, a verdict out. Nothing here opens a file, asks a clock or knows an instrument: what is judged is
+//! [`spangap_model::evidence`], and the same evidence gets the same verdict everywhere.
+
+mod judge;
+mod verdict;
+
+pub use judge::judge;
+pub use verdict::{Answer, Verdict};

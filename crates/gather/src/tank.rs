@@ -1,0 +1,48 @@
+//! What a tank's report says of the calls that were captured beside it.
+
+use crate::GatherError;
+use serde::Deserialize;
+use spangap_model::evidence::Evidence;
+use std::path::Path;
+
+/// How a tank asks its target for CPU and counts: no call of the load.
+const ITS_OWN: &str = "/spangap.ping.v1.Ping/Usage";
+
+/// Of `spangap tank --json`, when its runs had warmed up.
+#[derive(Deserialize)]
+struct Report {
+    runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+struct Run {
+    start_unix_ns: Option<i64>,
+}
+
+/// When the first run had warmed up, Unix nanoseconds.
+pub fn measured_from(path: &Path) -> Result<Option<i64>, GatherError> {
+    let text = std::fs::read(path).map_err(|error| GatherError::Io(path.to_owned(), error))?;
+    let report: Report =
+        serde_json::from_slice(&text).map_err(|error| GatherError::Tank(path.to_owned(), error))?;
+    Ok(report.runs.iter().find_map(|run| run.start_unix_ns))
+}
+
+/// Calls that a tank makes for itself are none of those in question.
+pub fn leave_out_its_own(evidence: &mut Evidence) {
+    evidence.calls.retain(|call| call.method.as_deref() != Some(ITS_OWN));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spangap_model::evidence::CallRecord;
+
+    #[test]
+    fn what_the_tank_asks_for_itself_is_left_out() {
+        let call = |method: &str| CallRecord { method: Some(method.into()), ..CallRecord::default() };
+        let calls = vec![call(ITS_OWN), call("/shop.Cart/Usage"), CallRecord::default()];
+        let mut evidence = Evidence { calls, ..Evidence::default() };
+        leave_out_its_own(&mut evidence);
+        assert_eq!(evidence.calls.len(), 2);
+    }
+}

@@ -1,0 +1,135 @@
+//! A call, as it was seen: its legs, what its hosts did in them, what held it up.
+
+use super::Finding;
+use crate::{Doing, Legs, Taker, WaitReason};
+use serde::{Deserialize, Serialize};
+
+/// A call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// 32 hex digits, where a header carries it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trace_id: Option<String>,
+    /// Id of the CLIENT span, 16 hex digits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub span_id: Option<String>,
+    /// The client's address and port, where its connection is known.
+    #[serde(default)]
+    pub client: Option<String>,
+    /// The server's.
+    #[serde(default)]
+    pub server: Option<String>,
+    /// `:path`, or method and target.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub method: Option<String>,
+    /// Captures that have it: number of the client's, then of the server's; `None` for an end without one.
+    pub seen_in: [Option<u8>; 2],
+    /// Begin, Unix nanoseconds by the clock of the end where it is known first.
+    pub start_unix_ns: i64,
+    /// First event to last, nanoseconds.
+    pub duration_ns: u64,
+    /// Bytes of the request's body.
+    pub request_bytes: u64,
+    /// Bytes of the response's body; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub response_bytes: Option<u64>,
+    /// In order; they sum to `duration_ns` exactly.
+    pub legs: Vec<LegRecord>,
+    /// What held it up, most costly first.
+    pub findings: Vec<Finding>,
+}
+
+impl CallRecord {
+    /// Time of all legs of these names, nanoseconds.
+    pub fn leg_ns(&self, legs: Legs) -> i64 {
+        self.legs.iter().filter(|leg| leg.legs == legs).map(|leg| leg.ns).sum()
+    }
+}
+
+/// A leg's time. The true one lies in `ns - bound_ns ..= ns + bound_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LegTime {
+    /// Which leg, or which neighbouring legs together.
+    pub legs: Legs,
+    /// Nanoseconds; below zero where two things go on at once (a span that is over before its request is complete, or goes
+    /// on while its response is sent), and shown so.
+    pub ns: i64,
+    /// How far off it may be either way.
+    pub bound_ns: u64,
+}
+
+/// A leg's time, and what its host did meanwhile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LegRecord {
+    /// Which leg, or which neighbouring legs together.
+    #[serde(rename = "leg")]
+    pub legs: Legs,
+    /// Nanoseconds; see [`LegTime`].
+    pub ns: i64,
+    /// How far off it may be either way.
+    pub bound_ns: u64,
+    /// What its host did, as recorded; absent without a recording.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host: Option<HostTime>,
+}
+
+/// What a host did in a leg.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostTime {
+    /// Threads that had the call in hand, in words: `server (thread 812)`.
+    pub threads: Vec<String>,
+    /// What they did, the longest first; they sum to the leg exactly.
+    pub parts: Vec<HostPart>,
+}
+
+/// A part of a leg on one host: what the thread that had the call in hand did, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "PartShape", into = "PartShape")]
+pub struct HostPart {
+    /// What.
+    pub doing: Doing,
+    /// Who had the CPU meanwhile; `None` where that is nobody else.
+    pub behind: Option<Taker>,
+    /// Of a wait: what for, where that is known.
+    pub waited_for: Option<WaitReason>,
+    /// Of a wait: who or what ended it, in words.
+    pub woken_by: Option<String>,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// `"behind": "stress (pid 812)", "taker": {"kind": "task", "tid": 812, ...}`: words for people, a value to go by.
+#[derive(Serialize, Deserialize)]
+struct PartShape {
+    doing: Doing,
+    #[serde(skip_serializing_if = "Option::is_none", default, skip_deserializing)]
+    behind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    taker: Option<Taker>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    waited_for: Option<WaitReason>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    woken_by: Option<String>,
+    ns: u64,
+}
+
+impl From<HostPart> for PartShape {
+    fn from(part: HostPart) -> PartShape {
+        let HostPart { doing, behind, waited_for, woken_by, ns } = part;
+        PartShape {
+            doing,
+            behind: behind.as_ref().map(Taker::to_string),
+            taker: behind,
+            waited_for,
+            woken_by,
+            ns,
+        }
+    }
+}
+
+impl From<PartShape> for HostPart {
+    fn from(shape: PartShape) -> HostPart {
+        let PartShape { doing, taker, waited_for, woken_by, ns, .. } = shape;
+        HostPart { doing, behind: taker, waited_for, woken_by, ns }
+    }
+}

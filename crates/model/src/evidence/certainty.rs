@@ -1,0 +1,234 @@
+//! How sure a finding is, and what would make it surer.
+
+use crate::Side;
+use crate::named::named;
+use serde::{Deserialize, Serialize};
+
+/// How sure an instrument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Shape", into = "Shape")]
+pub enum Certainty {
+    /// Its own proofs are there and its look-alikes are excluded.
+    Shown,
+    /// The picture fits; what would tell it from its look-alikes is missing, and this is what.
+    Possible(Missing),
+}
+
+impl Certainty {
+    /// Whether the look-alikes are excluded.
+    pub fn is_shown(self) -> bool {
+        self == Certainty::Shown
+    }
+
+    /// What is missing to exclude them.
+    pub fn missing(self) -> Option<Missing> {
+        match self {
+            Certainty::Shown => None,
+            Certainty::Possible(missing) => Some(missing),
+        }
+    }
+}
+
+/// `{"certainty": "possible", "missing": "the server's span", "lacks": "server-span"}`: words for people, a name to go by.
+#[derive(Serialize, Deserialize)]
+struct Shape {
+    certainty: Word,
+    #[serde(skip_serializing_if = "Option::is_none", default, skip_deserializing)]
+    missing: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    lacks: Option<Missing>,
+}
+
+named! {
+    /// [`Certainty`] without what is missing.
+    pub enum Word {
+        /// See [`Certainty::Shown`].
+        Shown = "shown",
+        /// See [`Certainty::Possible`].
+        Possible = "possible",
+    }
+}
+
+impl From<Certainty> for Shape {
+    fn from(certainty: Certainty) -> Shape {
+        let lacks = certainty.missing();
+        let word = if lacks.is_some() { Word::Possible } else { Word::Shown };
+        Shape { certainty: word, missing: lacks.map(Missing::words), lacks }
+    }
+}
+
+impl From<Shape> for Certainty {
+    fn from(shape: Shape) -> Certainty {
+        match (shape.certainty, shape.lacks) {
+            (Word::Shown, _) => Certainty::Shown,
+            (Word::Possible, lacks) => Certainty::Possible(lacks.unwrap_or(Missing::Unnamed)),
+        }
+    }
+}
+
+named! {
+    /// What is missing to tell a cause from its look-alikes.
+    pub enum Missing {
+        /// When the CLIENT span began.
+        ClientSpanStart = "client-span-start",
+        /// The server's span of the call.
+        ServerSpan = "server-span",
+        /// When the server had the response ready.
+        ResponseReady = "response-ready",
+        /// Whether calls waited in the client.
+        CallsWaiting = "calls-waiting",
+        /// The server's capture, to tell its end from the path.
+        ServerCapture = "server-capture",
+        /// The server's capture, to tell whether a response was sent.
+        ResponseSent = "response-sent",
+        /// The server's capture, to tell whether the request arrived.
+        RequestArrived = "request-arrived",
+        /// A capture at the server, to tell a lost SYN from a full accept queue.
+        SynArrived = "syn-arrived",
+        /// Whether a segment was sent again or overtaken on the way.
+        SentTwice = "sent-twice",
+        /// What the server's host did.
+        ServerHost = "server-host",
+        /// What the client's host did.
+        ClientHost = "client-host",
+        /// The counters of the server's accept queues.
+        ListenCounters = "listen-counters",
+        /// Whether the receiver had the bytes, which it would have said a little later.
+        EndsEarly = "ends-early",
+        /// Whether the receiver had the bytes, which it cannot say.
+        ReceiverSilent = "receiver-silent",
+        /// Whether the sender had more to send, its next bytes having come late.
+        SentLate = "sent-late",
+        /// Whether the sender had more to send.
+        MoreToSend = "more-to-send",
+        /// Whether the sender had the bytes all along.
+        BytesReady = "bytes-ready",
+        /// The window scale.
+        WindowScale = "window-scale",
+        /// How long the path takes.
+        RoundTrip = "round-trip",
+        /// Why a segment was sent again.
+        ResendReason = "resend-reason",
+        /// Whether a connection was opened for the call.
+        OpenedForCall = "opened-for-call",
+        /// Whether a proxy waited for another host.
+        ProxyBackend = "proxy-backend",
+        /// Whether the call asked for the socket option, or the library.
+        SocketOption = "socket-option",
+        /// Whether the trap that is set was met by these calls.
+        MetByCalls = "met-by-calls",
+        /// Something that a writer of these shapes did not name.
+        Unnamed = "unnamed",
+    }
+}
+
+/// What would supply something that is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Need {
+    /// Spans of that end.
+    Spans(Side),
+    /// A capture of that end.
+    Capture(Side),
+    /// A recording of that end's host.
+    HostRecording(Side),
+    /// Counters or sockets of that end's host.
+    HostCheck(Side),
+    /// The capture from the connection's beginning on, or beyond its end.
+    LongerCapture,
+    /// No instrument shows it.
+    Nothing,
+}
+
+impl Missing {
+    /// In words that go on after "not known:".
+    pub const fn words(self) -> &'static str {
+        match self {
+            Missing::ClientSpanStart => "client span start",
+            Missing::ServerSpan => "the server's span",
+            Missing::ResponseReady => {
+                "when the server had this response ready: its span would tell whether it waited behind the other"
+            }
+            Missing::CallsWaiting => {
+                "whether calls waited in the client meanwhile: its spans, or a second connection, would tell"
+            }
+            Missing::ServerCapture => "the server's capture: the path is in this time, too",
+            Missing::ResponseSent => "the server's capture: a response may have been lost on its way",
+            Missing::RequestArrived => "the server's capture: no packet shows that the request arrived",
+            Missing::SynArrived => {
+                "whether the SYN reached the server's host: a capture there tells loss on the way from a full accept queue"
+            }
+            Missing::SentTwice => {
+                "whether it was sent again or overtaken on the way: the capture of the sender's end, IP identification or \
+                 TCP timestamps would tell"
+            }
+            Missing::ServerHost => "a record of the server's host: run queue, softirq, accept queue",
+            Missing::ClientHost => "a record of the client's host",
+            Missing::ListenCounters => {
+                "ListenOverflows and ListenDrops of the server's host (/proc/net/netstat)"
+            }
+            Missing::EndsEarly => {
+                "whether the receiver had them already: it would have said so a little later, and here the connection or \
+                 the capture ends"
+            }
+            Missing::ReceiverSilent => {
+                "whether the receiver had the first copy: without SACK and TCP timestamps it does not say when bytes come \
+                 twice"
+            }
+            Missing::SentLate => {
+                "whether the sender had more to send: no probe was seen, and its next bytes came later than the update"
+            }
+            Missing::MoreToSend => "whether the sender had more to send",
+            Missing::BytesReady => {
+                "whether the sender had the bytes all along: its application may have written them late"
+            }
+            Missing::WindowScale => {
+                "the window scale, which only the SYN shows: the peer's window may have been too small"
+            }
+            Missing::RoundTrip => {
+                "how long the path takes: without it an ordinary acknowledgement may look delayed"
+            }
+            Missing::ResendReason => {
+                "why it was sent again: neither acknowledgements of later bytes were seen nor had the 200 ms of the usual \
+                 timer passed"
+            }
+            Missing::OpenedForCall => {
+                "whether the connection was opened for this call: it was idle before it or stayed open after it"
+            }
+            Missing::ProxyBackend => {
+                "whether the proxy waited for another host: it called one meanwhile for no call that is known, or tried to \
+                 connect"
+            }
+            Missing::SocketOption => {
+                "whether the program ever sends a message in pieces: packets would show it"
+            }
+            Missing::MetByCalls => "whether calls met it: packets or a recording of the time would show it",
+            Missing::Unnamed => "something that is not named here",
+        }
+    }
+
+    /// What would supply it.
+    pub const fn need(self) -> Need {
+        match self {
+            Missing::ClientSpanStart | Missing::CallsWaiting => Need::Spans(Side::Client),
+            Missing::ServerSpan | Missing::ResponseReady => Need::Spans(Side::Server),
+            Missing::ServerCapture
+            | Missing::ResponseSent
+            | Missing::RequestArrived
+            | Missing::SynArrived
+            | Missing::SentTwice => Need::Capture(Side::Server),
+            Missing::ServerHost => Need::HostRecording(Side::Server),
+            Missing::ClientHost => Need::HostRecording(Side::Client),
+            Missing::ListenCounters => Need::HostCheck(Side::Server),
+            Missing::EndsEarly | Missing::WindowScale | Missing::RoundTrip => Need::LongerCapture,
+            Missing::SocketOption | Missing::MetByCalls => Need::Capture(Side::Client),
+            Missing::ReceiverSilent
+            | Missing::SentLate
+            | Missing::MoreToSend
+            | Missing::BytesReady
+            | Missing::ResendReason
+            | Missing::OpenedForCall
+            | Missing::ProxyBackend
+            | Missing::Unnamed => Need::Nothing,
+        }
+    }
+}

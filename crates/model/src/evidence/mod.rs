@@ -1,0 +1,104 @@
+//! What the instruments saw, as values: the one language in which they speak to a judge, an agent, a page.
+//!
+//! An instrument yields [`Finding`]s (what it shows, at what cost, by which proofs) and its [`Coverage`] (what it looked
+//! at, what it lost, what it cannot tell), so that "not looked" never reads as "nothing found". Packets also yield a
+//! [`CallRecord`] for each call: its legs, what its hosts did in them, and the findings that are its own. All of it
+//! together is an [`Evidence`]. Nobody compares sentences: what a program decides by is a variant here, and words are
+//! made of it where people read.
+//!
+//! Every value goes to JSON and back. The document carries [`VERSION`]; a reader refuses a newer one.
+
+mod call;
+mod certainty;
+mod coverage;
+mod finding;
+
+pub use call::{CallRecord, HostPart, HostTime, LegRecord, LegTime};
+pub use certainty::{Certainty, Missing, Need};
+pub use coverage::{Coverage, Instrument};
+pub use finding::{Finding, Interval, PacketRecord, Proof, Scope};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+/// The version of these shapes. It rises when a reader of the one before would misunderstand a document, not when a field
+/// is added.
+pub const VERSION: u32 = 1;
+
+/// All that is known of the calls between a client and a server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The shapes' version.
+    pub version: Version,
+    /// Calls that were looked at one by one, slowest first.
+    pub calls: Vec<CallRecord>,
+    /// Calls that there were, looked at or not.
+    pub matching_calls: u64,
+    /// When the traffic in question begins, Unix nanoseconds by the client's clock: what came before was to warm up.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub measured_from_unix_ns: Option<i64>,
+    /// The server's clock beside the client's, where both ends were captured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clocks: Option<Clocks>,
+    /// What both halves of calls say, where spans were read.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub spans: Option<SpanCounts>,
+    /// What is shown of more than one call: of a pair, a process, a host.
+    pub findings: Vec<Finding>,
+    /// What was looked at, by each instrument.
+    pub coverage: Vec<Coverage>,
+}
+
+/// The version that a document carries; reading one of a later version is an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Version;
+
+impl Serialize for Version {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        VERSION.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Version, D::Error> {
+        match u32::deserialize(from)? {
+            VERSION => Ok(Version),
+            other => {
+                Err(D::Error::custom(format!("evidence of version {other}; expected version {VERSION}")))
+            }
+        }
+    }
+}
+
+/// Clock of the server's capture minus clock of the client's, as far as packets bound it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// Lowest offset, nanoseconds.
+    pub offset_low_ns: i64,
+    /// Highest.
+    pub offset_high_ns: i64,
+    /// Lowest and highest rate, parts per million, where they are bounded.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub skew_ppm: Option<(f64, f64)>,
+    /// Stretches of time within each of which one line fits: more than one where a clock was stepped.
+    pub stretches: u64,
+}
+
+/// Spans, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpanCounts {
+    /// Spans of calls of which both halves are there.
+    pub joined: u64,
+    /// SERVER spans beyond the first of a call.
+    pub extra_attempts: u64,
+}
+
+impl Evidence {
+    /// Calls from [`Evidence::measured_from_unix_ns`] on.
+    pub fn measured(&self) -> impl Iterator<Item = &CallRecord> {
+        let from = self.measured_from_unix_ns.unwrap_or(i64::MIN);
+        self.calls.iter().filter(move |call| call.start_unix_ns >= from)
+    }
+}
+
+#[cfg(test)]
+mod tests;

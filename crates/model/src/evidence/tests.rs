@@ -1,0 +1,155 @@
+//! Every value goes to JSON and back, and a document of another version is refused.
+
+use super::*;
+use crate::{Cause, Culprit, Doing, Leg, Legs, Side, Taker, WaitReason};
+use proptest::prelude::*;
+
+fn finding() -> impl Strategy<Value = Finding> {
+    let culprit =
+        (prop::sample::select(&Cause::ALL[..]), prop::option::of(prop::sample::select(&Side::ALL[..])))
+            .prop_map(|(cause, side)| Culprit { cause, side });
+    let certainty = prop_oneof![
+        Just(Certainty::Shown),
+        prop::sample::select(&Missing::ALL[..]).prop_map(Certainty::Possible)
+    ];
+    let scope = prop_oneof![
+        Just(Scope::Call),
+        Just(Scope::Host),
+        any::<(u32, String)>().prop_map(|(pid, name)| Scope::Process { pid, name }),
+        any::<(String, String)>().prop_map(|(client, server)| Scope::Pair { client, server }),
+        any::<(String, String)>().prop_map(|(client, server)| Scope::Connection { client, server }),
+    ];
+    let when = prop::option::of((0..i64::MAX / 2, 0..i64::MAX / 2)).prop_map(|ends| {
+        ends.map(|(from_unix_ns, long)| Interval { from_unix_ns, to_unix_ns: from_unix_ns + long })
+    });
+    let proof = prop_oneof![
+        any::<(u8, u64, i64, String)>().prop_map(|(capture, packet, time_unix_ns, what)| {
+            Proof::Packet(PacketRecord { capture, packet, time_unix_ns, what })
+        }),
+        (prop::option::of(taker()), any::<u64>()).prop_map(|(taker, ns)| Proof::Stretch {
+            side: None,
+            doing: Doing::Runnable,
+            taker,
+            ns
+        }),
+        any::<(String, String)>().prop_map(|(place, value)| Proof::Value { place, value }),
+    ];
+    let instrument = prop::sample::select(&Instrument::ALL[..]);
+    let rest =
+        (any::<Option<u64>>(), any::<String>(), prop::collection::vec(proof, 0..4), any::<Option<u8>>());
+    (culprit, certainty, instrument, scope, when, rest).prop_map(
+        |(culprit, certainty, instrument, scope, when, (cost_ns, note, proofs, hop))| Finding {
+            hop,
+            culprit,
+            certainty,
+            instrument,
+            scope,
+            when,
+            cost_ns,
+            note,
+            proofs,
+        },
+    )
+}
+
+fn taker() -> impl Strategy<Value = Taker> {
+    prop_oneof![
+        Just(Taker::Idle),
+        Just(Taker::Timer),
+        Just(Taker::CrossCall),
+        Just(Taker::Hypervisor),
+        any::<(u32, Option<u32>, Option<String>)>().prop_map(|(tid, pid, name)| Taker::Task {
+            tid,
+            pid,
+            name
+        }),
+        any::<(String, Option<String>)>().prop_map(|(vector, device)| Taker::Softirq { vector, device }),
+        any::<(u32, Option<String>)>().prop_map(|(line, name)| Taker::Interrupt { line, name }),
+    ]
+}
+
+fn leg() -> impl Strategy<Value = LegRecord> {
+    let legs = (0..Leg::ALL.len(), 0..Leg::ALL.len())
+        .prop_map(|(one, other)| Legs { first: Leg::ALL[one.min(other)], last: Leg::ALL[one.max(other)] });
+    let reason = prop::option::of(prop::sample::select(&WaitReason::ALL[..]));
+    let part = (
+        prop::sample::select(&Doing::ALL[..]),
+        prop::option::of(taker()),
+        reason,
+        any::<(Option<String>, u64)>(),
+    )
+        .prop_map(|(doing, behind, waited_for, (woken_by, ns))| HostPart {
+            doing,
+            behind,
+            waited_for,
+            woken_by,
+            ns,
+        });
+    let host = (any::<Vec<String>>(), prop::collection::vec(part, 0..4))
+        .prop_map(|(threads, parts)| HostTime { threads, parts });
+    (legs, any::<(i64, u64)>(), prop::option::of(host)).prop_map(|(legs, (ns, bound_ns), host)| LegRecord {
+        legs,
+        ns,
+        bound_ns,
+        host,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn evidence_goes_to_json_and_back(
+        findings in prop::collection::vec(finding(), 0..4),
+        legs in prop::collection::vec(leg(), 0..4),
+        (trace_id, method, start_unix_ns, duration_ns) in any::<(Option<String>, Option<String>, i64, u64)>(),
+        (matching_calls, measured_from_unix_ns, skew) in any::<(u64, Option<i64>, Option<(i32, i32)>)>(),
+    ) {
+        let call = CallRecord { trace_id, method, start_unix_ns, duration_ns, legs, findings: findings.clone(), ..CallRecord::default() };
+        let clocks = Clocks { skew_ppm: skew.map(|(low, high)| (f64::from(low), f64::from(high))), ..Clocks::default() };
+        let coverage = Coverage {
+            instrument: Instrument::Packets,
+            source: "client.pcap".into(),
+            side: Some(Side::Client),
+            when: None,
+            seen: 3,
+            lost: 1,
+            cannot: vec!["No clocks.".into()],
+        };
+        let evidence = Evidence {
+            calls: vec![call],
+            matching_calls,
+            measured_from_unix_ns,
+            clocks: Some(clocks),
+            findings,
+            coverage: vec![coverage],
+            ..Evidence::default()
+        };
+        let text = serde_json::to_string(&evidence).expect("it is plain data");
+        prop_assert_eq!(serde_json::from_str::<Evidence>(&text).expect(&text), evidence);
+    }
+}
+
+#[test]
+fn a_document_of_another_version_is_refused() {
+    let text = serde_json::to_string(&Evidence::default())
+        .expect("plain data")
+        .replace("\"version\":1", "\"version\":2");
+    let error = serde_json::from_str::<Evidence>(&text).expect_err("a later version").to_string();
+    assert!(error.contains("evidence of version 2; expected version 1"), "{error}");
+}
+
+#[test]
+fn a_name_that_is_not_known_says_which_are() {
+    let error = serde_json::from_str::<Cause>("\"gremlins\"").expect_err("no cause").to_string();
+    assert!(error.contains("gremlins") && error.contains("nagle-delayed-ack"), "{error}");
+}
+
+#[test]
+fn what_is_missing_is_said_in_words_and_by_name() {
+    let certainty = Certainty::Possible(Missing::ServerSpan);
+    let json = serde_json::to_value(certainty).expect("plain data");
+    let expected =
+        serde_json::json!({"certainty": "possible", "missing": "the server's span", "lacks": "server-span"});
+    assert_eq!(json, expected);
+}

@@ -1,0 +1,104 @@
+//! Who had a CPU while a thread wanted it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The vectors of softirqs that move packets, as the kernel names them.
+const PACKETS: [&str; 2] = ["NET_RX", "NET_TX"];
+/// Kernel threads that do a softirq's work of packets: `ksoftirqd/3`, `napi/eth0-8193`.
+const PACKET_THREADS: [&str; 2] = ["ksoftirqd/", "napi/"];
+
+/// Who had a CPU.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Taker {
+    /// Nobody: the CPU was idle.
+    Idle,
+    /// A thread.
+    Task {
+        /// Its id.
+        tid: u32,
+        /// Id of its process; `None` where that is not known.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        pid: Option<u32>,
+        /// Its name; `None` where that is not known.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        name: Option<String>,
+    },
+    /// A softirq.
+    Softirq {
+        /// Its name, as `/proc/softirqs` has it: `NET_RX`.
+        vector: String,
+        /// The interface whose packets it handled, where that is known.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        device: Option<String>,
+    },
+    /// An interrupt handler.
+    Interrupt {
+        /// Its number in `/proc/interrupts`.
+        line: u32,
+        /// Its name there, where it has one.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        name: Option<String>,
+    },
+    /// The timer interrupt of a CPU.
+    Timer,
+    /// A call from another CPU (rescheduling, TLB, functions).
+    CrossCall,
+    /// Another guest of this machine's hypervisor.
+    Hypervisor,
+}
+
+impl Taker {
+    /// Whether it is the kernel at work on packets: in a softirq, or in a thread of its own for that.
+    pub fn moves_packets(&self) -> bool {
+        match self {
+            Taker::Softirq { vector, .. } => PACKETS.contains(&vector.as_str()),
+            Taker::Task { name: Some(name), .. } => {
+                PACKET_THREADS.iter().any(|thread| name.starts_with(thread))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// `stress (pid 812)`, `worker (pid 812, thread 815)`, `NET_RX of eth0`, `irq 24 virtio0-input.0`, `timer`
+impl fmt::Display for Taker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Taker::Idle => f.write_str("idle"),
+            Taker::Task { tid, pid: Some(pid), name: Some(name) } if pid == tid => {
+                write!(f, "{name} (pid {pid})")
+            }
+            Taker::Task { tid, pid: Some(pid), name: Some(name) } => {
+                write!(f, "{name} (pid {pid}, thread {tid})")
+            }
+            Taker::Task { tid, .. } => write!(f, "thread {tid}"),
+            Taker::Softirq { vector, device: Some(device) } => write!(f, "{vector} of {device}"),
+            Taker::Softirq { vector, device: None } => f.write_str(vector),
+            Taker::Interrupt { line, name: Some(name) } => write!(f, "irq {line} {name}"),
+            Taker::Interrupt { line, name: None } => write!(f, "irq {line}"),
+            Taker::Timer => f.write_str("timer"),
+            Taker::CrossCall => f.write_str("call from another CPU"),
+            Taker::Hypervisor => f.write_str("hypervisor"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_moved_in_softirqs_and_by_threads_of_the_kernel() {
+        let softirq = |vector: &str| Taker::Softirq { vector: vector.into(), device: None };
+        let task = |name: &str| Taker::Task { tid: 7, pid: Some(7), name: Some(name.into()) };
+        assert!(softirq("NET_RX").moves_packets() && task("ksoftirqd/0").moves_packets());
+        assert!(task("napi/eth0-8193").moves_packets());
+        assert!(
+            !softirq("RCU").moves_packets()
+                && !task("napier").moves_packets()
+                && !Taker::Timer.moves_packets()
+        );
+    }
+}

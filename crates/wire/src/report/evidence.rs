@@ -1,0 +1,65 @@
+//! A dissection as the values that every instrument speaks in.
+
+use super::CallReport;
+use super::build::{call_report, clock_of, side_of};
+use crate::dissect::{CaptureTotals, Dissection};
+use spangap_model::evidence::{CallRecord, Clocks, Coverage, Evidence, Instrument, Interval};
+
+/// All that a dissection says of the calls between two ends.
+pub fn evidence(dissection: &Dissection) -> Evidence {
+    Evidence {
+        calls: dissection.calls.iter().map(|call| record(call_report(call, dissection))).collect(),
+        matching_calls: dissection.matching,
+        clocks: clocks(dissection),
+        coverage: coverage(dissection),
+        ..Evidence::default()
+    }
+}
+
+fn record(call: CallReport) -> CallRecord {
+    CallRecord {
+        trace_id: call.trace_id,
+        span_id: call.span_id,
+        client: call.client,
+        server: call.server,
+        method: call.method,
+        seen_in: call.seen_in,
+        start_unix_ns: call.start_unix_ns,
+        duration_ns: call.duration_ns,
+        request_bytes: call.request_bytes,
+        response_bytes: call.response_bytes,
+        legs: call.legs,
+        findings: call.findings,
+    }
+}
+
+fn clocks(dissection: &Dissection) -> Option<Clocks> {
+    let report = clock_of(dissection)?;
+    Some(Clocks {
+        offset_low_ns: report.offset_low_ns,
+        offset_high_ns: report.offset_high_ns,
+        skew_ppm: report.skew_low_ppm.zip(report.skew_high_ppm),
+        stretches: report.stretches.len() as u64,
+    })
+}
+
+fn interval((from_unix_ns, to_unix_ns): (i64, i64)) -> Interval {
+    Interval { from_unix_ns, to_unix_ns }
+}
+
+/// One for each capture; what holds for all of them stands with the first.
+fn coverage(dissection: &Dissection) -> Vec<Coverage> {
+    let of_one = |(number, capture): (usize, &CaptureTotals)| {
+        let reading = &capture.reading;
+        Coverage {
+            instrument: Instrument::Packets,
+            source: reading.file.clone(),
+            side: side_of(number as u8, dissection),
+            when: reading.first_ns.zip(reading.last_ns).map(interval),
+            seen: reading.packets,
+            lost: reading.dropped.unwrap_or(0),
+            cannot: if number == 0 { dissection.caveats.clone() } else { Vec::new() },
+        }
+    };
+    dissection.captures.iter().enumerate().map(of_one).collect()
+}
