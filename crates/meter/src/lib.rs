@@ -2,8 +2,8 @@
 
 mod candidates;
 pub mod engine;
-pub mod evidence;
 pub mod entry;
+pub mod evidence;
 pub mod export;
 pub mod history;
 pub mod ingest;
