@@ -61,11 +61,7 @@ impl CaptureTotals {
         mine.connections_untaken += theirs.connections_untaken;
         mine.reassembly_dropped_bytes += theirs.reassembly_dropped_bytes;
         mine.reassembly_conflicts += theirs.reassembly_conflicts;
-        mine.app.header_blocks_unknown += theirs.app.header_blocks_unknown;
-        mine.app.bytes_skipped += theirs.app.bytes_skipped;
-        mine.app.resyncs += theirs.app.resyncs;
-        mine.app.streams_refused += theirs.app.streams_refused;
-        mine.app.records_undecrypted += theirs.app.records_undecrypted;
+        mine.app.add(&theirs.app);
         self.unmatched += other.unmatched;
         self.halves_evicted += other.halves_evicted;
     }

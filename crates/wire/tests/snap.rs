@@ -89,20 +89,23 @@ fn what_the_snap_length_cut_is_said_to_be_cut() {
             };
             assert_eq!(found.calls.iter().filter(late).count(), 0, "{name} {snap}: said to be joined late");
             println!(
-                "{name} {snap}: {} of {} calls, {} complete, {} cut, {} unfinished; {} packets cut, {} responses alone",
+                "{name} {snap}: {} of {} calls, {} complete, {} cut, {} unfinished; {} packets cut, {} calls unseen",
                 found.sums.calls,
                 whole.sums.calls,
                 complete(&found),
                 found.sums.cut_by_snap,
                 found.sums.unfinished,
                 cuts[0].1,
-                found.captures[0].counts.app.responses_alone
+                found.captures[0].counts.app.calls_unseen
             );
             assert_eq!(found.sums.unfinished, whole.sums.unfinished, "{name} {snap}: said to go on");
-            // Several requests in one segment: of those cut off, the responses tell.
-            let alone = found.captures.iter().map(|capture| capture.counts.app.responses_alone).max();
-            let known = found.sums.calls + alone.unwrap_or(0);
-            assert!(known <= whole.sums.calls, "{name} {snap}: {known} of {} calls", whole.sums.calls);
+            // Several requests in one segment: of those cut off, the numbers of the streams tell. Nothing tells of the
+            // last ones of a connection.
+            for capture in &found.captures {
+                let known = found.sums.calls + capture.counts.app.calls_unseen;
+                let all = whole.sums.calls;
+                assert!(known <= all && 20 * known >= 19 * all, "{name} {snap}: {known} of {all} calls");
+            }
             if snap >= 200 && name == "go-one" {
                 assert_eq!(found.sums.calls, whole.sums.calls, "{name} {snap}: not found again after a cut");
                 assert!(

@@ -82,8 +82,8 @@ pub struct AppCounts {
     pub header_blocks_unknown: u64,
     /// The same where nothing but the snap length is to blame.
     pub header_blocks_cut: u64,
-    /// HTTP/2 responses whose request was cut off by the snap length: of these calls nothing else is known.
-    pub responses_alone: u64,
+    /// HTTP/2 calls that the numbers of their streams show, and whose requests the capture does not have. At least so many.
+    pub calls_unseen: u64,
     /// Bytes of HTTP/2 or HTTP/1 connections skipped until the parser knew again where it was.
     pub bytes_skipped: u64,
     /// Times the parser lost its place: a hole, or bytes that break the protocol.
@@ -92,6 +92,28 @@ pub struct AppCounts {
     pub streams_refused: u64,
     /// TLS records that could not be decrypted although keys were given.
     pub records_undecrypted: u64,
+}
+
+impl AppCounts {
+    /// Adds those of other connections.
+    pub fn add(&mut self, other: &AppCounts) {
+        let AppCounts {
+            header_blocks_unknown,
+            header_blocks_cut,
+            calls_unseen,
+            bytes_skipped,
+            resyncs,
+            streams_refused,
+            records_undecrypted,
+        } = other;
+        self.header_blocks_unknown += header_blocks_unknown;
+        self.header_blocks_cut += header_blocks_cut;
+        self.calls_unseen += calls_unseen;
+        self.bytes_skipped += bytes_skipped;
+        self.resyncs += resyncs;
+        self.streams_refused += streams_refused;
+        self.records_undecrypted += records_undecrypted;
+    }
 }
 
 /// Where a connection's parser leaves what it finds.

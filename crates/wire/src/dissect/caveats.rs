@@ -190,10 +190,10 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
             counts.app.header_blocks_cut
         ));
     }
-    if counts.app.responses_alone > 0 {
+    if counts.app.calls_unseen > 0 {
         out.push(format!(
-            "{file}: {} more calls were seen to end whose requests the snap length cut off: they are not among the calls.",
-            counts.app.responses_alone
+            "{file}: {} more calls were made, as the numbers of their streams show, whose requests the capture does not have: they are not among the calls.",
+            counts.app.calls_unseen
         ));
     }
     if counts.app.resyncs > 0 {

@@ -509,6 +509,7 @@ fn capture_report(capture: &CaptureTotals, side: Option<Side>) -> CaptureReport 
         reassembly_dropped_bytes: counts.reassembly_dropped_bytes,
         header_blocks_unknown: counts.app.header_blocks_unknown,
         header_blocks_cut: counts.app.header_blocks_cut,
+        calls_unseen: counts.app.calls_unseen,
         bytes_skipped: counts.app.bytes_skipped,
         resyncs: counts.app.resyncs,
         streams_refused: counts.app.streams_refused,

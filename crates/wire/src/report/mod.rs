@@ -523,6 +523,8 @@ pub struct CaptureReport {
     pub header_blocks_unknown: u64,
     /// The same because the snap length cut them, or an earlier one.
     pub header_blocks_cut: u64,
+    /// Calls that only the numbers of HTTP/2 streams show, at least: their requests are not in the capture.
+    pub calls_unseen: u64,
     /// Bytes skipped until a parser knew again where it was.
     pub bytes_skipped: u64,
     /// Times a parser lost its place.

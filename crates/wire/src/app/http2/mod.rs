@@ -179,6 +179,7 @@ impl Parser for Http2 {
     fn finish(&mut self, _context: Context, closed: bool, sink: &mut Sink) {
         let ended = if closed { Ended::ConnectionClosed } else { Ended::CaptureEnded };
         self.rest.streams.close_all(ended, None, sink, |_| true);
+        sink.counts.calls_unseen += self.rest.streams.unseen();
     }
 
     fn protocol(&self) -> Protocol {
@@ -255,6 +256,7 @@ impl Rest {
     ) -> Option<u32> {
         let side = self.acts_as(here.from);
         let stream = frame.header.stream;
+        self.streams.seen(stream);
         match piece {
             Piece::Data { body, missing, begins, ends, offset } => {
                 if let Some(observer) = sink.observer.as_mut().filter(|_| !body.is_empty()) {

@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 
 /// Streams followed at once. Beyond it, those whose end may have been missed are given up, and then new ones refused.
 const MAX_STREAMS: usize = 16_384;
+/// Numbers of streams between one frame and the next, where frames may have been missed, that are believed.
+const MAX_SKIPPED: u32 = 1 << 14;
 /// Streams remembered whose response has ended before their request.
 const MAX_LATE: usize = 64;
 
@@ -29,6 +31,10 @@ pub struct Streams {
     dropped: bool,
     /// Whether header blocks or frames were cut by the snap length.
     cut: bool,
+    /// Least and greatest number of a client's stream that a frame had.
+    numbers: Option<(u32, u32)>,
+    /// Streams that were opened, followed or not.
+    opened: u64,
 }
 
 impl Streams {
@@ -51,6 +57,27 @@ impl Streams {
         self.cut && !self.dropped
     }
 
+    /// A frame of a stream. Clients number theirs 1, 3, 5 and so on.
+    #[inline]
+    pub fn seen(&mut self, id: u32) {
+        let (least, greatest) = self.numbers.unwrap_or((id, id));
+        let within = (least..=greatest).contains(&id);
+        if within && self.numbers.is_some() || id.is_multiple_of(2) {
+            return;
+        }
+        // Where the place was lost, bytes that are no frame may look like one, of any stream.
+        if !self.gaps || id.saturating_sub(greatest) <= MAX_SKIPPED && least.saturating_sub(id) <= MAX_SKIPPED
+        {
+            self.numbers = Some((least.min(id), greatest.max(id)));
+        }
+    }
+
+    /// Calls that the numbers of the streams show and nothing else: their requests are not in the capture.
+    pub fn unseen(&self) -> u64 {
+        let all = self.numbers.map_or(0, |(least, greatest)| u64::from(greatest - least) / 2 + 1);
+        if self.gaps { all.saturating_sub(self.opened) } else { 0 }
+    }
+
     /// An open stream.
     #[inline]
     pub fn get(&mut self, id: u32) -> Option<&mut Stream> {
@@ -63,6 +90,7 @@ impl Streams {
         if id.is_multiple_of(2) || self.late.contains(&id) {
             return None;
         }
+        self.opened += 1;
         if self.open.len() >= MAX_STREAMS {
             self.drop_doubtful(sink);
             if self.open.len() >= MAX_STREAMS {
@@ -157,10 +185,7 @@ impl Streams {
 
     /// A stream is over, without a whole response where there is an `ending`.
     pub fn close(&mut self, id: u32, ended: Ended, ending: Option<Ending>, sink: &mut Sink) {
-        let Some(slot) = self.open.remove(&id) else {
-            sink.counts.responses_alone += u64::from(self.only_cut() && ended == Ended::Complete);
-            return;
-        };
+        let Some(slot) = self.open.remove(&id) else { return };
         self.free.push(slot);
         let Some(stream) = self.slots.get_mut(slot as usize) else { return };
         self.under_way -= u32::from(stream.under_way).min(self.under_way);
