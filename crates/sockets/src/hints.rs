@@ -4,6 +4,7 @@ use crate::socket::TcpSocket;
 use serde::Serialize;
 use spangap_machine::facts::net_tcp::State;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -224,7 +225,7 @@ fn held_back_text(sockets: &[&TcpSocket]) -> String {
          room and TCP_NODELAY would send them; {}: {}",
         counted(sockets.len(), "connection"),
         first.notsent_bytes.unwrap_or(0),
-        counted(first.unacked_segments.unwrap_or(0) as usize, "segment"),
+        counted(first.unacked_segments.unwrap_or(0), "segment"),
         try_it(sockets),
         names(sockets)
     )
@@ -303,11 +304,8 @@ fn retransmits_text(sockets: &[&TcpSocket]) -> String {
     let again = sum(|socket| socket.info.retransmitted_segments);
     let sent = sum(|socket| socket.info.sent_data_segments);
     let timeouts = sum(|socket| socket.info.timeouts);
-    let timeouts = if timeouts > 0 {
-        format!(", {} among them", counted(timeouts as usize, "timeout"))
-    } else {
-        String::new()
-    };
+    let timeouts =
+        if timeouts > 0 { format!(", {} among them", counted(timeouts, "timeout")) } else { String::new() };
     format!(
         "{} sent {again} of {sent} data segments again ({:.2} %){timeouts}: {}",
         counted(sockets.len(), "connection"),
@@ -332,10 +330,6 @@ fn names(sockets: &[&TcpSocket]) -> String {
         text += &format!(" and {} more", sockets.len() - NAMED);
     }
     text
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 #[cfg(test)]

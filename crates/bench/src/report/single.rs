@@ -1,9 +1,10 @@
 //! One run, in full.
 
 use super::fields::{Field, Load};
-use super::table::{or_unknown, per_call, plural, time};
+use super::table::{or_unknown, per_call, time};
 use super::{Floor, Quantiles, Run, Sockets, Streams};
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
 use std::fmt::{self, Formatter};
 
 type Pick = fn(&Quantiles) -> Option<u64>;
@@ -31,7 +32,7 @@ pub(super) fn write(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         f,
         "libraries  {}\nload       {} {} in {:.1} s, after {:.1} s of warm-up",
         run.libraries(),
-        plural(run.scheduled, "call"),
+        counted(run.scheduled, "call"),
         if run.lateness.is_some() { "due" } else { "sent" },
         run.duration_s,
         run.warmup_s
@@ -85,7 +86,7 @@ fn write_quantiles(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         write!(f, "{name:<10}")?;
         columns.iter().try_for_each(|(_, quantiles)| write!(f, "  {:>10}", time(pick(quantiles))))?;
         match columns.iter().any(|(_, quantiles)| pick(quantiles).is_none()) {
-            true => writeln!(f, "  needs {}", plural(needs, "call"))?,
+            true => writeln!(f, "  needs {}", counted(needs, "call"))?,
             false => writeln!(f)?,
         }
     }
@@ -125,8 +126,8 @@ fn write_connections(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         f,
         "TCP        {} at the end by the kernel's count, of {} made",
         run.connections
-            .map_or_else(|| "an unknown number of connections".into(), |n| plural(n, "connection")),
-        plural(u64::from(run.channels_made), "channel")
+            .map_or_else(|| "an unknown number of connections".into(), |n| counted(n, "connection")),
+        counted(run.channels_made, "channel")
     )?;
     let Some(sockets) = &run.sockets else { return Ok(()) };
     let Sockets { most_at_once, seen, nodelay_on, nodelay_off, .. } = sockets;

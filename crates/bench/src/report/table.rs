@@ -4,6 +4,8 @@ use super::fields::{Field, Load};
 use super::sweep::{Configuration, Direction, Point, configurations};
 use super::{Noise, Progress, Quantiles, Run, Standing, TankReport, single};
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
+use spangap_report::wrap::{wrap, wrap_list};
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 
@@ -17,10 +19,6 @@ pub(super) fn time(ns: Option<u64>) -> String {
 
 pub(super) fn or_unknown(count: Option<u64>) -> String {
     count.map_or_else(|| "an unknown number".to_owned(), |count| count.to_string())
-}
-
-pub(super) fn plural(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 pub(super) fn per_call(total: f64, calls: u64) -> Option<f64> {
@@ -70,7 +68,7 @@ impl Display for TankReport {
             write_text(f, "spans", &spans.to_string())?;
         }
         if let Some(log) = &self.slow_log {
-            write!(f, "slow log   {} in {}", plural(log.written, "line"), log.path)?;
+            write!(f, "slow log   {} in {}", counted(log.written, "line"), log.path)?;
             match log.dropped {
                 0 => writeln!(f)?,
                 dropped => writeln!(f, ", {dropped} lost")?,
@@ -104,7 +102,7 @@ fn write_runs(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
     writeln!(
         f,
         "           {} of {}, after {} of warm-up each",
-        plural(runs.len() as u64, "run"),
+        counted(runs.len(), "run"),
         lengths(|run| run.duration_s),
         lengths(|run| run.warmup_s)
     )?;
@@ -352,7 +350,7 @@ fn write_findings(f: &mut Formatter<'_>, report: &TankReport) -> fmt::Result {
             write_text(f, "  rests on", line)?;
         }
         if let Some(more @ 1..) = finding.rests_on.len().checked_sub(most) {
-            write_text(f, "", &format!("and {} (--json has all)", plural(more as u64, "more run")))?;
+            write_text(f, "", &format!("and {} (--json has all)", counted(more, "more run")))?;
         }
         write_text(f, "  cleared", &format!("by {}", finding.cleared_by))?;
     }
@@ -384,7 +382,7 @@ fn write_noise(f: &mut Formatter<'_>, noise: &Noise) -> fmt::Result {
         f,
         ", its step is {}; {} for the client",
         format_ns(noise.clock_step_ns),
-        plural(u64::from(noise.cpus), "CPU")
+        counted(noise.cpus, "CPU")
     )
 }
 
@@ -426,33 +424,18 @@ pub(crate) fn name_of(run: &Run, varying: &[Field], several: bool) -> String {
     parts.join(", ")
 }
 
-/// `name` in its column, then the text broken at spaces to the width.
+/// `name` in its column, then the text.
 fn write_text(f: &mut Formatter<'_>, name: &str, text: &str) -> fmt::Result {
-    let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-    write_words(f, name, &words, " ")
+    let mut lines = String::new();
+    wrap(&mut lines, &format!("{name:<10} "), text, WIDTH);
+    f.write_str(&lines)
 }
 
 /// The same of parts that are not broken.
 pub(super) fn write_list(f: &mut Formatter<'_>, name: &str, parts: &[String]) -> fmt::Result {
-    write_words(f, name, parts, ", ")
-}
-
-fn write_words(f: &mut Formatter<'_>, name: &str, words: &[String], between: &str) -> fmt::Result {
-    let indent = name.len().max(10) + 1;
-    write!(f, "{name:<0$}", indent)?;
-    let mut at = indent;
-    for (i, word) in words.iter().enumerate() {
-        let length = word.chars().count() + between.len();
-        if i > 0 && at + length > WIDTH {
-            write!(f, "{}\n{:indent$}", between.trim_end(), "")?;
-            at = indent;
-        } else if i > 0 {
-            f.write_str(between)?;
-        }
-        f.write_str(word)?;
-        at += length;
-    }
-    writeln!(f)
+    let mut lines = String::new();
+    wrap_list(&mut lines, &format!("{name:<10} "), parts, WIDTH);
+    f.write_str(&lines)
 }
 
 #[cfg(test)]

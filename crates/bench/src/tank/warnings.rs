@@ -6,6 +6,7 @@ use crate::tank::records::RecordsRead;
 use crate::tank::seen::Sight;
 use crate::tank::tally::Tally;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
 
 /// Share of its CPUs above which the client may be what limits.
 const BUSY: f64 = 0.8;
@@ -155,7 +156,7 @@ fn connections(run: &Run, beside: &Beside, warnings: &mut Vec<String>) {
             }
             _ => "",
         };
-        warnings.push(format!("{made} channels share {connections} connection{}{why}", plural(connections)));
+        warnings.push(format!("{made} channels share {}{why}", counted(connections, "connection")));
     }
     let per_call = run.asked.channels == Channels::PerCall;
     let most = run.sockets.as_ref().map_or(0, |sockets| sockets.most_at_once);
@@ -199,10 +200,6 @@ fn records(run: &Run, tally: &Tally, beside: &Beside, warnings: &mut Vec<String>
             read.records, run.records_dropped, read.left_over
         ));
     }
-}
-
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use crate::report::ListReport;
 use crate::socket::{Owner, Source, TcpSocket};
 use serde_json::Value;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::{bytes_in_memory, counted};
+use spangap_report::table::aligned;
 use std::io::{self, Write};
 
 const HEADING: [&str; 17] = [
@@ -19,7 +21,7 @@ const NAMES: usize = 5;
 pub fn print_list(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = vec![HEADING.map(String::from).to_vec()];
     rows.extend(report.listing.sockets.iter().map(row));
-    print_aligned(out, &rows, NAMES)?;
+    out.write_all(aligned(&rows, |column| column < NAMES).as_bytes())?;
     print_rest(out, report)
 }
 
@@ -72,11 +74,11 @@ pub fn print_rates(out: &mut impl Write, rates: &Rates) -> io::Result<()> {
     let moving: Vec<_> = rates.sockets.iter().filter(moved).collect();
     let mut rows: Vec<Vec<String>> = vec![RATES.map(String::from).to_vec()];
     rows.extend(moving.iter().map(|socket| rates_row(socket)));
-    print_aligned(out, &rows, 6)?;
+    out.write_all(aligned(&rows, |column| column < 6).as_bytes())?;
     writeln!(
         out,
         "{} in {}, {} idle, {} opened, {} closed.\n",
-        counted(rates.sockets.len() as u64, "socket"),
+        counted(rates.sockets.len(), "socket"),
         format_ns(rates.elapsed_ns),
         rates.sockets.len() - moving.len(),
         rates.opened,
@@ -85,7 +87,8 @@ pub fn print_rates(out: &mut impl Write, rates: &Rates) -> io::Result<()> {
 }
 
 fn rates_row(socket: &SocketRates) -> Vec<String> {
-    let rate = |value: Option<f64>| value.map_or("-".to_owned(), |value| bytes(value.round() as u64));
+    let rate =
+        |value: Option<f64>| value.map_or("-".to_owned(), |value| bytes_in_memory(value.round() as u64));
     let share = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.0} %", 100.0 * value));
     let nodelay = socket.nodelay.map_or("?", |on| if on { "on" } else { "off" });
     let peer = socket.peer.map_or("-".to_owned(), |peer| peer.to_string());
@@ -114,9 +117,9 @@ fn print_rest(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
     writeln!(
         out,
         "\n{}, {} with {}.",
-        counted(listing.sockets.len() as u64, "socket"),
-        counted(connections as u64, "established connection"),
-        counted(groups as u64, "peer")
+        counted(listing.sockets.len(), "socket"),
+        counted(connections, "established connection"),
+        counted(groups, "peer")
     )?;
     for group in report.peers.iter().filter(|group| group.connections > 1).take(20) {
         let share = group.largest_share.map_or(String::new(), |share| {
@@ -127,8 +130,8 @@ fn print_rest(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
             "  {} {}: {} sent, {} received{share}",
             counted(group.connections, "connection"),
             group.towards(),
-            bytes(group.sent_bytes),
-            bytes(group.received_bytes)
+            bytes_in_memory(group.sent_bytes),
+            bytes_in_memory(group.received_bytes)
         )?;
     }
     let off = listing.sockets.iter().filter(|socket| is_connected(socket) && socket.nodelay == Some(false));
@@ -156,7 +159,7 @@ fn print_missing(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
         writeln!(
             out,
             "{} (marked +) changed by `sockets set`, not yet set back; `spangap sockets undo --journal {}` does.",
-            counted(undone.len() as u64, "socket"),
+            counted(undone.len(), "socket"),
             first.display()
         )?;
     }
@@ -169,7 +172,7 @@ fn print_missing(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
         let because = because.map_or(String::new(), |because| format!(" ({because})"));
         match not_borrowed(source).count() {
             0 => {}
-            count => writeln!(out, "{} {what}{because}.", counted(count as u64, "socket"))?,
+            count => writeln!(out, "{} {what}{because}.", counted(count, "socket"))?,
         }
     }
     if let Some(error) = &listing.sock_diag_failed {
@@ -184,12 +187,11 @@ fn print_missing(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
         writeln!(out, "Besides, on this port, of no process: {}.", states.join(", "))?;
     }
     if listing.processes_not_seen > 0 {
-        let processes = if listing.processes_not_seen == 1 { "process" } else { "processes" };
         writeln!(
             out,
-            "{} {processes} could not be looked into (CAP_SYS_PTRACE and at least their rights are needed): \
+            "{} could not be looked into (CAP_SYS_PTRACE and at least their rights are needed): \
              owners may be missing.",
-            listing.processes_not_seen
+            counted(listing.processes_not_seen, "process")
         )?;
     }
     Ok(())
@@ -213,7 +215,7 @@ fn row(socket: &TcpSocket) -> Vec<String> {
     };
     let count = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
     let time = |value: Option<u64>| value.map_or("-".to_owned(), format_ns);
-    let size = |value: Option<u64>| value.map_or("-".to_owned(), bytes);
+    let size = |value: Option<u64>| value.map_or("-".to_owned(), bytes_in_memory);
     // What a listening socket has in its queue are connections.
     let (send_queue, receive_queue) = match listens {
         true => (count(info.accept_backlog_connections), count(info.accept_queue_connections)),
@@ -241,41 +243,4 @@ fn owner_cell(owners: &[Owner]) -> String {
         [] => "?".to_owned(),
         owners => owners.iter().map(owner).collect::<Vec<_>>().join(" + "),
     }
-}
-
-/// Bytes with three significant digits and a unit.
-fn bytes(bytes: u64) -> String {
-    let (value, unit) = match bytes {
-        0..=9_999 => return bytes.to_string(),
-        10_000..=1_023_999 => (bytes as f64 / 1024.0, "KiB"),
-        1_024_000..=1_048_575_999 => (bytes as f64 / 1_048_576.0, "MiB"),
-        _ => (bytes as f64 / 1_073_741_824.0, "GiB"),
-    };
-    match value {
-        value if value < 9.995 => format!("{value:.2} {unit}"),
-        value if value < 99.95 => format!("{value:.1} {unit}"),
-        value => format!("{value:.0} {unit}"),
-    }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
-/// Columns as wide as their widest cell; the first `names` stand to the left.
-fn print_aligned(out: &mut impl Write, rows: &[Vec<String>], names: usize) -> io::Result<()> {
-    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column < names {
-            true => format!("{cell:<width$}"),
-            false => format!("{cell:>width$}"),
-        });
-        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
 }

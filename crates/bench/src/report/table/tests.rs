@@ -30,7 +30,7 @@ fn one_run_in_full() {
     one.warnings.push("a warning".into());
     let text = text(vec![one]);
     assert_eq!(line(&text, "p99 "), ["p99", "40.5", "us", "40.5", "us", "40.5", "us"]);
-    assert!(line(&text, "p99.9 ").join(" ").ends_with("n/a n/a n/a needs 1000 calls"), "{text}");
+    assert!(line(&text, "p99.9 ").join(" ").ends_with("n/a n/a n/a needs 1,000 calls"), "{text}");
     for part in [
         "libraries  gRPC C++ 1.51.1 (target: go, grpc-go 1.70.0)\n",
         "500 OK (50/s), 3 failed, 9 not made",

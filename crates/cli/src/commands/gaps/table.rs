@@ -5,6 +5,8 @@ use spangap_meter::engine::Overview;
 use spangap_meter::query::size_note;
 use spangap_meter::report::{PairRow, PairsReport};
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
+use spangap_report::table::aligned;
 use std::io::{self, Write};
 
 /// Worst calls shown of the first pair.
@@ -69,30 +71,12 @@ pub fn print_pairs(out: &mut impl Write, pairs: &[PairRow]) -> io::Result<()> {
         row.push(pair.negative.to_string());
         rows.push(row);
     }
-    print_aligned(out, &rows, names)
-}
-
-/// Columns as wide as their widest cell; the first `left` columns are names and stand to the left.
-fn print_aligned(out: &mut impl Write, rows: &[Vec<String>], left: usize) -> io::Result<()> {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column < left {
-            true => format!("{cell:<width$}"),
-            false => format!("{cell:>width$}"),
-        });
-        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
+    out.write_all(aligned(&rows, |column| column < names).as_bytes())
 }
 
 fn print_coverage(out: &mut impl Write, overview: &Overview, reading: &Reading) -> io::Result<()> {
     let spans = &overview.accounting;
-    let files = match reading.files {
-        1 => "1 file".to_owned(),
-        n => format!("{n} files"),
-    };
+    let files = counted(reading.files, "file");
     let formats = reading.formats.join("; ");
     let formats = if formats.is_empty() { formats } else { format!(" ({formats})") };
     writeln!(out, "{} received from {files}{formats}.", counted(spans.received, "span"))?;
@@ -138,7 +122,8 @@ fn print_worst(out: &mut impl Write, pair: &PairRow) -> io::Result<()> {
         let names = [call.trace_id.clone(), call.client_span_id.clone(), call.status.clone()];
         names.into_iter().chain(durations).collect()
     });
-    print_aligned(out, &std::iter::once(header).chain(rows).collect::<Vec<_>>(), 3)
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    out.write_all(aligned(&rows, |column| column < 3).as_bytes())
 }
 
 fn print_skipped(out: &mut impl Write, reading: &Reading) -> io::Result<()> {
@@ -157,8 +142,4 @@ fn print_skipped(out: &mut impl Write, reading: &Reading) -> io::Result<()> {
         writeln!(out, "  … and more; --json names them")?;
     }
     Ok(())
-}
-
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

@@ -1,7 +1,7 @@
 //! `spangap isolate apply`: makes a plan true.
 
 use super::folder::{Where, WhereArgs};
-use super::{counted, guard, namespace, now_unix_ns, print_json, print_text, progress, rollback};
+use super::{guard, namespace, now_unix_ns, print_json, print_text, progress, rollback};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::signals::{self, ASKED_OR_LEFT};
@@ -16,6 +16,7 @@ use spangap_isolate::place::Place;
 use spangap_isolate::plan::Plan;
 use spangap_isolate::rollback::{RolledBack, Standing, State, standing};
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
 use spangap_undo::guard::Guard;
 use std::fmt::Write;
 use std::fs;

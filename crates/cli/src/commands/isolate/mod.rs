@@ -52,10 +52,6 @@ pub fn run(args: IsolateArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
 /// Nanoseconds since 1970.
 fn now_unix_ns() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64)

@@ -2,7 +2,7 @@
 
 use super::folder::{Where, WhereArgs};
 use super::namespace::{self, Entered};
-use super::{counted, guard, now_unix_ns, print_json, print_text, progress};
+use super::{guard, now_unix_ns, print_json, print_text, progress};
 use crate::Outcome;
 use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::{Context, bail};
@@ -11,6 +11,7 @@ use serde::Serialize;
 use spangap_isolate::journal::{Journal, JournalError, Lock, Record};
 use spangap_isolate::place::Place;
 use spangap_isolate::rollback::{RolledBack, Standing, State, rollback};
+use spangap_report::figures::counted;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -203,7 +204,7 @@ fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<J
             journal.records.retain(|record| !of_interface(record));
             eprintln!(
                 "The network namespace that it was applied in is gone, and with it {} of its interfaces.",
-                counted(count as u64, "value")
+                counted(count, "value")
             );
             Ok(journal)
         }
@@ -238,7 +239,7 @@ pub fn undo(
 
 /// What an undo did, in words.
 pub fn words(undone: &RolledBack) -> String {
-    let mut text = format!("{} restored", counted(undone.restored.len() as u64, "value"));
+    let mut text = format!("{} restored", counted(undone.restored.len(), "value"));
     if undone.before_already > 0 {
         let _ = write!(text, ", {} as before already", undone.before_already);
     }

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use spangap_lab::scenario::{NEAR_MISS, Scenario};
 use spangap_lab::scenarios::{ALL, find};
+use spangap_report::wrap::wrapped;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -172,36 +173,9 @@ fn all_of(scenario: &Scenario, width: usize) -> String {
     text
 }
 
-/// Broken between words, so that no line is longer than `width` unless a word is; all but the first begin with `indent`
-/// blanks.
-pub(super) fn wrapped(line: &str, width: usize, indent: usize) -> String {
-    let (mut text, mut columns) = (String::new(), 0);
-    for word in line.split_inclusive(' ') {
-        let (len, bare) = (word.chars().count(), word.trim_end().chars().count());
-        if columns > indent && columns + bare > width {
-            text.truncate(text.trim_end().len());
-            text += &format!("\n{:indent$}", "");
-            columns = indent;
-        }
-        text += word;
-        columns += len;
-    }
-    text.truncate(text.trim_end().len());
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_broken_between_words() {
-        assert_eq!(wrapped("one two three", 80, 2), "one two three");
-        assert_eq!(wrapped("one two three", 8, 2), "one two\n  three");
-        assert_eq!(wrapped("a-word-that-is-long x", 5, 0), "a-word-that-is-long\nx");
-        assert_eq!(wrapped("  two columns of words", 13, 4), "  two columns\n    of words");
-        assert_eq!(wrapped("", 13, 4), "");
-    }
 
     #[test]
     fn every_scenario_is_listed_within_the_width() {

@@ -35,7 +35,3 @@ pub fn run(args: SocketsArgs) -> anyhow::Result<Outcome> {
         SocketsVerb::Keep(args) => keeper::run(args),
     }
 }
-
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}

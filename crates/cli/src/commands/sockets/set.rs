@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
 use spangap_sockets::{
     Asked, Became, Change, Entry, Folder, Held, Journal, Listing, Plan, Undone, Wanted, apply, list,
 };
@@ -247,7 +248,7 @@ fn make_changes(
         !interrupts.came()
     })?;
     let changed = changes.iter().filter(|change| change.became == Became::Changed).count() as u64;
-    let mut text = format!("{} changed", super::counted(changed, "connection"));
+    let mut text = format!("{} changed", counted(changed, "connection"));
     if report.already > 0 {
         text += &format!(", {} had the value already", report.already);
     }
@@ -338,7 +339,7 @@ fn count_new(wanted: &Wanted, before: &Listing, report: &mut Report, told: &Told
     let new = new.count() as u64;
     report.new_connections = Some(new);
     if new > 0 {
-        told.say(format!("{} came meanwhile and not covered.", super::counted(new, "connection")));
+        told.say(format!("{} came meanwhile and not covered.", counted(new, "connection")));
     }
 }
 
@@ -354,7 +355,7 @@ fn check(wanted: &Wanted, plan: &Plan, listing: &Listing) -> anyhow::Result<()> 
     }
     if plan.not_readable > 0 {
         let because = plan.not_readable_because.as_deref().unwrap_or("why is not known");
-        bail!("none of {} can be borrowed: {because}", super::counted(plan.not_readable, "connection"));
+        bail!("none of {} can be borrowed: {because}", counted(plan.not_readable, "connection"));
     }
     let mut peers: Vec<_> = listing.sockets.iter().filter_map(|socket| socket.peer).collect();
     peers.sort_unstable();
@@ -371,7 +372,7 @@ fn check(wanted: &Wanted, plan: &Plan, listing: &Listing) -> anyhow::Result<()> 
         }
         count => bail!(
             "no connection matches: process {pids} has {} to {}{more}",
-            super::counted(count, "connection"),
+            counted(count, "connection"),
             named.join(", ")
         ),
     }
@@ -388,10 +389,10 @@ fn print_plan(plan: &Plan, wanted: &Wanted, dry_run: bool) -> anyhow::Result<Out
             writeln!(out, "{} -> {}  would be left as it is", entry.local, entry.peer)?;
         }
         if dry_run {
-            writeln!(out, "{} would be changed.", super::counted(plan.change.len() as u64, "connection"))?;
+            writeln!(out, "{} would be changed.", counted(plan.change.len(), "connection"))?;
         }
         if plan.already > 0 {
-            let had = super::counted(plan.already, "connection");
+            let had = counted(plan.already, "connection");
             writeln!(out, "{had} with nodelay={word} already: nothing to change, nothing to undo.")?;
         }
         Ok(())

@@ -6,6 +6,7 @@ use crate::args::wrong_usage;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
+use spangap_report::figures::counted;
 use spangap_sockets::{Became, Change, Held, JournalError, Undone, undo};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -166,7 +167,7 @@ pub fn print_undone(out: &mut impl Write, undone: &Undone) -> io::Result<()> {
     let already = undone.count(|became| *became == Became::Already);
     let gone = undone.count(|became| matches!(became, Became::Gone(_)));
     let failed = undone.count(|became| matches!(became, Became::Failed(_)));
-    let mut text = format!("{} set back", super::counted(back, "connection"));
+    let mut text = format!("{} set back", counted(back, "connection"));
     for (count, what) in
         [(already, "had the old value already"), (gone, "gone"), (failed, "could not be set back")]
     {
