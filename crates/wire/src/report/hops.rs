@@ -162,37 +162,23 @@ fn add(
 ) {
     let several = call.hops.len() > 1;
     for (nth, hop) in (1..).zip(&call.hops) {
-        let CallReport {
-            span_id,
-            client,
-            server,
-            connection,
-            stream_id,
-            method,
-            status,
-            ended,
-            seen_in,
-            start_unix_ns,
-            duration_ns,
-            legs,
-            ..
-        } = call_report(&hop.call, dissection);
+        let call = call_report(&hop.call, dissection);
         hops.push(HopReport {
             hop: number,
             attempt: several.then_some(nth),
             linked_by: hop.by.name(),
-            span_id,
-            client,
-            server,
-            connection,
-            stream_id,
-            method,
-            status,
-            ended,
-            seen_in,
-            start_unix_ns,
-            duration_ns,
-            legs,
+            span_id: call.span_id,
+            client: call.client,
+            server: call.server,
+            connection: call.connection,
+            stream_id: call.stream_id,
+            method: call.method,
+            status: call.status,
+            ended: call.ended,
+            seen_in: call.seen_in,
+            start_unix_ns: call.start_unix_ns,
+            duration_ns: call.duration_ns,
+            legs: call.legs,
         });
         let own = records::findings(&hop.call, dissection).into_iter();
         findings.extend(own.map(|finding| Finding { hop: Some(number), ..finding }));
