@@ -160,7 +160,8 @@ fn told(truth: &Truth, title: &str, out: &Path, machine: &Machine, width: usize)
         lines.push(format!("{mark}{}: {}, expected {}", claim.what, claim.measured, claim.expected));
     }
     lines.extend(machine.not_recorded.iter().map(|one| format!("Not recorded: {} ({})", one.file, one.why)));
-    let mut text: String = lines.iter().map(|line| spangap_report::wrap::wrapped(line, width, 0) + "\n").collect();
+    let mut text: String =
+        lines.iter().map(|line| spangap_report::wrap::wrapped(line, width, 0) + "\n").collect();
     text += &format!("\nAll that was recorded is in {}. To look at it:\n\n", out.display());
     for command in folder::look_at(&quoted(&format!("{}/", out.display())), machine) {
         text += &format!("  {command}\n");

@@ -282,5 +282,4 @@ fn afloat(mut moments: Moments, mapped: &mut Mapped, clocks: Clocks<'_>) -> Mome
 }
 
 #[cfg(test)]
-#[path = "legs/tests.rs"]
 mod tests;
