@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(
                 texts(check(&tree_of(&[("crates/wire/Cargo.toml", &manifest)]))),
                 [
-                    "crates/wire/Cargo.toml:6: spangap-wire depends on spangap-meter, expected only spangap-model"
+                    "crates/wire/Cargo.toml:6: spangap-wire depends on spangap-meter, expected only spangap-model, spangap-report"
                 ]
             );
         }

@@ -5,6 +5,7 @@ mod fuzz_targets;
 mod imports;
 mod length;
 mod manifests;
+mod modules;
 mod text;
 mod unsafety;
 
@@ -22,6 +23,7 @@ pub fn all(tree: &Tree) -> Vec<Finding> {
         code_map::check,
         text::check,
         fuzz_targets::check,
+        modules::check,
     ];
     let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
     findings.sort();
