@@ -7,6 +7,7 @@ use crate::probes::offcpu::Histogram;
 use crate::reasons;
 use rustc_hash::FxHashMap;
 use spangap_machine::Host;
+use spangap_machine::facts::process_stat::{self, ProcessStat};
 use spangap_model::WaitReason;
 use std::collections::BTreeMap;
 
@@ -106,9 +107,11 @@ pub fn asleep(host: &Host, pids: &[u32]) -> Vec<Asleep> {
     for pid in pids {
         for tid in host.list(&format!("/proc/{pid}/task")).unwrap_or_default() {
             let at = format!("/proc/{pid}/task/{tid}");
-            let Ok(stat) = host.read(&format!("{at}/stat")) else { continue };
-            let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-            let Some(state) = state.filter(|state| matches!(state, 'S' | 'D' | 'T' | 't')) else { continue };
+            let path = format!("{at}/{}", process_stat::NAME);
+            let Ok(ProcessStat { state, .. }) = host.parsed(&path, process_stat::parse) else { continue };
+            if !matches!(state, 'S' | 'D' | 'T' | 't') {
+                continue;
+            }
             let stack = host.read(&format!("{at}/stack")).unwrap_or_default();
             let functions: Vec<String> = stack.lines().filter_map(function).collect();
             let (reason, function) = reasons::reason(&functions);
@@ -180,9 +183,10 @@ mod tests {
     #[test]
     fn what_sleeping_threads_sleep_for() {
         let stack = "[<0>] futex_do_wait+0x38/0x70\n[<0>] __futex_wait+0x91/0x100\n";
+        let rest = "1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0";
         let kept = format!(
-            "=== /proc/7/task/7/stat\n7 (a) R 1\n=== /proc/7/task/8/stat\n8 (b) S 1\n=== /proc/7/task/8/stack\n{stack}\
-             === /proc/7/task/9/stat\n9 (c) S 1\n=== /proc/7/task/9/stack ! permission denied\n"
+            "=== /proc/7/task/7/stat\n7 (a) R {rest}\n=== /proc/7/task/8/stat\n8 (b) S {rest}\n=== /proc/7/task/8/stack\n{stack}\
+             === /proc/7/task/9/stat\n9 (c) S {rest}\n=== /proc/7/task/9/stack ! permission denied\n"
         );
         let host = Host::kept(Kept::parse(&kept).unwrap());
         let told: Vec<_> =

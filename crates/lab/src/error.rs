@@ -1,6 +1,7 @@
 //! What can go wrong in the lab.
 
 use spangap_machine::FactError;
+use spangap_undo::FileError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,12 @@ pub enum LabError {
         /// What could not be removed.
         left: Box<LabError>,
     },
+}
+
+impl From<FileError> for LabError {
+    fn from(FileError { what, path, source }: FileError) -> LabError {
+        LabError::File { what, path, source }
+    }
 }
 
 impl LabError {

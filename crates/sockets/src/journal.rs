@@ -8,14 +8,13 @@ use serde::{Deserialize, Serialize};
 use spangap_machine::FactError;
 use spangap_machine::facts::boot_id;
 use spangap_machine::facts::net_tcp::State;
-use spangap_undo::file::{lock_folder, make_folder, sync_folder};
+use spangap_undo::file::{lock_folder, make_folder, sync_folder, wait_for};
 use spangap_undo::journal::{head_line, line, parse};
 use spangap_undo::{Damage, FileError, Parsed};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Ending of the files' names.
@@ -366,21 +365,9 @@ impl Held {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub fn take(path: &Path) -> Result<Option<Held>, JournalError> {
-        loop {
-            let file = match File::open(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                file => file.map_err(FileError::of("open", path))?,
-            };
-            file.lock().map_err(FileError::of("lock", path))?;
-            // While this waited, the file may have been removed, or another put into its place.
-            let number =
-                |metadata: io::Result<fs::Metadata>| metadata.ok().map(|file| (file.dev(), file.ino()));
-            if number(file.metadata()) != number(fs::metadata(path)) {
-                continue;
-            }
-            let Some(journal) = read(path)? else { return Ok(None) };
-            return Ok(Some(Held { path: path.to_owned(), journal, _locked: file }));
-        }
+        let Some(file) = wait_for(path)? else { return Ok(None) };
+        let Some(journal) = read(path)? else { return Ok(None) };
+        Ok(Some(Held { path: path.to_owned(), journal, _locked: file }))
     }
 
     /// Where it is.

@@ -1,8 +1,8 @@
 //! Journals on disk: there as a whole or not at all, locked while somebody works by them, set aside and never lost.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Why a journal cannot be written or read.
@@ -73,6 +73,89 @@ pub fn put(path: &Path, ending: &str, text: &str) -> Result<File, FileError> {
     fs::rename(&beside, path).map_err(FileError::of("make", path))?;
     sync_folder(folder_of(path))?;
     Ok(file)
+}
+
+/// Makes a file that is not there yet, with this text, and locks it. Unlike [`put`] there is no second name that a kill
+/// could leave; a kill may leave a part of the text.
+///
+/// # Errors
+/// When there is such a file, or it cannot be written.
+pub fn make(path: &Path, text: &str) -> Result<File, FileError> {
+    loop {
+        let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = new.map_err(FileError::of("make", path))?;
+        file.lock().map_err(FileError::of("lock", path))?;
+        // Whoever undoes what is not locked may have seen it in between, and removed it.
+        if !is_at(&file, path).map_err(FileError::of("lock", path))? {
+            continue;
+        }
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        written.map_err(FileError::of("write", path))?;
+        sync_folder(folder_of(path))?;
+        return Ok(file);
+    }
+}
+
+/// A file that others may work by, too.
+#[derive(Debug)]
+pub enum Found {
+    /// Nobody does, as long as this is open: here, or in a child that has not become another program yet.
+    Free(File),
+    /// Somebody does.
+    Taken,
+    /// There is none, or none any more.
+    Gone,
+}
+
+/// Takes a file that nobody works by, without waiting.
+///
+/// # Errors
+/// When it cannot be opened or locked.
+pub fn take(path: &Path) -> Result<Found, FileError> {
+    held(path, |file| match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    })
+}
+
+/// Waits until nobody else works by a file, and takes it; `None` when it is gone: it was undone.
+///
+/// # Errors
+/// When it cannot be opened or locked.
+pub fn wait_for(path: &Path) -> Result<Option<File>, FileError> {
+    match held(path, |file| file.lock().map(|()| true))? {
+        Found::Free(file) => Ok(Some(file)),
+        Found::Taken | Found::Gone => Ok(None),
+    }
+}
+
+fn held(path: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> Result<Found, FileError> {
+    loop {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Gone),
+            file => file.map_err(FileError::of("open", path))?,
+        };
+        match lock(&file).map_err(FileError::of("lock", path)) {
+            Err(error) if error.source.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(false) => return Ok(Found::Taken),
+            // While this waited the file may have been removed, or another put into its place.
+            Ok(true) if is_at(&file, path).map_err(FileError::of("find", path))? => {
+                return Ok(Found::Free(file));
+            }
+            Ok(true) => {}
+        }
+    }
+}
+
+/// Whether an open file is still the one of this name.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let number = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        there => Ok(number(there?) == number(file.metadata()?)),
+    }
 }
 
 /// Renames a journal that is damaged, so that nobody takes it for an open one any more, and says to what. No other file
@@ -181,6 +264,35 @@ mod tests {
             assert_eq!(fs::read_to_string(aside).expect("it is there"), text);
             assert!(!path.exists());
         }
+    }
+
+    #[test]
+    fn one_works_by_a_file_at_a_time_and_who_waited_sees_that_it_is_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.journal");
+        assert!(matches!(take(&path), Ok(Found::Gone)));
+        assert!(wait_for(&path).expect("that is no error").is_none());
+        let made = make(&path, "one\n").expect("it is ours");
+        assert!(make(&path, "two\n").is_err(), "it is there");
+        assert!(matches!(take(&path), Ok(Found::Taken)));
+        // A copy of it, as a child has, holds it as well.
+        let copy = made.try_clone().expect("a copy");
+        drop(made);
+        assert!(matches!(take(&path), Ok(Found::Taken)));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait_for(&path));
+            fs::remove_file(&path).expect("it is ours");
+            drop(copy);
+            assert!(waiting.join().expect("it ends").expect("it is no error").is_none());
+        });
+        let again = make(&path, "three\n").expect("it is ours");
+        drop(again);
+        let Ok(Found::Free(_free)) = take(&path) else { panic!("nobody has it") };
+        // Another in its place is not the one that is held.
+        let other = put(&path, "unfinished", "four\n").expect("it is ours");
+        assert!(matches!(take(&path), Ok(Found::Taken)));
+        drop(other);
+        assert!(wait_for(&path).expect("nobody has it").is_some());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-model", &[]),
     ("spangap-report", &["spangap-model"]),
-    ("spangap-meter", &["spangap-model"]),
+    ("spangap-meter", &["spangap-model", "spangap-machine"]),
     ("spangap-undo", &["spangap-model", "spangap-machine"]),
     ("spangap-sockets", &["spangap-model", "spangap-machine", "spangap-report", "spangap-undo"]),
     ("spangap-bench", &["spangap-model", "spangap-report", "spangap-sockets"]),
@@ -139,6 +139,47 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/meter/src/prefetch.rs",
     "crates/sockets/src/tcp_info.rs",
     "crates/wire/src/source/ring.rs",
+];
+
+/// The files that `machine::facts` reads, by the end of a path to them. A `}` ends the folder of a process, a thread or a
+/// namespace that is put together.
+pub const FACTS: &[&str] = &[
+    "boot_id",
+    "cpu.stat",
+    "cpu_manager_state",
+    "cpuinfo",
+    "interrupts",
+    "loadavg",
+    "mountinfo",
+    "net/dev",
+    "net/tcp",
+    "netstat",
+    "proc/mounts",
+    "proc/self/cgroup",
+    "proc/stat",
+    "self/schedstat",
+    "self/mounts",
+    "self/stat",
+    "self/status",
+    "snmp",
+    "softirqs",
+    "softnet_stat",
+    "system/cpu/online",
+    "tcp6",
+    "uptime",
+    "}/cgroup",
+    "}/fd",
+    "}/schedstat",
+    "}/stat",
+    "}/status",
+];
+/// Where these may be named all the same, beside tests: their readers, the evidence of traps, which is their paths, and
+/// machines that are made up.
+pub const FACT_PLACES: &[&str] = &[
+    "crates/machine/src/",
+    "crates/host/src/check/traps/",
+    "crates/isolate/src/kernel/modelled/",
+    "crates/isolate/src/topology/made_up.rs",
 ];
 
 /// Lines above which a file is listed.

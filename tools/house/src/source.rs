@@ -4,6 +4,8 @@
 pub struct RustSource {
     /// The text with comments and the contents of literals blanked; same lines, same columns.
     pub code: String,
+    /// String literals as they are written, without their quotes, each with the line it begins in, counted from 1.
+    pub literals: Vec<(usize, String)>,
     /// For each line, from 0, whether it belongs to an item under `#[cfg(test)]`.
     test_lines: Vec<bool>,
 }
@@ -11,9 +13,9 @@ pub struct RustSource {
 impl RustSource {
     /// Lexes the text of a file.
     pub fn new(text: &str) -> RustSource {
-        let code = blank(text);
+        let (code, literals) = blank(text);
         let test_lines = test_lines(&code);
-        RustSource { code, test_lines }
+        RustSource { code, literals, test_lines }
     }
 
     /// Whether the line, counted from 1, is under `#[cfg(test)]`.
@@ -136,10 +138,11 @@ fn path(
     at
 }
 
-/// Blanks comments and the contents of string and character literals.
-fn blank(text: &str) -> String {
+/// Blanks comments and the contents of string and character literals; the strings are handed back beside it.
+fn blank(text: &str) -> (String, Vec<(usize, String)>) {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
+    let mut literals = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let rest = &bytes[at..];
@@ -157,6 +160,12 @@ fn blank(text: &str) -> String {
             [b'\'', ..] => at + character(rest).unwrap_or(1),
             _ => at + 1,
         };
+        if let ([b'"' | b'b' | b'c' | b'r', ..], true) = (rest, end > at + 1) {
+            let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
+            let literal = String::from_utf8_lossy(&bytes[at..end]);
+            let inside = literal.trim_start_matches(['b', 'c', 'r']).trim_matches('#').trim_matches('"');
+            literals.push((line, inside.to_owned()));
+        }
         if end == at + 1 {
             out.push(bytes[at]);
         } else {
@@ -165,7 +174,7 @@ fn blank(text: &str) -> String {
         at = end;
     }
     // Bytes of a character outside ASCII are blanked together or kept together.
-    String::from_utf8_lossy(&out).into_owned()
+    (String::from_utf8_lossy(&out).into_owned(), literals)
 }
 
 fn block_comment(rest: &[u8]) -> usize {

@@ -1,36 +1,54 @@
 //! Killed or interrupted exactly at a write: what was done until then is undone, from the journal alone.
 
 use crate::fifo::Fifo;
-use crate::{ARTICLE, Copy, assert_same, error, guards, no_guard, signal};
+use crate::undo::{Change, undone_wherever_it_is_killed};
+use crate::{ARTICLE, Copy, Ended, Program, assert_same, error, guards, no_guard, signal, text};
 
 /// Stands still before this file is written.
-fn stopped_at(copy: &Copy, path: &str, more: &[&str]) -> (crate::Program, Fifo) {
+fn stopped_at(copy: &Copy, path: &str, more: &[&str]) -> (Program, Fifo) {
     let fifo = Fifo::in_place_of(copy.real(path));
     let tool = copy.start(more);
     fifo.until_written_by(tool.id());
     (tool, fifo)
 }
 
-#[test]
-fn killed_at_a_write_the_rollback_restores_everything() {
-    let files = Copy::of(ARTICLE).files_of_plan();
-    assert!(files.len() > 8, "{files:?}");
-    let mut halves = 0;
-    for (path, _) in &files {
-        let copy = Copy::of(ARTICLE);
-        let before = copy.tree();
-        let (tool, fifo) = stopped_at(&copy, path, &["--no-confirm"]);
+impl Change for Copy {
+    /// The file that it is about to write.
+    type Point = String;
+
+    fn state(&mut self) -> Vec<String> {
+        self.tree().into_iter().map(|(path, text)| format!("{}: {text}", path.display())).collect()
+    }
+
+    fn killed_at(&mut self, path: &String) {
+        let (tool, fifo) = stopped_at(self, path, &["--no-confirm"]);
         tool.signal("KILL");
         tool.wait();
         fifo.remove();
-        halves += u32::from(copy.tree() != before);
-        let confirmed = error(&copy.verb("confirm", &[]));
+        let confirmed = error(&self.verb("confirm", &[]));
         assert!(confirmed.contains("apply did not get to its end"), "{path}: {confirmed}");
-        let back = copy.verb("rollback", &[]);
-        assert_eq!(back.code, Some(0), "{path}: {back:?}");
-        assert_same(&before, &copy.tree(), path);
     }
-    assert!(halves as usize >= files.len() - 1, "it was killed in the middle");
+
+    fn open_journals(&self) -> usize {
+        usize::from(self.journal().exists())
+    }
+
+    fn undo(&self) -> Program {
+        Program::start(&["isolate", "rollback", "--root", text(&self.root())])
+    }
+
+    fn undone(&self, said: &Ended) -> usize {
+        usize::from(said.out != ["Nothing is applied."])
+    }
+}
+
+#[test]
+fn killed_at_a_write_the_rollback_restores_everything() {
+    let files: Vec<String> = Copy::of(ARTICLE).files_of_plan().into_iter().map(|(path, _)| path).collect();
+    let writes = files.len();
+    assert!(writes > 8, "{files:?}");
+    let halves = undone_wherever_it_is_killed(|| Some(Copy::of(ARTICLE)), files);
+    assert!(halves.is_some_and(|halves| halves >= writes - 1), "it was killed in the middle: {halves:?}");
 }
 
 #[test]
@@ -63,7 +81,7 @@ fn killed_during_the_rollback_the_next_one_finishes_it() {
     for (path, _) in [&files[files.len() - 1], &files[files.len() / 2], &files[0]] {
         let fifo = Fifo::in_place_of(copy.real(path));
         let root = copy.root();
-        let tool = crate::Program::start(&["isolate", "rollback", "--root", crate::text(&root)]);
+        let tool = Program::start(&["isolate", "rollback", "--root", text(&root)]);
         fifo.until_written_by(tool.id());
         tool.signal("KILL");
         tool.wait();

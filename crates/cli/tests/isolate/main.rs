@@ -8,6 +8,8 @@ mod live;
 #[path = "../meter/process.rs"]
 #[allow(dead_code)] // the meter's tests need more of it
 mod process;
+#[path = "../undo/mod.rs"]
+mod undo;
 mod verify;
 
 use process::{Ended, Program, until};

@@ -1,8 +1,10 @@
 //! A run is killed at many moments, with and without its keeper: nothing is left.
 
-use crate::process::until;
+use crate::process::{Ended, Program, until};
 use crate::scene::{Scene, keepers, kill, masks, processes, words};
+use crate::undo::{Change, undone_wherever_it_is_killed};
 use serde_json::Value;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -68,15 +70,11 @@ fn delays(id: &str) -> usize {
 }
 
 /// Starts a run and stops it at a moment; what it is called.
-fn at(scene: &Scene, moment: &Moment) -> (crate::process::Program, String) {
+fn at(scene: &Scene, moment: &Moment) -> (Program, String) {
     stopped(scene, scene.start(), moment)
 }
 
-fn stopped(
-    scene: &Scene,
-    run: crate::process::Program,
-    (name, holds): &Moment,
-) -> (crate::process::Program, String) {
+fn stopped(scene: &Scene, run: Program, (name, holds): &Moment) -> (Program, String) {
     let id = until("a keeper", || scene.id());
     until(name, || holds(scene, &id).then_some(()));
     run.signal("STOP");
@@ -99,30 +97,61 @@ fn killed_at_any_moment_its_keeper_undoes_it() {
     assert_eq!(masks(), before);
 }
 
-#[test]
-fn killed_with_its_keeper_it_is_cleaned() {
-    let before = masks();
-    for moment in MOMENTS {
-        let Some(scene) = Scene::new() else { return };
-        let (run, id) = at(&scene, moment);
-        keepers(&scene.state()).into_iter().for_each(|keeper| kill(keeper, "KILL"));
+/// A run, once it is killed with its id.
+struct Run {
+    scene: Scene,
+    id: Option<String>,
+}
+
+impl Change for Run {
+    type Point = When;
+
+    fn state(&mut self) -> Vec<String> {
+        let masks = masks().into_iter().map(|(path, text)| format!("{}: {text}", path.display()));
+        let left = self.id.iter().flat_map(|id| self.scene.left(id));
+        // Journals are counted.
+        masks.chain(left.filter(|left| !left.ends_with(".journal"))).collect()
+    }
+
+    fn killed_at(&mut self, When(moment): &When) {
+        let (run, id) = at(&self.scene, moment);
+        keepers(&self.scene.state()).into_iter().for_each(|keeper| kill(keeper, "KILL"));
         run.signal("KILL");
         run.wait();
-        let journals = scene.journals().len();
-        // A program that was just being started has the journal open a moment longer.
-        let cleaned = until("free to be cleaned", || {
-            let cleaned = scene.clean(&["--json"]);
-            assert_eq!(cleaned.code, Some(0), "{cleaned:?}");
-            let cleaned: Value = serde_json::from_str(&cleaned.out.join("\n")).expect("JSON");
-            cleaned["going_on"].as_array().expect("a list").is_empty().then_some(cleaned)
-        });
-        assert_eq!(cleaned["runs"].as_array().map(Vec::len), Some(journals), "{cleaned:#}");
-        assert_eq!(scene.left(&id), [""; 0], "{}: {cleaned:#}", moment.0);
-        let again = scene.clean(&[]);
-        assert_eq!((again.code, again.out), (Some(0), vec!["nothing was left".to_owned()]));
-        println!("killed with its keeper when {}: {}", moment.0, cleaned["runs"]);
+        self.id = Some(id);
     }
-    assert_eq!(masks(), before);
+
+    fn open_journals(&self) -> usize {
+        self.scene.journals().len()
+    }
+
+    fn undo(&self) -> Program {
+        self.scene.start_clean(&["--json"])
+    }
+
+    fn undone(&self, said: &Ended) -> usize {
+        let said: Value = serde_json::from_str(&said.out.join(
+            "
+",
+        ))
+        .expect("JSON");
+        said["runs"].as_array().expect("a list").len()
+    }
+}
+
+/// A moment by its name.
+struct When(&'static Moment);
+
+impl fmt::Debug for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.0)
+    }
+}
+
+#[test]
+fn killed_with_its_keeper_it_is_cleaned() {
+    let new = || Some(Run { scene: Scene::new()?, id: None });
+    undone_wherever_it_is_killed(new, MOMENTS.iter().map(When));
 }
 
 #[test]

@@ -12,3 +12,5 @@ mod line;
 #[allow(dead_code)] // the meter's tests need more of it
 mod process;
 mod scene;
+#[path = "../undo/mod.rs"]
+mod undo;

@@ -43,9 +43,13 @@ impl Scene {
     }
 
     pub fn clean(&self, arguments: &[&str]) -> Ended {
+        self.start_clean(arguments).wait()
+    }
+
+    pub fn start_clean(&self, arguments: &[&str]) -> Program {
         let state = self.state();
         let state = state.to_str().expect("a plain path");
-        Program::start(&[&["lab", "clean", "--state", state], arguments].concat()).wait()
+        Program::start(&[&["lab", "clean", "--state", state], arguments].concat())
     }
 
     pub fn journals(&self) -> Vec<PathBuf> {

@@ -1,7 +1,8 @@
 //! The tool is killed, its keeper is killed, its journal is damaged: what was changed is set back, or nothing is touched.
 
-use crate::process::until;
-use crate::{Scene, error};
+use crate::process::{self, Ended, until};
+use crate::undo::{Change, undone_wherever_it_is_killed};
+use crate::{Scene, error, json};
 use std::process::Command;
 
 fn pids_of_keepers(journal_folder: &str) -> Vec<String> {
@@ -19,31 +20,51 @@ fn kill(pid: &str) {
     assert!(Command::new("kill").args(["-KILL", pid]).status().expect("kill is there").success());
 }
 
-#[test]
-fn killed_at_any_moment_its_undo_restores_everything() {
-    const CONNECTIONS: usize = 400;
-    let Some(mut scene) = Scene::new(CONNECTIONS) else { return };
-    scene.program.say("[x.setsockopt(6, 1, i % 3 == 0) for i, x in enumerate(c)]");
-    let values = "''.join(str(x.getsockopt(6, 1)) for x in c)";
-    let before = scene.program.say(values);
-    let mut seen = Vec::new();
-    // When the journal shows up, and after so many lines of changes.
-    for lines in [None, Some(1), Some(2), Some(40), Some(150), Some(260)] {
-        let tool = scene.start(&["nodelay=on"]);
+const CONNECTIONS: usize = 400;
+
+impl Change for Scene {
+    /// So many lines of changes were said; `None`: its journal shows up.
+    type Point = Option<usize>;
+
+    fn state(&mut self) -> Vec<String> {
+        vec![self.program.say("''.join(str(x.getsockopt(6, 1)) for x in c)")]
+    }
+
+    fn killed_at(&mut self, lines: &Option<usize>) {
+        let tool = self.start(&["nodelay=on"]);
         match lines {
-            None => until("a journal", || (!scene.journals().is_empty()).then_some(())),
-            Some(lines) => (0..lines).for_each(|_| assert!(tool.line().is_some())),
+            None => until("a journal", || (!self.journals().is_empty()).then_some(())),
+            Some(lines) => (0..*lines).for_each(|_| assert!(tool.line().is_some())),
         }
         tool.signal("KILL");
         let ended = tool.wait();
-        seen.push(scene.on());
-        let journals = scene.journals().len();
-        assert_eq!(journals, 1, "{ended:?}");
-        let undone = scene.undo_all();
-        assert_eq!(undone.code, Some(0), "{undone:?}");
-        assert_eq!((scene.program.say(values), scene.journals().len()), (before.clone(), 0));
+        assert_eq!(self.journals().len(), 1, "{ended:?}");
+        println!("connections with TCP_NODELAY when the tool was killed: {} of {CONNECTIONS}", self.on());
     }
-    println!("connections with TCP_NODELAY when the tool was killed: {seen:?} of {CONNECTIONS}");
+
+    fn open_journals(&self) -> usize {
+        self.journals().len()
+    }
+
+    fn undo(&self) -> process::Program {
+        process::Program::start(&["sockets", "undo", "--all", "--json", "--journal", self.folder()])
+    }
+
+    fn undone(&self, said: &Ended) -> usize {
+        let said = json(said);
+        let journals = said["journals"].as_array().expect("a list");
+        journals.iter().filter(|journal| journal["not_there"] != true).count()
+    }
+}
+
+#[test]
+fn killed_at_any_moment_its_undo_restores_everything() {
+    let new = || {
+        let mut scene = Scene::new(CONNECTIONS)?;
+        scene.program.say("[x.setsockopt(6, 1, i % 3 == 0) for i, x in enumerate(c)]");
+        Some(scene)
+    };
+    undone_wherever_it_is_killed(new, [None, Some(1), Some(2), Some(40), Some(150), Some(260)]);
 }
 
 #[test]

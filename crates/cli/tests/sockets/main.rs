@@ -10,6 +10,8 @@ mod process;
 mod program;
 mod set;
 
+#[path = "../undo/mod.rs"]
+mod undo;
 use process::Ended;
 use program::Program;
 use serde_json::Value;

@@ -1,13 +1,11 @@
 //! All journals of a folder: what was killed is undone, what goes on is left alone.
 
-use super::journal::{ENDING, is_there};
+use super::journal::ENDING;
 use super::removal::{Left, PATIENCE, Undone, undo};
 use crate::LabError;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::Serialize;
-use spangap_undo::file::set_aside;
-use std::fs::{self, File};
+use spangap_undo::file::{Found, set_aside, take};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -78,28 +76,4 @@ pub fn clean(state: &Path, forget: bool) -> Result<Cleaned, LabError> {
         }
     }
     Ok(cleaned)
-}
-
-enum Found {
-    /// Locked now, as long as this is kept.
-    Free(File),
-    Taken,
-    Gone,
-}
-
-fn take(path: &Path) -> std::io::Result<Found> {
-    let journal = match File::open(path) {
-        Ok(journal) => journal,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Gone),
-        Err(error) => return Err(error),
-    };
-    loop {
-        match flock(&journal, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) if is_there(&journal)? => return Ok(Found::Free(journal)),
-            Ok(()) => return Ok(Found::Gone),
-            Err(Errno::WOULDBLOCK) => return Ok(Found::Taken),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

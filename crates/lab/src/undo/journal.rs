@@ -6,16 +6,14 @@
 use super::keeper::Keeper;
 use super::removal::{PATIENCE, undo};
 use crate::LabError;
-use rustix::fs::{FlockOperation, flock, fstat};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use spangap_machine::facts::boot_id;
+use spangap_undo::file::make;
 use spangap_undo::journal::{head_line, line, parse};
-use spangap_undo::{Damage, Parsed};
+use spangap_undo::{Appender, Damage, Parsed};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// Variable in the environment of every program that a run starts: the run's id. By it they are found again.
@@ -167,7 +165,7 @@ pub struct Undo {
     id: String,
     path: PathBuf,
     /// Open, and locked. `None` once it is undone.
-    journal: Option<File>,
+    journal: Option<Appender>,
     keeper: Option<Keeper>,
 }
 
@@ -178,7 +176,7 @@ impl Undo {
     /// When it cannot be written.
     pub fn begin(state: &Path) -> Result<Undo, LabError> {
         let (id, path) = place(state)?;
-        Ok(Undo { journal: Some(open_new(&path)?), id, path, keeper: None })
+        Ok(Undo { journal: Some(new(&path)?), id, path, keeper: None })
     }
 
     /// A new journal in the folder `state`, with a keeper: it is undone even if this process is killed. `spangap` is the
@@ -190,7 +188,7 @@ impl Undo {
         let (id, path) = place(state)?;
         // Before the journal: one whose run is killed now has nobody else.
         let keeper = Keeper::start(spangap, &path)?;
-        Ok(Undo { journal: Some(open_new(&path)?), id, path, keeper: Some(keeper) })
+        Ok(Undo { journal: Some(new(&path)?), id, path, keeper: Some(keeper) })
     }
 
     /// What the run is called on this machine.
@@ -206,12 +204,8 @@ impl Undo {
         if let Some(why) = made.foreign(&self.id) {
             return Err(LabError::program("the journal of the run", why));
         }
-        let line = line(&made);
         let journal = self.journal.as_mut().expect("it is open until everything is undone");
-        journal
-            .write_all(line.as_bytes())
-            .and_then(|()| journal.sync_data())
-            .map_err(LabError::file("write", &self.path))
+        Ok(journal.write(&line(&made))?)
     }
 
     /// Undoes everything, and removes the journal.
@@ -265,38 +259,9 @@ fn place(state: &Path) -> Result<(String, PathBuf), LabError> {
     Ok((id, path))
 }
 
-/// Makes it and locks it. Somebody who cleans may see it in between and remove it: then once more.
-fn open_new(path: &Path) -> Result<File, LabError> {
-    loop {
-        let new = OpenOptions::new().create_new(true).append(true).mode(0o600).open(path);
-        let mut journal = new.map_err(LabError::file("make", path))?;
-        if !lock(&journal).map_err(LabError::file("lock", path))? {
-            continue;
-        }
-        let head = Journal { head: Some(Head { boot_id: boot_id::here()? }), ..Journal::default() };
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        journal
-            .write_all(head.text().as_bytes())
-            .and_then(|()| journal.sync_all())
-            // Its name, too, is to be there after the power was lost.
-            .and_then(|()| File::open(folder)?.sync_all())
-            .map_err(LabError::file("write", path))?;
-        return Ok(journal);
-    }
-}
-
-/// Waits for the lock; `false` when the file was removed meanwhile.
-pub(super) fn lock(journal: &File) -> io::Result<bool> {
-    loop {
-        match flock(journal, FlockOperation::LockExclusive) {
-            Ok(()) => return is_there(journal),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Whether an open file still has a name.
-pub(super) fn is_there(file: &File) -> io::Result<bool> {
-    Ok(fstat(file)?.st_nlink > 0)
+/// A journal with nothing in it, on disk and locked.
+fn new(path: &Path) -> Result<Appender, LabError> {
+    let text = head_line(&Head { boot_id: boot_id::here()? });
+    let file = make(path, &text)?;
+    Ok(Appender::new(path.to_owned(), file, &text))
 }

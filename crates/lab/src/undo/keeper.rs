@@ -4,11 +4,11 @@
 //! run has ended, however it did; what the run has not undone is still in the journal. It has not the run's mark, so
 //! that it is not among what it ends.
 
-use super::journal::{MARK, is_there, lock};
+use super::journal::MARK;
 use super::removal::{Undone, undo};
 use crate::LabError;
+use spangap_undo::file::wait_for;
 use spangap_undo::guard::Guard;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -54,18 +54,6 @@ impl Keeper {
 pub fn keep(journal: &Path, mut life_line: impl Read) -> Result<Option<Undone>, LabError> {
     // Nothing is ever written; what counts is the end.
     let _ = io::copy(&mut life_line, &mut io::sink());
-    loop {
-        let open = match File::open(journal) {
-            Ok(open) => open,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(LabError::file("read", journal)(error)),
-        };
-        // A run that is just ending, or somebody who cleans, has it a little longer.
-        if lock(&open)
-            .and_then(|named| Ok(named && is_there(&open)?))
-            .map_err(LabError::file("lock", journal))?
-        {
-            return Ok(Some(undo(journal, PATIENCE)));
-        }
-    }
+    // A run that is just ending, or somebody who cleans, has it a little longer.
+    Ok(wait_for(journal)?.map(|_locked| undo(journal, PATIENCE)))
 }

@@ -20,6 +20,8 @@ pub struct ProcessStat {
     /// `R`, `S`, `D`, `T`, `Z`, ...
     pub state: char,
     flags: u32,
+    /// CPU time of its own, in ticks of `USER_HZ`.
+    pub own_ticks: u64,
     /// CPU time of its own, and of the children that it has waited for, in ticks of `USER_HZ`.
     pub cpu_ticks: u64,
     /// When it was started, in ticks since boot: with its id, this names it for good.
@@ -64,19 +66,17 @@ pub fn parse(path: &str, text: &str) -> Known<ProcessStat> {
     // As its manual counts them; the first behind the name is the third.
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).copied().ok_or_else(bad);
-    let mut cpu_ticks: u64 = 0;
-    for number in 14..=17 {
-        // The kernel writes the children's as signed numbers.
-        let ticks: i64 = field(number)?.parse().map_err(|_| bad())?;
-        cpu_ticks = cpu_ticks.saturating_add(u64::try_from(ticks).unwrap_or(0));
-    }
+    // The kernel writes the children's as signed numbers.
+    let ticks = |number| Ok(field(number)?.parse::<i64>().map_err(|_| bad())?.max(0) as u64);
+    let own_ticks: u64 = ticks(14)?.saturating_add(ticks(15)?);
     let mut letters = field(3)?.chars();
     let (Some(state), None) = (letters.next(), letters.next()) else { return Err(bad()) };
     Ok(ProcessStat {
         comm: comm.to_owned(),
         state,
         flags: field(9)?.parse().map_err(|_| bad())?,
-        cpu_ticks,
+        own_ticks,
+        cpu_ticks: own_ticks.saturating_add(ticks(16)?).saturating_add(ticks(17)?),
         start_ticks: field(22)?.parse().map_err(|_| bad())?,
     })
 }
@@ -104,7 +104,7 @@ mod tests {
         let stat = parse("/proc/7/stat", &line("a (b) c", "S", PF_KTHREAD | PF_NO_SETAFFINITY)).unwrap();
         assert_eq!((stat.comm.as_str(), stat.state, stat.start_ticks), ("a (b) c", 'S', 4711));
         assert_eq!((stat.is_kernels(), stat.is_bound(), stat.is_ending()), (true, true, false));
-        assert_eq!((stat.cpu_ticks, stat.is_dead()), (13, false));
+        assert_eq!((stat.own_ticks, stat.cpu_ticks, stat.is_dead()), (11, 13, false));
         let dead = parse("/proc/7/stat", &line(") Z 1 (", "Z", PF_EXITING)).unwrap();
         assert_eq!((dead.comm.as_str(), dead.is_dead(), dead.is_ending()), (") Z 1 (", true, true));
         assert!(parse("/proc/7/stat", &line("x", "t", 0)).unwrap().is_stopped());

@@ -20,6 +20,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use spangap_machine::facts::process_stat;
 use spangap_model::PairKey;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -449,13 +450,10 @@ async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Answer {
 /// Resident memory and CPU time of this process; `None` where there is no /proc.
 fn process_figures() -> Option<ProcessFigures> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let stat = process_stat::of(std::process::id()).ok()??;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    // Fields after the command name, which may hold anything: utime and stime are the 14th and 15th of all,
-    // in ticks of 10 ms (USER_HZ is 100 on every Linux architecture in use; pages of 4 KiB likewise here).
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<u64>().ok();
-    Some(ProcessFigures { resident_bytes: pages * 4096, cpu_s: (ticks()? + ticks()?) as f64 / 100.0 })
+    // USER_HZ is 100 on every Linux architecture in use; pages of 4 KiB likewise here.
+    Some(ProcessFigures { resident_bytes: pages * 4096, cpu_s: stat.own_ticks as f64 / 100.0 })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod imports;
 mod length;
 mod manifests;
 mod modules;
+mod one_reader;
 mod text;
 mod unsafety;
 
@@ -20,6 +21,7 @@ pub fn all(tree: &Tree) -> Vec<Finding> {
         imports::check,
         length::check,
         unsafety::check,
+        one_reader::check,
         code_map::check,
         text::check,
         fuzz_targets::check,

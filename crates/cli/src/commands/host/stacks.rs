@@ -8,6 +8,8 @@ use clap::Args;
 use spangap_bench::tank::cpus::Cpus;
 use spangap_host::probes::stacks::{Settings, Stacks};
 use spangap_host::report::flame::{StacksReport, picture, text};
+use spangap_machine::facts::cpu_list;
+use spangap_machine::read_here;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -109,13 +111,12 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// The CPUs that are wanted, all of which are there.
-fn cpus(wanted: Option<&Cpus>) -> anyhow::Result<Vec<u32>> {
-    const ONLINE: &str = "/sys/devices/system/cpu/online";
-    let online = std::fs::read_to_string(ONLINE).with_context(|| format!("cannot read {ONLINE}"))?;
-    let online: Cpus = online.trim().parse().with_context(|| format!("cannot read {ONLINE}"))?;
-    let wanted = wanted.unwrap_or(&online);
-    if let Some(missing) = wanted.numbers().find(|cpu| !online.numbers().any(|there| there == *cpu)) {
+pub fn cpus(wanted: Option<&Cpus>) -> anyhow::Result<Vec<u32>> {
+    let online = read_here(cpu_list::ONLINE, cpu_list::list)?;
+    let Some(wanted) = wanted else { return Ok(online.iter().collect()) };
+    let wanted: Vec<u32> = wanted.numbers().map(|cpu| cpu as u32).collect();
+    if let Some(missing) = wanted.iter().find(|cpu| !online.contains(**cpu)) {
         return Err(wrong_usage(format!("--cpus: CPU {missing} is not there: online are {online}")).into());
     }
-    Ok(wanted.numbers().map(|cpu| cpu as u32).collect())
+    Ok(wanted)
 }

@@ -438,13 +438,7 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
 
 /// The CPUs that are wanted, all of which are there.
 fn online(wanted: &Cpus) -> anyhow::Result<Vec<u16>> {
-    const ONLINE: &str = "/sys/devices/system/cpu/online";
-    let online = std::fs::read_to_string(ONLINE).with_context(|| format!("cannot read {ONLINE}"))?;
-    let online: Cpus = online.trim().parse().with_context(|| format!("cannot read {ONLINE}"))?;
-    if let Some(missing) = wanted.numbers().find(|cpu| !online.numbers().any(|there| there == *cpu)) {
-        return Err(wrong_usage(format!("--cpus: CPU {missing} is not there: online are {online}")).into());
-    }
-    Ok(wanted.numbers().map(|cpu| cpu as u16).collect())
+    Ok(super::stacks::cpus(Some(wanted))?.into_iter().map(|cpu| cpu as u16).collect())
 }
 
 /// Where hierarchies of cgroups are.
