@@ -20,57 +20,18 @@ address=10.77.0.2
 port=50051
 # Only what scripts/captures/peer.py needs: grpcio and h2.
 python=${CAPTURES_PYTHON:-/tmp/captures-python/bin/python}
-work=$(mktemp -d)
 keeper=$$
-
-missing() {
-  echo "capture_fixtures: $1" >&2
-  exit 1
-}
-[ "$(id -u)" = 0 ] || missing "network namespaces need root: run it with sudo"
-[ -x "$spangap" ] || missing "$spangap is missing: run make build"
-for program in ip dumpcap tshark editcap nstat; do
-  command -v "$program" >/dev/null || missing "the program $program is missing: install iproute2 and tshark"
-done
-
-# Processes of this run, by name: what they are stopped by, in the order of their start.
-declare -A running=()
 life=
+# shellcheck source=scripts/stage.sh
+source scripts/stage.sh
+needs ip dumpcap tshark editcap nstat
 
-# start NAME COMMAND...: in the background, its output in $work/NAME. A program and no function of this script: of a
-# function the subshell would be stopped, and what it runs go on.
-start() {
-  local name=$1
-  shift
-  # What was said in an earlier case is not to be waited for.
-  rm -f "$work/$name.out" "$work/$name.err"
-  "$@" >"$work/$name.out" 2>"$work/$name.err" &
-  running[$name]=$!
-}
-stop() { # stop NAME [SIGNAL]: ends it and waits.
-  local pid=${running[$1]:-}
-  [ -n "$pid" ] || return 0
-  unset "running[$1]"
-  kill "-${2:-TERM}" "$pid" 2>/dev/null || true
-  wait "$pid" 2>/dev/null || true
-}
-await() { # await FILE WORDS: until the file has them; at most 20 s.
-  local n
-  for ((n = 0; n < 2000; n++)); do
-    if grep -q "$2" "$1" 2>/dev/null; then return; fi
-    sleep 0.01
-  done
-  missing "no '$2' in $1: $(tail -n 3 "$1") $(tail -n 3 "${1%.out}.err" 2>/dev/null)"
-}
 # Without a veth or a TUN device left, the next case starts from nothing.
 clear_case() {
-  local name
-  for name in "${!running[@]}"; do stop "$name"; done
+  clear_stage
   if [ -n "$life" ]; then exec {life}>&-; fi
   life=
-  ip netns del "$client" 2>/dev/null || true
-  ip netns del "$middle" 2>/dev/null || true
-  ip netns del "$server" 2>/dev/null || true
+  clear_stage "$client" "$middle" "$server"
 }
 clean() {
   # Subshells inherit the trap; what is to be cleaned is the script's.
@@ -151,12 +112,9 @@ call() {
   exec {go}>&-
 }
 tap() { # tap NAME: captures at both ends from here on.
-  local end host snap=${snap:-262144}
+  local end
   for end in client server; do
-    host=${!end}
-    start "tap-$end" ip netns exec "$host" dumpcap -q -s "$snap" -B 16 -i "$device" -w "$work/$1.$end.pcapng" \
-      -f "${filter:-tcp}"
-    await "$work/tap-$end.err" "File:"
+    dump "tap-$end" "${!end}" "$device" "$work/$1.$end.pcapng" "${filter:-tcp}" "${snap:-262144}"
   done
 }
 untap() { # Lets the taps read what the kernel still holds, and ends them.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the captures in fixtures/proxies: `scripts/proxy_fixtures.sh [NAME...]`, all of them unless named.
 # Three hosts on this machine (network namespaces): a client, a proxy (nginx or haproxy), a server, a veth between each
-# two, and a tap at every end of them. The peers are scripts/proxies/web.py and `spangap target` and `tank`.
+# two, and a tap at every end of them; four where one proxy is behind another. The peers are scripts/proxies/web.py and `spangap target` and `tank`.
 # What each call's way was is told by the ids that the server and the proxy log, and written beside the captures: no
 # capture is read for it. PROXIES_OUT names another folder. Needs root, the programs that `make build` builds, dumpcap,
 # nginx and haproxy.
@@ -13,44 +13,17 @@ spangap=${SPANGAP:-$PWD/target/release/spangap}
 client=proxies-client-$$
 proxy=proxies-proxy-$$
 server=proxies-server-$$
-work=$(mktemp -d)
-declare -A running=()
+second=proxies-second-$$
+# shellcheck source=scripts/stage.sh
+source scripts/stage.sh
+needs ip dumpcap nginx haproxy python3 zstd
+# Where the servers are; a chain has another proxy before them, and captures at that.
+behind=10.82.0.3
+chained=''
 
-missing() {
-  echo "proxy_fixtures: $1" >&2
-  exit 1
-}
-[ "$(id -u)" = 0 ] || missing "network namespaces need root: run it with sudo"
-for program in ip dumpcap nginx haproxy python3 zstd; do
-  command -v "$program" >/dev/null || missing "the program $program is missing"
-done
-[ -x "$spangap" ] || missing "$spangap is missing: run make build"
-
-start() { # start NAME COMMAND...
-  local name=$1
-  shift
-  "$@" >"$work/$name.out" 2>"$work/$name.err" &
-  running[$name]=$!
-}
-stop() { # stop NAME [SIGNAL]
-  local pid=${running[$1]:-}
-  [ -n "$pid" ] || return 0
-  unset "running[$1]"
-  kill "-${2:-TERM}" "$pid" 2>/dev/null || true
-  wait "$pid" 2>/dev/null || true
-}
-await() { # await FILE WORDS
-  local n
-  for ((n = 0; n < 2000; n++)); do
-    if grep -q "$2" "$1" 2>/dev/null; then return; fi
-    sleep 0.01
-  done
-  missing "no '$2' in $1: $(tail -n 3 "$1") $(tail -n 3 "${1%.out}.err" 2>/dev/null)"
-}
 clear_case() {
-  local name
-  for name in "${!running[@]}"; do stop "$name"; done
-  for name in "$client" "$proxy" "$server"; do ip netns del "$name" 2>/dev/null || true; done
+  clear_stage "$client" "$proxy" "$second" "$server"
+  behind=10.82.0.3 chained=''
 }
 clean() {
   clear_case
@@ -58,77 +31,94 @@ clean() {
 }
 trap clean EXIT
 
-hosts() { # 10.81.0.1 -> 10.81.0.2, the proxy, 10.82.0.2 -> 10.82.0.3
+link() { # link HOST DEVICE ADDRESS HOST DEVICE ADDRESS: a veth between two hosts.
+  ip link add "$2" netns "$1" type veth peer name "$5" netns "$4"
+  ip -n "$1" addr add "$3/24" dev "$2"
+  ip -n "$4" addr add "$6/24" dev "$5"
+  ip -n "$1" link set "$2" up
+  ip -n "$4" link set "$5" up
+}
+host() { # host NAME...
   local name
-  for name in "$client" "$proxy" "$server"; do
+  for name in "$@"; do
     ip netns add "$name"
     ip -n "$name" link set lo up
   done
-  ip link add near netns "$client" type veth peer name left netns "$proxy"
-  ip link add right netns "$proxy" type veth peer name near netns "$server"
-  local host device address
-  while read -r host device address; do
-    ip -n "$host" addr add "$address/24" dev "$device"
-    ip -n "$host" link set "$device" up
-  done <<<"$client near 10.81.0.1
-$proxy left 10.81.0.2
-$proxy right 10.82.0.2
-$server near 10.82.0.3"
 }
-tap() { # tap NAME: at both ends of both links, and once for all of the proxy.
+hosts() { # 10.81.0.1 -> 10.81.0.2, the proxy, 10.82.0.2 -> 10.82.0.3
+  host "$client" "$proxy" "$server"
+  link "$client" near 10.81.0.1 "$proxy" left 10.81.0.2
+  link "$proxy" right 10.82.0.2 "$server" near 10.82.0.3
+}
+chain() { # 10.81.0.1 -> 10.81.0.2, the proxy, 10.82.0.2 -> 10.82.0.3, the second one, 10.83.0.3 -> 10.83.0.4
+  host "$client" "$proxy" "$second" "$server"
+  link "$client" near 10.81.0.1 "$proxy" left 10.81.0.2
+  link "$proxy" right 10.82.0.2 "$second" left 10.82.0.3
+  link "$second" right 10.83.0.3 "$server" near 10.83.0.4
+  behind=10.83.0.4 chained=yes
+}
+tap() { # tap: at both ends of every link, and once for all of a single proxy.
   local host device name
   while read -r host device name <&3; do
-    start "tap-$name" ip netns exec "$host" dumpcap -q -s 262144 -B 16 -i "$device" -w "$work/$name.pcapng" -f tcp
-    await "$work/tap-$name.err" "File:"
-  done 3<<<"$client near client
-$proxy left in
-$proxy right out
-$server near server
-$proxy any any"
+    dump "tap-$name" "$host" "$device" "$work/$name.pcapng"
+  done 3<<<"$(taps)"
+}
+taps() { # Host, device and name of each.
+  echo "$client near client"
+  echo "$proxy left in"
+  echo "$proxy right out"
+  if [ -n "$chained" ]; then
+    echo "$second left in2"
+    echo "$second right out2"
+  else
+    echo "$proxy any any"
+  fi
+  echo "$server near server"
 }
 untap() { # untap NAME: lets the taps read what the kernel still holds, ends them, and puts the captures where they belong.
   local end
   sleep 0.7
-  for end in client in out server any; do
+  while read -r _ _ end; do
     stop "tap-$end" INT
     install -m 644 "$work/$end.pcapng" "$out/$1.$end.pcapng"
     rm -f "$out/$1.$end.pcapng.zst"
     zstd -q -19 --rm "$out/$1.$end.pcapng"
-  done
+  done <<<"$(taps)"
 }
 web() { # web PORT...: servers
   local port
   for port in "$@"; do
-    start "web-$port" ip netns exec "$server" python3 scripts/proxies/web.py serve 10.82.0.3 "$port"
+    start "web-$port" ip netns exec "$server" python3 scripts/proxies/web.py serve "$behind" "$port"
     await "$work/web-$port.out" ready
   done
 }
-nginx_with() { # nginx_with: the http block is standard input.
-  mkdir -p "$work/nginx"
-  {
-    echo "daemon off; worker_processes 1; error_log $work/nginx/error.log; pid $work/nginx/pid;"
-    echo "events { worker_connections 512; }"
-    echo "http { access_log off; client_body_temp_path $work/nginx/body; proxy_temp_path $work/nginx/proxy;"
-    cat
-    echo "}"
-  } >"$work/nginx.conf"
-  start nginx ip netns exec "$proxy" nginx -e "$work/nginx/error.log" -c "$work/nginx.conf"
-  local n
+listens() { # listens HOST LOG...: until something does on port 80.
+  local n host=$1
+  shift
   for ((n = 0; n < 500; n++)); do
-    if ip netns exec "$proxy" ss -ltnH | grep -q ":80 "; then return; fi
+    if ip netns exec "$host" ss -ltnH | grep -q ":80 "; then return; fi
     sleep 0.01
   done
-  missing "nginx does not listen: $(cat "$work/nginx/error.log" "$work/nginx.err")"
+  missing "the proxy does not listen: $(cat "$@")"
+}
+nginx_with() { # nginx_with [HOST]: the http block is standard input.
+  local host=${1:-$proxy}
+  local folder=$work/nginx-$host
+  mkdir -p "$folder"
+  {
+    echo "daemon off; worker_processes 1; error_log $folder/error.log; pid $folder/pid;"
+    echo "events { worker_connections 512; }"
+    echo "http { access_log off; client_body_temp_path $folder/body; proxy_temp_path $folder/proxy;"
+    cat
+    echo "}"
+  } >"$folder/nginx.conf"
+  start "nginx-$host" ip netns exec "$host" nginx -e "$folder/error.log" -c "$folder/nginx.conf"
+  listens "$host" "$folder/error.log" "$work/nginx-$host.err"
 }
 haproxy_with() {
   cat >"$work/haproxy.cfg"
   start haproxy ip netns exec "$proxy" haproxy -db -f "$work/haproxy.cfg"
-  local n
-  for ((n = 0; n < 500; n++)); do
-    if ip netns exec "$proxy" ss -ltnH | grep -q ":80 "; then return; fi
-    sleep 0.01
-  done
-  missing "haproxy does not listen: $(cat "$work/haproxy.err")"
+  listens "$proxy" "$work/haproxy.err"
 }
 call() { # call SPEC: HTTP/1 calls to the proxy
   ip netns exec "$client" timeout 120 python3 scripts/proxies/web.py call 10.81.0.2 80 "$1" >"$work/calls.jsonl"
@@ -168,10 +158,8 @@ case_nginx_pool() {
   untap nginx-pool
   truth nginx-pool "nginx proxy_pass, keepalive 4; 8 connections, 96 calls with traceparent" '{"linked": 96, "by": "trace-context"}'
 }
-# Nothing but x-request-id.
-case_haproxy_request_id() {
-  web 8081
-  haproxy_with <<END
+haproxy_to() { # haproxy_to ADDRESS: its configuration
+  cat <<END
 defaults
   mode http
   timeout connect 5s
@@ -182,8 +170,13 @@ frontend in
   bind 10.81.0.2:80
   default_backend servers
 backend servers
-  server one 10.82.0.3:8081
+  server one $1
 END
+}
+# Nothing but x-request-id.
+case_haproxy_request_id() {
+  web 8081
+  haproxy_with <<<"$(haproxy_to 10.82.0.3:8081)"
   tap
   call '{"workers": 4, "calls": 12, "ids": "request-id", "paths": ["/sleep/3", "/bytes/2000"]}'
   untap haproxy-request-id
@@ -249,6 +242,29 @@ case_nginx_auth() {
   untap nginx-auth
   truth nginx-auth "nginx auth_request to a server that takes 30 ms, then proxy_pass without the prefix" '{"linked": 20, "by": "trace-context", "must_not": "proxy"}'
 }
+# Two proxies, one behind the other: every hop forwards the trace context as it is.
+case_nginx_nginx() {
+  chain
+  web 8081
+  nginx_with "$second" <<<"upstream servers { server 10.83.0.4:8081; keepalive 4; } server { listen 80; location / { $pass } }"
+  nginx_with <<<"upstream servers { server 10.82.0.3:80; keepalive 4; } server { listen 80; location / { $pass } }"
+  tap
+  call '{"workers": 4, "calls": 12, "ids": "traceparent", "paths": ["/sleep/1", "/sleep/5", "/bytes/30000"]}'
+  untap nginx-nginx
+  truth nginx-nginx "nginx proxy_pass to another nginx proxy_pass; 4 connections, 48 calls with traceparent" '{"linked": 48, "by": "trace-context", "proxies": 2}'
+}
+# haproxy before nginx, and nothing but x-request-id; nginx is the slow one.
+case_haproxy_nginx() {
+  chain
+  web 8081
+  nginx_with "$second" <<<"limit_req_zone \$server_port zone=all:1m rate=20r/s; upstream servers { server 10.83.0.4:8081; keepalive 4; }
+    server { listen 80; location / { limit_req zone=all burst=100; $pass } }"
+  haproxy_with <<<"$(haproxy_to 10.82.0.3:80)"
+  tap
+  call '{"workers": 2, "calls": 10, "ids": "request-id", "paths": ["/sleep/3", "/bytes/2000"]}'
+  untap haproxy-nginx
+  truth haproxy-nginx "haproxy to nginx with limit_req 20 a second and a burst; 2 connections, 20 calls with x-request-id" '{"linked": 20, "by": "request-id", "proxies": 2, "slow": 2}'
+}
 # gRPC: nginx grpc_pass.
 case_nginx_grpc() {
   start target ip netns exec "$server" "$spangap" target --listen 10.82.0.3:8081 --stack "${GRPC_STACK:-rust}" --think 2ms
@@ -270,7 +286,8 @@ if [ ${#names[@]} = 0 ]; then
 fi
 for name in "${names[@]}"; do
   declare -F "case_${name//-/_}" >/dev/null || missing "there is no case $name"
-  hosts
+  # A chain makes its own.
+  declare -f "case_${name//-/_}" | grep -qx ' *chain;' || hosts
   "case_${name//-/_}"
   clear_case
   rm -rf "${work:?}"/*

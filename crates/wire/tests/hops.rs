@@ -34,7 +34,8 @@ fn names() -> Vec<String> {
     let files = std::fs::read_dir(folder()).expect("the fixtures are there");
     let names =
         files.filter_map(|file| Some(file.ok()?.file_name().to_str()?.strip_suffix(".json")?.to_owned()));
-    let names: BTreeSet<String> = names.collect();
+    // Those with two proxies have a test of their own.
+    let names: BTreeSet<String> = names.filter(|name| truth(name)["expected"]["proxies"] != 2).collect();
     assert!(names.len() >= 9, "{names:?}");
     names.into_iter().collect()
 }
@@ -79,7 +80,10 @@ fn adds_up(name: &str, dissection: &Dissection) {
     assert_eq!(hops.calls, linked.len() as u64, "{name}");
     let total: i64 = hops.legs.iter().map(|leg| leg.sum.total_ns).sum();
     assert_eq!(i128::from(total), hops.total_ns as i128, "{name}: {:#?}", hops.legs);
-    let attempts: usize = linked.iter().map(|call| call.hops.len()).sum();
+    fn attempts(call: &Call) -> usize {
+        call.hops.iter().map(|hop| 1 + attempts(&hop.call)).sum()
+    }
+    let attempts: usize = linked.iter().map(|call| attempts(call)).sum();
     assert_eq!(hops.links.iter().sum::<u64>(), attempts as u64, "{name}");
 }
 
@@ -165,6 +169,60 @@ fn every_call_takes_the_way_that_the_servers_logged() {
         for leg in dissection.calls.iter().flat_map(|call| &call.path) {
             assert!(leg.bound_ns < 20_000_000, "{name}: {leg:?}");
         }
+    }
+}
+
+/// Both ends of all three links of a chain of proxies.
+const CHAIN: [(&str, Option<&str>); 6] = [
+    ("client", None),
+    ("in", Some("proxy")),
+    ("out", Some("proxy")),
+    ("in2", Some("second")),
+    ("out2", Some("second")),
+    ("server", None),
+];
+
+#[test]
+fn calls_through_two_proxies_take_the_way_that_the_server_logged() {
+    for (name, by) in [("nginx-nginx", LinkedBy::TraceContext), ("haproxy-nginx", LinkedBy::RequestId)] {
+        let about = truth(name);
+        let dissection = run(&CHAIN.map(|(end, _)| file(name, end)), &CHAIN.map(|(_, host)| host));
+        adds_up(name, &dissection);
+        let calls = about["calls"].as_array().expect("calls");
+        assert_eq!(dissection.sums.calls, calls.len() as u64, "{name}: a hop counts as a call");
+        // The proxy's and the server's port of each request that the server logged, and of each innermost hop.
+        let (mut logged, mut found) = (BTreeMap::new(), BTreeMap::new());
+        for attempt in calls.iter().flat_map(|call| call["attempts"].as_array().expect("attempts")) {
+            let port = |key: &str| attempt[key].as_u64().expect("a port") as u16;
+            *logged.entry((port("peer"), port("port"))).or_insert(0) += 1;
+        }
+        for call in &dissection.calls {
+            let [first] = &call.hops[..] else { panic!("{name}: {} hops", call.hops.len()) };
+            let [second] = &first.call.hops[..] else { panic!("{name}: {} hops", first.call.hops.len()) };
+            assert_eq!((first.by, second.by, second.call.hops.len()), (by, by, 0), "{name}");
+            *found.entry(ports(&dissection, &second.call)).or_insert(0) += 1;
+            let trace = |call: &Call| call.halves.exchanges.iter().flatten().find_map(|half| half.trace);
+            assert_eq!(trace(call), trace(&second.call), "{name}");
+            if let Some(trace) = trace(call) {
+                let number = u128::from_be_bytes(trace.trace_id) as u64 - 0xabc000;
+                let of = calls.iter().find(|of| of["call"] == number).expect("a call that was logged");
+                assert_eq!(of["attempts"][0]["peer"], ports(&dissection, &second.call).0, "{name}: {number}");
+            }
+        }
+        assert_eq!(found, logged, "{name}");
+        assert_eq!(hops(&dissection).links.iter().sum::<u64>(), 2 * calls.len() as u64, "{name}");
+        if about["expected"]["slow"] == 2 {
+            // The second proxy holds calls back, and the first one passes on at once.
+            let blames = |call: &Call| call.findings.iter().any(|finding| finding.cause == Cause::Proxy);
+            let second = dissection.calls.iter().filter(|call| blames(&call.hops[0].call)).count();
+            let first = dissection.calls.iter().filter(|call| blames(call)).count();
+            assert!(second >= 15 && first == 0, "{name}: {first} and {second}");
+        }
+        // Nothing of the second proxy: the same calls, linked over it.
+        let fewer = ["client", "in", "out", "server"].map(|end| file(name, end));
+        let fewer = run(&fewer, &[None, Some("proxy"), Some("proxy"), None]);
+        adds_up(name, &fewer);
+        assert_eq!(fewer.sums.calls, calls.len() as u64, "{name}: without the second proxy");
     }
 }
 
