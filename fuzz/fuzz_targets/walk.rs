@@ -5,7 +5,8 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::{Span, TracesData};
 use prost::Message;
 use spangap_meter::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
-use spangap_meter::ingest::walk::{Batch, Kind, OriginSink, walk};
+use spangap_meter::ingest::semconv::SpanKind as WalkedKind;
+use spangap_meter::ingest::walk::{Batch, OriginSink, walk};
 
 /// Resources do not matter here.
 struct Ignored;
@@ -20,14 +21,14 @@ impl OriginSink for Ignored {
 }
 
 /// Ids, kind and times of a span: what both sides must agree on.
-type Facts = (Vec<u8>, u64, u64, Kind, u64, u64);
+type Facts = (Vec<u8>, u64, u64, WalkedKind, u64, u64);
 
 fn facts(span: &Span) -> Facts {
     let word = |id: &[u8]| <[u8; 8]>::try_from(id).map_or(0, u64::from_ne_bytes);
     let kind = match span.kind() {
-        SpanKind::Client => Kind::Client,
-        SpanKind::Server => Kind::Server,
-        _ => Kind::Other,
+        SpanKind::Client => WalkedKind::Client,
+        SpanKind::Server => WalkedKind::Server,
+        _ => WalkedKind::Other,
     };
     let trace = if span.trace_id.len() == 16 { span.trace_id.clone() } else { vec![0; 16] };
     let (start, end) = (span.start_time_unix_nano, span.end_time_unix_nano);

@@ -638,8 +638,8 @@ impl State {
 
 /// The CLIENT span's id as it was on the wire, from either half.
 fn client_span_id(span: &SpanFacts) -> [u8; 8] {
-    use crate::ingest::walk::Kind;
-    if span.kind == Kind::Client { span.span.to_ne_bytes() } else { span.parent.to_ne_bytes() }
+    use crate::ingest::semconv::SpanKind;
+    if span.kind == SpanKind::Client { span.span.to_ne_bytes() } else { span.parent.to_ne_bytes() }
 }
 
 fn legs(offsets: &mut Offsets, hosts: (u32, u32), call: &Joined) -> Option<crate::offset::Legs> {

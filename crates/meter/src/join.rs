@@ -7,7 +7,8 @@
 
 use crate::entry::{Call, Entry, MAX_DURATION_NS, Outline, State, Waiting};
 use crate::ingest::origins::{Interned, OTHER_NAME};
-use crate::ingest::walk::{Kind, SpanFacts};
+use crate::ingest::semconv::SpanKind;
+use crate::ingest::walk::SpanFacts;
 use crate::keep::Keep;
 use crate::pending::{Key, KeyMaker, Pending, Position};
 use crate::window::CallFigures;
@@ -128,7 +129,7 @@ impl Join {
     /// The key under which a span is looked up; computed ahead, so that its place can be prefetched.
     #[inline]
     pub fn key(&self, span: &SpanFacts) -> Key {
-        self.keys.key(span.trace, if span.kind == Kind::Client { span.span } else { span.parent })
+        self.keys.key(span.trace, if span.kind == SpanKind::Client { span.span } else { span.parent })
     }
 
     /// Starts loading the index slot of a key that comes up soon.
@@ -159,16 +160,16 @@ impl Join {
             return Outcome::Counted;
         }
         match span.kind {
-            Kind::Other => {
+            SpanKind::Other => {
                 self.accounting.other_kind += 1;
                 Outcome::Counted
             }
-            Kind::Server if span.parent == 0 => {
+            SpanKind::Server if span.parent == 0 => {
                 self.accounting.root += 1;
                 Outcome::Counted
             }
-            Kind::Client => self.offer_half(span, key, Side::Client, bytes, now_ms, names),
-            Kind::Server => self.offer_half(span, key, Side::Server, bytes, now_ms, names),
+            SpanKind::Client => self.offer_half(span, key, Side::Client, bytes, now_ms, names),
+            SpanKind::Server => self.offer_half(span, key, Side::Server, bytes, now_ms, names),
         }
     }
 

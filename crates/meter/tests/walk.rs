@@ -8,8 +8,9 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span};
 use proptest::prelude::*;
 use prost::Message;
+use spangap_meter::ingest::semconv::SpanKind as WalkedKind;
 use spangap_meter::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
-use spangap_meter::ingest::walk::{Batch, Kind, OriginSink, SpanFacts, walk};
+use spangap_meter::ingest::walk::{Batch, OriginSink, SpanFacts, walk};
 use spangap_meter::ingest::wire::WalkError;
 use spangap_model::CallStatus;
 use std::cell::RefCell;
@@ -54,9 +55,9 @@ fn facts(span: &Span) -> SpanFacts {
         [0; 2]
     };
     let kind = match span.kind() {
-        span::SpanKind::Client => Kind::Client,
-        span::SpanKind::Server => Kind::Server,
-        _ => Kind::Other,
+        span::SpanKind::Client => WalkedKind::Client,
+        span::SpanKind::Server => WalkedKind::Server,
+        _ => WalkedKind::Other,
     };
     let scalar = |value: &Option<any_value::Value>| match value {
         Some(any_value::Value::IntValue(n)) => u64::try_from(*n).ok(),
@@ -83,8 +84,8 @@ fn facts(span: &Span) -> SpanFacts {
             },
             "http.response.status_code" | "http.status_code" => http = number(&value).unwrap_or(http),
             key if RESPONSE_SIZE_ATTRIBUTES.contains(&key) => size = size.max(number(&value)),
-            "http.wrote_bytes" if kind == Kind::Server => moved = number(&value).or(moved),
-            "http.read_bytes" if kind == Kind::Client => moved = number(&value).or(moved),
+            "http.wrote_bytes" if kind == WalkedKind::Server => moved = number(&value).or(moved),
+            "http.read_bytes" if kind == WalkedKind::Client => moved = number(&value).or(moved),
             _ => {}
         }
     }
@@ -95,9 +96,9 @@ fn facts(span: &Span) -> SpanFacts {
         .filter(|e| e.name == "message" || e.name == "rpc.message")
         .filter_map(|e| {
             let mine = match kind {
-                Kind::Client => "RECEIVED",
-                Kind::Server => "SENT",
-                Kind::Other => return None,
+                WalkedKind::Client => "RECEIVED",
+                WalkedKind::Server => "SENT",
+                WalkedKind::Other => return None,
             };
             let (mut direction, mut bytes, mut compressed) = (String::new(), None, None);
             for attribute in &e.attributes {

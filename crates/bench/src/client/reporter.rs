@@ -9,8 +9,13 @@ use std::sync::{Arc, PoisonError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The thread that reports.
-pub(super) struct Reporter {
+/// Reports until all calls have ended.
+pub(super) fn report(session: Arc<Session>) {
+    let (spare, sums) = Default::default();
+    Reporter { session, spare, sums, usage: Used::so_far(), records_dropped: [0; 2] }.run();
+}
+
+struct Reporter {
     session: Arc<Session>,
     /// What the tallies are given in exchange for what they have.
     spare: [Counts; 2],
@@ -21,13 +26,7 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub fn new(session: Arc<Session>) -> Self {
-        let (spare, sums) = Default::default();
-        Reporter { session, spare, sums, usage: Used::so_far(), records_dropped: [0; 2] }
-    }
-
-    /// Until all calls have ended.
-    pub fn run(mut self) {
+    fn run(mut self) {
         clock::cut_timer_slack();
         let start_ns = self.session.plan.start_ns();
         let mut from_ns = start_ns;

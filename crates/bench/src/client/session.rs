@@ -8,7 +8,7 @@
 //! let tally = session.tally(); // one for each thread
 //! // ... connect, or: return Err(session.failed("cannot connect to ..."));
 //! session.ready("library 1.0", 1);
-//! if session.wait_for_go()?.is_some() {
+//! if session.wait_for_go(report)?.is_some() {
 //!     // A closed loop: the time of the send decides. An open one asks with the time at which a call is due.
 //!     loop {
 //!         let sent_ns = clock::monotonic_ns();
@@ -33,7 +33,6 @@
 use super::Failed;
 use super::plan::Plan;
 use super::records::Records;
-use super::reporter::Reporter;
 use super::tally::{Ended, Tally};
 use crate::clock;
 use crate::contract::record::{CallRecord, NO_CONNECTION};
@@ -173,12 +172,12 @@ impl Session {
         self.say(&ClientMessage::Ready { stack: self.stack.into(), library: library.into(), channels });
     }
 
-    /// Waits for `go`, then starts the reporter. Returns the monotonic time of the start, or `None` when the life
-    /// line ended before.
+    /// Waits for `go`, then starts a thread that reports. Returns the monotonic time of the start, or `None` when the
+    /// life line ended before.
     ///
     /// # Errors
     /// When the kernel gives no thread for the reporter.
-    pub fn wait_for_go(self: &Arc<Self>) -> io::Result<Option<u64>> {
+    pub fn wait_for_go(self: &Arc<Self>, report: fn(Arc<Session>)) -> io::Result<Option<u64>> {
         let mut state = self.lock();
         while !state.started && !state.stopped {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -186,9 +185,9 @@ impl Session {
         if !state.started {
             return Ok(None);
         }
-        let reporter = Reporter::new(self.clone());
+        let session = self.clone();
         let thread = std::thread::Builder::new().name("reporter".into());
-        state.reporter = Some(thread.spawn(move || reporter.run())?);
+        state.reporter = Some(thread.spawn(move || report(session))?);
         Ok(Some(self.plan.start_ns()))
     }
 

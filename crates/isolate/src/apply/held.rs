@@ -3,8 +3,6 @@
 //! Kernels before 6.2 give every thread of a cgroup all CPUs of its set when that set changes, or when the thread is
 //! moved; what it was pinned to is forgotten.
 
-use super::ApplyError;
-use super::run::Run;
 use crate::journal::{Entry, Record};
 use crate::kernel::{Kernel, PlaceError};
 use crate::place::Place;
@@ -56,6 +54,24 @@ impl Held {
         Ok(Held(held))
     }
 
+    /// Those that lost their CPUs to a change of their cgroup, and what they are to get back. They are looked for as the
+    /// iterator goes on.
+    pub fn lost<'a>(
+        &'a self,
+        kernel: &'a dyn Kernel,
+    ) -> impl Iterator<Item = Result<(&'a Place, &'a str), PlaceError>> {
+        let mut free = None;
+        self.0.iter().filter(|one| !one.only_back).filter_map(move |One { place, cpus, .. }| {
+            let found = match kernel.get(place) {
+                Ok(found) => found?,
+                Err(error) => return Some(Err(error)),
+            };
+            let is_lost =
+                !place.same(&found, cpus) && free.get_or_insert_with(|| Free::now(kernel)).is(place);
+            is_lost.then_some(Ok((place, cpus.as_str())))
+        })
+    }
+
     /// For the journal: the old value is the new one.
     pub fn records(&self) -> Vec<Record> {
         let entry = |one: &One| {
@@ -63,30 +79,6 @@ impl Held {
             Record::Change(Entry { place, old: Some(cpus.clone()), new: cpus, irq: None })
         };
         self.0.iter().filter(|one| !one.planned).map(entry).collect()
-    }
-}
-
-impl Run<'_> {
-    /// Pins again the threads that have lost it.
-    pub fn hold(&mut self, held: &Held) -> Result<(), ApplyError> {
-        let mut free = None;
-        for One { place, cpus, .. } in held.0.iter().filter(|one| !one.only_back) {
-            let Some(found) = self.kernel.get(place)? else { continue };
-            if place.same(&found, cpus) {
-                continue;
-            }
-            let free = free.get_or_insert_with(|| Free::now(self.kernel));
-            if free.is(place)
-                && let Err(error) = self.kernel.set(place, cpus)
-                // One that has ended meanwhile has no CPUs to keep.
-                && self.kernel.get(place)?.is_some()
-            {
-                let why = error.to_string();
-                self.write(&[Record::Refused { place: place.clone(), why: why.clone() }])?;
-                self.applied.refused.push((place.clone(), why));
-            }
-        }
-        Ok(())
     }
 }
 

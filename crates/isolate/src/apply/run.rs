@@ -137,6 +137,22 @@ impl<'a> Run<'a> {
         self.write(&refusals)
     }
 
+    /// Pins again the threads that have lost it.
+    fn hold(&mut self, held: &Held) -> Result<(), ApplyError> {
+        for lost in held.lost(self.kernel) {
+            let (place, cpus) = lost?;
+            if let Err(error) = self.kernel.set(place, cpus)
+                // One that has ended meanwhile has no CPUs to keep.
+                && self.kernel.get(place)?.is_some()
+            {
+                let why = error.to_string();
+                self.write(&[Record::Refused { place: place.clone(), why: why.clone() }])?;
+                self.applied.refused.push((place.clone(), why));
+            }
+        }
+        Ok(())
+    }
+
     /// The rest is another plan now.
     pub fn planned_again(&mut self, made: &[Change], mut again: Plan) {
         again.changes.retain(|change| change.part != Part::Queues);

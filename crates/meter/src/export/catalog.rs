@@ -1,7 +1,7 @@
 //! Every metric of the meter: names, units, labels and values. `docs/metrics.md` lists them for users.
 
 use super::exemplar::{Exemplar, ExemplarCall, calls};
-use super::family::{Family, Kind, Labels, Point, Unit, Value, seconds};
+use super::family::{Family, Labels, MetricKind, Point, Unit, Value, seconds};
 use super::snapshot::Snapshot;
 use crate::engine::LimitFigures;
 use crate::serve::places::PortFigures;
@@ -14,7 +14,7 @@ struct Families<'a>(Vec<Family<'a>>);
 impl<'a> Families<'a> {
     fn add(
         &mut self,
-        kind: Kind,
+        kind: MetricKind,
         unit: Unit,
         name: &'static str,
         help: &'static str,
@@ -25,20 +25,27 @@ impl<'a> Families<'a> {
         }
     }
 
-    fn one(&mut self, kind: Kind, unit: Unit, name: &'static str, help: &'static str, value: Value<'a>) {
+    fn one(
+        &mut self,
+        kind: MetricKind,
+        unit: Unit,
+        name: &'static str,
+        help: &'static str,
+        value: Value<'a>,
+    ) {
         self.add(kind, unit, name, help, vec![Point { labels: Vec::new(), value }]);
     }
 
     fn count(&mut self, name: &'static str, help: &'static str, value: u64) {
-        self.one(Kind::Counter, Unit::None, name, help, Value::Count(value));
+        self.one(MetricKind::Counter, Unit::None, name, help, Value::Count(value));
     }
 
     fn bytes(&mut self, name: &'static str, help: &'static str, value: u64) {
-        self.one(Kind::Gauge, Unit::Bytes, name, help, Value::Count(value));
+        self.one(MetricKind::Gauge, Unit::Bytes, name, help, Value::Count(value));
     }
 
     fn seconds(&mut self, name: &'static str, help: &'static str, value: f64) {
-        self.one(Kind::Gauge, Unit::Seconds, name, help, Value::Real(value));
+        self.one(MetricKind::Gauge, Unit::Seconds, name, help, Value::Real(value));
     }
 }
 
@@ -89,7 +96,7 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     let mut distribution = |name, help, of: fn(&PairStats) -> &Histogram, exemplar_ns, always: bool| {
         let shown = pairs.iter().filter(|pair| always || of(pair.stats).count() > 0);
         let points = shown.map(|pair| pair.distribution(of(pair.stats), exemplar_ns)).collect();
-        families.add(Kind::Histogram, Unit::Seconds, name, help, points);
+        families.add(MetricKind::Histogram, Unit::Seconds, name, help, points);
     };
     distribution(
         "spangap_gap_seconds",
@@ -137,7 +144,7 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     let with_legs = || pairs.iter().filter(|pair| pair.stats.request_leg.count() > 0);
     let bound = |pair: &Pair<'a>| pair.point(Value::Real(seconds(pair.stats.leg_bound_max_ns as u128)));
     families.add(
-        Kind::Gauge,
+        MetricKind::Gauge,
         Unit::Seconds,
         "spangap_leg_bound_seconds",
         "Each leg since the start is true to within this, because clocks differ.",
@@ -148,7 +155,7 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         pair.point(Value::Real(sum_s / pair.stats.request_leg.count() as f64))
     };
     families.add(
-        Kind::Gauge,
+        MetricKind::Gauge,
         Unit::Seconds,
         "spangap_leg_bound_mean_seconds",
         "Mean over the calls of what their legs are true to within.",
@@ -163,7 +170,7 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         })
     });
     families.add(
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::None,
         "spangap_negative_calls",
         "Calls whose server span was the longer one, by client status; in no distribution.",
@@ -171,7 +178,7 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     );
     let mut calls = |name, help, of: fn(&PairStats) -> u64| {
         let points = pairs.iter().map(|pair| pair.point(Value::Count(of(pair.stats)))).collect();
-        families.add(Kind::Counter, Unit::None, name, help, points);
+        families.add(MetricKind::Counter, Unit::None, name, help, points);
     };
     calls(
         "spangap_attempts_over_one_calls",
@@ -211,14 +218,14 @@ fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         ("malformed", spans.malformed),
     ];
     families.add(
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::None,
         "spangap_spans",
         "Spans by what became of them; with spangap_spans_pending they sum to spangap_spans_received_total.",
         labelled("class", classes),
     );
     families.one(
-        Kind::Gauge,
+        MetricKind::Gauge,
         Unit::None,
         "spangap_spans_pending",
         "Spans still waiting for their mate.",
@@ -232,7 +239,7 @@ fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         ("too_long", malformed.too_long),
     ];
     families.add(
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::None,
         "spangap_malformed_spans",
         "Spans that cannot be used, by reason.",
@@ -252,7 +259,7 @@ fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         .map(point)
     });
     families.add(
-        Kind::Counter,
+        MetricKind::Counter,
         Unit::None,
         "spangap_service_spans",
         "CLIENT and SERVER spans of a service that found their mate, and that did not in time.",
@@ -303,18 +310,21 @@ fn of_limits<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         limits.iter().map(point).collect::<Vec<_>>()
     };
     let mut add = |kind, name, help, of| families.add(kind, Unit::None, name, help, points(of));
-    add(Kind::Gauge, "spangap_limit_used", "What is in a store that has a limit: things, or bytes.", |l| {
-        l.used
-    });
-    add(Kind::Gauge, "spangap_limit", "The most that may be in the store.", |l| l.limit);
-    add(Kind::Counter, "spangap_limit_cut", "What was shortened to fit into the store.", |l| l.cut);
     add(
-        Kind::Counter,
+        MetricKind::Gauge,
+        "spangap_limit_used",
+        "What is in a store that has a limit: things, or bytes.",
+        |l| l.used,
+    );
+    add(MetricKind::Gauge, "spangap_limit", "The most that may be in the store.", |l| l.limit);
+    add(MetricKind::Counter, "spangap_limit_cut", "What was shortened to fit into the store.", |l| l.cut);
+    add(
+        MetricKind::Counter,
         "spangap_limit_forgotten",
         "What was forgotten to make room, or because it was idle.",
         |l| l.forgotten,
     );
-    add(Kind::Counter, "spangap_limit_refused", "What found no room in the store.", |l| l.refused);
+    add(MetricKind::Counter, "spangap_limit_refused", "What found no room in the store.", |l| l.refused);
 }
 
 fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
@@ -343,9 +353,19 @@ fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         snapshot.ports.iter().map(point).collect::<Vec<_>>()
     };
     let mut add = |kind, name, help, points| families.add(kind, Unit::None, name, help, points);
-    add(Kind::Gauge, "spangap_connections", "Connections open.", of_ports(|p| p.open));
-    add(Kind::Gauge, "spangap_connections_limit", "Limit of spangap_connections.", of_ports(|p| p.limit));
-    add(Kind::Counter, "spangap_accepted_connections", "Connections accepted.", of_ports(|p| p.accepted));
+    add(MetricKind::Gauge, "spangap_connections", "Connections open.", of_ports(|p| p.open));
+    add(
+        MetricKind::Gauge,
+        "spangap_connections_limit",
+        "Limit of spangap_connections.",
+        of_ports(|p| p.limit),
+    );
+    add(
+        MetricKind::Counter,
+        "spangap_accepted_connections",
+        "Connections accepted.",
+        of_ports(|p| p.accepted),
+    );
     type Closed = (&'static str, fn(&PortFigures) -> u64);
     let closed: [Closed; 5] = [
         ("no_request", |p| p.closed_no_request),
@@ -362,13 +382,13 @@ fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         of_ports(of).into_iter().map(reasoned)
     });
     add(
-        Kind::Counter,
+        MetricKind::Counter,
         "spangap_closed_connections",
         "Connections that the meter closed: without a request in time, idle, of a peer that does not read, to make room for another, or refused for lack of room.",
         closed.collect(),
     );
     add(
-        Kind::Counter,
+        MetricKind::Counter,
         "spangap_accept_errors",
         "Times that the system could not accept a connection, such as for lack of file descriptors.",
         of_ports(|p| p.accept_errors),
@@ -396,7 +416,7 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
             history.bytes_limit,
         );
         families.one(
-            Kind::Gauge,
+            MetricKind::Gauge,
             Unit::None,
             "spangap_history_waiting_rows",
             "Rows of closed minutes that are not written yet and wait in memory; above 0 for long when the disk refuses.",
@@ -425,7 +445,7 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     }
     let version = Point { labels: vec![("version", snapshot.version)], value: Value::Count(1) };
     families.add(
-        Kind::Gauge,
+        MetricKind::Gauge,
         Unit::None,
         "spangap_build_info",
         "Always 1; the version is the label.",
@@ -443,7 +463,7 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     );
     if let Some(process) = snapshot.process {
         families.one(
-            Kind::Counter,
+            MetricKind::Counter,
             Unit::Seconds,
             "process_cpu_seconds",
             "User and system CPU time of the process.",

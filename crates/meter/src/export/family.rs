@@ -5,7 +5,7 @@ use spangap_model::Histogram;
 
 /// What kind of metric a family is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows while the process lives.
     Counter,
     /// A value at this moment.
@@ -32,8 +32,8 @@ pub struct Family<'a> {
     pub name: &'static str,
     /// One sentence for users.
     pub help: &'static str,
-    /// Kind.
-    pub kind: Kind,
+    /// MetricKind.
+    pub kind: MetricKind,
     /// Unit.
     pub unit: Unit,
     /// One for each set of labels; never empty.

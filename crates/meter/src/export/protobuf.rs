@@ -2,7 +2,7 @@
 
 use super::classic;
 use super::exemplar::Exemplar;
-use super::family::{self, Family, Kind, Point, Value};
+use super::family::{self, Family, MetricKind, Point, Value};
 use super::messages::{
     self, Bucket, BucketSpan, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType,
 };
@@ -42,9 +42,9 @@ pub fn write(families: &[Family], out: &mut dyn std::io::Write) -> std::io::Resu
 /// The family without its metrics, which come last on the wire.
 fn head(family: &Family) -> MetricFamily {
     let (suffix, kind) = match family.kind {
-        Kind::Counter => ("_total", MetricType::Counter),
-        Kind::Gauge => ("", MetricType::Gauge),
-        Kind::Histogram => ("", MetricType::Histogram),
+        MetricKind::Counter => ("_total", MetricType::Counter),
+        MetricKind::Gauge => ("", MetricType::Gauge),
+        MetricKind::Histogram => ("", MetricType::Histogram),
     };
     MetricFamily {
         name: Some(format!("{}{suffix}", family.name)),
@@ -54,7 +54,7 @@ fn head(family: &Family) -> MetricFamily {
     }
 }
 
-fn metric(kind: Kind, point: &Point) -> Metric {
+fn metric(kind: MetricKind, point: &Point) -> Metric {
     let mut metric = Metric {
         label: point.labels.iter().map(|(name, value)| label(name, value)).collect(),
         ..Metric::default()
@@ -68,7 +68,7 @@ fn metric(kind: Kind, point: &Point) -> Metric {
         }
     };
     match kind {
-        Kind::Counter => metric.counter = Some(Counter { value: Some(number) }),
+        MetricKind::Counter => metric.counter = Some(Counter { value: Some(number) }),
         _ => metric.gauge = Some(Gauge { value: Some(number) }),
     }
     metric

@@ -2,7 +2,7 @@
 
 use super::classic;
 use super::exemplar::Exemplar;
-use super::family::{Family, Kind, Labels, Unit, Value, seconds};
+use super::family::{Family, Labels, MetricKind, Unit, Value, seconds};
 use spangap_model::Histogram;
 use std::fmt::Write;
 use std::io;
@@ -41,13 +41,13 @@ struct Writer {
 
 impl Writer {
     fn family(&mut self, family: &Family, out: &mut dyn io::Write) -> io::Result<()> {
-        let suffix = if family.kind == Kind::Counter { "_total" } else { "" };
+        let suffix = if family.kind == MetricKind::Counter { "_total" } else { "" };
         // OpenMetrics names a counter's family without the suffix of its samples; the older format with it.
         let title = if self.dialect == Dialect::OpenMetrics { "" } else { suffix };
         let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         let name = family.name;
         self.put(format_args!("# HELP {name}{title} {}\n", family.help));

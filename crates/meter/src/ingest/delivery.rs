@@ -1,13 +1,20 @@
 //! Where all readers of files hand over what they made: OTLP bytes to the walk, and a record of what was skipped.
 
+use super::otlp_json::JsonError;
+use super::scan::Raw;
 use super::source::Place;
 use super::wire::WalkError;
 use crate::report::Skipped;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, TracesData};
 use prost::Message;
+use serde::Deserialize;
 
 /// How many records of skipped places are kept for one input; the rest is counted.
 pub const SKIPPED_KEPT: usize = 100;
+/// Spans translated at once, so that memory does not grow with the document.
+pub(super) const SPANS_AT_ONCE: usize = 4096;
+/// Spans held while the resource they belong to, or the processes of their trace, have not come yet.
+pub(super) const SPANS_HELD: usize = 65_536;
 /// Requests are made about this large, so that their fixed cost does not count.
 const REQUEST_BYTES: usize = 256 << 10;
 
@@ -101,6 +108,28 @@ impl<'a> Delivery<'a> {
         self.report.skipped_spans += spans.unwrap_or(0);
         if self.report.skipped.len() < SKIPPED_KEPT {
             self.report.skipped.push(Skipped { file: self.file.clone(), place, reason, spans });
+        }
+    }
+}
+
+/// Reads one value; what cannot be read is skipped with the place of the mistake. `spans` is how many are
+/// lost by it.
+pub(super) fn value<'s, T: Deserialize<'s>>(
+    raw: Raw<'s>,
+    delivery: &mut Delivery<'_>,
+    spans: Option<u64>,
+) -> Option<T> {
+    match serde_json::from_slice(raw.json) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let error = JsonError::from(error);
+            let before = error.offset_in(raw.json);
+            let place = Place {
+                offset: raw.place.offset + before as u64,
+                line: raw.place.line.map(|line| line + error.line.saturating_sub(1) as u64),
+            };
+            delivery.skip(place, error.reason, spans);
+            None
         }
     }
 }

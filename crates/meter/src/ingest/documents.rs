@@ -1,24 +1,18 @@
 //! JSON documents of any of the formats, one after the other: what a document is shows in its first keys.
 
-use super::delivery::Delivery;
+use super::delivery::{Delivery, SPANS_AT_ONCE, SPANS_HELD, value};
 use super::jaeger::{self, Trace};
-use super::otlp_json::{Json, JsonError, Shortened};
-use super::scan::{Broken, Raw, Scanner};
+use super::otlp_json::{Json, Shortened};
+use super::scan::{Broken, Scanner};
 use super::source::{Place, Source};
 use super::zipkin::Zipkin;
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use serde::Deserialize;
-
-/// Spans translated at once, so that memory does not grow with the document.
-pub(super) const SPANS_AT_ONCE: usize = 4096;
-/// Spans held while the resource they belong to, or the processes of their trace, have not come yet.
-pub(super) const SPANS_HELD: usize = 65_536;
 
 /// What a JSON document was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DocumentKind {
     /// An OTLP request; perhaps of another signal than traces.
     Otlp,
     /// A trace, or a list of them under `data`.
@@ -27,13 +21,13 @@ pub enum Kind {
     Zipkin,
 }
 
-impl Kind {
+impl DocumentKind {
     /// The format's name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Otlp => "OTLP JSON",
-            Kind::Jaeger => "Jaeger JSON",
-            Kind::Zipkin => "Zipkin JSON v2",
+            DocumentKind::Otlp => "OTLP JSON",
+            DocumentKind::Jaeger => "Jaeger JSON",
+            DocumentKind::Zipkin => "Zipkin JSON v2",
         }
     }
 }
@@ -42,7 +36,10 @@ impl Kind {
 ///
 /// # Errors
 /// What was found instead, when the first document is of no kind that can hold spans.
-pub fn read<'a>(source: Source<'a>, delivery: &mut Delivery<'_>) -> (Source<'a>, Result<Kind, String>) {
+pub fn read<'a>(
+    source: Source<'a>,
+    delivery: &mut Delivery<'_>,
+) -> (Source<'a>, Result<DocumentKind, String>) {
     let mut scanner = Scanner::new(source);
     let mut zipkin = Zipkin::default();
     let mut kind = None;
@@ -78,11 +75,11 @@ fn document(
     scanner: &mut Scanner<'_>,
     delivery: &mut Delivery<'_>,
     zipkin: &mut Zipkin,
-    kind: &mut Option<Kind>,
+    kind: &mut Option<DocumentKind>,
 ) -> Result<Option<String>, Broken> {
     match scanner.peek() {
         Some(b'[') => {
-            kind.get_or_insert(Kind::Zipkin);
+            kind.get_or_insert(DocumentKind::Zipkin);
             zipkin.list(scanner, delivery)?;
             Ok(None)
         }
@@ -94,7 +91,7 @@ fn document(
 fn object(
     scanner: &mut Scanner<'_>,
     delivery: &mut Delivery<'_>,
-    kind: &mut Option<Kind>,
+    kind: &mut Option<DocumentKind>,
 ) -> Result<Option<String>, Broken> {
     let place = scanner.place();
     scanner.enter_object()?;
@@ -107,31 +104,31 @@ fn object(
 fn fields(
     scanner: &mut Scanner<'_>,
     delivery: &mut Delivery<'_>,
-    kind: &mut Option<Kind>,
+    kind: &mut Option<DocumentKind>,
     trace: &mut Trace,
 ) -> Result<Option<String>, Broken> {
     let (mut first, mut known, mut keys) = (true, false, Vec::new());
     while let Some(key) = scanner.key(&mut first)? {
         let of_kind = match &*key {
             "resourceSpans" | "resource_spans" => {
-                kind.get_or_insert(Kind::Otlp);
+                kind.get_or_insert(DocumentKind::Otlp);
                 resource_spans(scanner, delivery)?;
-                Some(Kind::Otlp)
+                Some(DocumentKind::Otlp)
             }
             // The Collector writes all signals into one file if told to.
             "resourceMetrics" | "resourceLogs" | "resourceProfiles" => {
                 scanner.skip()?;
-                Some(Kind::Otlp)
+                Some(DocumentKind::Otlp)
             }
             "data" => {
-                kind.get_or_insert(Kind::Jaeger);
+                kind.get_or_insert(DocumentKind::Jaeger);
                 jaeger::traces(scanner, delivery)?;
-                Some(Kind::Jaeger)
+                Some(DocumentKind::Jaeger)
             }
             "spans" | "processes" => {
-                kind.get_or_insert(Kind::Jaeger);
+                kind.get_or_insert(DocumentKind::Jaeger);
                 trace.field(&key, scanner, delivery)?;
-                Some(Kind::Jaeger)
+                Some(DocumentKind::Jaeger)
             }
             _ => {
                 scanner.skip()?;
@@ -283,28 +280,6 @@ impl Open {
         if self.held > 0 {
             delivery.resource_spans(std::mem::take(&mut self.spans), self.place);
             self.held = 0;
-        }
-    }
-}
-
-/// Reads one value; what cannot be read is skipped with the place of the mistake. `spans` is how many are
-/// lost by it.
-pub(super) fn value<'s, T: Deserialize<'s>>(
-    raw: Raw<'s>,
-    delivery: &mut Delivery<'_>,
-    spans: Option<u64>,
-) -> Option<T> {
-    match serde_json::from_slice(raw.json) {
-        Ok(value) => Some(value),
-        Err(error) => {
-            let error = JsonError::from(error);
-            let before = error.offset_in(raw.json);
-            let place = Place {
-                offset: raw.place.offset + before as u64,
-                line: raw.place.line.map(|line| line + error.line.saturating_sub(1) as u64),
-            };
-            delivery.skip(place, error.reason, spans);
-            None
         }
     }
 }

@@ -6,8 +6,7 @@
 //! references become links. Where a SERVER span carries the id of a CLIENT span of its trace (tracers of the
 //! Zipkin kind, when nobody made the ids unique), it gets an id of its own and the CLIENT span as its parent.
 
-use super::delivery::Delivery;
-use super::documents::{SPANS_AT_ONCE, SPANS_HELD, value};
+use super::delivery::{Delivery, SPANS_AT_ONCE, SPANS_HELD, value};
 use super::scan::{Broken, Scanner};
 use super::source::Place;
 use super::tags::{

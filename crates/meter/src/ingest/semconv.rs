@@ -6,7 +6,6 @@
 //! `message` / `rpc.message` events of the gRPC instrumentations. Method: `rpc.method` with `rpc.service`,
 //! else `http.route` with the HTTP method, else the span's name.
 
-use super::walk::Kind;
 use super::wire::{Cursor, LEN, WalkError};
 use spangap_model::CallStatus;
 use std::borrow::Cow;
@@ -86,7 +85,7 @@ impl Interest {
 
     /// Looks at one attribute (a `KeyValue` from `from` to the end of `buf`) and notes what it means.
     #[inline]
-    pub fn attribute(&self, buf: &[u8], from: usize, seen: &mut Seen) -> Result<(), WalkError> {
+    pub fn attribute(&self, buf: &[u8], from: usize, found: &mut Attributes) -> Result<(), WalkError> {
         // Every encoder known writes the key first, with a one-byte length.
         if let [0x0a, len, first, ..] = buf[from..]
             && len < 64
@@ -94,10 +93,15 @@ impl Interest {
         {
             return Ok(());
         }
-        self.attribute_of_some_length(buf, from, seen)
+        self.attribute_of_some_length(buf, from, found)
     }
 
-    fn attribute_of_some_length(&self, buf: &[u8], from: usize, seen: &mut Seen) -> Result<(), WalkError> {
+    fn attribute_of_some_length(
+        &self,
+        buf: &[u8],
+        from: usize,
+        found: &mut Attributes,
+    ) -> Result<(), WalkError> {
         let (key, value) = key_value(buf, from)?;
         let Some((_, meaning)) = self.names.iter().find(|(name, _)| **name == buf[key.0..key.1]) else {
             return Ok(());
@@ -105,28 +109,28 @@ impl Interest {
         let value = any_value(&buf[..value.1], value.0)?;
         match meaning {
             Meaning::GrpcStatus => match value {
-                Value::Int(code) => seen.grpc = Some(CallStatus::from_grpc(code)),
+                Value::Int(code) => found.grpc = Some(CallStatus::from_grpc(code)),
                 Value::Text(from, to) => {
                     let text = String::from_utf8_lossy(&buf[from as usize..to as usize]);
                     let code = text.parse().map(CallStatus::from_grpc).ok();
-                    seen.grpc = code.or_else(|| CallStatus::from_grpc_name(&text)).or(seen.grpc);
+                    found.grpc = code.or_else(|| CallStatus::from_grpc_name(&text)).or(found.grpc);
                 }
                 Value::List(..) | Value::Other => {}
             },
-            Meaning::HttpStatus => seen.http_status = value.as_number(buf).unwrap_or(seen.http_status),
-            Meaning::ResponseSize => seen.response_bytes = seen.response_bytes.max(value.as_number(buf)),
-            Meaning::WroteBytes => seen.wrote_bytes = value.as_number(buf).or(seen.wrote_bytes),
-            Meaning::ReadBytes => seen.read_bytes = value.as_number(buf).or(seen.read_bytes),
-            Meaning::RpcMethod => seen.rpc_method = value.as_text(),
-            Meaning::RpcService => seen.rpc_service = value.as_text(),
-            Meaning::HttpRoute => seen.http_route = value.as_text(),
-            Meaning::HttpMethod => seen.http_method = value.as_text(),
+            Meaning::HttpStatus => found.http_status = value.as_number(buf).unwrap_or(found.http_status),
+            Meaning::ResponseSize => found.response_bytes = found.response_bytes.max(value.as_number(buf)),
+            Meaning::WroteBytes => found.wrote_bytes = value.as_number(buf).or(found.wrote_bytes),
+            Meaning::ReadBytes => found.read_bytes = value.as_number(buf).or(found.read_bytes),
+            Meaning::RpcMethod => found.rpc_method = value.as_text(),
+            Meaning::RpcService => found.rpc_service = value.as_text(),
+            Meaning::HttpRoute => found.http_route = value.as_text(),
+            Meaning::HttpMethod => found.http_method = value.as_text(),
         }
         Ok(())
     }
 
     /// Looks at one event for the size of a message sent or received.
-    pub fn event(&self, buf: &[u8], from: usize, seen: &mut Seen) -> Result<(), WalkError> {
+    pub fn event(&self, buf: &[u8], from: usize, found: &mut Attributes) -> Result<(), WalkError> {
         let mut is_message = false;
         let (mut sent, mut size, mut compressed) = (None, None, None);
         let mut fields = Cursor::at(buf, from);
@@ -165,8 +169,8 @@ impl Interest {
         if is_message && let Some(size) = size.or(compressed) {
             let sum = |bytes: Option<u64>| Some(bytes.unwrap_or(0).saturating_add(size));
             match sent {
-                Some(true) => seen.sent_bytes = sum(seen.sent_bytes),
-                Some(false) => seen.received_bytes = sum(seen.received_bytes),
+                Some(true) => found.sent_bytes = sum(found.sent_bytes),
+                Some(false) => found.received_bytes = sum(found.received_bytes),
                 None => {}
             }
         }
@@ -174,12 +178,24 @@ impl Interest {
     }
 }
 
+/// The kinds of spans that matter here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpanKind {
+    /// INTERNAL, PRODUCER, CONSUMER, unspecified and unknown.
+    #[default]
+    Other,
+    /// SPAN_KIND_CLIENT
+    Client,
+    /// SPAN_KIND_SERVER
+    Server,
+}
+
 /// A range of the request: a text that is read only if needed.
 type Range = (u32, u32);
 
 /// What the attributes and events of one span told.
 #[derive(Default, Debug)]
-pub struct Seen {
+pub struct Attributes {
     grpc: Option<CallStatus>,
     http_status: u64,
     response_bytes: Option<u64>,
@@ -195,7 +211,7 @@ pub struct Seen {
     pub name: Range,
 }
 
-impl Seen {
+impl Attributes {
     /// The most specific status known.
     #[inline]
     pub fn status(&self, span_code: u64) -> CallStatus {
@@ -208,11 +224,11 @@ impl Seen {
 
     /// Size of the response: an attribute's, or what the client received or the server sent; `None` for unknown.
     #[inline]
-    pub fn response_bytes(&self, kind: Kind) -> Option<u64> {
+    pub fn response_bytes(&self, kind: SpanKind) -> Option<u64> {
         let moved = match kind {
-            Kind::Client => self.received_bytes.max(self.read_bytes),
-            Kind::Server => self.sent_bytes.max(self.wrote_bytes),
-            Kind::Other => None,
+            SpanKind::Client => self.received_bytes.max(self.read_bytes),
+            SpanKind::Server => self.sent_bytes.max(self.wrote_bytes),
+            SpanKind::Other => None,
         };
         self.response_bytes.max(moved)
     }

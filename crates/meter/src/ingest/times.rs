@@ -2,7 +2,8 @@
 
 use super::origins::NO_NAME;
 use super::semconv::Interest;
-use super::walk::{Batch, Kind, OriginSink, walk};
+use super::semconv::SpanKind;
+use super::walk::{Batch, OriginSink, walk};
 use super::wire::WalkError;
 use spangap_model::Side;
 
@@ -57,9 +58,9 @@ impl TimesReader {
         walk(request, &self.interest, &NoOrigins, &mut self.batch)?;
         for span in &self.batch.spans {
             let (side, client_span) = match span.kind {
-                Kind::Client => (Side::Client, span.span),
-                Kind::Server => (Side::Server, span.parent),
-                Kind::Other => continue,
+                SpanKind::Client => (Side::Client, span.span),
+                SpanKind::Server => (Side::Server, span.parent),
+                SpanKind::Other => continue,
             };
             let times = (i64::try_from(span.start_ns), i64::try_from(span.end_ns));
             let (Ok(start_ns), Ok(end_ns)) = times else { continue };

@@ -8,7 +8,7 @@
 //!
 //! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and `common/v1/common.proto`.
 
-use super::semconv::{self, Interest};
+use super::semconv::{self, Interest, SpanKind};
 use super::wire::{Cursor, LEN, WalkError};
 use spangap_model::CallStatus;
 
@@ -35,7 +35,7 @@ pub struct SpanFacts {
     /// Its length in bytes.
     pub len: u32,
     /// What kind of span it is.
-    pub kind: Kind,
+    pub kind: SpanKind,
     /// How the call ended.
     pub status: CallStatus,
     /// A trace id that is not 16 bytes, a span id that is not 8 bytes, or one that is all zero.
@@ -52,18 +52,6 @@ impl SpanFacts {
         id[8..].copy_from_slice(&self.trace[1].to_ne_bytes());
         id
     }
-}
-
-/// The kinds that matter here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// INTERNAL, PRODUCER, CONSUMER, unspecified and unknown.
-    #[default]
-    Other,
-    /// SPAN_KIND_CLIENT
-    Client,
-    /// SPAN_KIND_SERVER
-    Server,
 }
 
 /// The spans of one request.
@@ -205,13 +193,13 @@ fn span(
     };
     let (mut trace_len, mut span_len, mut parent_len) = (0, 0, 0);
     let mut span_code = 0;
-    let mut seen = semconv::Seen::default();
+    let mut found = semconv::Attributes::default();
     let mut fields = Cursor::at(buf, start);
     while let Some((field, wire)) = fields.tag()? {
         match (field, wire) {
             (9, LEN) => {
                 let (from, to) = fields.len_range()?;
-                interest.attribute(&buf[..to], from, &mut seen)?;
+                interest.attribute(&buf[..to], from, &mut found)?;
             }
             (1, LEN) => {
                 let (from, to) = fields.len_range()?;
@@ -233,16 +221,16 @@ fn span(
             }
             (6, 0) => {
                 facts.kind = match fields.varint()? as i32 {
-                    2 => Kind::Server,
-                    3 => Kind::Client,
-                    _ => Kind::Other,
+                    2 => SpanKind::Server,
+                    3 => SpanKind::Client,
+                    _ => SpanKind::Other,
                 }
             }
             (7, 1) => facts.start_ns = fields.fixed64()?,
             (8, 1) => facts.end_ns = fields.fixed64()?,
             (11, LEN) => {
                 let (from, to) = fields.len_range()?;
-                interest.event(&buf[..to], from, &mut seen)?;
+                interest.event(&buf[..to], from, &mut found)?;
             }
             (15, LEN) => {
                 let (from, to) = fields.len_range()?;
@@ -256,7 +244,7 @@ fn span(
             }
             (5, LEN) => {
                 let (from, to) = fields.len_range()?;
-                seen.name = (from as u32, to as u32);
+                found.name = (from as u32, to as u32);
             }
             (1 | 2 | 4 | 5 | 9 | 11 | 15, _) => {
                 return Err(fields.expected("a length-delimited Span field"));
@@ -271,12 +259,12 @@ fn span(
         || (parent_len != 8 && parent_len != 0)
         || facts.trace == [0, 0]
         || facts.span == 0;
-    facts.status = seen.status(span_code);
-    let response_bytes = seen.response_bytes(facts.kind);
+    facts.status = found.status(span_code);
+    let response_bytes = found.response_bytes(facts.kind);
     facts.response_bytes = response_bytes.unwrap_or(0);
     facts.sized = response_bytes.is_some();
-    if interest.methods && facts.kind != Kind::Other {
-        let method = seen.method(buf);
+    if interest.methods && facts.kind != SpanKind::Other {
+        let method = found.method(buf);
         facts.origin = origins.method(resource, &method);
     }
     Ok(facts)

@@ -6,8 +6,7 @@
 //! as the parent id, and its own id becomes a fixed function of it. Without the flag the CLIENT span is only
 //! found if it stands in the same trace of a list of traces, or within some thousand spans of a plain list.
 
-use super::delivery::Delivery;
-use super::documents::{SPANS_AT_ONCE, SPANS_HELD, value};
+use super::delivery::{Delivery, SPANS_AT_ONCE, SPANS_HELD, value};
 use super::otlp_json::{Int64, Text};
 use super::scan::{Broken, Scanner};
 use super::source::Place;

@@ -1,8 +1,8 @@
 //! The byte budget of requests in hand. It is charged with what has arrived and not with what was announced, and a
 //! sender that dawdles gives its share back as soon as another one needs it.
 
-use super::body::Refusal;
 use super::places::Peer;
+use super::refusal::Refusal;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ const REQUEST_BYTES: u64 = 4 << 10;
 /// The budget, and who holds how much of it.
 #[derive(Debug)]
 pub struct Admission {
-    held: Mutex<Held>,
+    shares: Mutex<Shares>,
     limit: u64,
     slow_after: Duration,
     /// Requests that were dropped while they were still arriving, because others needed their room.
@@ -25,7 +25,7 @@ pub struct Admission {
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Shares {
     bytes: u64,
     requests: FxHashMap<u64, Request>,
     next: u64,
@@ -45,7 +45,7 @@ impl Admission {
     /// A budget of `limit` bytes. A request that has been arriving for `slow_after` may be dropped for another one.
     pub fn new(limit: u64, slow_after: Duration) -> Arc<Admission> {
         Arc::new(Admission {
-            held: Mutex::default(),
+            shares: Mutex::default(),
             limit,
             slow_after,
             displaced: AtomicU64::new(0),
@@ -55,7 +55,7 @@ impl Admission {
 
     /// Bytes of requests in hand.
     pub fn bytes(&self) -> u64 {
-        self.held().bytes
+        self.shares().bytes
     }
 
     /// The budget in bytes.
@@ -63,8 +63,8 @@ impl Admission {
         self.limit
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A share for a request of this peer, with nothing in it yet but the request itself.
@@ -74,18 +74,20 @@ impl Admission {
     pub fn permit(self: &Arc<Self>, peer: Peer) -> Result<Permit, Refusal> {
         let dropped = Arc::new(Notify::new());
         let begun = Instant::now();
-        let mut held = self.held();
-        let id = held.next;
-        held.next += 1;
-        held.requests.insert(id, Request { peer, begun, bytes: 0, arriving: true, dropped: dropped.clone() });
-        drop(held);
+        let mut shares = self.shares();
+        let id = shares.next;
+        shares.next += 1;
+        shares
+            .requests
+            .insert(id, Request { peer, begun, bytes: 0, arriving: true, dropped: dropped.clone() });
+        drop(shares);
         let mut permit = Permit { admission: self.clone(), id, dropped };
         permit.grow(REQUEST_BYTES)?;
         Ok(permit)
     }
 }
 
-impl Held {
+impl Shares {
     /// Takes the share of the one request that can best be done without: of the peer with the most bytes of slow
     /// requests, the one that has been arriving for the longest. False when there is none.
     fn displace_one(&mut self, but: u64, slow_after: Duration) -> bool {
@@ -122,17 +124,17 @@ impl Permit {
     /// [`Refusal::Overloaded`] when there is no room, or when this request's own share was taken from it.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Refusal> {
         let (limit, slow_after) = (self.admission.limit, self.admission.slow_after);
-        let mut held = self.admission.held();
+        let mut shares = self.admission.shares();
         loop {
-            let in_flight = held.bytes + bytes;
-            let Some(own) = held.requests.get_mut(&self.id) else { return Err(self.overloaded(in_flight)) };
+            let in_flight = shares.bytes + bytes;
+            let Some(own) = shares.requests.get_mut(&self.id) else { return Err(self.overloaded(in_flight)) };
             // A request alone in the house is always taken, whatever its size.
             if in_flight <= limit || in_flight == own.bytes + bytes {
                 own.bytes += bytes;
-                held.bytes = in_flight;
+                shares.bytes = in_flight;
                 return Ok(());
             }
-            if !held.displace_one(self.id, slow_after) {
+            if !shares.displace_one(self.id, slow_after) {
                 return Err(self.overloaded(in_flight));
             }
             self.admission.displaced.fetch_add(1, Relaxed);
@@ -148,9 +150,9 @@ impl Permit {
     /// # Errors
     /// [`Refusal::Overloaded`] when its share was taken just before.
     pub fn arrived(&mut self) -> Result<(), Refusal> {
-        let mut held = self.admission.held();
-        let in_flight = held.bytes;
-        match held.requests.get_mut(&self.id) {
+        let mut shares = self.admission.shares();
+        let in_flight = shares.bytes;
+        match shares.requests.get_mut(&self.id) {
             Some(own) => {
                 own.arriving = false;
                 Ok(())
@@ -173,9 +175,9 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut held = self.admission.held();
-        if let Some(own) = held.requests.remove(&self.id) {
-            held.bytes -= own.bytes;
+        let mut shares = self.admission.shares();
+        if let Some(own) = shares.requests.remove(&self.id) {
+            shares.bytes -= own.bytes;
         }
     }
 }

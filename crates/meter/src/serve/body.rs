@@ -2,6 +2,7 @@
 
 use super::admission::Permit;
 use super::places::Deadlines;
+use super::refusal::Refusal;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -9,39 +10,6 @@ use std::cell::RefCell;
 use std::io::Read;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
-
-/// Why a request is not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The meter has all the requests in hand that it has memory for. The sender should try again.
-    #[error("overloaded: {in_flight} bytes of requests in hand, limit {limit}; retry")]
-    Overloaded {
-        /// Bytes in hand.
-        in_flight: u64,
-        /// The budget.
-        limit: u64,
-    },
-    /// One request is larger than allowed.
-    #[error("request of {size} bytes, limit {limit}: send smaller batches or raise --max-request-bytes")]
-    TooLarge {
-        /// Its size, as far as it was read.
-        size: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// The body cannot be what it says it is.
-    #[error("{0}")]
-    Invalid(String),
-    /// An encoding that is not known here.
-    #[error("{0}")]
-    Unsupported(String),
-    /// The body does not arrive within its deadlines.
-    #[error("request too slow: {0}")]
-    TooSlow(String),
-    /// The connection ended inside the body.
-    #[error("connection lost inside the request body: {0}")]
-    Lost(String),
-}
 
 /// A body in hand, with its share of the budget.
 #[derive(Debug)]

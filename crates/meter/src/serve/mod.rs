@@ -10,6 +10,7 @@ pub mod connections;
 pub mod otlp;
 pub mod places;
 pub mod recorder;
+pub mod refusal;
 
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};

@@ -5,9 +5,10 @@
 //! Status codes and retry rules: OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
 
 use super::admission::Admission;
-use super::body::{Arrival, Body, Encoding, Refusal, discard, with_plain};
+use super::body::{Arrival, Body, Encoding, discard, with_plain};
 use super::clock::Clock;
 use super::places::{Deadlines, Peer};
+use super::refusal::Refusal;
 use crate::engine::{Ingested, Meter};
 use crate::ingest::otlp_json;
 use crate::rpc_status;

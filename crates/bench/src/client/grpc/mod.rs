@@ -8,6 +8,7 @@ mod timer;
 mod worker;
 
 use super::Refused;
+use super::reporter::report;
 use super::session::Session;
 use super::tally::Tally;
 use crate::connection::{ConnectError, Dial, ForOneCall, Link};
@@ -140,7 +141,9 @@ async fn drive(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), 
         Pace::Open(schedule) => Some(OpenLoop::new(shared.clone(), schedule).map_err(DriveError::Timer)?),
     };
     session.ready(LIBRARY, shared.links.len() as u32);
-    if let Some(start_ns) = blocking(session, Session::wait_for_go).await.map_err(DriveError::Reporter)? {
+    if let Some(start_ns) =
+        blocking(session, |session| session.wait_for_go(report)).await.map_err(DriveError::Reporter)?
+    {
         let mut workers = JoinSet::new();
         let calling = async {
             match pacing {

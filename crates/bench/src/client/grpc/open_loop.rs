@@ -2,10 +2,9 @@
 
 use super::Shared;
 use super::timer::Timer;
-use super::worker::Worker;
+use super::worker::{Due, Worker};
 use crate::client::tally::Tally;
 use crate::clock;
-use crate::contract::Phase;
 use crate::schedule::Schedule;
 use std::future::poll_fn;
 use std::io;
@@ -17,15 +16,6 @@ use tokio::task::JoinSet;
 const LONGEST_SLEEP_NS: u64 = 50_000_000;
 /// Calls that are handed out before they are given time to go out, when many are due at once.
 const BATCH: u32 = 32;
-
-/// A call that has come due.
-#[derive(Clone, Copy, Debug)]
-pub struct Due {
-    /// When, monotonic clock.
-    pub due_ns: u64,
-    /// Phase it belongs to.
-    pub phase: Phase,
-}
 
 /// Hands due calls to workers that have none.
 pub struct OpenLoop {

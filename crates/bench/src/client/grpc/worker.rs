@@ -2,7 +2,6 @@
 
 use super::Shared;
 use super::call::{Lane, OpenCall, Outgoing};
-use super::open_loop::Due;
 use crate::client::session::Sent;
 use crate::client::tally::Tally;
 use crate::clock;
@@ -20,6 +19,15 @@ use tonic::{Code, Status};
 
 /// A call that fails sooner than this is followed by a pause as long: a dead target is not hammered.
 const FAST_FAILURE: Duration = Duration::from_millis(1);
+
+/// A call that has come due.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    /// When, monotonic clock.
+    pub due_ns: u64,
+    /// Phase it belongs to.
+    pub phase: Phase,
+}
 
 /// Makes one call after the other.
 pub struct Worker {

@@ -11,6 +11,7 @@ mod lane;
 mod outbox;
 
 use super::Refused;
+use super::reporter::report;
 use super::session::Session;
 use crate::contract::{Channels, ClientSettings, Pace};
 use crate::ping::{MAX_PAYLOAD_BYTES, MAX_THINK_NS};
@@ -100,7 +101,7 @@ pub fn run(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), RunE
     let callers = shares.into_iter().map(|(books, lanes)| Caller::new(books, lanes));
     let callers: Vec<Caller> = callers.collect::<io::Result<_>>().map_err(RunError::Threads)?;
     session.ready(LIBRARY, channels);
-    if let Some(start_ns) = session.wait_for_go().map_err(RunError::Threads)? {
+    if let Some(start_ns) = session.wait_for_go(report).map_err(RunError::Threads)? {
         std::thread::scope(|scope| {
             let calling = callers.into_iter().map(|caller| scope.spawn(move || caller.run(start_ns)));
             let calling: Vec<_> = calling.collect();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::client::reporter::report;
 use crate::contract::Interval;
 use std::io::{BufReader, PipeReader, PipeWriter, pipe};
 use tonic::Code;
@@ -28,7 +29,7 @@ impl Ends {
 
     fn go(&mut self) -> u64 {
         self.life_line.as_mut().unwrap().write_all(b"go\n").unwrap();
-        self.session.wait_for_go().unwrap().expect("the life line is there")
+        self.session.wait_for_go(report).unwrap().expect("the life line is there")
     }
 
     fn message(&mut self) -> ClientMessage {
@@ -163,7 +164,7 @@ fn the_end_of_the_life_line_stops_in_the_warm_up() {
 fn no_go_no_run() {
     let mut ends = Ends::open(|_| ());
     ends.life_line = None;
-    assert_eq!(ends.session.wait_for_go().unwrap(), None);
+    assert_eq!(ends.session.wait_for_go(report).unwrap(), None);
     assert_eq!(ends.session.admit(1), None);
     ends.session.finish();
     assert_eq!(ends.rest(), (vec![], vec![], "stopped".into()));

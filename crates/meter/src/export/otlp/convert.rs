@@ -2,7 +2,7 @@
 
 use crate::export::catalog::families;
 use crate::export::exemplar::Exemplar;
-use crate::export::family::{Family, Kind, Point, Unit, Value, seconds};
+use crate::export::family::{Family, MetricKind, Point, Unit, Value, seconds};
 use crate::export::snapshot::Snapshot;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
@@ -65,13 +65,13 @@ fn request(metrics: Vec<otlp::Metric>, snapshot: &Snapshot) -> ExportMetricsServ
 fn metric(family: &Family, points: &[Point], snapshot: &Snapshot) -> otlp::Metric {
     let numbers = || points.iter().map(|point| number(point, snapshot)).collect();
     let data = match family.kind {
-        Kind::Counter => Data::Sum(otlp::Sum {
+        MetricKind::Counter => Data::Sum(otlp::Sum {
             data_points: numbers(),
             aggregation_temporality: CUMULATIVE,
             is_monotonic: true,
         }),
-        Kind::Gauge => Data::Gauge(otlp::Gauge { data_points: numbers() }),
-        Kind::Histogram => Data::ExponentialHistogram(otlp::ExponentialHistogram {
+        MetricKind::Gauge => Data::Gauge(otlp::Gauge { data_points: numbers() }),
+        MetricKind::Histogram => Data::ExponentialHistogram(otlp::ExponentialHistogram {
             data_points: points.iter().map(|point| distribution(point, snapshot)).collect(),
             aggregation_temporality: CUMULATIVE,
         }),
