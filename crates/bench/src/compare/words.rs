@@ -4,6 +4,7 @@ use super::{CONFIDENCE, Comparison, Metric, PairComparison, Row, Verdict};
 
 /// Verdicts that the summary repeats.
 const MOST_VERDICTS: usize = 3;
+use spangap_report::figures::counted;
 use std::fmt::{self, Display, Formatter};
 
 /// Decides the verdict of a row and says it in words. `figures` counts the runs of each arm that have the figure.
@@ -62,7 +63,7 @@ fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (Verdi
 }
 
 fn too_few(row: &Row, needed: usize) -> String {
-    let runs = |n: usize| format!("{n} run{}", if n == 1 { "" } else { "s" });
+    let runs = |n: usize| counted(n, "run");
     let have = match row.runs_a == row.runs_b {
         true => format!("{} each", runs(row.runs_a)),
         false => format!("{} and {}", runs(row.runs_a), runs(row.runs_b)),

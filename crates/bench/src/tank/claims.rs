@@ -2,6 +2,7 @@
 
 use crate::report::{Asked, Noise, Run};
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
 
 /// Quantiles that tables show, and how many calls they need.
 const NEEDS: [(&str, u64); 3] = [("p99", 100), ("p99.9", 1_000), ("p99.99", 10_000)];
@@ -85,10 +86,9 @@ fn shared_cpus(noise: &Noise, runs: &[Run]) -> Option<String> {
     (count > 0).then(|| {
         format!(
             "whether client or target limits the throughput: in {count} of {} runs both share this host, \
-             and the client has {} CPU{} that the target may use too",
+             and the client has {} that the target may use too",
             runs.len(),
-            noise.cpus,
-            if noise.cpus == 1 { "" } else { "s" }
+            counted(noise.cpus, "CPU")
         )
     })
 }

@@ -7,6 +7,7 @@ use super::{Finding, Runs, Standing};
 use crate::report::Run;
 use crate::report::fields::{Field, rounded};
 use spangap_model::cause::Cause;
+use spangap_report::figures::counted;
 
 /// How much more the other configuration makes, at least, in every pair of runs.
 const MORE: f64 = 1.1;
@@ -108,9 +109,8 @@ fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
             match standing {
                 Standing::Shown => format!(" in all of {} pairs of runs", ratios.len()),
                 Standing::Possible => format!(
-                    "; {} pair{} of runs that did not take turns often enough to exclude a drift of the machine",
-                    ratios.len(),
-                    if ratios.len() == 1 { "" } else { "s" }
+                    "; {} of runs that did not take turns often enough to exclude a drift of the machine",
+                    counted(ratios.len(), "pair")
                 ),
             }
         ),

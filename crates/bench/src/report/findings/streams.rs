@@ -5,6 +5,7 @@
 
 use super::{Finding, Runs, Standing};
 use spangap_model::cause::Cause;
+use spangap_report::figures::counted;
 
 pub(super) fn find(all: &Runs<'_>) -> Option<Finding> {
     let queued = |run: &crate::report::Run| {
@@ -19,9 +20,9 @@ pub(super) fn find(all: &Runs<'_>) -> Option<Finding> {
     let standing = if peak.is_none_or(|peak| peak <= at_once) { Standing::Shown } else { Standing::Possible };
     let inflight = most.asked.inflight?;
     let mut rests_on = vec![format!(
-        "{}: {inflight} calls in flight over {connections} connection{} of at most {limit} streams, as the target announces",
+        "{}: {inflight} calls in flight over {} of at most {limit} streams, as the target announces",
         all.name(most),
-        if connections == 1 { "" } else { "s" }
+        counted(connections, "connection")
     )];
     rests_on.extend(peak.map(|peak| match standing {
         Standing::Shown => {

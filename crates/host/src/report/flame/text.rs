@@ -3,6 +3,7 @@
 use super::{ContextReport, SamplesReport, StackReport, StacksReport};
 use spangap_model::Cpus;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
 use spangap_report::table::aligned;
 use std::collections::BTreeMap;
 
@@ -162,7 +163,7 @@ impl Group<'_> {
         if ways.len() > shown {
             let rest = percent(ways[shown..].iter().map(|(_, samples)| samples).sum(), all);
             let others = ways.len() - shown;
-            text += &format!("{rest:>18}  {others} other {}\n", if others == 1 { "way" } else { "ways" });
+            text += &format!("{rest:>18}  {}\n", counted(others, "other way"));
         }
         text
     }

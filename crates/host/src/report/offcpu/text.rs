@@ -3,6 +3,7 @@
 use super::{GroupReport, OffcpuReport, QUANTILES, Waits};
 use crate::probes::offcpu::Lost;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::counted;
 use std::fmt::Write;
 
 /// Stars of the bars of all histograms of a row together.
@@ -149,10 +150,7 @@ fn picture(columns: &[(&str, &[u64])]) -> String {
 }
 
 fn were(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what} was"),
-        _ => format!("{count} {what}s were"),
-    }
+    format!("{} {}", counted(count, what), if count == 1 { "was" } else { "were" })
 }
 
 fn lost(lost: &Lost) -> String {
@@ -162,22 +160,35 @@ fn lost(lost: &Lost) -> String {
         _ => format!("{} not counted, as under way when the measurement began; ", were(begun_before, "wait")),
     };
     let mut parts = Vec::new();
-    for (count, what) in [
-        (switches, "switches left out by the kernel"),
-        (collisions, "waits whose entry another thread took"),
-        (clocks, "waits in which the clocks of two CPUs contradict each other"),
+    for (count, noun, what) in [
+        (switches, "switch", "left out by the kernel"),
+        (collisions, "wait", "whose entry another thread took"),
+        (clocks, "wait", "in which the clocks of two CPUs contradict each other"),
+        (without_group, "thread", "without room for a group, counted among all others"),
     ] {
         if count > 0 {
-            parts.push(format!("{count} {what}"));
+            parts.push(format!("{} {what}", counted(count, noun)));
         }
-    }
-    if without_group > 0 {
-        parts.push(format!(
-            "{without_group} threads found no room for a group of their own, and are among all others"
-        ));
     }
     match parts.is_empty() {
         true => format!("{begun}lost: nothing"),
         false => format!("{begun}lost: {}", parts.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_was_lost_is_one() {
+        let none = Lost { switches: 0, begun_before: 0, collisions: 0, clocks: 0, without_group: 0 };
+        assert_eq!(lost(&none), "lost: nothing");
+        let one = Lost { switches: 1, begun_before: 1, without_group: 2, ..none };
+        assert_eq!(
+            lost(&one),
+            "1 wait was not counted, as under way when the measurement began; lost: 1 switch left out by the kernel, \
+             2 threads without room for a group, counted among all others"
+        );
     }
 }
