@@ -21,7 +21,7 @@ if (skip) console.log(`not run: the tank's page in a browser: ${skip}; install t
 
 const BENCH = "../crates/bench/src";
 const source = (file: string) => readFileSync(`${BENCH}/${file}`, "utf8");
-const RUST = source("report/mod.rs") + structOf(source("report/findings/mod.rs"), "Finding") + structOf(source("distribution.rs"), "Quantiles") + structOf(source("otlp/mod.rs"), "SpanCounts");
+const RUST = source("report/mod.rs") + structOf(source("report/findings/mod.rs"), "RunFinding") + structOf(source("distribution.rs"), "Quantiles") + structOf(source("otlp/mod.rs"), "SpanCounts");
 const TYPES = readFileSync("src/tank/report.ts", "utf8");
 
 /** The shapes of JSON; Progress, beside them, is none. */

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rows::{key, minute, minutes, same};
 use spangap_meter::engine::PairMinute;
 use spangap_meter::history::{
-    Checkpoint, History, HistoryError, LastRun, Limits, Memory, Step, View, Waiting, by_pair,
+    Checkpoint, History, HistoryError, LastRun, Limits, Step, UnwrittenMinutes, View, Waiting, by_pair,
 };
 use spangap_model::{Accounting, PairKey, PairStats};
 use std::collections::{BTreeMap, HashMap};
@@ -83,7 +83,9 @@ impl Recorded {
     fn pairs(&self, from_s: u64, to_s: u64) -> HashMap<PairKey, PairStats> {
         let mut pairs = HashMap::new();
         self.view()
-            .pairs(from_s, to_s, &Memory::default(), |key, stats| assert!(pairs.insert(key, stats).is_none()))
+            .pairs(from_s, to_s, &UnwrittenMinutes::default(), |key, stats| {
+                assert!(pairs.insert(key, stats).is_none())
+            })
             .unwrap();
         pairs
     }
@@ -189,7 +191,7 @@ proptest! {
                 prop_assert_eq!(read.len(), wanted.len());
                 for (key, stats) in &wanted {
                     prop_assert!(is_sum(&read[key], stats), "{:?}", key);
-                    let over_time = view.over_time(key, from_s, to_s, &Memory::default()).unwrap();
+                    let over_time = view.over_time(key, from_s, to_s, &UnwrittenMinutes::default()).unwrap();
                     prop_assert!(is_sum(&over_time.total, stats));
                     let step_s = over_time.step.seconds();
                     let points = truth.sums(step_s, from_s, to_s).into_iter().filter(|((_, of), _)| of == key);
@@ -200,7 +202,7 @@ proptest! {
                         prop_assert!(same(stats, &truth) && !still_open);
                     }
                 }
-                let worst = view.worst(from_s, to_s, |_| true, 20, &Memory::default()).unwrap().calls;
+                let worst = view.worst(from_s, to_s, |_| true, 20, &UnwrittenMinutes::default()).unwrap().calls;
                 let mut gaps: Vec<u64> = wanted.values().flat_map(|s| &s.worst).map(|call| call.gap_ns).collect();
                 gaps.sort_unstable_by(|a, b| b.cmp(a));
                 // The truth keeps ten of each pair.
@@ -234,7 +236,7 @@ fn a_call_is_found_by_its_ids() {
     history.checkpoint(0, &rows, &[]).unwrap();
     let call = &rows[20].stats.worst[0];
     let find = |trace_id: &[u8; 16], span_id: Option<&[u8; 8]>| {
-        history.view().call(trace_id, span_id, &Memory::default()).unwrap()
+        history.view().call(trace_id, span_id, &UnwrittenMinutes::default()).unwrap()
     };
     let (pair, found) = find(&call.trace_id, Some(&call.client_span_id)).unwrap();
     assert_eq!((&pair, &found), (&rows[20].key, call));
@@ -494,7 +496,7 @@ fn what_waits_in_memory_is_in_answers_once() {
     let pair = key("a", "b");
     history.checkpoint(600, &[minute(0, &pair, &[10, 20], 1)], &[minute(60, &pair, &[30], 2)]).unwrap();
     let waiting = vec![minute(60, &pair, &[30, 40], 2), minute(0, &pair, &[50], 3)];
-    let memory = Memory { waiting: vec![waiting.into()], open: vec![minute(120, &pair, &[60], 4)] };
+    let memory = UnwrittenMinutes { waiting: vec![waiting.into()], open: vec![minute(120, &pair, &[60], 4)] };
     let view = history.view();
     let over_time = view.over_time(&pair, 0, 200, &memory).unwrap();
     let points: Vec<_> =
@@ -545,9 +547,9 @@ fn where_minutes_were_dropped_coarser_rows_answer_and_that_is_said() {
     let view = history.view();
     let from_s = reach(Step::TenMinutes).max(600) + 420;
     assert!(from_s < reach(Step::Minute), "{steps:?}");
-    let covered = view.pairs(from_s, now, &Memory::default(), |_, _| {}).unwrap().from_unix_s;
+    let covered = view.pairs(from_s, now, &UnwrittenMinutes::default(), |_, _| {}).unwrap().from_unix_s;
     assert!(covered <= from_s && covered.is_multiple_of(600), "{covered} of {from_s}: {steps:?}");
-    let over_time = view.over_time(&key("a", "s0"), from_s, now, &Memory::default()).unwrap();
+    let over_time = view.over_time(&key("a", "s0"), from_s, now, &UnwrittenMinutes::default()).unwrap();
     assert!(over_time.step > Step::Minute && over_time.covered.from_unix_s == covered);
 }
 

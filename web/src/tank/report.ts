@@ -10,7 +10,7 @@ export type Standing = string;
 export interface TankReport {
   runs: Run[];
   verdict: string;
-  findings: Finding[];
+  findings: RunFinding[];
   noise: Noise;
   spans?: SpanCounts;
   slow_log?: SlowLogReport;
@@ -18,7 +18,7 @@ export interface TankReport {
   warnings: string[];
 }
 
-export interface Finding {
+export interface RunFinding {
   cause: string;
   side: string | null;
   standing: Standing;

@@ -75,7 +75,7 @@ impl Metric {
 /// What may be said of arm B against arm A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ArmVerdict {
     /// More throughput, or less latency.
     Faster,
     /// Less throughput, or more latency.
@@ -116,7 +116,7 @@ pub struct Row {
     /// Whether the runs of the arms alternated in time; null when that is not known.
     pub interleaved: Option<bool>,
     /// What may be said.
-    pub verdict: Verdict,
+    pub verdict: ArmVerdict,
     /// The same in words.
     pub words: String,
 }
@@ -232,7 +232,7 @@ fn row(pair: &ArmPair, point: &PointPair, metric: Metric, adjusted: Option<f64>,
         ratio_high: interval.map(|interval| interval.1),
         adjusted_probability: adjusted,
         interleaved: interleaved(&point.a, &point.b),
-        verdict: Verdict::CannotTell,
+        verdict: ArmVerdict::CannotTell,
         words: String::new(),
     };
     words::judge(&mut row, &pair.b.name, needed, (a.len(), b.len()));
@@ -277,7 +277,7 @@ fn warnings(pair: &ArmPair, nothing_in_common: bool) -> Vec<String> {
 
 impl Comparison {
     /// Rows with this verdict, with the pair they are of.
-    pub fn rows_with(&self, verdict: Verdict) -> impl Iterator<Item = (&PairComparison, &Row)> {
+    pub fn rows_with(&self, verdict: ArmVerdict) -> impl Iterator<Item = (&PairComparison, &Row)> {
         let rows = self.pairs.iter().flat_map(|pair| pair.rows.iter().map(move |row| (pair, row)));
         rows.filter(move |(_, row)| row.verdict == verdict)
     }

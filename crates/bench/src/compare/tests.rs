@@ -31,7 +31,7 @@ fn by_channels(report: &TankReport) -> Comparison {
     compare(&ArmPair::by_field(report, Field::Channels), &Metric::ALL)
 }
 
-fn verdict(comparison: &Comparison, metric: Metric) -> (Verdict, &str) {
+fn verdict(comparison: &Comparison, metric: Metric) -> (ArmVerdict, &str) {
     let row = comparison.pairs[0].rows.iter().find(|row| row.metric == metric).unwrap();
     (row.verdict, &row.words)
 }
@@ -42,11 +42,11 @@ fn a_known_shift_is_found_and_said() {
     let comparison = by_channels(&report);
     assert_eq!((comparison.comparisons, comparison.pairs[0].rows.len()), (18, 18));
     let (found, words) = verdict(&comparison, Metric::ThroughputPerS);
-    assert_eq!(found, Verdict::Faster, "{comparison}");
+    assert_eq!(found, ArmVerdict::Faster, "{comparison}");
     assert!(words.starts_with("distinct is 1.4") && words.ends_with("faster"), "{words}");
-    assert_eq!(verdict(&comparison, Metric::P50Ns).0, Verdict::Faster, "{comparison}");
+    assert_eq!(verdict(&comparison, Metric::P50Ns).0, ArmVerdict::Faster, "{comparison}");
     let (found, words) = verdict(&comparison, Metric::CpuClientSPerCall);
-    assert_eq!(found, Verdict::Dearer);
+    assert_eq!(found, ArmVerdict::Dearer);
     assert!(words.contains("as much CPU"), "{words}");
     for row in &comparison.pairs[0].rows {
         let (low, high) = (row.ratio_low.unwrap(), row.ratio_high.unwrap());
@@ -59,7 +59,7 @@ fn one_run_is_never_a_verdict() {
     for repeats in 1..=3 {
         let comparison = by_channels(&arms(repeats, 3.0, 1));
         assert!(
-            comparison.pairs[0].rows.iter().all(|row| row.verdict == Verdict::CannotTell),
+            comparison.pairs[0].rows.iter().all(|row| row.verdict == ArmVerdict::CannotTell),
             "{comparison}"
         );
         let (_, words) = verdict(&comparison, Metric::ThroughputPerS);
@@ -77,7 +77,7 @@ fn arms_that_ran_one_after_the_other_get_no_verdict() {
     }
     let comparison = by_channels(&report);
     let (found, words) = verdict(&comparison, Metric::ThroughputPerS);
-    assert_eq!(found, Verdict::CannotTell);
+    assert_eq!(found, ArmVerdict::CannotTell);
     assert!(words.contains("one after the other") && words.contains("(1.4"), "{words}");
     report.runs[0].start_unix_ns = None;
     assert!(verdict(&by_channels(&report), Metric::ThroughputPerS).1.contains("not known"));
@@ -115,7 +115,7 @@ fn figures_that_runs_do_not_have_are_not_compared() {
     let comparison = by_channels(&report);
     assert_eq!(
         verdict(&comparison, Metric::P99Ns),
-        (Verdict::CannotTell, "cannot tell: 9 of 10 runs have this figure")
+        (ArmVerdict::CannotTell, "cannot tell: 9 of 10 runs have this figure")
     );
     assert_eq!(verdict(&comparison, Metric::CpuTargetSPerCall).1, "cannot tell: no run has this figure");
     assert_eq!(comparison.comparisons, 14);
@@ -142,7 +142,8 @@ fn equal_arms_are_rarely_told_apart() {
     let alarms = (0..rounds)
         .filter(|seed| {
             let comparison = by_channels(&arms(4, 1.0, *seed));
-            let told = |row: &Row| !matches!(row.verdict, Verdict::CannotTell | Verdict::NoDifferenceSeen);
+            let told =
+                |row: &Row| !matches!(row.verdict, ArmVerdict::CannotTell | ArmVerdict::NoDifferenceSeen);
             comparison.pairs[0].rows.iter().any(told)
         })
         .count();
@@ -167,10 +168,10 @@ proptest! {
             prop_assert!((one.ratio.unwrap() * other.ratio.unwrap() - 1.0).abs() < 1e-9);
             prop_assert!((one.ratio_low.unwrap() * other.ratio_high.unwrap() - 1.0).abs() < 1e-9);
             let mirrored = match one.verdict {
-                Verdict::Faster => Verdict::Slower,
-                Verdict::Slower => Verdict::Faster,
-                Verdict::Cheaper => Verdict::Dearer,
-                Verdict::Dearer => Verdict::Cheaper,
+                ArmVerdict::Faster => ArmVerdict::Slower,
+                ArmVerdict::Slower => ArmVerdict::Faster,
+                ArmVerdict::Cheaper => ArmVerdict::Dearer,
+                ArmVerdict::Dearer => ArmVerdict::Cheaper,
                 same => same,
             };
             prop_assert_eq!(other.verdict, mirrored);

@@ -1,6 +1,6 @@
 //! What may be said of a row, and the comparison as people read it.
 
-use super::{CONFIDENCE, Comparison, Metric, PairComparison, Row, Verdict};
+use super::{ArmVerdict, CONFIDENCE, Comparison, Metric, PairComparison, Row};
 
 /// Verdicts that the summary repeats.
 const MOST_VERDICTS: usize = 3;
@@ -13,8 +13,8 @@ pub(super) fn judge(row: &mut Row, b: &str, needed: usize, figures: (usize, usiz
     (row.verdict, row.words) = (verdict, words);
 }
 
-fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (Verdict, String) {
-    let cannot_tell = |why: String| (Verdict::CannotTell, format!("cannot tell: {why}"));
+fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (ArmVerdict, String) {
+    let cannot_tell = |why: String| (ArmVerdict::CannotTell, format!("cannot tell: {why}"));
     if figures == (0, 0) {
         return cannot_tell("no run has this figure".into());
     }
@@ -45,7 +45,7 @@ fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (Verdi
     }
     let outside = low > 1.0 || high < 1.0;
     if !outside {
-        return (Verdict::NoDifferenceSeen, format!("no difference seen ({range})"));
+        return (ArmVerdict::NoDifferenceSeen, format!("no difference seen ({range})"));
     }
     if row.adjusted_probability.is_none_or(|p| p > 1.0 - CONFIDENCE) {
         return cannot_tell(format!("among so many comparisons chance alone goes this far ({range})"));
@@ -55,10 +55,12 @@ fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (Verdi
     let (least, most) = if more { (low, high) } else { (1.0 / high, 1.0 / low) };
     let times = format!("{}x to {}x", digits(least), digits(most));
     match (row.metric.is_speed(), row.metric == Metric::ThroughputPerS, more) {
-        (false, _, true) => (Verdict::Dearer, format!("{b} needs {times} as much CPU")),
-        (false, _, false) => (Verdict::Cheaper, format!("{b} needs {times} less CPU")),
-        (true, throughput, more) if throughput == more => (Verdict::Faster, format!("{b} is {times} faster")),
-        (true, ..) => (Verdict::Slower, format!("{b} is {times} slower")),
+        (false, _, true) => (ArmVerdict::Dearer, format!("{b} needs {times} as much CPU")),
+        (false, _, false) => (ArmVerdict::Cheaper, format!("{b} needs {times} less CPU")),
+        (true, throughput, more) if throughput == more => {
+            (ArmVerdict::Faster, format!("{b} is {times} faster"))
+        }
+        (true, ..) => (ArmVerdict::Slower, format!("{b} is {times} slower")),
     }
 }
 
@@ -75,7 +77,7 @@ fn too_few(row: &Row, needed: usize) -> String {
 pub(super) fn summary(pairs: &[PairComparison]) -> String {
     let rows = || pairs.iter().flat_map(|pair| pair.rows.iter().map(move |row| (pair, row)));
     let decided: Vec<_> = rows()
-        .filter(|(_, row)| !matches!(row.verdict, Verdict::CannotTell | Verdict::NoDifferenceSeen))
+        .filter(|(_, row)| !matches!(row.verdict, ArmVerdict::CannotTell | ArmVerdict::NoDifferenceSeen))
         .collect();
     let compared = rows().filter(|(_, row)| row.ratio.is_some()).count();
     if !decided.is_empty() {
@@ -103,7 +105,7 @@ pub(super) fn summary(pairs: &[PairComparison]) -> String {
         pair.b
     );
     match row.verdict {
-        Verdict::NoDifferenceSeen => {
+        ArmVerdict::NoDifferenceSeen => {
             format!("No comparison shows a difference. {seen}; its interval includes none.")
         }
         _ => format!("{seen}. It is no verdict: {}.", row.words.trim_start_matches("cannot tell: ")),

@@ -14,7 +14,7 @@ pub(crate) mod table;
 use crate::contract::{Call, Channels, Nodelay, Stack};
 pub use crate::distribution::{Distribution, Quantiles};
 use crate::otlp::SpanCounts;
-pub use findings::{Finding, Standing};
+pub use findings::{RunFinding, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct TankReport {
     pub verdict: String,
     /// What the runs show, the most telling first.
     #[serde(default)]
-    pub findings: Vec<Finding>,
+    pub findings: Vec<RunFinding>,
     /// What the machine itself adds.
     pub noise: Noise,
     /// Spans sent by OTLP, when that was asked for.

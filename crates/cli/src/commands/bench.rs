@@ -6,9 +6,9 @@ use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use spangap_bench::compare::arms::ArmPair;
-use spangap_bench::compare::{Comparison, Metric, Verdict, compare};
+use spangap_bench::compare::{ArmVerdict, Comparison, Metric, compare};
 use spangap_bench::report::fields::Field;
-use spangap_bench::report::{Finding, Standing, TankReport};
+use spangap_bench::report::{RunFinding, Standing, TankReport};
 use spangap_model::duration::format_ns;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -148,7 +148,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<Outcome> {
 
 fn run_check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let report = read(&args.file)?;
-    let wanted = |finding: &&Finding| finding.cause == args.shows;
+    let wanted = |finding: &&RunFinding| finding.cause == args.shows;
     let found = report.findings.iter().filter(wanted).find(|finding| finding.standing == Standing::Shown);
     let Some(shown) = found else {
         let possible = report.findings.iter().find(wanted);
@@ -251,7 +251,7 @@ fn print(comparison: &Comparison, json: bool) -> io::Result<()> {
 /// Names on standard error what made it fail.
 fn found_slower(comparison: &Comparison) -> bool {
     let mut found = false;
-    for (_, row) in comparison.rows_with(Verdict::Slower) {
+    for (_, row) in comparison.rows_with(ArmVerdict::Slower) {
         eprintln!("spangap: slower: {} ({}, {})", row.words, row.metric.name(), row.point);
         found = true;
     }

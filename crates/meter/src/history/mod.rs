@@ -23,7 +23,7 @@ mod waiting;
 use crate::engine::PairMinute;
 use crate::report::HistorySteps;
 use file::{Lock, Place, SCHEMA_VERSION, check_format};
-pub use read::{Cancel, Covered, Memory, OverTime, Reader, View, Worst};
+pub use read::{Cancel, Covered, OverTime, Reader, UnwrittenMinutes, View, Worst};
 use rusqlite::{Connection, OptionalExtension, params};
 use spangap_model::{Accounting, PairKey, PairStats};
 use std::collections::HashMap;

@@ -56,14 +56,14 @@ impl Cancel {
 
 /// Minutes that are in memory and not in the database.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct UnwrittenMinutes {
     /// Closed ones, which wait to be written.
     pub waiting: Vec<Arc<Vec<PairMinute>>>,
     /// Open ones.
     pub open: Vec<PairMinute>,
 }
 
-impl Memory {
+impl UnwrittenMinutes {
     fn minutes(&self, from_s: u64, to_s: u64) -> impl Iterator<Item = (&PairMinute, bool)> {
         let waiting = self.waiting.iter().flat_map(|batch| batch.iter()).map(|minute| (minute, false));
         let all = waiting.chain(self.open.iter().map(|minute| (minute, true)));
@@ -248,7 +248,7 @@ impl View {
         &self,
         from_s: u64,
         to_s: u64,
-        memory: &Memory,
+        memory: &UnwrittenMinutes,
         mut each: impl FnMut(PairKey, PairStats),
     ) -> Result<Covered, HistoryError> {
         let from_s = Step::Minute.start(from_s);
@@ -288,7 +288,7 @@ impl View {
         key: &PairKey,
         from_s: u64,
         to_s: u64,
-        memory: &Memory,
+        memory: &UnwrittenMinutes,
     ) -> Result<OverTime, HistoryError> {
         let from_s = Step::Minute.start(from_s);
         let buckets = self.buckets(from_s, to_s)?;
@@ -337,7 +337,13 @@ impl View {
         Ok(over_time)
     }
 
-    fn add_memory(&self, to: &mut OverTime, key: &PairKey, (from_s, to_s): (u64, u64), memory: &Memory) {
+    fn add_memory(
+        &self,
+        to: &mut OverTime,
+        key: &PairKey,
+        (from_s, to_s): (u64, u64),
+        memory: &UnwrittenMinutes,
+    ) {
         for (minute, open) in memory.minutes(from_s, to_s).filter(|(minute, _)| minute.key == *key) {
             let point = to.points.entry(to.step.start(minute.unix_s)).or_default();
             point.0.merge(&PairStats { worst: Vec::new(), ..minute.stats.clone() });
@@ -356,7 +362,7 @@ impl View {
         to_s: u64,
         matches: impl Fn(&PairKey) -> bool,
         limit: usize,
-        memory: &Memory,
+        memory: &UnwrittenMinutes,
     ) -> Result<Worst, HistoryError> {
         let from_s = Step::Minute.start(from_s);
         let cover = self.buckets(from_s, to_s)?.cover(from_s, end_of(to_s));
@@ -422,7 +428,7 @@ impl View {
         &self,
         trace_id: &[u8; 16],
         client_span_id: Option<&[u8; 8]>,
-        memory: &Memory,
+        memory: &UnwrittenMinutes,
     ) -> Result<Option<(PairKey, WorstCall)>, HistoryError> {
         let is_it = |call: &&WorstCall| {
             call.trace_id == *trace_id && client_span_id.is_none_or(|id| call.client_span_id == *id)

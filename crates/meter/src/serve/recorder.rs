@@ -5,8 +5,8 @@ use super::clock::Clock;
 use crate::engine::Meter;
 use crate::export::snapshot::HistoryFigures;
 use crate::history::{
-    CHECKPOINT, Cancel, Checkpoint, History, HistoryError, LastRun, MAX_WAITING_BYTES, Memory, Reader,
-    SetAside, View, Waiting,
+    CHECKPOINT, Cancel, Checkpoint, History, HistoryError, LastRun, MAX_WAITING_BYTES, Reader, SetAside,
+    UnwrittenMinutes, View, Waiting,
 };
 use crate::report::{HistoryCoverage, HistorySteps};
 use spangap_model::PairKey;
@@ -59,7 +59,7 @@ impl Store {
         &self,
         cancel: &Arc<Cancel>,
         pairs: impl Fn(&PairKey) -> bool,
-    ) -> Result<(View, Memory), HistoryError> {
+    ) -> Result<(View, UnwrittenMinutes), HistoryError> {
         loop {
             let view = self.reader.view(cancel.clone())?;
             let waiting = locked(&self.waiting);
@@ -68,7 +68,7 @@ impl Store {
                 continue;
             }
             let unseen = waiting.batches().into_iter().filter(|batch| batch.generation > view.generation());
-            let memory = Memory {
+            let memory = UnwrittenMinutes {
                 waiting: unseen.map(|batch| batch.minutes).collect(),
                 // Under the lock: the recorder takes minutes from the engine under it.
                 open: self.meter.open_minutes_of(&pairs),

@@ -3,7 +3,7 @@
 use super::rows::{key, minute};
 use super::{PLENTY, Recorded, file, open};
 use spangap_meter::engine::PairMinute;
-use spangap_meter::history::{History, LastRun, Memory};
+use spangap_meter::history::{History, LastRun, UnwrittenMinutes};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -100,7 +100,7 @@ fn process_on_a_small_disk() {
     // Those that could not be written wait, and answers have them.
     assert_eq!(history.waiting.rows(), PAIRS);
     history.checkpoint(n, &rows(1), &[]).unwrap_err();
-    let memory = Memory {
+    let memory = UnwrittenMinutes {
         waiting: history.waiting.batches().into_iter().map(|b| b.minutes).collect(),
         open: Vec::new(),
     };

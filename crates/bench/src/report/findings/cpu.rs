@@ -3,7 +3,7 @@
 //! Look-alikes: a target that happens to use about one CPU while something else limits. So the target is named only
 //! where throughput stands still over a doubled load, its CPU with it, and the client has CPU left.
 
-use super::{Finding, Runs, Standing};
+use super::{RunFinding, Runs, Standing};
 use crate::contract::Stack;
 use crate::report::Run;
 use crate::report::fields::{Load, rounded};
@@ -33,17 +33,17 @@ fn used(run: &Run, cpu_s: f64) -> Option<f64> {
     (run.duration_s >= 0.2).then(|| cpu_s / run.duration_s)
 }
 
-pub(super) fn find(all: &Runs<'_>, cpus: u32) -> Vec<Finding> {
+pub(super) fn find(all: &Runs<'_>, cpus: u32) -> Vec<RunFinding> {
     [client(all, cpus), target(all, cpus), both(all, cpus)].into_iter().flatten().collect()
 }
 
-fn finding(side: Option<&str>, says: String, rests_on: Vec<String>, cleared_by: &str) -> Finding {
+fn finding(side: Option<&str>, says: String, rests_on: Vec<String>, cleared_by: &str) -> RunFinding {
     let cause = Cause::CpuSaturated.name().into();
     let side = side.map(Into::into);
-    Finding { cause, side, standing: Standing::Shown, says, rests_on, cleared_by: cleared_by.into() }
+    RunFinding { cause, side, standing: Standing::Shown, says, rests_on, cleared_by: cleared_by.into() }
 }
 
-fn client(all: &Runs<'_>, cpus: u32) -> Option<Finding> {
+fn client(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
     let share = |run: &Run| used(run, run.cpu_client_s).map(|used| used / capacity(run, cpus));
     let full: Vec<&Run> =
         all.runs.iter().filter(|run| run.ok > 0 && share(run).is_some_and(|share| share >= FULL)).collect();
@@ -74,7 +74,7 @@ fn client(all: &Runs<'_>, cpus: u32) -> Option<Finding> {
     ))
 }
 
-fn target(all: &Runs<'_>, cpus: u32) -> Option<Finding> {
+fn target(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
     let of_target = |run: &Run| run.cpu_target_s.and_then(|cpu_s| used(run, cpu_s));
     let spare =
         |run: &Run| used(run, run.cpu_client_s).is_some_and(|used| used < SPARE * capacity(run, cpus));
@@ -106,7 +106,7 @@ fn target(all: &Runs<'_>, cpus: u32) -> Option<Finding> {
     })
 }
 
-fn both(all: &Runs<'_>, cpus: u32) -> Option<Finding> {
+fn both(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
     let sum = |run: &Run| used(run, run.cpu_client_s + run.cpu_target_s?);
     let shared =
         |run: &&Run| run.on_this_host() && sum(run).is_some_and(|sum| sum >= FULL * f64::from(cpus.max(1)));

@@ -3,7 +3,7 @@
 //! Look-alikes: Nagle's algorithm, which the floor (TCP_NODELAY set, one write) does not have; and a machine that was busy
 //! during the low rates, which nothing here excludes.
 
-use super::{Finding, Runs, Standing, median_in_words, median_interval};
+use super::{RunFinding, Runs, Standing, median_in_words, median_interval};
 use crate::report::Run;
 use crate::report::fields::Load;
 use spangap_model::cause::Cause;
@@ -20,7 +20,7 @@ fn floor_ns(run: &Run) -> Option<u64> {
     floor.latency.p50_ns.filter(|ns| run.latency.p50_ns.is_some_and(|p50| *ns <= p50))
 }
 
-pub(super) fn find(all: &Runs<'_>) -> Option<Finding> {
+pub(super) fn find(all: &Runs<'_>) -> Option<RunFinding> {
     all.alike(None).iter().find_map(|sweep| {
         let mut by_rate: Vec<&Run> = sweep.iter().copied().filter(|run| run.asked.rate_per_s.is_some()).collect();
         by_rate.sort_by(|a, b| a.asked.rate_per_s.unwrap_or(0.0).total_cmp(&b.asked.rate_per_s.unwrap_or(0.0)));
@@ -37,7 +37,7 @@ pub(super) fn find(all: &Runs<'_>) -> Option<Finding> {
         let line = |run: &Run, floor: f64| {
             format!("{}: {}; raw floor p50 {}", all.name(run), median_in_words(run), format_ns(floor as u64))
         };
-        Some(Finding {
+        Some(RunFinding {
             cause: Cause::IdleWake.name().into(),
             side: None,
             standing: Standing::Possible,

@@ -28,7 +28,7 @@ pub enum Standing {
 
 /// What the runs show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct RunFinding {
     /// Name of the cause, such as `nagle-delayed-ack`.
     pub cause: String,
     /// `client` or `server`, where the cause has a side.
@@ -52,7 +52,7 @@ impl TankReport {
 }
 
 /// What these runs show, the most telling first. `cpus`: CPUs that the client could use.
-pub fn of(runs: &[Run], cpus: u32) -> Vec<Finding> {
+pub fn of(runs: &[Run], cpus: u32) -> Vec<RunFinding> {
     let all = Runs { varying: Field::varying(runs), runs };
     let mut found = Vec::new();
     found.extend(nagle::find(&all));

@@ -4,7 +4,7 @@
 //! raw floor shows them, as tenths of a millisecond), a service that is slow only when it is seldom called. So only runs that
 //! differ in TCP_NODELAY alone, as the kernel shows it, are proof.
 
-use super::{Finding, Runs, Standing, median_in_words, median_interval, nodelay};
+use super::{RunFinding, Runs, Standing, median_in_words, median_interval, nodelay};
 use crate::report::Run;
 use crate::report::fields::{Field, Load};
 use spangap_model::cause::Cause;
@@ -19,7 +19,7 @@ const OFTEN_PER_S: f64 = 100.0;
 /// A median at another setting or rate is another one when it is at most this share.
 const FALLEN: f64 = 0.5;
 
-pub(super) fn find(all: &Runs<'_>) -> Vec<Finding> {
+pub(super) fn find(all: &Runs<'_>) -> Vec<RunFinding> {
     let sweeps = all.alike(None);
     let mut found = Vec::new();
     for group in all.alike(Some(Field::Nodelay)) {
@@ -81,9 +81,9 @@ fn finding(
     says: String,
     rests_on: Vec<String>,
     cleared_by: String,
-) -> Finding {
+) -> RunFinding {
     let cause = Cause::NagleDelayedAck.name().into();
-    Finding { cause, side: Some(side.into()), standing, says, rests_on, cleared_by }
+    RunFinding { cause, side: Some(side.into()), standing, says, rests_on, cleared_by }
 }
 
 fn line(all: &Runs<'_>, run: &Run) -> String {
@@ -102,7 +102,7 @@ fn line(all: &Runs<'_>, run: &Run) -> String {
 }
 
 /// Off against on at the same load, all else equal: that is an experiment.
-fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
+fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
     let at = |on: bool, load: Load| -> Vec<&Run> {
         let same = group.iter().copied().filter(|run| Load::of(&run.asked) == load);
         same.filter(|run| nodelay(run) == Some(on)).collect()
@@ -129,7 +129,7 @@ fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
 }
 
 /// The signature over a sweep: held at a low rate, less at a higher one.
-fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<Finding> {
+fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     let rate = |run: &Run| run.asked.rate_per_s;
     let low = sweep.iter().copied().filter(|run| rate(run).is_some() && is_held(run));
     let low = low.min_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
@@ -171,7 +171,7 @@ fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<Finding> {
 }
 
 /// One load: the time is that of a delayed ACK and the sockets lack TCP_NODELAY; a handler that takes 40 ms looks the same.
-fn alone(all: &Runs<'_>, sweep: &[&Run]) -> Option<Finding> {
+fn alone(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     if sweep.iter().any(|run| is_held(run) && too_often_to_wait(run)) {
         return None;
     }

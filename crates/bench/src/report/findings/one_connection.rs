@@ -3,7 +3,7 @@
 //! Look-alikes: a drift of the machine between runs (so every pair of runs has to agree, there have to be several, and they
 //! have to take turns), and the limit of streams (such runs are left out).
 
-use super::{Finding, Runs, Standing};
+use super::{RunFinding, Runs, Standing};
 use crate::report::Run;
 use crate::report::fields::{Field, rounded};
 use spangap_model::cause::Cause;
@@ -39,11 +39,11 @@ fn took_turns(one: &[&Run], other: &[&Run]) -> bool {
     one_first < other_last && other_first < one_last
 }
 
-pub(super) fn find(all: &Runs<'_>) -> Vec<Finding> {
+pub(super) fn find(all: &Runs<'_>) -> Vec<RunFinding> {
     all.alike(Some(Field::Channels)).iter().filter_map(|group| of_group(all, group)).collect()
 }
 
-fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
+fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
     let closed =
         || group.iter().copied().filter(|run| run.asked.inflight.is_some() && run.throughput_per_s > 0.0);
     let one: Vec<&Run> =
@@ -95,7 +95,7 @@ fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<Finding> {
         )
     };
     let top = with.iter().max_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
-    Some(Finding {
+    Some(RunFinding {
         cause: Cause::SharedConnection.name().into(),
         side: None,
         standing,

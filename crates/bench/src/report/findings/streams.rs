@@ -3,11 +3,11 @@
 //! Look-alikes: none, since in flight less the limit times the connections is arithmetic; but the target's own count of
 //! calls at once must not contradict it.
 
-use super::{Finding, Runs, Standing};
+use super::{RunFinding, Runs, Standing};
 use spangap_model::cause::Cause;
 use spangap_report::figures::counted;
 
-pub(super) fn find(all: &Runs<'_>) -> Option<Finding> {
+pub(super) fn find(all: &Runs<'_>) -> Option<RunFinding> {
     let queued = |run: &crate::report::Run| {
         run.streams.as_ref().and_then(|streams| streams.queued_by_limit).unwrap_or(0)
     };
@@ -32,7 +32,7 @@ pub(super) fn find(all: &Runs<'_>) -> Option<Finding> {
             "the target handled {peak} calls at once: it has other callers, or the limit is another one"
         ),
     }));
-    Some(Finding {
+    Some(RunFinding {
         cause: Cause::StreamLimit.name().into(),
         side: None,
         standing,

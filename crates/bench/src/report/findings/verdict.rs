@@ -1,6 +1,6 @@
 //! The report in one sentence.
 
-use super::{Finding, Standing};
+use super::{RunFinding, Standing};
 use crate::report::Run;
 use crate::report::fields::{Load, rounded};
 use spangap_model::duration::format_ns;
@@ -9,7 +9,7 @@ use spangap_model::duration::format_ns;
 const FAILING: f64 = 0.05;
 
 /// The news, in one plain sentence; for runs that show nothing, what they measured.
-pub(super) fn of(runs: &[Run], findings: &[Finding]) -> String {
+pub(super) fn of(runs: &[Run], findings: &[RunFinding]) -> String {
     let sum = |pick: fn(&Run) -> u64| runs.iter().map(pick).sum::<u64>();
     let (calls, ok) = (sum(|run| run.calls), sum(|run| run.ok));
     let failed = calls.saturating_sub(ok);
