@@ -122,6 +122,8 @@ pub struct Doubts {
     pub cut: bool,
     /// Several requests were under way without anything that tells their responses apart.
     pub turns_overlap: bool,
+    /// Session tickets of TLS may stand before the response: when that began is not known.
+    pub tickets: bool,
     /// No end of it was seen, and it may have had one: bytes are missing from the capture, or the protocol does not show
     /// whether an answer was due.
     pub end_unknown: bool,

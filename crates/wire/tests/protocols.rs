@@ -1,8 +1,11 @@
 //! Captures of real programs, read from the file to the exchange: HTTP/1 in clear text and inside of TLS.
 
+use spangap_wire::call::{Call, LegTime};
+use spangap_wire::dissect::{Settings, dissect};
 use spangap_wire::exchange::{Ended, Exchange, Protocol};
 use spangap_wire::source::Capture;
 use spangap_wire::tap::{Tap, TapCounts};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -73,10 +76,48 @@ fn https_without_keys_is_turns_and_the_handshake_is_none() {
         let (exchanges, counts, protocol) = read(&format!("{name}.client.pcapng"), None);
         assert_eq!((exchanges.len(), protocol), (20, Protocol::Tls), "{name}");
         assert!(exchanges.iter().all(|(one, _)| one.protocol == Protocol::Tls && one.response.is_some()));
-        let overlap: Vec<_> = exchanges.iter().map(|(one, _)| one.doubts.turns_overlap).collect();
-        assert!(overlap[1..].iter().all(|overlap| !overlap), "{name}");
-        assert_eq!(overlap[0], name.starts_with("tls13"), "only there tickets come unseen");
+        assert!(exchanges.iter().all(|(one, _)| !one.doubts.turns_overlap), "{name}: one at a time");
+        let tickets: Vec<_> = exchanges.iter().map(|(one, _)| one.doubts.tickets).collect();
+        assert!(tickets[1..].iter().all(|tickets| !tickets), "{name}");
+        assert_eq!(tickets[0], name.starts_with("tls13"), "only there tickets come unseen");
         assert_eq!(counts.app, Default::default());
+    }
+}
+
+/// The calls of both ends, in order.
+fn calls(name: &str, keys: bool) -> Vec<Call> {
+    let ends = ["client", "server"].map(|end| Capture::open(&path(&format!("{name}.{end}.pcapng"))));
+    let key_log =
+        if keys { std::fs::read(path(&format!("{name}.keys"))).expect("a fixture") } else { Vec::new() };
+    let settings = Settings { slowest: 100, same_clock: true, key_log, ..Settings::default() };
+    let opened = ends.into_iter().map(|end| end.expect("a fixture")).collect();
+    let dissection = dissect(opened, &settings, &mut |_| ControlFlow::Continue(())).expect("files");
+    let mut calls = dissection.calls;
+    calls.sort_by_key(|call| call.start_ns);
+    calls
+}
+
+#[test]
+fn a_session_ticket_is_not_the_beginning_of_a_response() {
+    for name in ["tls13-http1", "tls13-chacha", "tls12-http1"] {
+        let (opaque, open) = (calls(name, false), calls(name, true));
+        assert_eq!((opaque.len(), open.len()), (20, 20), "{name}");
+        let mut earlier = 0;
+        for (nth, (opaque, open)) in opaque.iter().zip(&open).enumerate() {
+            let response = |call: &Call| {
+                let half = call.halves.exchanges[1].as_ref();
+                half.and_then(|half| half.response).expect("a response").first.seen_ns
+            };
+            earlier += usize::from(response(opaque) < response(open));
+            // What the keys show to be apart is one leg without them, and the same time together.
+            for leg in &opaque.legs {
+                let inside =
+                    |part: &&LegTime| leg.legs.first <= part.legs.first && part.legs.last <= leg.legs.last;
+                let sum: i64 = open.legs.iter().filter(inside).map(|part| part.ns).sum();
+                assert!(leg.ns.abs_diff(sum) <= 2, "{name}, call {nth}: {leg:?}, {sum} ns with the keys");
+            }
+        }
+        assert_eq!(earlier, usize::from(name.starts_with("tls13")), "{name}: tickets came first");
     }
 }
 

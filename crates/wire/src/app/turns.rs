@@ -57,6 +57,13 @@ impl Turns {
         }
     }
 
+    /// The response of the turn under way may begin with what is none.
+    pub fn tickets_may_come(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.doubts.tickets = true;
+        }
+    }
+
     /// The next turn may have begun before what will be seen of it, or be none.
     pub fn doubt_next(&mut self) {
         self.doubtful = true;

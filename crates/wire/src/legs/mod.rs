@@ -57,7 +57,7 @@ impl Moments {
         if let Some(server) = server {
             at[3] = Some((server.request.last.ready_ns, Side::Server));
             if let Some(response) = &server.response {
-                at[6] = Some((response.first.seen_ns, Side::Server));
+                at[6] = Some((response.first.seen_ns, Side::Server)).filter(|_| !server.doubts.tickets);
                 at[7] = Some((response.last.seen_ns, Side::Server));
             }
             if let Some(client) = client {

@@ -272,18 +272,24 @@ fn ended_report<'a>(halves: impl Iterator<Item = &'a Exchange>) -> (&'static str
 
 fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
     let (mut hole, mut unknown, mut cut, mut overlap, mut end) = (false, false, false, false, false);
+    let mut tickets = false;
     for doubts in halves.map(|exchange| exchange.doubts) {
         end |= doubts.end_unknown && !doubts.cut;
         hole |= doubts.hole;
         unknown |= doubts.headers_unknown;
         cut |= doubts.cut;
         overlap |= doubts.turns_overlap;
+        tickets |= doubts.tickets;
     }
     let all = [
         (hole, "bytes of it are missing from a capture"),
         (unknown, "the capture joined its connection late: some header fields could not be decoded"),
         (cut, "cut by snap: the capture's snap length cut off bytes that are of it, or may be"),
         (overlap, "several requests were under way with nothing that tells their responses apart"),
+        (
+            tickets,
+            "session tickets of TLS may come before the response: when it began is not known without the keys",
+        ),
         (
             end,
             "no response was seen, and whether one came or was due is not known: its time is only what was seen of it",

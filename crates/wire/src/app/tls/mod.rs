@@ -8,7 +8,7 @@
 //! *Without keys* only the bytes of application data make turns; the handshake is no call. TLS 1.3 sends part of the
 //! handshake as application data: of the client everything up to a record of exactly the size of its Finished, of
 //! the server everything before the client's first data. Session tickets come after that, too, and look like the
-//! beginning of a response: the first turn is marked therefore. A record of 19 bytes is taken to be an alert (the
+//! beginning of a response: when that of the first turn began is not known therefore. A record of 19 bytes is taken to be an alert (the
 //! goodbye of a connection), although two bytes of data would look the same.
 
 pub mod cipher;
@@ -250,7 +250,7 @@ impl Tls {
             self.turns.doubt();
         }
         if chunk.from == Side::Client && self.hidden.finished_bytes > 0 {
-            self.turns.doubt();
+            self.turns.tickets_may_come();
             self.hidden.finished_bytes = 0;
         }
     }
