@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use spangap_host::check::{self, Connection, Counters, Look, Severity, TcpSockets, Verdict};
 use spangap_host::report::check::CheckReport;
 use spangap_machine::{Host, parse_readings};
+use spangap_model::evidence::{Certainty, Missing, Proof, Scope, Testimony};
+use spangap_model::{Cause, Culprit};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -210,5 +212,62 @@ proptest! {
             prop_assert_eq!(findings.len(), check::names().count());
             CheckReport::new(&look, &findings).text(100);
         }
+    }
+}
+
+#[test]
+fn a_counter_that_rose_shows_its_cause_and_a_setting_only_makes_it_possible() {
+    let of = |name: &str| {
+        let machine = machines().into_iter().find(|machine| machine.ends_with(name)).unwrap();
+        let look = look(&machine, &expected(&machine).0);
+        check::evidence(&look, &check::findings(&look))
+    };
+    let certainty = |testimony: &Testimony, cause: Cause| -> Vec<Certainty> {
+        let its = testimony.findings.iter().filter(|finding| finding.culprit == Culprit::of(cause));
+        its.map(|finding| finding.certainty).collect()
+    };
+    let possible = Certainty::Possible(Missing::MetByCalls);
+    let throttled = of("throttled-container");
+    assert_eq!(certainty(&throttled, Cause::CpuQuota), [Certainty::Shown]);
+    let quota = throttled.findings.iter().find(|finding| finding.culprit.cause == Cause::CpuQuota).unwrap();
+    assert!(matches!(quota.scope, Scope::Process { pid: 900, .. }), "{:?}", quota.scope);
+    assert!(
+        quota
+            .proofs
+            .iter()
+            .any(|proof| matches!(proof, Proof::Value { place, .. } if place.ends_with("/cpu.stat"))),
+        "{:?}",
+        quota.proofs
+    );
+    assert_eq!(certainty(&of("overflowing-listener"), Cause::AcceptOverflow), [Certainty::Shown]);
+    assert_eq!(certainty(&of("overflowing-listener"), Cause::SynLoss), [possible], "its neighbour");
+    assert_eq!(certainty(&of("short-of-memory"), Cause::Stopped), [Certainty::Shown]);
+    assert_eq!(certainty(&of("steal-vm"), Cause::Steal), [Certainty::Shown]);
+    // Sleeping deeply is a setting, and softirqs on CPUs that a process may use need not have met it there.
+    let ccx = of("amd-ccx");
+    assert_eq!(certainty(&ccx, Cause::IdleWake), [possible]);
+    assert!(certainty(&ccx, Cause::SoftirqOnCpu).iter().all(|certainty| *certainty == possible));
+    assert!(certainty(&ccx, Cause::CpuQuota).is_empty());
+}
+
+#[test]
+fn coverage_counts_what_cannot_be_told_and_says_why() {
+    for machine in machines() {
+        let look = look(&machine, &expected(&machine).0);
+        let findings = check::findings(&look);
+        let testimony = check::evidence(&look, &findings);
+        let [coverage] = testimony.coverage.as_slice() else { panic!("one look") };
+        let untold = findings.iter().filter(|finding| finding.verdict == Verdict::CannotTell).count();
+        assert_eq!((coverage.seen + coverage.lost, coverage.lost), (findings.len() as u64, untold as u64));
+        assert!(coverage.cannot.len() >= untold && coverage.cannot.iter().all(|why| why.ends_with('.')));
+        // One reading rises by nothing.
+        let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
+        let (_, second) = parse_readings(&text).unwrap();
+        let once = Look::read(&Host::kept(second), None, &look.pids).unwrap();
+        let shown = check::evidence(&once, &check::findings(&once)).findings;
+        let shown: Vec<Cause> =
+            shown.iter().filter(|finding| finding.is_shown()).map(|finding| finding.culprit.cause).collect();
+        let stopped = machine.ends_with("short-of-memory").then_some(Cause::Stopped);
+        assert_eq!(shown, Vec::from_iter(stopped), "{}", machine.display());
     }
 }

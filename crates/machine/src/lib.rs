@@ -48,7 +48,18 @@ impl FactError {
     pub fn is_absent(&self) -> bool {
         matches!(self, FactError::Read { absent: true, .. })
     }
+
+    /// The file that is closed to this user.
+    pub fn closed(&self) -> Option<&str> {
+        match self {
+            FactError::Read { path, why, .. } if why == DENIED => Some(path),
+            _ => None,
+        }
+    }
 }
+
+/// Why a file that is closed to this user cannot be read, here and in a machine that was kept.
+const DENIED: &str = "permission denied";
 
 /// A fact, or why it is not known.
 pub type Known<T> = Result<T, FactError>;
@@ -212,7 +223,7 @@ impl Host {
                 Err(error) => match error.kind() {
                     // It is there, and no link.
                     io::ErrorKind::InvalidInput if link => return Err(absent()),
-                    io::ErrorKind::PermissionDenied => Entry::Refused("permission denied".into()),
+                    io::ErrorKind::PermissionDenied => Entry::Refused(DENIED.into()),
                     _ => Entry::Refused(error.to_string()),
                 },
             },
@@ -556,6 +567,8 @@ mod tests {
         assert_eq!(host.list("/cpu").unwrap(), ["cpu0", "cpu1", "cpu4"]);
         assert_eq!(host.read("/cpu/cpu4/governor").unwrap(), "performance\n");
         assert_eq!(host.read("/dev/x").unwrap_err().to_string(), "cannot read /dev/x: permission denied");
+        assert_eq!(host.read("/dev/x").unwrap_err().closed(), Some("/dev/x"));
+        assert_eq!(host.read("/dev/y").unwrap_err().closed(), None);
         assert!(!host.read("/dev/x").unwrap_err().is_absent());
         assert_eq!(Kept::parse("x\n").unwrap_err().line, 1);
     }

@@ -78,6 +78,19 @@ pub struct Finding {
     pub fix: Vec<String>,
     /// What could not be read although the verdict stands.
     pub unknown: Vec<String>,
+    /// The cause whose happening was counted while it was looked; `None` where the trap is set and nothing more is known.
+    pub counted: Option<Cause>,
+    /// What the figures are of.
+    pub whose: Whose,
+}
+
+/// What the figures of a finding are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Of the machine.
+    Machine,
+    /// Of the processes that are asked about, and of nobody else.
+    Processes,
 }
 
 /// A finding in the making.
@@ -89,6 +102,8 @@ pub struct Judged {
     means: String,
     fix: Vec<String>,
     unknown: Vec<String>,
+    counted: Option<Cause>,
+    whose: Whose,
 }
 
 /// Why there is no verdict.
@@ -97,11 +112,9 @@ pub struct Why(pub String);
 
 impl From<&FactError> for Why {
     fn from(error: &FactError) -> Why {
-        match error {
-            FactError::Read { path, why, .. } if why == "permission denied" => {
-                Why(format!("{path} is closed to this user: try as root"))
-            }
-            error => Why(error.to_string()),
+        match error.closed() {
+            Some(path) => Why(format!("{path} is closed to this user: try as root")),
+            None => Why(error.to_string()),
         }
     }
 }
@@ -134,6 +147,8 @@ impl Judged {
             means: String::new(),
             fix: Vec::new(),
             unknown: Vec::new(),
+            counted: None,
+            whose: Whose::Machine,
         }
     }
 
@@ -184,12 +199,24 @@ impl Judged {
         self
     }
 
+    /// Says that this cause happened while it was looked, if it did: a counter of just that rose.
+    pub fn counted(mut self, cause: Cause, rose: bool) -> Judged {
+        self.counted = rose.then_some(cause);
+        self
+    }
+
+    /// Says that the figures are those of the processes asked about alone.
+    pub fn of_the_processes(mut self) -> Judged {
+        self.whose = Whose::Processes;
+        self
+    }
+
     /// Gives it its trap's name. What is fine needs neither meaning nor remedy.
     pub fn of(self, trap: &'static str, causes: &'static [Cause]) -> Finding {
-        let Judged { verdict, summary, evidence, means, fix, unknown } = self;
+        let Judged { verdict, summary, evidence, means, fix, unknown, counted, whose } = self;
         let is_trap = matches!(verdict, Verdict::Trap(_));
         let (means, fix) = if is_trap { (means, fix) } else { Default::default() };
-        Finding { trap, causes, verdict, summary, evidence, means, fix, unknown }
+        Finding { trap, causes, verdict, summary, evidence, means, fix, unknown, counted, whose }
     }
 }
 

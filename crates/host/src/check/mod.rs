@@ -4,6 +4,7 @@
 //! Each trap of [`traps`] is a rule over these values, and yields one [`Finding`]. Nothing here changes anything:
 //! what would help is a command for the reader to paste.
 
+mod evidence;
 mod facts;
 mod finding;
 mod look;
@@ -14,8 +15,9 @@ mod traps;
 use spangap_machine::{FactError, Host, Known};
 use spangap_model::Cpus;
 
+pub use evidence::evidence;
 pub(crate) use facts::cgroup::freezer;
-pub use finding::{Evidence, Finding, Severity, Verdict};
+pub use finding::{Evidence, Finding, Severity, Verdict, Whose};
 pub use look::{AcceptQueue, Connection, Counters, Look, Sockets, TcpSockets};
 pub use traps::names;
 

@@ -1,8 +1,9 @@
 //! `host check` as text and as JSON. Pure.
 
-use crate::check::{Evidence, Finding, Look, Verdict};
+use crate::check::{self, Evidence, Finding, Look, Verdict};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::Testimony;
 use spangap_report::figures::counted;
 use spangap_report::wrap::wrap;
 use std::fmt::Write as _;
@@ -10,6 +11,8 @@ use std::fmt::Write as _;
 /// Everything that `host check` found.
 #[derive(Debug, Serialize)]
 pub struct CheckReport {
+    /// The same as values that every instrument speaks in.
+    pub evidence: Testimony,
     /// Time between the two readings; `None`: there was one only.
     pub looked_ns: Option<u64>,
     /// CPUs that are switched on.
@@ -99,6 +102,7 @@ impl CheckReport {
             cpus: process.cpus().to_string(),
         });
         CheckReport {
+            evidence: check::evidence(look, findings),
             looked_ns: look.seconds().ok().map(|seconds| (seconds * 1e9) as u64),
             cpus_online: look.online.as_ref().ok().map(ToString::to_string),
             cpus: look.cpus().ok().map(|cpus| cpus.to_string()),

@@ -12,11 +12,13 @@ mod call;
 mod certainty;
 mod coverage;
 mod finding;
+mod testimony;
 
 pub use call::{CallRecord, HostPart, HostTime, LegRecord, LegTime};
 pub use certainty::{Certainty, Missing, Need};
 pub use coverage::{Coverage, Instrument};
 pub use finding::{Finding, Interval, PacketRecord, Proof, Scope};
+pub use testimony::Testimony;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
@@ -97,6 +99,12 @@ impl Evidence {
     pub fn measured(&self) -> impl Iterator<Item = &CallRecord> {
         let from = self.measured_from_unix_ns.unwrap_or(i64::MIN);
         self.calls.iter().filter(move |call| call.start_unix_ns >= from)
+    }
+
+    /// Adds what an instrument has to say.
+    pub fn hear(&mut self, testimony: Testimony) {
+        self.findings.extend(testimony.findings);
+        self.coverage.extend(testimony.coverage);
     }
 }
 

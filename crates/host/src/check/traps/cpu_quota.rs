@@ -78,6 +78,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     judged = judged.fix(
         "# for good: no CPU limit (Kubernetes: limits.cpu; systemd: CPUQuota=), or one well above the peak",
     );
+    let throttled_now = seen.iter().filter_map(|seen| seen.now).any(|now| share(&now) > 0.0);
+    let judged = judged.counted(Cause::CpuQuota, throttled_now).of_the_processes();
     Ok(unknown.into_iter().fold(judged, Judged::unknown))
 }
 

@@ -1,6 +1,6 @@
 //! CPUs that have no idle time left.
 
-use super::super::finding::{Judged, Why};
+use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
 use super::{Trap, percent, severity};
 use spangap_model::Cause;
@@ -48,6 +48,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         percent(busy as f64, total as f64)
     );
     Ok(Judged::when(found, summary)
+        .counted(Cause::CpuSaturated, found == Some(Severity::High))
         .evidence(format!("{} ms of {} ms not idle", busy * 10, total * 10), "/proc/stat")
         .means("threads that wake find no idle CPU and wait their turn; latency rises steeply from about 70 % on")
         .fix("top -H -d 1  # who runs; then fewer of them here, or more CPUs"))

@@ -26,5 +26,5 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let what = format!("{} of {} threads: {}", halted.threads, halted.of_threads, halted.words());
         judged = judged.evidence(what, file).fix(halted.remedy());
     }
-    Ok(judged)
+    Ok(judged.counted(Cause::Stopped, true).of_the_processes())
 }

@@ -72,7 +72,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     } else {
         (None, "no overflow ever".to_owned())
     };
-    let mut judged = Judged::when(found, summary).means(
+    let mut judged = Judged::when(found, summary).counted(Cause::AcceptOverflow, now > 0).means(
         "a client's handshake was dropped because the program does not accept fast enough; the client tries again after 1 s, \
          then 2 s, 4 s",
     );

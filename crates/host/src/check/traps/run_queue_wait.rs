@@ -58,7 +58,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     };
     let of = percent(wait_ns as f64, run_ns as f64);
     let summary = format!("waited {} for {} on a CPU ({of})", format_ns(wait_ns), format_ns(run_ns));
-    let mut judged = Judged::when(found, summary).means(
+    let judged = Judged::when(found, summary).counted(Cause::RunQueue, found.is_some()).of_the_processes();
+    let mut judged = judged.means(
         "its threads could run and had to wait: other threads, interrupts or its own quota had the CPUs. The wait is in the \
          middle of calls, wherever a thread was woken",
     );

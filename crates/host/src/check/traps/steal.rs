@@ -35,6 +35,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         each.iter().take(4).map(|(cpu, times)| format!("CPU {cpu} {} ms", times.steal * 10)).collect();
     let each = if each.is_empty() { "none".to_owned() } else { each.join(", ") };
     Ok(Judged::when(found, summary)
+        .counted(Cause::Steal, found.is_some())
         .evidence(format!("steal +{} ms: {each}", all.steal * 10), "/proc/stat")
         .means("the hypervisor gave the CPU to another guest, in the middle of whatever ran here; nothing on this machine shows it but this counter")
         .fix("# ask for dedicated CPUs (no overcommit), or move the guest to another host; inside, nothing helps"))

@@ -51,5 +51,5 @@ fn look(look: &Look) -> Result<Judged, Why> {
     if hidden > 0 {
         judged = judged.unknown(format!("TCP_NODELAY of {} is hidden", counted(hidden, "connection")));
     }
-    Ok(judged)
+    Ok(judged.of_the_processes())
 }

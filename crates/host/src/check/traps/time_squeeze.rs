@@ -27,6 +27,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let found = severity(count as f64 / seconds, HIGH, MEDIUM, LOW);
     let setting = |name: &str| look.settings.get(name).and_then(|value| value.as_ref().ok().copied());
     let mut judged = Judged::when(found, format!("+{count}; {total} since boot"))
+        .counted(Cause::SoftirqLate, found.is_some())
         .evidence(format!("time_squeeze +{count} ({})", by_cpu(each.into_iter(), seconds)), SOFTNET)
         .means("a CPU had more packets than it may handle at once: the rest waited until ksoftirqd got the CPU, behind whatever else ran there");
     if let (Some(packets), Some(us)) =

@@ -57,5 +57,5 @@ fn look(look: &Look) -> Result<Judged, Why> {
         );
         judged = judged.evidence(what, format!("/proc/{}/fd", socket.pid));
     }
-    Ok(judged)
+    Ok(judged.of_the_processes())
 }

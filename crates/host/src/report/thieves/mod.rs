@@ -1,6 +1,7 @@
 //! Who kept the threads of a target from running: the shape in JSON, with names and a verdict.
 
 pub mod cpus;
+mod evidence;
 pub mod page;
 pub mod picture;
 pub mod text;
@@ -16,7 +17,8 @@ use crate::probes::cost::Cost;
 use crate::thieves::{Did, Found, Thief, Window};
 use crate::timeline::Taker;
 use serde::Serialize;
-use spangap_model::{Cause, Doing};
+use spangap_model::evidence::{Interval, Testimony};
+use spangap_model::{Cause, Doing, Taker as Named};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What takes less than this share of the time in which a target wanted a CPU is not worth mention.
@@ -27,6 +29,8 @@ pub const WORTH_MENTION_AT_ONCE_NS: u64 = 10_000_000;
 /// Who kept the threads of a target from running.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThievesReport {
+    /// The same as values that every instrument speaks in.
+    pub evidence: Testimony,
     /// Whose threads, in words.
     pub target: String,
     /// Their processes.
@@ -200,6 +204,9 @@ pub struct TakerReport {
     pub kind: Kind,
     /// Its name.
     pub name: String,
+    /// Who it is; of tasks the process. `None` for what is none: a quota, a stop signal, somebody not known.
+    #[serde(skip)]
+    pub taker: Option<Named>,
     /// Process, of tasks.
     pub pid: Option<u32>,
     /// Cgroup, of tasks.
@@ -280,6 +287,9 @@ pub struct PieceReport {
     pub doing: &'static str,
     /// Who had the CPU, where that was somebody else.
     pub who: Option<String>,
+    /// The same as a value.
+    #[serde(skip)]
+    pub taker: Option<Named>,
 }
 
 /// What is known besides the sums.
@@ -346,6 +356,7 @@ impl ThievesReport {
             .collect();
         let pids: BTreeSet<u32> = threads.iter().filter_map(|thread| names.tgid(thread.tid)).collect();
         let mut report = ThievesReport {
+            evidence: Testimony::default(),
             target: known.target.clone(),
             pids: pids.into_iter().collect(),
             duration_ns: known.ended_ns - known.began_ns,
@@ -371,6 +382,9 @@ impl ThievesReport {
         report.culprit = report.find_culprit(&share);
         report.conclusions = words::conclusions(&report);
         report.notes = words::notes(&report, &known.lacks);
+        let ends = (known.unix_ns)(known.began_ns).zip((known.unix_ns)(known.ended_ns));
+        let when = ends.map(|(from_unix_ns, to_unix_ns)| Interval { from_unix_ns, to_unix_ns });
+        report.evidence = evidence::evidence(&report, when);
         report
     }
 
@@ -507,15 +521,21 @@ fn judge(taker: &mut TakerReport, found: &Found, known: &Circumstances<'_>) {
             _ => false,
         }),
         (Kind::Hardirq | Kind::Housekeeping, _) => {
-            woke(&|by| matches!(by, Waker::Hardirq(irq) if names.taker(&Taker::Hardirq(*irq)) == taker.name))
+            let is_it = |irq: &Irq| taker.taker == Some(names.named(&Taker::Hardirq(*irq)));
+            woke(&|by| matches!(by, Waker::Hardirq(irq) if is_it(irq)))
         }
-        // Who wakes by packets is told without the interface. Nothing but what the target waits for wakes it.
-        (Kind::Softirq, _) if taker.name == "NET_RX of lo" => {
-            woke(&|by| matches!(by, Waker::Softirq { vector: NET_RX, .. }))
-        }
-        (Kind::Softirq, _) if taker.name == "BLOCK" => {
-            woke(&|by| matches!(by, Waker::Softirq { vector: BLOCK, .. }))
-        }
+        (Kind::Softirq, _) => match &taker.taker {
+            // Who wakes by packets is told without the interface. Nothing but what the target waits for wakes it.
+            Some(Named::Softirq { vector, device })
+                if vector == "NET_RX" && device.as_deref() == Some("lo") =>
+            {
+                woke(&|by| matches!(by, Waker::Softirq { vector: NET_RX, .. }))
+            }
+            Some(Named::Softirq { vector, device: None }) if vector == "BLOCK" => {
+                woke(&|by| matches!(by, Waker::Softirq { vector: BLOCK, .. }))
+            }
+            _ => 0,
+        },
         _ => 0,
     };
     let mostly_wakes = taker.woke > 0 && taker.woke.saturating_mul(2) >= taker.count;
@@ -523,7 +543,7 @@ fn judge(taker: &mut TakerReport, found: &Found, known: &Circumstances<'_>) {
         Kind::Task if mostly_wakes && taker.longest_ns < WORTH_MENTION_AT_ONCE_NS => Some(Kind::Peer),
         Kind::Softirq if mostly_wakes => Some(Kind::OwnSoftirq),
         Kind::Hardirq if mostly_wakes => Some(Kind::OwnHardirq),
-        Kind::Housekeeping if taker.name == names.taker(&Taker::Hardirq(Irq::Timer)) => {
+        Kind::Housekeeping if taker.taker == Some(Named::Timer) => {
             let others = u128::from(taker.count.saturating_sub(taker.woke)) * 1_000_000_000;
             let ticks = u128::from(found.all.wanted_ns()) * u128::from(MORE_THAN_TICKS);
             (others > ticks).then_some(Kind::Hardirq)
@@ -542,6 +562,7 @@ fn identity(kind: Kind, name: impl Into<String>) -> TakerReport {
     TakerReport {
         kind,
         name: name.into(),
+        taker: None,
         pid: None,
         cgroup: None,
         cause: kind.cause().map(Cause::name),
@@ -558,6 +579,22 @@ fn identity(kind: Kind, name: impl Into<String>) -> TakerReport {
 }
 
 fn identify(thief: Thief, doing: Doing, known: &Circumstances<'_>) -> TakerReport {
+    let names = known.names;
+    let named = |taker: Taker| match taker {
+        // Its process stands for all of its threads.
+        Taker::Task(tid) if tid != 0 => {
+            names.named(&Taker::Task(names.tgid(tid).filter(|pid| *pid != 0).unwrap_or(tid)))
+        }
+        taker => names.named(&taker),
+    };
+    let taker = match thief {
+        Thief::Taker(taker) => Some(named(taker)),
+        Thief::Quota | Thief::Stop | Thief::Somebody => None,
+    };
+    TakerReport { taker, ..unnamed(thief, doing, known) }
+}
+
+fn unnamed(thief: Thief, doing: Doing, known: &Circumstances<'_>) -> TakerReport {
     let names = known.names;
     match thief {
         Thief::Quota => identity(Kind::Quota, "CPU quota"),
@@ -610,6 +647,7 @@ fn window_report(window: &Window, known: &Circumstances<'_>) -> WindowReport {
         ns: piece.to_ns - piece.from_ns,
         doing: piece.doing.name(),
         who: piece.taker.map(who),
+        taker: piece.taker.map(|taker| known.names.named(&taker)),
     });
     WindowReport {
         tid: window.tid,

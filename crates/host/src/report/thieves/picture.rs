@@ -1,6 +1,7 @@
 //! The worst windows drawn, each as a bar of what the thread did: a picture of its own, and parts of a page.
 
 use super::{PieceReport, ThievesReport, WindowReport, text};
+use spangap_model::Taker;
 use spangap_model::duration::format_ns;
 use spangap_report::figures::percent_of;
 use spangap_report::svg::{self, Anchor, Picture, Rect};
@@ -45,9 +46,9 @@ pub(super) fn style() -> String {
 }
 
 fn class_of(piece: &PieceReport) -> &'static str {
-    let behind_task = |who: &str| who.ends_with(')') && who.contains("(pid ") || who == "idle CPU";
-    match (piece.doing, &piece.who) {
-        ("runnable", Some(who)) if !behind_task(who) => "behind-interrupt",
+    let behind_task = |taker: &Taker| matches!(taker, Taker::Task { .. } | Taker::Idle);
+    match (piece.doing, &piece.taker) {
+        ("runnable", Some(taker)) if !behind_task(taker) => "behind-interrupt",
         (doing, _) => CLASSES.iter().map(|(name, _)| *name).find(|name| *name == doing).unwrap_or(UNKNOWN),
     }
 }

@@ -1,8 +1,10 @@
 use super::*;
 use crate::event::{Irq, Sleep, Waker, Woken};
+use crate::halted::How;
 use crate::names::TaskName;
 use crate::thieves::Thieves;
-use crate::timeline::Interval;
+use crate::timeline;
+use spangap_model::evidence::{Finding, Proof, Scope};
 
 fn names() -> Names {
     let mut names = Names::default();
@@ -28,7 +30,7 @@ fn report(did: &[(u64, Doing, Option<Taker>)], steal_ms: u64) -> ThievesReport {
     let mut from_ns = 0;
     for (ms, doing, taker) in did {
         let to_ns = from_ns + ms * MS;
-        thieves.on(10, &Interval { from_ns, to_ns, doing: *doing, taker: *taker, cpu: Some(1) });
+        thieves.on(10, &timeline::Interval { from_ns, to_ns, doing: *doing, taker: *taker, cpu: Some(1) });
         from_ns = to_ns;
     }
     if steal_ms > 0 {
@@ -178,7 +180,7 @@ fn more_timers_than_ticks_are_somebodys() {
     for at in 0..20_000 {
         let doing = if at % 2 == 0 { Doing::Running } else { Doing::Interrupted };
         let taker = (doing == Doing::Interrupted).then_some(Taker::Hardirq(Irq::Timer));
-        thieves.on(10, &Interval { from_ns, to_ns: from_ns + 10_000, doing, taker, cpu: Some(1) });
+        thieves.on(10, &timeline::Interval { from_ns, to_ns: from_ns + 10_000, doing, taker, cpu: Some(1) });
         from_ns += 10_000;
     }
     let known = Circumstances { ended_ns: from_ns, ..circumstances(&names, &|tid| tid == 10) };
@@ -198,7 +200,7 @@ fn who_works_with_the_target_is_no_thief() {
         let longest = [(longest_ms, Doing::Runnable, Some(Taker::Task(21))), (1, Doing::Blocked, None)];
         for (ms, doing, taker) in turns.repeat(20).into_iter().chain(longest) {
             let to_ns = from_ns + ms * 1_000_000;
-            thieves.on(10, &Interval { from_ns, to_ns, doing, taker, cpu: Some(1) });
+            thieves.on(10, &timeline::Interval { from_ns, to_ns, doing, taker, cpu: Some(1) });
             from_ns = to_ns;
         }
         let sleep = Sleep { stack: None, uninterruptible: false, as_for_a_lock: false };
@@ -249,4 +251,75 @@ fn a_thread_that_never_ran_is_said_to_be_unseen() {
     let report = report(&[], 0);
     assert_eq!(report.conclusions, ["No thread of web (pid 10) was seen to run or to wait for a CPU."]);
     assert!(report.culprit.is_none());
+}
+
+#[test]
+fn whoever_is_blamed_is_a_finding_at_its_cost_and_what_is_cleared_is_none() {
+    let report = report(
+        &[
+            (50, Doing::Running, None),
+            (9, Doing::Runnable, Some(Taker::Task(11))),
+            (5, Doing::Runnable, Some(Taker::Task(21))),
+            (7, Doing::Interrupted, softirq(2)),
+            (3, Doing::Runnable, softirq(2)),
+            (8, Doing::Interrupted, softirq(1)),
+            (4, Doing::Throttled, None),
+        ],
+        0,
+    );
+    let found: Vec<(Cause, Option<u64>)> =
+        report.evidence.findings.iter().map(|finding| (finding.culprit.cause, finding.cost_ns)).collect();
+    const MS: u64 = 1_000_000;
+    let expected = [(Cause::SoftirqOnCpu, 10 * MS), (Cause::RunQueue, 5 * MS), (Cause::CpuQuota, 4 * MS)];
+    assert_eq!(found, expected.map(|(cause, ns)| (cause, Some(ns))));
+    let stretch = |doing, taker, ns| Proof::Stretch { side: None, doing, taker, ns };
+    let eth0 = Named::Softirq { vector: "NET_RX".into(), device: Some("eth0".into()) };
+    let hog = Named::Task { tid: 20, pid: Some(20), name: Some("<b>hog & co".into()) };
+    let proofs: Vec<Proof> =
+        report.evidence.findings.iter().flat_map(|finding| finding.proofs.clone()).collect();
+    let expected = [
+        stretch(Doing::Runnable, Some(eth0.clone()), 3 * MS),
+        stretch(Doing::Interrupted, Some(eth0), 7 * MS),
+        stretch(Doing::Runnable, Some(hog), 5 * MS),
+        stretch(Doing::Throttled, None, 4 * MS),
+    ];
+    assert_eq!(proofs, expected);
+    let scope = Scope::Process { pid: 10, name: "web".into() };
+    assert!(report.evidence.findings.iter().all(|finding| finding.scope == scope && finding.is_shown()));
+}
+
+#[test]
+fn steal_costs_what_it_took_at_least_and_a_halted_process_the_whole_look() {
+    let did = [(40, Doing::Running, None), (60, Doing::Blocked, None)];
+    let [steal] = <[Finding; 1]>::try_from(report(&did, 70).evidence.findings).unwrap();
+    assert_eq!((steal.culprit.cause, steal.cost_ns), (Cause::Steal, Some(30_000_000)));
+    assert!(report(&did, 35).evidence.findings.is_empty());
+    let halted = |whole_look_ns| Halted {
+        pid: 10,
+        name: "web".into(),
+        how: How::Stopped,
+        threads: 2,
+        of_threads: 2,
+        whole_look_ns,
+    };
+    let names = names();
+    let of = |whole_look_ns| {
+        let known = Circumstances {
+            ended_ns: 5_000,
+            halted: vec![halted(whole_look_ns)],
+            events: EventsReport { received: 7, lost: 2, untold: 1 },
+            unix_ns: &|mono_ns| Some(1_000_000 + mono_ns as i64),
+            lacks: vec!["no steal".into()],
+            ..circumstances(&names, &|tid| tid == 10)
+        };
+        ThievesReport::new(&Thieves::new(2, 1_000).finish(), &known).evidence
+    };
+    let testimony = of(Some(5_000));
+    let [stopped] = testimony.findings.as_slice() else { panic!("{testimony:?}") };
+    assert_eq!((stopped.culprit.cause, stopped.cost_ns), (Cause::Stopped, Some(5_000)));
+    assert!(of(None).findings.is_empty(), "it went on meanwhile");
+    let [coverage] = testimony.coverage.as_slice() else { panic!("one look") };
+    assert_eq!((coverage.seen, coverage.lost, coverage.source.as_str()), (7, 3, "web (pid 10)"));
+    assert_eq!(coverage.when, Some(Interval { from_unix_ns: 1_000_000, to_unix_ns: 1_005_000 }));
+    assert!(coverage.cannot.contains(&"no steal.".to_owned()), "{:?}", coverage.cannot);
 }

@@ -4,7 +4,7 @@ use super::{Kind, TakerReport, ThievesReport, WORTH_MENTION, WORTH_MENTION_AT_ON
 use crate::probes::cost::Cost;
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
-use spangap_model::{Cause, Cpus};
+use spangap_model::{Cause, Cpus, Taker};
 use spangap_report::figures::percent_of;
 use spangap_report::wrap::{COLUMNS, wrap};
 
@@ -152,7 +152,7 @@ fn advice(taker: &TakerReport) -> String {
                 .into()
         }
         Kind::Stop => "Look for who sends SIGSTOP, attaches a debugger, or freezes it for a snapshot.".into(),
-        Kind::Hardirq if taker.name == "timer" => {
+        Kind::Hardirq if taker.taker == Some(Taker::Timer) => {
             "These are more than ticks: other programs arm timers on these CPUs. Move those programs away from the \
              application's CPUs, or the application away from them."
                 .into()

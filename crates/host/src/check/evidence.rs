@@ -1,0 +1,66 @@
+//! Traps as the values that every instrument speaks in.
+
+use super::{Finding, Look, Verdict, Whose};
+use spangap_model::evidence::{Certainty, Coverage, Instrument, Missing, Proof, Scope, Testimony};
+use spangap_model::{Cause, Culprit, evidence};
+
+/// What a check of a host has to say. A trap is shown to hold calls up where its counter rose while it was looked, and
+/// possible where it is only set: then each of the causes that it is known for is.
+pub fn evidence(look: &Look, findings: &[Finding]) -> Testimony {
+    let process = one_process(look);
+    let traps = findings.iter().filter(|finding| matches!(finding.verdict, Verdict::Trap(_)));
+    let yielded = traps.flat_map(|trap| trap.causes.iter().map(|cause| of_cause(trap, *cause, &process)));
+    let untold = || findings.iter().filter(|finding| finding.verdict == Verdict::CannotTell);
+    let cannot = untold().map(|finding| format!("{}: {}.", finding.trap, finding.summary));
+    let in_part = findings
+        .iter()
+        .flat_map(|finding| finding.unknown.iter().map(|why| format!("{}: not seen: {why}.", finding.trap)));
+    let lost = untold().count() as u64;
+    let coverage = Coverage {
+        instrument: Instrument::HostCheck,
+        source: source(look),
+        side: None,
+        when: None,
+        seen: findings.len() as u64 - lost,
+        lost,
+        cannot: cannot.chain(in_part).collect(),
+    };
+    Testimony::new(coverage, yielded.collect())
+}
+
+fn of_cause(trap: &Finding, cause: Cause, process: &Option<Scope>) -> evidence::Finding {
+    let certainty = match trap.counted {
+        Some(counted) if counted == cause => Certainty::Shown,
+        _ => Certainty::Possible(Missing::MetByCalls),
+    };
+    let proof =
+        |figure: &super::Evidence| Proof::Value { place: figure.path.clone(), value: figure.what.clone() };
+    evidence::Finding {
+        hop: None,
+        culprit: Culprit::of(cause),
+        certainty,
+        instrument: Instrument::HostCheck,
+        scope: match (trap.whose, process) {
+            (Whose::Processes, Some(process)) => process.clone(),
+            _ => Scope::Host,
+        },
+        when: None,
+        cost_ns: None,
+        note: format!("{}: {}.", trap.trap, trap.summary),
+        proofs: trap.evidence.iter().map(proof).collect(),
+    }
+}
+
+/// The process that is asked about, where it is one.
+fn one_process(look: &Look) -> Option<Scope> {
+    let mut processes = look.processes();
+    let process = processes.next()?;
+    let alone = processes.next().is_none();
+    alone.then(|| Scope::Process { pid: process.pid, name: process.comm.clone() })
+}
+
+fn source(look: &Look) -> String {
+    let names: Vec<String> =
+        look.processes().map(|process| format!("{} (pid {})", process.comm, process.pid)).collect();
+    if names.is_empty() { "the host".to_owned() } else { format!("the host of {}", names.join(", ")) }
+}
