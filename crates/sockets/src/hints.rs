@@ -3,6 +3,7 @@
 use crate::socket::TcpSocket;
 use serde::Serialize;
 use spangap_machine::facts::net_tcp::State;
+use spangap_model::Cause;
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 use std::collections::BTreeMap;
@@ -299,6 +300,15 @@ fn again(socket: &TcpSocket) -> Option<f64> {
     Some(socket.info.retransmitted_segments? as f64 / sent as f64)
 }
 
+/// What made the kernel send segments again, as far as its counters tell.
+pub(crate) fn retransmitted_by(socket: &TcpSocket) -> &'static [Cause] {
+    match socket.info.timeouts {
+        Some(1..) => &[Cause::Rto],
+        // Told by ACKs, or by a probe: the counters do not tell which.
+        _ => &[Cause::FastRetransmit, Cause::TailLoss],
+    }
+}
+
 fn retransmits_text(sockets: &[&TcpSocket]) -> String {
     let sum = |of: fn(&TcpSocket) -> Option<u64>| sockets.iter().filter_map(|socket| of(socket)).sum::<u64>();
     let again = sum(|socket| socket.info.retransmitted_segments);
@@ -337,7 +347,9 @@ mod tests {
     use super::*;
     use crate::socket::{Owner, PeerSocket, Source};
     use crate::tcp_info::TcpInfo;
+    use crate::{Asked, Listing};
     use spangap_machine::facts::net_tcp::Family;
+    use spangap_model::evidence::{Missing, Proof, Scope};
 
     fn socket(inode: u64, info: TcpInfo) -> TcpSocket {
         let end = |port| SocketAddr::from(([10, 0, 0, 1], port));
@@ -496,5 +508,69 @@ mod tests {
         };
         assert_eq!(kinds(&[listening(129)]), [HintKind::AcceptQueueFull]);
         assert_eq!(kinds(&[listening(128)]), []);
+    }
+
+    #[test]
+    fn each_socket_that_hints_at_a_cause_is_a_finding_of_its_connection() {
+        let small = TcpInfo { sent_data_segments: Some(100), sent_bytes: Some(3_000), ..quiet() };
+        let busy = TcpInfo { busy_ns: Some(1_000_000_000), ..quiet() };
+        let limited = TcpInfo { receive_window_limited_ns: Some(400_000_000), ..busy };
+        let buffer = TcpInfo { send_buffer_limited_ns: Some(60_000_000), ..busy };
+        let lossy = |timeouts| TcpInfo {
+            sent_data_segments: Some(1_000),
+            sent_bytes: Some(1_448_000),
+            retransmitted_segments: Some(3),
+            timeouts: Some(timeouts),
+            ..quiet()
+        };
+        let full = TcpInfo {
+            accept_queue_connections: Some(129),
+            accept_backlog_connections: Some(128),
+            ..TcpInfo::default()
+        };
+        let sockets = vec![
+            socket(1, small),
+            TcpSocket { accepted: Some(true), ..socket(2, limited) },
+            TcpSocket { accepted: None, nodelay: None, ..socket(3, lossy(1)) },
+            socket(4, lossy(0)),
+            socket(5, buffer),
+            socket(6, quiet()),
+            TcpSocket { state: State::Listen, peer: None, accepted: None, ..socket(7, full) },
+        ];
+        let hints = hints(&sockets);
+        let listing = Listing { sockets, vanished: 2, ..Listing::default() };
+        let testimony =
+            crate::evidence(5_000, &Asked { pids: vec![812], ..Asked::default() }, &listing, &hints);
+        let found: BTreeMap<String, (Missing, &Scope)> = testimony
+            .findings
+            .iter()
+            .map(|finding| {
+                (finding.culprit.to_string(), (finding.certainty.missing().unwrap(), &finding.scope))
+            })
+            .collect();
+        let ends = |local: u32, accepted| {
+            let (local, peer) = (format!("10.0.0.1:{}", 40_000 + local), "10.0.0.1:50051".to_owned());
+            let (client, server) = if accepted { (peer, local) } else { (local, peer) };
+            Scope::Connection { client, server }
+        };
+        let owner = Scope::Process { pid: 812, name: "client".into() };
+        let expected = [
+            // The listening socket has no peer, so that it is its process' own.
+            ("accept-overflow (server)", (Missing::ListenCounters, &owner)),
+            ("fast-retransmit (client)", (Missing::MetByCalls, &ends(4, false))),
+            ("nagle-delayed-ack (client)", (Missing::SocketOption, &ends(1, false))),
+            // A server's segments that the client's window holds up.
+            ("receive-window (client)", (Missing::MetByCalls, &ends(2, true))),
+            // Nobody knows who made this connection.
+            ("rto", (Missing::MetByCalls, &owner)),
+            ("tail-loss (client)", (Missing::MetByCalls, &ends(4, false))),
+        ];
+        assert_eq!(found, expected.map(|(name, told)| (name.to_owned(), told)).into());
+        let nagle = &testimony.findings[0].proofs[0];
+        let place = "nodelay of 10.0.0.1:40001 -> 10.0.0.1:50051".to_owned();
+        assert_eq!(*nagle, Proof::Value { place, value: "false".into() });
+        let [coverage] = testimony.coverage.as_slice() else { panic!("one look") };
+        assert_eq!((coverage.seen, coverage.lost), (7, 2));
+        assert_eq!(coverage.cannot, ["TCP_NODELAY of 1 of 6 connections is hidden."]);
     }
 }

@@ -7,6 +7,7 @@ mod borrow;
 mod change;
 mod diag;
 mod error;
+mod evidence;
 mod hints;
 mod journal;
 mod list;
@@ -19,6 +20,7 @@ mod tcp_info;
 
 pub use change::{Became, Change, Plan, Undone, Wanted, apply, undo};
 pub use error::SocketsError;
+pub use evidence::evidence;
 pub use hints::{Hint, HintKind, PeerGroup, groups, hints};
 pub use journal::{Entry, Folder, Head, Held, Holder, Journal, JournalError, set_aside};
 pub use list::{Asked, Listing, list};

@@ -2,6 +2,7 @@
 //!
 //! What could not be seen is null, never 0.
 
+mod evidence;
 pub mod fields;
 pub mod findings;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub use crate::distribution::{Distribution, Quantiles};
 use crate::otlp::SpanCounts;
 pub use findings::{RunFinding, Standing};
 use serde::{Deserialize, Serialize};
+use spangap_model::evidence::Testimony;
 use std::collections::BTreeMap;
 
 /// `spangap tank --json`.
@@ -41,6 +43,9 @@ pub struct TankReport {
     pub not_run: Vec<NotRun>,
     /// What makes these figures less than they seem.
     pub warnings: Vec<String>,
+    /// The same as values that every instrument speaks in; derived anew by whoever reads a report.
+    #[serde(skip_deserializing)]
+    pub evidence: Testimony,
 }
 
 /// A run that was asked for and not made.

@@ -74,6 +74,7 @@ pub(crate) fn open(mut run: Run, rate_per_s: f64) -> Run {
 /// A report of these runs, on a machine like any other.
 pub(crate) fn report(runs: Vec<Run>) -> TankReport {
     let mut report = TankReport {
+        evidence: Default::default(),
         runs,
         verdict: String::new(),
         findings: Vec::new(),

@@ -174,6 +174,7 @@ pub fn run(
     }
     noise.cannot_claim = claims::cannot_claim(&noise, &done.runs);
     let mut report = TankReport {
+        evidence: Default::default(),
         runs: done.runs,
         verdict: String::new(),
         findings: Vec::new(),

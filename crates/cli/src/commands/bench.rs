@@ -148,7 +148,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<Outcome> {
 
 fn run_check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let report = read(&args.file)?;
-    let wanted = |finding: &&RunFinding| finding.cause == args.shows;
+    let wanted = |finding: &&RunFinding| finding.cause.name() == args.shows;
     let found = report.findings.iter().filter(wanted).find(|finding| finding.standing == Standing::Shown);
     let Some(shown) = found else {
         let possible = report.findings.iter().find(wanted);

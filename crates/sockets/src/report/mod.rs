@@ -4,11 +4,14 @@ mod table;
 
 use crate::{Asked, Hint, Listing, PeerGroup, groups, hints};
 use serde::Serialize;
+use spangap_model::evidence::Testimony;
 pub use table::{print_list, print_long, print_rates};
 
 /// `sockets list --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListReport {
+    /// The same as values that every instrument speaks in.
+    pub evidence: Testimony,
     /// When it was looked, nanoseconds since 1970.
     pub time_unix_ns: u64,
     /// What was asked for.
@@ -28,7 +31,8 @@ impl ListReport {
     /// Of a look at this time.
     pub fn new(time_unix_ns: u64, asked: Asked, listing: Listing) -> ListReport {
         let (peers, hints) = (groups(&listing.sockets), hints(&listing.sockets));
-        ListReport { time_unix_ns, asked, listing, peers, hints, sources: Sources::default() }
+        let evidence = crate::evidence(time_unix_ns, &asked, &listing, &hints);
+        ListReport { evidence, time_unix_ns, asked, listing, peers, hints, sources: Sources::default() }
     }
 }
 

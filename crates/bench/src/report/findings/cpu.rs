@@ -7,7 +7,7 @@ use super::{RunFinding, Runs, Standing};
 use crate::contract::Stack;
 use crate::report::Run;
 use crate::report::fields::{Load, rounded};
-use spangap_model::cause::Cause;
+use spangap_model::cause::{Cause, Side};
 
 /// Share of its CPUs from which a process has none left.
 const FULL: f64 = 0.95;
@@ -37,9 +37,8 @@ pub(super) fn find(all: &Runs<'_>, cpus: u32) -> Vec<RunFinding> {
     [client(all, cpus), target(all, cpus), both(all, cpus)].into_iter().flatten().collect()
 }
 
-fn finding(side: Option<&str>, says: String, rests_on: Vec<String>, cleared_by: &str) -> RunFinding {
-    let cause = Cause::CpuSaturated.name().into();
-    let side = side.map(Into::into);
+fn finding(side: Option<Side>, says: String, rests_on: Vec<String>, cleared_by: &str) -> RunFinding {
+    let cause = Cause::CpuSaturated;
     RunFinding { cause, side, standing: Standing::Shown, says, rests_on, cleared_by: cleared_by.into() }
 }
 
@@ -59,7 +58,7 @@ fn client(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
         )
     };
     Some(finding(
-        Some("client"),
+        Some(Side::Client),
         format!(
             "The client's CPU is the limit in {} of {} runs: it uses all of the {count} CPU{} that it can, so {}/s at {} is \
              what this client makes, not what the target takes.",
@@ -93,7 +92,7 @@ fn target(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
             format!("{}: target {:.2} CPUs, {}/s", all.name(run), of_target(run).unwrap_or(0.0), rounded(run.throughput_per_s))
         };
         Some(finding(
-            Some("server"),
+            Some(Side::Server),
             format!(
                 "The target's CPU is the limit: from {} to {} throughput stands at {}/s while the target uses one CPU in full.",
                 Load::of(&first.asked),

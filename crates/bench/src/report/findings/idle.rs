@@ -38,7 +38,7 @@ pub(super) fn find(all: &Runs<'_>) -> Option<RunFinding> {
             format!("{}: {}; raw floor p50 {}", all.name(run), median_in_words(run), format_ns(floor as u64))
         };
         Some(RunFinding {
-            cause: Cause::IdleWake.name().into(),
+            cause: Cause::IdleWake,
             side: None,
             standing: Standing::Possible,
             says: format!(

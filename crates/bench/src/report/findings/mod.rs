@@ -11,10 +11,12 @@ mod one_connection;
 mod streams;
 mod verdict;
 
+use super::evidence::evidence;
 use super::fields::{Field, Load};
 use super::table::name_of;
 use super::{Run, TankReport};
 use serde::{Deserialize, Serialize};
+use spangap_model::{Cause, Side};
 
 /// How sure a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,10 +31,10 @@ pub enum Standing {
 /// What the runs show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFinding {
-    /// Name of the cause, such as `nagle-delayed-ack`.
-    pub cause: String,
-    /// `client` or `server`, where the cause has a side.
-    pub side: Option<String>,
+    /// The cause.
+    pub cause: Cause,
+    /// The end that it is at, where it has one.
+    pub side: Option<Side>,
     /// How sure it is.
     pub standing: Standing,
     /// One sentence in plain words.
@@ -44,10 +46,11 @@ pub struct RunFinding {
 }
 
 impl TankReport {
-    /// Derives [`findings`](Self::findings) and [`verdict`](Self::verdict) anew from the runs.
+    /// Derives [`findings`](Self::findings), [`verdict`](Self::verdict) and [`evidence`](Self::evidence) anew from the runs.
     pub fn conclude(&mut self) {
         self.findings = of(&self.runs, self.noise.cpus);
         self.verdict = verdict::of(&self.runs, &self.findings);
+        self.evidence = evidence(self);
     }
 }
 

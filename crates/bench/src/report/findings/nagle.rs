@@ -7,7 +7,7 @@
 use super::{RunFinding, Runs, Standing, median_in_words, median_interval, nodelay};
 use crate::report::Run;
 use crate::report::fields::{Field, Load};
-use spangap_model::cause::Cause;
+use spangap_model::cause::{Cause, Side};
 use spangap_model::duration::format_ns;
 
 /// What Linux delays an ACK by: 40 ms and up to a few ticks of its timer, with the call's own time beside it.
@@ -76,14 +76,14 @@ fn fell(from: &Run, to: &Run) -> bool {
 }
 
 fn finding(
-    side: &str,
+    side: Side,
     standing: Standing,
     says: String,
     rests_on: Vec<String>,
     cleared_by: String,
 ) -> RunFinding {
-    let cause = Cause::NagleDelayedAck.name().into();
-    RunFinding { cause, side: Some(side.into()), standing, says, rests_on, cleared_by }
+    let cause = Cause::NagleDelayedAck;
+    RunFinding { cause, side: Some(side), standing, says, rests_on, cleared_by }
 }
 
 fn line(all: &Runs<'_>, run: &Run) -> String {
@@ -125,7 +125,7 @@ fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
         on[0].latency.p50_ns.map_or_else(String::new, format_ns)
     );
     let cleared_by = "a repetition (--repeat) in which the runs with TCP_NODELAY are as slow".to_owned();
-    Some(finding("client", Standing::Shown, says, rests_on, cleared_by))
+    Some(finding(Side::Client, Standing::Shown, says, rests_on, cleared_by))
 }
 
 /// The signature over a sweep: held at a low rate, less at a higher one.
@@ -147,7 +147,7 @@ fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     );
     Some(match on {
         false => finding(
-            "client",
+            Side::Client,
             Standing::Possible,
             format!(
                 "Nagle's algorithm and delayed ACKs hold the calls up: the client's sockets lack TCP_NODELAY, the typical \
@@ -158,7 +158,7 @@ fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
             "the same sweep with --nodelay default,on: as slow with it means it is something else".into(),
         ),
         true => finding(
-            "server",
+            Side::Server,
             Standing::Possible,
             format!(
                 "The calls look held by a delayed ACK, though the client's sockets have TCP_NODELAY: {falls}. The target's \
@@ -186,5 +186,5 @@ fn alone(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     );
     let cleared_by =
         "the same with --nodelay default,on or over --rate 10,100,1000: as slow means it is something else";
-    Some(finding("client", Standing::Possible, says, vec![line(all, run)], cleared_by.into()))
+    Some(finding(Side::Client, Standing::Possible, says, vec![line(all, run)], cleared_by.into()))
 }

@@ -96,7 +96,7 @@ fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
     };
     let top = with.iter().max_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
     Some(RunFinding {
-        cause: Cause::SharedConnection.name().into(),
+        cause: Cause::SharedConnection,
         side: None,
         standing,
         says: format!(

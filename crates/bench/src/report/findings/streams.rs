@@ -33,7 +33,7 @@ pub(super) fn find(all: &Runs<'_>) -> Option<RunFinding> {
         ),
     }));
     Some(RunFinding {
-        cause: Cause::StreamLimit.name().into(),
+        cause: Cause::StreamLimit,
         side: None,
         standing,
         says: format!(

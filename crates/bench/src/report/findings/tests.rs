@@ -52,7 +52,7 @@ fn looped(channels: Channels, inflight: u32, per_s: f64, start: u64) -> Run {
 
 fn causes(runs: Vec<Run>) -> Vec<(String, Standing)> {
     let found = report(runs).findings;
-    found.into_iter().map(|finding| (finding.cause, finding.standing)).collect()
+    found.into_iter().map(|finding| (finding.cause.to_string(), finding.standing)).collect()
 }
 
 fn only(cause: &str, standing: Standing) -> Vec<(String, Standing)> {
@@ -64,7 +64,7 @@ fn off_against_on_is_an_experiment_and_heads_the_report() {
     let runs = vec![paced(10.0, 41 * MS, false), paced(10.0, 400 * US, true)];
     let report = report(runs);
     let [finding] = report.findings.as_slice() else { panic!("{:#?}", report.findings) };
-    assert_eq!((finding.cause.as_str(), finding.standing), ("nagle-delayed-ack", Standing::Shown));
+    assert_eq!((finding.cause.name(), finding.standing), ("nagle-delayed-ack", Standing::Shown));
     assert_eq!(report.verdict, finding.says);
     assert!(
         report.verdict.contains("p50 is 41.2 ms without TCP_NODELAY and 402 us with it"),
@@ -82,7 +82,7 @@ fn a_sweep_of_sockets_without_nodelay_fits_and_is_not_proof() {
     let sweep = |on| vec![paced(1_000.0, 300 * US, on), paced(100.0, 15 * MS, on), paced(10.0, 41 * MS, on)];
     assert_eq!(causes(sweep(false)), only("nagle-delayed-ack", Standing::Possible));
     let of_target = report(sweep(true)).findings;
-    assert_eq!((of_target.len(), of_target[0].side.as_deref()), (1, Some("server")), "{of_target:#?}");
+    assert_eq!((of_target.len(), of_target[0].side), (1, Some(Side::Server)), "{of_target:#?}");
     let verdict = report(sweep(false)).verdict;
     assert!(
         verdict.starts_with("Not proven, but it fits: Nagle's") && verdict.contains("302 us"),
@@ -211,7 +211,10 @@ fn a_targets_count_that_contradicts_the_limit_leaves_it_possible() {
 fn full_cpus_are_said_of_the_side_that_has_them() {
     let sides = |runs: Vec<Run>| {
         let found = report(runs).findings;
-        found.into_iter().map(|finding| (finding.cause, finding.side)).collect::<Vec<_>>()
+        found
+            .into_iter()
+            .map(|finding| (finding.cause.to_string(), finding.side.map(|side| side.to_string())))
+            .collect::<Vec<_>>()
     };
     let full = |side: Option<&str>| vec![("cpu-saturated".to_owned(), side.map(str::to_owned))];
     let mut client = looped(Channels::Shared, 64, 70_000.0, 0);
@@ -259,5 +262,32 @@ proptest! {
         });
         // 95 % of 40 are 38; fewer than 31 come once in a hundred thousand draws.
         prop_assert!(hits.count() >= 31);
+    }
+}
+
+#[test]
+fn each_finding_is_said_as_a_value_of_the_pair_with_what_is_missing_to_be_sure() {
+    use spangap_model::evidence::{Certainty, Instrument, Missing, Proof, Scope};
+    let runs = vec![paced(10.0, 44 * MS, false), paced(10.0, 200 * US, true)];
+    let proven = report(runs);
+    let fits = report(vec![paced(10.0, 44 * MS, false)]);
+    for (report, certainty) in
+        [(proven, Certainty::Shown), (fits, Certainty::Possible(Missing::SocketOption))]
+    {
+        let [finding] = report.evidence.findings.as_slice() else { panic!("{:#?}", report.findings) };
+        assert_eq!(finding.culprit.to_string(), "nagle-delayed-ack (client)");
+        assert_eq!((finding.certainty, finding.instrument), (certainty, Instrument::Tank));
+        let server = report.runs[0].asked.target.clone();
+        assert_eq!(finding.scope, Scope::Pair { client: "spangap tank".into(), server });
+        let value = |figure: &String| Proof::Value { place: "runs".into(), value: figure.clone() };
+        assert_eq!(finding.proofs, report.findings[0].rests_on.iter().map(value).collect::<Vec<_>>());
+        let [coverage] = report.evidence.coverage.as_slice() else { panic!("one look") };
+        assert_eq!(coverage.seen, report.runs.iter().map(|run| run.calls).sum::<u64>());
+        assert!(coverage.cannot.iter().any(|why| why.contains("go was not run")), "{:?}", coverage.cannot);
+        // Read back and concluded anew, it is the same.
+        let mut again: TankReport = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+        assert!(again.evidence.coverage.is_empty());
+        again.conclude();
+        assert_eq!(again, report);
     }
 }

@@ -1,5 +1,6 @@
 //! The CPUs of a machine with what is on them: the shape in JSON, and what the text, the picture and the page show.
 
+mod evidence;
 mod groups;
 mod item;
 mod layout;
@@ -16,6 +17,7 @@ use crate::plan::{Plan, Refusal};
 use crate::topology::{CpuLoad, Irq, Topology};
 use serde::Serialize;
 use spangap_model::Cpus;
+use spangap_model::evidence::Testimony;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A machine at one moment.
@@ -45,6 +47,8 @@ pub struct Circumstances {
 /// The CPUs of a machine, with what is on them.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShowReport {
+    /// The same as values that every instrument speaks in.
+    pub evidence: Testimony,
     /// Time that the shares and rates below are of, nanoseconds; `None`: not told, and there are no rates.
     pub duration_ns: Option<u64>,
     /// There was one reading only: shares and rates are of the time since boot.
@@ -152,6 +156,7 @@ impl ShowReport {
         };
         let net_cpus = known.applied.clone().or_else(|| ours(&topology));
         let mut report = ShowReport {
+            evidence: Testimony::default(),
             duration_ns: duration_ns.filter(|ns| *ns > 0),
             since_boot: before.is_none(),
             interrupted: known.interrupted,
@@ -163,6 +168,7 @@ impl ShowReport {
         };
         let over = Over::new(before.map(|before| before.topology), &report);
         report.cpus = report.topology.cpus.iter().map(|cpu| report.cpu(cpu.number, &over)).collect();
+        report.evidence = evidence::evidence(&report);
         report
     }
 
