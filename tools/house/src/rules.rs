@@ -219,3 +219,13 @@ pub const FOREIGN_TEXT: &[&str] = &["Cargo.lock", "package-lock.json", "go.sum",
 /// Paths that are not looked into: what is built, fetched or git's own.
 pub const SKIPPED_PATHS: &[&str] =
     &[".git", "target", "web/node_modules", "web/dist", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
+
+/// Folders in which evidence is made, gathered and judged: nothing there goes by a sentence.
+pub const NO_PROSE_COMPARED: &[&str] = &[
+    "crates/gather/src/",
+    "crates/diagnose/src/",
+    "crates/lab/src/",
+    "crates/wire/src/report/",
+    "crates/host/src/report/",
+    "crates/host/src/check/",
+];

@@ -7,6 +7,7 @@ mod length;
 mod manifests;
 mod modules;
 mod one_reader;
+mod own_prose;
 mod text;
 mod unsafety;
 
@@ -22,6 +23,7 @@ pub fn all(tree: &Tree) -> Vec<Finding> {
         length::check,
         unsafety::check,
         one_reader::check,
+        own_prose::check,
         code_map::check,
         text::check,
         fuzz_targets::check,
