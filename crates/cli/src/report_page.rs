@@ -31,7 +31,7 @@ mod tests {
 
     fn hostile() -> TankReport {
         TankReport {
-        evidence: Default::default(),
+            evidence: Default::default(),
             runs: Vec::new(),
             verdict: String::new(),
             findings: Vec::new(),

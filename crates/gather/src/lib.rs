@@ -1,9 +1,10 @@
 //! Runs the instruments over what was recorded and joins what they saw: captures, files of spans, recordings of hosts, a
-//! tank's report, from a folder or one by one -> one [`Evidence`].
+//! tank's report, saved documents of other instruments, from a folder or one by one -> one [`Evidence`].
 //!
 //! The joins live here and nowhere else: spans beside packets ([`spans`]), recordings over legs ([`hosts`]). Nothing here
 //! judges; `diagnose` does, of the values alone.
 
+mod documents;
 pub mod hosts;
 mod sources;
 pub mod spans;
@@ -41,6 +42,9 @@ pub enum GatherError {
     /// A tank's report is none.
     #[error("{path}: not a report of `spangap tank --json`: {error}", path = .0.display(), error = .1)]
     Tank(PathBuf, #[source] serde_json::Error),
+    /// What an instrument saved cannot be read.
+    #[error("{path}: not what an instrument saves with --json: {error}", path = .0.display(), error = .1)]
+    Document(PathBuf, #[source] serde_json::Error),
     /// There is nothing to go by.
     #[error("{}: expected captures of one end or both, such as client.pcapng and server.pcapng", .0.display())]
     NoCapture(PathBuf),
@@ -97,6 +101,11 @@ pub fn evidence(
     tank::leave_out_its_own(&mut evidence);
     if let Some(path) = &sources.tank {
         evidence.measured_from_unix_ns = tank::measured_from(path)?;
+    }
+    for path in sources.documents.iter().chain(&sources.tank) {
+        if let Some(testimony) = documents::testimony(path)? {
+            evidence.hear(testimony);
+        }
     }
     Ok(evidence)
 }

@@ -1,6 +1,6 @@
 //! Which file is what: told by content, whatever its name.
 
-use crate::GatherError;
+use crate::{GatherError, documents};
 use spangap_host::recording;
 use std::fs::File;
 use std::io::Read;
@@ -22,6 +22,8 @@ pub struct Sources {
     pub recordings: Vec<PathBuf>,
     /// The report of the tank that made the load.
     pub tank: Option<PathBuf>,
+    /// Documents in which other instruments saved what they have to say.
+    pub documents: Vec<PathBuf>,
     /// Files that are none of these.
     pub others: Vec<PathBuf>,
 }
@@ -33,6 +35,7 @@ enum Kind {
     Spans,
     Recording,
     Tank,
+    Document,
     Other,
 }
 
@@ -68,6 +71,7 @@ impl Sources {
             Kind::Capture => self.captures.push(file),
             Kind::Spans => self.spans.push(file),
             Kind::Recording => self.recordings.push(file),
+            Kind::Document => self.documents.push(file),
             Kind::Tank if self.tank.is_none() => self.tank = Some(file),
             Kind::Tank | Kind::Other => self.others.push(file),
         }
@@ -104,6 +108,9 @@ fn kind_of(name: &str, begin: &[u8]) -> Kind {
             _ => Kind::Other,
         };
     }
+    if documents::is_one(begin) {
+        return Kind::Document;
+    }
     let has = |key: &str| begin.windows(key.len()).any(|window| window == key.as_bytes());
     let first = begin.iter().find(|byte| !byte.is_ascii_whitespace());
     if !matches!(first, Some(b'{' | b'[')) {
@@ -130,6 +137,7 @@ mod tests {
             ("a.pcap.gz", b"\x1f\x8b\x08", Kind::Capture),
             ("spans.json.zst", b"\x28\xb5\x2f\xfd", Kind::Spans),
             ("x", b"{\n \"runs\": [{\"stack\": \"rust\"}]}", Kind::Tank),
+            ("x", b"{\n \"evidence\": {\n  \"version\": 1,", Kind::Document),
             ("truth.json", b"{\"culprit\": \"rto\"}", Kind::Other),
             ("README", b"how it was made", Kind::Other),
             ("empty", b"", Kind::Other),
