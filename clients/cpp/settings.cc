@@ -30,7 +30,7 @@ class Flags {
     for (const std::string& argument : arguments) {
       const size_t equals = argument.find('=');
       if (!argument.starts_with("--") || equals == std::string::npos) {
-        throw SettingsError("\"" + argument + "\" is no flag: expected --name=value");
+        throw SettingsError("\"" + argument + "\" is not a flag: expected --name=value");
       }
       const std::string name = argument.substr(2, equals - 2);
       if (!values_.emplace(name, argument.substr(equals + 1)).second) {

@@ -26,7 +26,7 @@ pub enum TraceparentError {
     #[error("not of the form 00-TRACEID-SPANID-FLAGS")]
     Form,
     /// Something other than lower-case hexadecimal digits.
-    #[error("byte {0} is no lower-case hexadecimal digit")]
+    #[error("byte {0} is not a lower-case hexadecimal digit")]
     Digit(usize),
     /// Version ff.
     #[error("version ff is not allowed")]

@@ -38,7 +38,7 @@ pub enum UsageError {
         source: tonic::transport::Error,
     },
     /// Too slow.
-    #[error("{target} did not tell its usage within {timeout:?}")]
+    #[error("{target} did not report its usage within {timeout:?}")]
     TimedOut {
         /// As given.
         target: String,
@@ -46,7 +46,7 @@ pub enum UsageError {
         timeout: Duration,
     },
     /// The call failed.
-    #[error("{target} did not tell its usage: {why}")]
+    #[error("{target} did not report its usage: {why}")]
     Status {
         /// As given.
         target: String,

@@ -94,12 +94,13 @@ impl std::str::FromStr for Size {
             "GB" => 1e9,
             _ => {
                 return Err(format!(
-                    "{text:?} is no size: expected a number and a unit, such as 100KiB, 1GiB"
+                    "{text:?} is not a size: expected a number and a unit, such as 100KiB, 1GiB"
                 ));
             }
         };
-        let number: f64 =
-            number.parse().map_err(|_| format!("{text:?} is no size: expected a number, such as 100KiB"))?;
+        let number: f64 = number
+            .parse()
+            .map_err(|_| format!("{text:?} is not a size: expected a number, such as 100KiB"))?;
         Ok(Size((number * factor) as u64))
     }
 }

@@ -112,7 +112,8 @@ fn errors_name_the_file_and_the_place() {
     let (output, _, error) = compare(&[&good, &cut], &[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        error.contains("cut.json is no result of spangap tank --json") && error.contains("line 2 column 3"),
+        error.contains("cut.json is not a result of spangap tank --json")
+            && error.contains("line 2 column 3"),
         "{error}"
     );
     let strange = folder.file("strange.json", &report(&[run("tonic", "shared", 1, 0, 1, 9)]));

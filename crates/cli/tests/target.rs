@@ -164,7 +164,7 @@ fn a_program_that_dies_is_told() {
         let mut errors = String::new();
         child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("text");
         assert_eq!(child.wait().expect("it can be waited for").code(), Some(1));
-        assert!(errors.contains("ended by itself (signal: 9"), "{stack}: {errors}");
+        assert!(errors.contains("exited by itself (signal: 9"), "{stack}: {errors}");
     }
 }
 
@@ -276,10 +276,10 @@ fn script(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
 fn a_program_that_breaks_the_contract_is_told() {
     let listening = r#"echo '{"event":"listening","address":"127.0.0.1:1","library":"none"}'"#;
     for (text, expected) in [
-        ("exit 7", "ended by itself (exit status: 7)"),
+        ("exit 7", "exited by itself (exit status: 7)"),
         (r#"echo '{"event":"failed","error":"no luck"}'; exit 1"#, "spangap: no luck"),
         (&format!("echo hello; {listening}; exit 0"), r#"spangap-go says "hello", not understood"#),
-        (&format!("{listening}; exit 3"), "ended by itself (exit status: 3)"),
+        (&format!("{listening}; exit 3"), "exited by itself (exit status: 3)"),
     ] {
         let (folder, _) = script("spangap-go", text);
         let mut command = target(&["--stack", "go"]);
@@ -299,7 +299,7 @@ fn what_a_stack_cannot_do_is_wrong_usage() {
         (&["--large-response", "1MiB"], "expected SIZE/N, such as 3MiB/50"),
         (&["--large-response", "1MiB/0"], "expected a whole number of at least 1 behind the slash"),
         (&["--large-response", "1GiB/2"], "expected at most 67108864 bytes"),
-        (&["--large-response", "few/2"], "is no size"),
+        (&["--large-response", "few/2"], "is not a size"),
         (&["--stack", "raw", "--max-streams", "5"], "the raw protocol has no streams"),
         (&["--stack", "raw", "--threads", "2"], "a thread of its own"),
         (&["--stack", "cpp", "--nodelay", "off"], "sets it on every connection"),

@@ -44,7 +44,7 @@ pub enum LabError {
     #[error("interrupted; everything is undone")]
     Interrupted,
     /// A run that failed after programs of it had said something.
-    #[error("{failed} (what the programs of the run said is in {})", logs.display())]
+    #[error("{failed} (the output of the run's programs is in {})", logs.display())]
     Failed {
         /// Why.
         failed: Box<LabError>,

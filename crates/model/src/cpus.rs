@@ -112,8 +112,9 @@ impl serde::Serialize for Cpus {
 impl<'de> serde::Deserialize<'de> for Cpus {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        Cpus::parse_list(&text)
-            .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no list of CPUs, such as 0,3-48")))
+        Cpus::parse_list(&text).ok_or_else(|| {
+            serde::de::Error::custom(format!("{text:?} is not a list of CPUs, such as 0,3-48"))
+        })
     }
 }
 

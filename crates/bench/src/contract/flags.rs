@@ -8,7 +8,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     /// Not of the form `--name=value`.
-    #[error("{0:?} is no flag: expected --name=value")]
+    #[error("{0:?} is not a flag: expected --name=value")]
     Form(String),
     /// Given more than once.
     #[error("--{0} is given twice")]

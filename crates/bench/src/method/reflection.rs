@@ -56,7 +56,7 @@ pub enum ReflectionError {
         target: String,
     },
     /// Too slow.
-    #[error("{target} did not tell of its services within {timeout:?}")]
+    #[error("{target} did not list its services within {timeout:?}")]
     TimedOut {
         /// As given.
         target: String,
@@ -82,7 +82,7 @@ pub enum ReflectionError {
         why: String,
     },
     /// Files that do not fit together.
-    #[error("the files that the server reflection of {target} tells do not fit together")]
+    #[error("the files that the server reflection of {target} returns do not fit together")]
     Files {
         /// As given.
         target: String,

@@ -71,7 +71,7 @@ pub struct ExportSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// Something other than an address of OTLP over gRPC without TLS.
-    #[error("{0:?} is no address to send spans to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
+    #[error("{0:?} is not an address to send spans to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
     Url(String),
     /// The kernel gave no thread or no runtime.
     #[error("cannot start the thread that sends spans")]

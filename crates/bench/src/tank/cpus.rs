@@ -14,7 +14,7 @@ pub struct Cpus(BTreeSet<usize>);
 #[derive(Debug, thiserror::Error)]
 pub enum CpusError {
     /// Not a list.
-    #[error("{0:?} is no list of CPUs: expected one such as 0,2-3, or node:N")]
+    #[error("{0:?} is not a list of CPUs: expected one such as 0,2-3, or node:N")]
     List(String),
     /// A node that the kernel does not show.
     #[error("cannot read the CPUs of NUMA node {node} ({path})")]

@@ -113,7 +113,9 @@ impl Client<'_> {
                     Ok(message) => return Next::Message(message),
                     Err(error) => {
                         let line: String = line.chars().take(SHOWN).collect();
-                        self.kill(&format!("it said something that is no message: {error} in {line:?}"));
+                        self.kill(&format!(
+                            "it printed something that is not a message: {error} in {line:?}"
+                        ));
                     }
                 }
             }

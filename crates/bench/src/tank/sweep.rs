@@ -18,14 +18,14 @@ pub struct Sweep(Vec<u64>);
 pub enum SweepError {
     /// Something that is no number.
     #[error(
-        "{0:?} is no whole number: expected a list such as 1,2,4 or a range such as 1..64, 10..50+10, 1..1000x10"
+        "{0:?} is not a whole number: expected a list such as 1,2,4 or a range such as 1..64, 10..50+10, 1..1000x10"
     )]
     Number(String),
     /// A zero.
     #[error("0 is not possible: expected at least 1")]
     Zero,
     /// No step, or one that does not lead anywhere.
-    #[error("{0:?} is no step: expected at least +1, or x2, at the end of a range")]
+    #[error("{0:?} is not a step: expected at least +1, or x2, at the end of a range")]
     Step(String),
     /// A step without a range.
     #[error("{0:?} has a step and no range: expected A..B before it")]

@@ -79,7 +79,7 @@ pub enum TargetError {
     #[error("{0}")]
     Failed(String),
     /// It ended and did not say why.
-    #[error("{program} ended by itself ({status}): expected it to serve until told to stop")]
+    #[error("{program} exited by itself ({status}): expected it to serve until told to stop")]
     Ended {
         /// The program.
         program: PathBuf,
@@ -95,7 +95,7 @@ pub enum TargetError {
         patience: Duration,
     },
     /// It was told to stop and did not.
-    #[error("{program} did not end within {patience:?} of being told to, and was killed")]
+    #[error("{program} did not exit within {patience:?} of being told to, and was killed")]
     Stuck {
         /// The program.
         program: PathBuf,

@@ -35,7 +35,7 @@ impl FromStr for Failing {
         let (status, rest) = text.split_once(':').ok_or_else(|| refused("there is no colon"))?;
         let (attempts, every) = rest.split_once('/').ok_or_else(|| refused("there is no slash"))?;
         let code = (1..=16).find(|code| CallStatus::from_grpc(*code).name() == status);
-        let code = code.ok_or_else(|| refused(&format!("{status:?} is no status of a call that failed")))?;
+        let code = code.ok_or_else(|| refused(&format!("{status:?} is not a status of a failed call")))?;
         let attempts = attempts.parse().ok().filter(|attempts| *attempts > 0);
         let every = every.parse().ok().filter(|every| *every > 0);
         Ok(Failing {

@@ -264,7 +264,7 @@ fn read(file: &Path) -> anyhow::Result<TankReport> {
     let mut all: Option<TankReport> = None;
     for report in serde_json::Deserializer::from_str(&text).into_iter() {
         let report: TankReport = report
-            .map_err(|error| anyhow!("{} is no result of spangap tank --json: {error}", file.display()))?;
+            .map_err(|error| anyhow!("{} is not a result of spangap tank --json: {error}", file.display()))?;
         match &mut all {
             Some(all) => {
                 all.runs.extend(report.runs);
@@ -278,5 +278,5 @@ fn read(file: &Path) -> anyhow::Result<TankReport> {
     if let Some(all) = &mut all {
         all.conclude();
     }
-    all.with_context(|| format!("{} is no result of spangap tank --json: it is empty", file.display()))
+    all.with_context(|| format!("{} is not a result of spangap tank --json: it is empty", file.display()))
 }

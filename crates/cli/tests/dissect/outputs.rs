@@ -82,5 +82,5 @@ fn scripts_learn_of_a_cause_by_the_exit_code() {
     assert_eq!(code("healthy", "nagle-delayed-ack"), 0);
     let (code, _, stderr) = output(dissect().args(ends("healthy")).args(["--fail-on", "gremlins"]));
     assert_eq!(code, 2);
-    assert!(stderr.contains("is no cause: expected one of none, nagle-delayed-ack"), "{stderr}");
+    assert!(stderr.contains("is not a cause: expected one of none, nagle-delayed-ack"), "{stderr}");
 }

@@ -230,7 +230,7 @@ fn a_run_that_fails_says_where_its_logs_are() {
     let ended = Program::start(&arguments).wait();
     let said = ended.err.join("\n");
     assert_eq!(ended.code, Some(1), "{said}");
-    let logs = said.split_once("what the programs of the run said is in ").expect("it is said").1;
+    let logs = said.split_once("the output of the run's programs is in ").expect("it is said").1;
     let logs = Path::new(logs.split(')').next().expect("up to the bracket"));
     assert!(logs.join("tank.err").metadata().expect("it is kept").len() > 0);
     assert!(!scene.out().exists() && scene.journals().is_empty());

@@ -22,7 +22,7 @@ pub enum RecordingError {
         source: io::Error,
     },
     /// It is another kind of file.
-    #[error("{path}: is no recording of `spangap host record`: expected it to begin with \"spangap host\"")]
+    #[error("{path}: not a recording of `spangap host record`: expected it to begin with \"spangap host\"")]
     Foreign {
         /// Which file.
         path: String,

@@ -210,7 +210,7 @@ fn errors_name_the_place_and_what_was_expected() {
     };
     assert_eq!(
         error(b"spangap"),
-        "x.rec: is no recording of `spangap host record`: expected it to begin with \"spangap host\""
+        "x.rec: not a recording of `spangap host record`: expected it to begin with \"spangap host\""
     );
     assert_eq!(error(b"spangap host\x09\0\0\0"), "x.rec: is a recording of format 9, expected 1 to 2");
     assert_eq!(error(b"spangap host\x01\0\0\0"), "x.rec: ends at byte 16, expected what was recorded");

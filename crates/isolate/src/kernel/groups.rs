@@ -38,7 +38,7 @@ pub fn make(root: &Root, path: &str) -> io::Result<()> {
     let parent = parent(path)?;
     // Only in a hierarchy: a folder anywhere else would be no group.
     if version(root, parent)?.is_none() {
-        let said = format!("{parent} is no cgroup that is mounted here");
+        let said = format!("{parent} is not a cgroup mounted here");
         return Err(io::Error::new(io::ErrorKind::NotFound, said));
     }
     match fs::create_dir(root.real(path)?) {
@@ -101,9 +101,8 @@ pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
 /// Moves all tasks of a group into another, those that are born meanwhile too. Threads of the kernel that may not be
 /// moved are counted.
 pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<Written> {
-    let not_there = |path: &str| {
-        io::Error::new(io::ErrorKind::NotFound, format!("{path} is no cgroup that is mounted here"))
-    };
+    let not_there =
+        |path: &str| io::Error::new(io::ErrorKind::NotFound, format!("{path} is not a cgroup mounted here"));
     let file = tasks_file(root, from)?.ok_or_else(|| not_there(from))?;
     let into = format!("{to}/{}", tasks_file(root, to)?.ok_or_else(|| not_there(to))?);
     let mut written = Written::default();

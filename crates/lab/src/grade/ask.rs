@@ -53,10 +53,10 @@ pub enum JudgeError {
         said: String,
     },
     /// It did not end.
-    #[error("the judge was still at it after {0:?}, and was killed")]
+    #[error("the judge was still running after {0:?} and was killed")]
     TimedOut(Duration),
     /// It ended, and something that it has started holds its output.
-    #[error("the judge has ended, and something that it started still holds its standard output")]
+    #[error("the judge has exited, but something it started still holds its standard output")]
     HeldOpen,
     /// What it printed is no verdict.
     #[error("the judge's verdict: {0}")]

@@ -28,7 +28,7 @@ impl FromStr for Trigger {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("slow-log", path)) if !path.is_empty() => Ok(Trigger::SlowLog(path.into())),
-            _ => Err(format!("{text:?} is no trigger: expected slow-log:FILE")),
+            _ => Err(format!("{text:?} is not a trigger: expected slow-log:FILE")),
         }
     }
 }

@@ -144,7 +144,7 @@ struct TraceId([u8; 16]);
 impl std::str::FromStr for TraceId {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no trace id: expected 32 or 16 hex digits");
+        let wrong = || format!("{text:?} is not a trace id: expected 32 or 16 hex digits");
         let bare = text.trim().trim_start_matches("0x");
         let digits: Vec<u8> = bare
             .chars()
@@ -167,7 +167,7 @@ impl std::str::FromStr for TraceId {
 fn cause(name: &str) -> Result<Cause, String> {
     Cause::of_name(name).ok_or_else(|| {
         let names: Vec<&str> = Cause::ALL.iter().map(|cause| cause.name()).collect();
-        format!("{name:?} is no cause: expected one of {}", names.join(", "))
+        format!("{name:?} is not a cause: expected one of {}", names.join(", "))
     })
 }
 

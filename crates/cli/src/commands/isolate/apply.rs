@@ -138,7 +138,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<Outcome> {
 fn read(path: &Path) -> anyhow::Result<Plan> {
     let shown = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read the plan {shown}"))?;
-    let of_a_plan = || format!("{shown} is no plan of `spangap isolate plan --write`");
+    let of_a_plan = || format!("{shown} is not a plan written by `spangap isolate plan --write`");
     let value: Value = serde_json::from_str(&text).with_context(of_a_plan)?;
     match value.get("format").and_then(Value::as_str) {
         Some(Plan::FORMAT) => {}

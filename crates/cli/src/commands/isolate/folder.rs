@@ -66,7 +66,7 @@ impl Where {
     /// Only root may change a machine; what is refused half-way has to be undone half-way.
     pub fn needs_root(&self, verb: &str) -> Result<()> {
         if self.root.is_none() && !rustix::process::geteuid().is_root() {
-            bail!("isolate {verb} needs root, on a machine that is no copy");
+            bail!("isolate {verb} needs root on a live machine");
         }
         Ok(())
     }

@@ -101,14 +101,15 @@ fn truth(folder: &Path) -> anyhow::Result<Truth> {
     let path = folder.join(folder::TRUTH);
     let text = fs::read(&path)
         .with_context(|| format!("cannot read {}: is this the folder of a run?", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("{} is no truth of this version", path.display()))
+    serde_json::from_slice(&text)
+        .with_context(|| format!("{} is not a truth file of this version", path.display()))
 }
 
 fn calls(folder: &Path) -> anyhow::Result<Calls> {
     let report = folder.join(folder::TANK);
     let text = fs::read(&report).with_context(|| format!("cannot read {}", report.display()))?;
     let tank: Value =
-        serde_json::from_slice(&text).with_context(|| format!("{} is no report", report.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is not a report", report.display()))?;
     let from = tank["runs"][0]["start_unix_ns"].as_u64().unwrap_or(0);
     Ok(Calls::read(&folder.join(folder::CLIENT_SPANS), &folder.join(folder::SERVER_SPANS), from)?)
 }

@@ -34,7 +34,7 @@ pub struct PushSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum PushSettingsError {
     /// Not the address of an OTLP/gRPC receiver.
-    #[error("{0:?} is no address to push metrics to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
+    #[error("{0:?} is not an address to push metrics to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
     Url(String),
     /// A timer cannot be that fast.
     #[error("an interval of zero between pushes: expected at least 1ms")]
