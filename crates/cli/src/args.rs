@@ -16,9 +16,9 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Verb {
     Demo(Box<commands::demo::DemoArgs>),
-    /// Measure the client-server span gap of every call, always on
+    /// Measure the gap between client and server spans of every call, continuously
     Meter(Box<commands::meter::MeterArgs>),
-    /// Read files of spans, and tell where time is lost between client and server
+    /// Read files of spans and show where time is lost between client and server
     Gaps(commands::gaps::GapsArgs),
     Dissect(Box<commands::dissect::DissectArgs>),
     Capture(Box<commands::capture::CaptureArgs>),
@@ -26,7 +26,7 @@ pub enum Verb {
     Isolate(Box<commands::isolate::IsolateArgs>),
     Lab(Box<commands::lab::LabArgs>),
     Sockets(Box<commands::sockets::SocketsArgs>),
-    /// Make ping-pong calls with any client stack, and measure them
+    /// Make ping-pong calls with any client stack and measure them
     Tank(Box<commands::tank::TankArgs>),
     /// Serve the ping-pong calls of a tank
     Target(commands::target::TargetArgs),

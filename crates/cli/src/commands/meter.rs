@@ -26,12 +26,12 @@ Examples:
   spangap meter
       receive on 127.0.0.1:4317 (gRPC) and :4318 (HTTP), page at http://127.0.0.1:7070/
   spangap meter --data /var/lib/spangap --otlp-grpc 0.0.0.0:4317
-      keep the history over restarts; receive from other machines
+      keep the history across restarts; receive from other machines
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 your-service
       point an OpenTelemetry SDK at it
 
 Metrics for Prometheus are at /metrics, the API under /api/v1/, health at /healthz and /readyz.
-Every option can stand in the --config file under the same name, for example: join-ttl = \"30s\"";
+The --config file takes every option under the same name, for example: join-ttl = \"30s\"";
 
 /// Settings of the meter; the same names on the command line and in the configuration file.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -51,35 +51,35 @@ pub struct MeterArgs {
     /// Address for the page, the API and /metrics [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDR")]
     http: Option<SocketAddr>,
-    /// Directory of the history; without it the history is in memory and ends with the process
+    /// Directory of the history; without it the history lives in memory and ends with the process
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Keep the history this long [default: 14d]
     #[arg(long, value_name = "DURATION")]
     history_age: Option<Duration>,
-    /// Keep the history below this size; finer and older rows go first, and the coverage says how far back each step
-    /// of time reaches [default: 1GiB]
+    /// Keep the history below this size; finer and older rows are dropped first, and the coverage says how far back each
+    /// resolution reaches [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     history_size: Option<Size>,
     /// How long a span waits for its mate; exporters flush every 5 s [default: 15s]
     #[arg(long, value_name = "DURATION")]
     join_ttl: Option<Duration>,
-    /// Memory for spans that wait; when it is full the oldest go, counted [default: 1GiB]
+    /// Memory for waiting spans; when it is full, the oldest are evicted and counted [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     max_pending_bytes: Option<Size>,
-    /// Memory for whole spans that wait, so that worst calls can be shown with both sides [default: 24MiB]
+    /// Memory for waiting whole spans, so that worst calls can be shown with both sides [default: 24MiB]
     #[arg(long, value_name = "SIZE")]
     keep_bytes: Option<Size>,
-    /// Memory for names and resources; those that are idle make room, larger ones are cut [default: 64MiB]
+    /// Memory for names and resources; idle ones make room, oversized ones are cut [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     max_resource_bytes: Option<Size>,
     /// Memory for whole spans of the worst calls [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     worst_bytes: Option<Size>,
-    /// Pairs told apart in all; further ones are counted in the pair `other` [default: 10000]
+    /// Distinct pairs in total; further ones are counted in the pair `other` [default: 10000]
     #[arg(long, value_name = "N")]
     max_pairs: Option<usize>,
-    /// Pairs told apart of one client service [default: 500]
+    /// Distinct pairs per client service [default: 500]
     #[arg(long, value_name = "N")]
     max_pairs_per_client: Option<usize>,
     /// Pairs with metrics of their own at /metrics and in the push: each is some 170 series, and those that come later
@@ -89,20 +89,20 @@ pub struct MeterArgs {
     /// Exclude and count calls with a larger response, or `none` [default: 100KiB]
     #[arg(long, value_name = "SIZE")]
     exclude_response_over: Option<SizeOrNone>,
-    /// Attribute that tells a response's size, besides the message events; may be repeated
+    /// Attribute with a response's size, besides the message events; may be repeated
     /// [default: the http.response.* and rpc.*.size attributes, and the header content-length]
     #[arg(long, value_name = "NAME")]
     response_size_attribute: Option<Vec<String>>,
-    /// What a row of the table is [default: pair]
+    /// What a row of the table represents [default: pair]
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
     /// Largest OTLP request, compressed or not [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     max_request_bytes: Option<Size>,
-    /// Memory for requests in hand; beyond it senders are told to retry [default: 40MiB]
+    /// Memory for requests in progress; beyond it senders are told to retry [default: 40MiB]
     #[arg(long, value_name = "SIZE")]
     request_budget: Option<Size>,
-    /// Connections open at once on each port; beyond it the oldest idle one goes [default: 4096]
+    /// Connections open at once on each port; beyond it the oldest idle one is closed [default: 4096]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
     /// How long the head of a request may take [default: 10s]

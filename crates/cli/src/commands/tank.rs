@@ -35,14 +35,14 @@ const OUTPUT: &str = "Output";
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Each run is a client process of its own. Given several targets, stacks, calls, ways to share channels, \
-settings of TCP_NODELAY, threads, sizes or loads, every combination is a run. Before it, raw ping-pong over \
-loopback under the same load shows what this machine can do at all.
+settings of TCP_NODELAY, threads, sizes or loads, every combination is a run. Before each, a raw ping-pong over \
+loopback under the same load shows what this machine is capable of.
 
 The loop is open with --rate and --interval: calls are due at times that do not depend on the calls before. \
-It is closed with --inflight: so many calls are under way at any time.
+It is closed with --inflight: that many calls are in flight at any time.
 
 Every LIST, STACK, CALL, WAY, SETTING, and SIZE of a request takes several values: 1,2,4. Numbers in a LIST may \
-be ranges, too: 4..64 doubles, 64..4 halves, 1..40000..1 goes up and down, 10..50+10 adds, 1..10000x10 multiplies.
+also be ranges: 4..64 doubles, 64..4 halves, 1..40000..1 goes up and down, 10..50+10 adds, 1..10000x10 multiplies.
 
 Ctrl-C ends the run and prints the result so far; a second Ctrl-C kills the client.
 
@@ -52,7 +52,7 @@ Examples:
   Does the delay fall as the rate rises? Nagle's algorithm and delayed acknowledgements do that:
     spangap tank server:50051 --stack raw --split-writes --request-bytes 64 \\
       --nodelay off,on --rate 1..40000..1
-  How far does a client get, stack by stack, with one connection or many?
+  How much load can a client drive, stack by stack, with one connection or many?
     spangap tank server:50051 --stack cpp-async,go --channels shared,distinct \\
       --inflight 1..64 --html page.html
   Is B better than A, or is it chance?
@@ -60,7 +60,7 @@ Examples:
     spangap bench compare runs.json --by channels
   Two targets, the client on CPUs of its own:
     spangap tank one:50051 two:50051 --cpus 2-3 --rate 1000 --duration 30s
-  Any method of any service, whose descriptors its server reflection tells:
+  Any method of any service, with descriptors from its server reflection:
     spangap tank server:50051 --method shop.v1.Carts/Get --data '{\"id\": 7}' --header 'tenant: blue' --rate 100
   Slow calls by trace id, and every call as a span:
     spangap tank server:50051 --slow 20ms --slow-log slow.jsonl --otlp http://127.0.0.1:4317")]
@@ -72,7 +72,7 @@ pub struct TankArgs {
     #[arg(long, value_name = "STACK", default_value = "rust", value_delimiter = ',')]
     stack: Vec<Stack>,
 
-    /// Closed loop: calls under way at any time
+    /// Closed loop: calls in flight at any time
     #[arg(long, value_name = "LIST", help_heading = LOAD, value_parser = sweep, conflicts_with_all = ["rate", "interval"])]
     inflight: Option<Sweep>,
     /// Open loop: calls per second
@@ -81,7 +81,7 @@ pub struct TankArgs {
     /// Open loop: time between two calls; 10ms when neither this nor another load is given
     #[arg(long, value_name = "DURATION", help_heading = LOAD, value_parser = every, value_delimiter = ',')]
     interval: Vec<Schedule>,
-    /// Open loop: calls that may wait for their response at once; those due beyond are not made, and counted.
+    /// Open loop: calls that may wait for their response at once; further due calls are skipped and counted.
     /// With channels per-worker, distinct and local-pool there are as many channels
     #[arg(
         long, value_name = "N", help_heading = LOAD, default_value_t = 1000, conflicts_with = "inflight",
@@ -89,7 +89,7 @@ pub struct TankArgs {
     )]
     max_in_flight: u32,
 
-    /// Kind of call: unary, stream (bidirectional streams, each with one ping under way; in raw the same as unary)
+    /// Kind of call: unary, stream (bidirectional streams, each with one ping in flight; in raw the same as unary)
     #[arg(long, value_name = "CALL", help_heading = CALLS, default_value = "unary", value_delimiter = ',')]
     call: Vec<Call>,
     /// Payload of a request
@@ -98,17 +98,17 @@ pub struct TankArgs {
         value_delimiter = ','
     )]
     request_bytes: Vec<Size>,
-    /// Payload of a response; what the target is set to unless given
+    /// Payload of a response [default: the target's setting]
     #[arg(long, value_name = "SIZE", help_heading = CALLS, value_parser = payload_size)]
     response_bytes: Option<Size>,
-    /// Time the target takes for a call; what it is set to unless given
+    /// Time the target takes for a call [default: the target's setting]
     #[arg(long, value_name = "DURATION", help_heading = CALLS, value_parser = think_time)]
     think: Option<Duration>,
     /// Time after which a call is given up, as DEADLINE_EXCEEDED
     #[arg(long, value_name = "DURATION", help_heading = CALLS, default_value = "10s", value_parser = some_time)]
     timeout: Duration,
-    /// Attempts that a call may have in all: one that ends with UNAVAILABLE is made again at once, under the same span
-    /// (stack rust, call unary)
+    /// Attempts per call in all: a call that ends with UNAVAILABLE is retried at once, under the same span (stack rust,
+    /// call unary)
     #[arg(
         long, value_name = "N", help_heading = CALLS, default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=100)
@@ -124,7 +124,7 @@ pub struct TankArgs {
     /// Its request as JSON, or @FILE; a list of messages for a method whose client streams
     #[arg(long, value_name = "JSON|@FILE", help_heading = METHOD, default_value = "{}", requires = "method")]
     data: String,
-    /// Metadata of each call; may be given several times. Values of keys that end in -bin are base64
+    /// Metadata of each call; may be repeated. Values of keys that end in -bin are base64
     #[arg(long, value_name = "KEY: VALUE", help_heading = METHOD, requires = "method")]
     header: Vec<String>,
     /// Descriptors of the service, as protoc --include_imports --descriptor_set_out writes them; the first target's
@@ -134,7 +134,7 @@ pub struct TankArgs {
     /// The same from its .proto source
     #[arg(long, value_name = "FILE", help_heading = METHOD, requires = "method")]
     proto: Option<PathBuf>,
-    /// Folder of the source and its imports; may be given several times; the source's own unless given
+    /// Folder of the source and its imports; may be repeated [default: the source's own folder]
     #[arg(long, value_name = "FOLDER", help_heading = METHOD, requires = "proto")]
     proto_path: Vec<PathBuf>,
 
@@ -142,7 +142,7 @@ pub struct TankArgs {
     /// (a subchannel pool each), pool:N, per-call (each call opens a connection and closes it; stack rust)
     #[arg(long, value_name = "WAY", help_heading = CONNECTIONS, default_value = "shared", value_delimiter = ',')]
     channels: Vec<Channels>,
-    /// TCP_NODELAY of the client's sockets: default (what the library does), on, off. The report has what the kernel
+    /// TCP_NODELAY of the client's sockets: default (what the library does), on, off. The report states what the kernel
     /// shows
     #[arg(
         long, value_name = "SETTING", help_heading = CONNECTIONS, default_value = "default", value_delimiter = ','
@@ -152,7 +152,7 @@ pub struct TankArgs {
     #[arg(long, help_heading = CONNECTIONS)]
     split_writes: bool,
 
-    /// Measured time of a run; a single run goes on until Ctrl-C unless given, of several each takes 10s
+    /// Measured time of a run [default: until Ctrl-C for a single run, 10s each for several]
     #[arg(long, value_name = "DURATION", help_heading = RUNS, value_parser = some_time)]
     duration: Option<Duration>,
     /// Time before it, in which calls are made and traced but neither counted nor logged as slow

@@ -47,26 +47,26 @@ pub struct TargetArgs {
     /// Time between a request and its response, unless the request asks for another
     #[arg(long, value_name = "DURATION", default_value = "0us", value_parser = think_time)]
     think: Duration,
-    /// Concurrent calls allowed on one connection; what the library does unless given
+    /// Concurrent calls allowed on one connection [default: the library's limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_streams: Option<u32>,
-    /// Threads that serve; 1 unless given, in the stack raw one for each connection
+    /// Threads that serve [default: 1; in the stack raw, one per connection]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// Calls handled at a time; more wait in a queue before their SERVER span begins. Stack rust only
+    /// Calls handled at a time; further calls queue before their SERVER span begins. Stack rust only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     workers: Option<u32>,
-    /// Of every N responses the last has this payload, unless the request asks for a size. Stack rust only
+    /// The last of every N responses has this payload, unless the request asks for a size. Stack rust only
     #[arg(long, value_name = "SIZE/N", value_parser = large_response)]
     large_response: Option<LargeResponse>,
     /// TCP_NODELAY of accepted connections: default (what the library does), on, off
     #[arg(long, value_name = "SETTING", default_value = "default")]
     nodelay: Nodelay,
-    /// Bytes that a client may send ahead, on a connection and on each call (HTTP/2 flow control); what the library
-    /// does unless given (stack rust)
+    /// Bytes that a client may send ahead, on a connection and on each call (HTTP/2 flow control; stack rust)
+    /// [default: the library's window]
     #[arg(long, value_name = "SIZE", value_parser = window)]
     window: Option<u32>,
-    /// One in CALLS single pings ends with STATUS, after its think time, in its first ATTEMPTS attempts: UNAVAILABLE:2/10
+    /// One in CALLS single pings fails with STATUS, after its think time, in its first ATTEMPTS attempts: UNAVAILABLE:2/10
     /// (stack rust)
     #[arg(long, value_name = "STATUS:ATTEMPTS/CALLS")]
     fail: Option<Failing>,
@@ -79,7 +79,7 @@ pub struct TargetArgs {
     /// Print JSON Lines: {"listening":"HOST:PORT","stack":...,"library":...}, and at the end what was served
     #[arg(long)]
     json: bool,
-    /// End with the process that started this one
+    /// Exit when the process that started this one does
     #[arg(long, hide = true)]
     with_parent: bool,
 }

@@ -25,17 +25,17 @@ use written::{Files, Reason, Written};
 const EXAMPLES: &str = "\
 Examples:
   spangap capture --interface eth0 --filter 'tcp port 50051' --write client.pcapng
-      keeps the last 256 MiB; Ctrl-C (or SIGTERM) writes them and ends, `kill -USR1` writes them and goes on
+      keep the last 256 MiB; Ctrl-C (or SIGTERM) writes them and exits, `kill -USR1` writes them and goes on
   spangap capture --interface eth0 --filter 'tcp port 50051' --trigger slow-log:slow.jsonl --write slow.pcapng
-      beside `spangap tank ... --slow 20ms --slow-log slow.jsonl`: waits for a slow call, writes, ends
+      beside `spangap tank ... --slow 20ms --slow-log slow.jsonl`: wait for a slow call, write, exit
   spangap capture --interface any --trigger slow-log:slow.jsonl --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 --write it.pcapng
-      until this very trace shows up
+      wait until this trace shows up
 
-Filters are a part of tcpdump's: tcp, udp, ip, ip6, [src|dst] host ADDRESS, net ADDRESS/BITS, port N,
-portrange A-B, with and, or (equally strong, from the left, as there), not and parentheses. Packets are kept whole unless --snap says
-otherwise: after a stall several responses leave in one segment, and the ends of calls are at its end. What
-bounds the memory is the ring. Smaller snaps keep more packets of bulk transfers; dissect says what they cut.
-It needs CAP_NET_RAW. Files can be read by their owner only: they hold what was said.";
+Filters are a subset of tcpdump's: tcp, udp, ip, ip6, [src|dst] host ADDRESS, net ADDRESS/BITS, port N,
+portrange A-B, with and, or (equal precedence, left to right, as in tcpdump), not and parentheses. Whole packets
+are kept unless --snap says otherwise: after a stall several responses leave in one segment, and the ends of calls
+are at its end. The ring bounds the memory. A smaller snap keeps more packets of bulk transfers; dissect reports
+what it cut. Needs CAP_NET_RAW. Only their owner can read the files, because they contain the traffic itself.";
 
 /// Keep the last packets of an interface, and write them out when told or when a call was slow
 #[derive(Args, Debug)]
@@ -47,10 +47,10 @@ pub struct CaptureArgs {
     /// Which packets [default: all]
     #[arg(long, value_name = "EXPR", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Memory for packets; the oldest go
+    /// Memory for packets; the oldest are overwritten
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     ring: Size,
-    /// Bytes kept of each packet; the default keeps all of any
+    /// Bytes kept of each packet; the default keeps all of them
     #[arg(long, value_name = "SIZE", default_value = "256KiB")]
     snap: Size,
     /// Write when a line is added to this file: the slow log of `spangap tank`
@@ -59,10 +59,10 @@ pub struct CaptureArgs {
     /// Only a line with this trace id, 32 hexadecimal digits
     #[arg(long, value_name = "HEX", requires = "trigger")]
     trace_id: Option<String>,
-    /// What to wait for after a line, so that the end of the story is in the file
+    /// How long to go on after a line, so that the end of the story is in the file
     #[arg(long, value_name = "DURATION", default_value = "1s", requires = "trigger")]
     after: Duration,
-    /// End after so many lines; from the second on files are named FILE-2, FILE-3
+    /// Exit after this many lines; from the second on, files are named FILE-2, FILE-3
     #[arg(long, value_name = "N", default_value_t = 1, requires = "trigger", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     times: u32,
     /// Where to write, as pcapng

@@ -30,7 +30,7 @@ Examples:
   spangap dissect client.pcap server.pcap --spans traces.json --html report.html
       split the ends into host and application, and write a page for the incident report
   spangap dissect client.pcap proxy=in.pcap proxy=out.pcap server.pcap
-      the same calls through a proxy, captured on both its sides: one call over all hops
+      calls through a proxy captured on both sides: one call over all hops
   spangap dissect server.pcap --trace-id 4bf92f3577b34da6a3ce929d0e0e4736
       one trace, from one end
   spangap dissect client.pcap server.pcap --spans traces.json --host client.rec --host server.rec
@@ -40,7 +40,7 @@ Examples:
   tcpdump -i any -w - port 50051 | spangap dissect - --over 20ms
       from a pipe, until Ctrl-C
 
-A call's time is split into legs, in order; the name in the JSON stands in brackets:
+A call's time is split into legs, in this order; the name in JSON is in brackets:
   client: application to wire     CLIENT span begins -> first request byte (client_app_out)
   client: sending the request     first -> last request byte (client_send)
   network: request                last request byte: client's tap -> server's tap (request_wire)
@@ -51,14 +51,14 @@ A call's time is split into legs, in order; the name in the JSON stands in brack
   network: response               last response byte: server's tap -> client's tap (response_wire)
   client: wire to application     response complete -> CLIENT span ends (client_app_in)
   server: no response             request at the server -> the call was given up (no_response)
-Those with an application need --spans; those of the network need both captures. What cannot be
-told apart is one leg under the names of all. The legs of a call add up to its duration exactly,
-and each says how far off it may be: the clocks of two hosts are never assumed to agree.
+Application legs need --spans, network legs need both captures. Legs that cannot be told apart are
+one leg under all their names. The legs of a call add up to its duration exactly, and each states
+how far off it may be: the clocks of two hosts are never assumed to agree.
 
-Calls through proxies are followed: a proxy's call is linked to the one that it passes on by trace context,
-x-request-id or trace id, else by content and times where only one fits. Between the legs of the two stand
+dissect follows calls through proxies: it links a call to the one that passes it on by trace context,
+x-request-id or trace id, otherwise by content and times if only one fits. Between the legs of the two come
   proxy: request                  request complete at the proxy -> first byte passed on (proxy_request)
-  proxy: retry                    end of an attempt -> begin of the next one (proxy_retry)
+  proxy: retry                    end of an attempt -> start of the next one (proxy_retry)
   proxy: response                 response complete at the proxy -> first byte passed on (proxy_response)
 
 A tap sits where packets leave or enter the host's kernel: a sender's qdisc and NIC, and a
@@ -68,44 +68,44 @@ receiver's NIC and interrupts, belong to the network's legs.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DissectArgs {
-    /// Captures: one end, client's and server's end of the same traffic, or those of proxies between them, too (pcap,
-    /// pcapng, .gz, .zst), in any order; `-` is standard input. NAME=FILE names one: `client` and `server` say at which
-    /// end it was taken, and those of the same name are of one host and one clock
+    /// Captures (pcap, pcapng, .gz, .zst) of one end, of the client's and the server's end of the same traffic, or also of
+    /// proxies between them, in any order; `-` is standard input. NAME=FILE names one: `client` and `server` say at which
+    /// end it was taken, and captures of the same name share one host and one clock
     #[arg(required = true, value_name = "[NAME=]CAPTURE", num_args = 1..=MAX_CAPTURES)]
     captures: Vec<Named>,
-    /// Files of spans of these calls (OTLP, Jaeger, Zipkin), to split the ends into host and application
+    /// Files with the spans of these calls (OTLP, Jaeger, Zipkin), to split the ends into host and application
     #[arg(long, value_name = "FILE")]
     spans: Vec<PathBuf>,
-    /// Recordings of `spangap host record` of one end or both, to split the legs that pass on a host
+    /// Recordings of `spangap host record` from one end or both, to split the legs on a host
     #[arg(long, value_name = "FILE")]
     host: Vec<PathBuf>,
-    /// Only calls of this trace, in whatever encoding its id travelled: 32 or 16 hex digits
+    /// Only calls of this trace, however its id was encoded on the wire: 32 or 16 hex digits
     #[arg(long, value_name = "HEX")]
     trace_id: Vec<TraceId>,
-    /// Calls shown, slowest first [default: 10; with --trace-id 100]
+    /// Number of calls shown, slowest first [default: 10; with --trace-id 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     slowest: Option<u32>,
     /// Also write every call, not only those shown: one line of JSON each, with the keys of a call in --json, in the order
-    /// in which the calls ended; `-` is standard output, in place of the report. --over and --trace-id choose, --slowest
-    /// does not. Reads the captures twice, and a pipe by way of a temporary file
+    /// in which the calls ended; `-` is standard output, instead of the report. --over and --trace-id apply, --slowest
+    /// does not. Reads the captures twice, and a pipe through a temporary file
     #[arg(long, value_name = "FILE")]
     calls: Option<PathBuf>,
     /// Only calls that took at least this long
     #[arg(long, value_name = "DURATION")]
     over: Option<Duration>,
-    /// Calls shown packet by packet [default: 1; with --trace-id 10]
+    /// Number of calls shown packet by packet [default: 1; with --trace-id 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     ladders: Option<u32>,
-    /// TLS keys, as SSLKEYLOGFILE has them
+    /// TLS keys, in the format of SSLKEYLOGFILE
     #[arg(long, value_name = "FILE")]
     keylog: Option<PathBuf>,
-    /// All captures were taken on one host: their clocks are one
+    /// All captures were taken on one host and share its clock
     #[arg(long)]
     same_clock: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Also write a page that needs no other file
+    /// Also write a self-contained page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Exit with code 3 when one of these causes is shown for any call

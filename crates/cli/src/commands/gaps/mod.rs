@@ -28,16 +28,16 @@ use tokio::signal::unix::{SignalKind, signal};
 const EXAMPLES: &str = "\
 Examples:
   spangap gaps traces.json
-      pairs of services by the time lost between client and server
+      rank pairs of services by the time lost between client and server
   kubectl exec deploy/collector -- cat /data/traces.jsonl | spangap gaps --by method -
-      from the Collector's file exporter, methods told apart
+      from the Collector's file exporter, with one row per method
   spangap gaps --json day/*.jsonl.zst | jq '.pairs[0].worst'
       the worst calls, with trace ids, of the pair that lost most
 
-Formats, told by content: OTLP JSON (a document, or one a line), OTLP protobuf (bare, or with
-lengths as the Collector's file exporter writes it), Jaeger JSON as its UI exports it, Zipkin
-JSON v2; each also as .gz or .zst. Spans of one call may stand in different files.
-What cannot be read is skipped, named and counted.
+Formats, recognised by content: OTLP JSON (a document, or one per line), OTLP protobuf (bare, or
+length-prefixed as the Collector's file exporter writes it), Jaeger JSON as its UI exports it,
+Zipkin JSON v2; each also as .gz or .zst. The spans of one call may be in different files.
+Whatever cannot be read is skipped, named and counted.
 A node is k8s.node.name, else host.id, else host.name; the row then says service@node.";
 
 /// Gap of a call: duration of its CLIENT span minus duration of its SERVER span
@@ -47,10 +47,10 @@ pub struct GapsArgs {
     /// Files of spans; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What a row stands for
+    /// What a row represents
     #[arg(long, value_enum, default_value_t = By::Pair)]
     by: By,
-    /// Rows shown, most time lost first [default: 20; with --json all]
+    /// Number of rows, most time lost first [default: 20; with --json all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     /// Print one JSON document
@@ -59,11 +59,11 @@ pub struct GapsArgs {
     /// Exclude and count calls with a larger response, or `none`
     #[arg(long, value_name = "SIZE", default_value = "100KiB")]
     exclude_response_over: SizeOrNone,
-    /// Attribute that tells a response's size, besides the message events; may be repeated
+    /// Attribute with a response's size, besides the message events; may be repeated
     /// [default: the http.response.* and rpc.*.size attributes, and the header content-length]
     #[arg(long, value_name = "NAME")]
     response_size_attribute: Option<Vec<String>>,
-    /// Memory for spans that wait for their mate; when it is full the oldest go, counted
+    /// Memory for spans waiting for their mate; when it is full, the oldest are evicted and counted
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     max_pending_bytes: Size,
 }

@@ -22,28 +22,28 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   spangap host check --pid 4242
-      the traps on the way of process 4242: interrupts on its CPUs, quota, steal, full queues, TCP_NODELAY, ...
+      the traps that process 4242 is in: interrupts on its CPUs, quota, steal, full queues, TCP_NODELAY, ...
   spangap host check --pid $(pidof server) --for 10s --json
       as one JSON document, with counters watched for 10 s
   spangap host check --pid 4242 --save host.txt; spangap host check --pid 4242 --root host.txt
-      keeps what was read, to be judged again elsewhere
+      keep what was read, to judge it again elsewhere
   spangap host check --pid 4242 --fail-on high,cpu-quota
-      exit code 3 if there is a trap of weight high, or any throttling
+      exit with 3 if there is a trap of weight high, or any throttling
 
-Reads /proc, /sys and the state of the kubelet, twice; changes nothing, and loads nothing into the kernel. What would mend
-a trap is printed as a command and never executed. Without root most is seen; what is not says so.";
+Reads /proc, /sys and the kubelet's state twice; changes nothing, and loads nothing into the kernel. The command that would fix
+a trap is printed and never executed. Most of this works without root; whatever does not says so.";
 
 /// Look for known traps on this host, without eBPF
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
-    /// The process whose calls are slow; can be given several times [default: the machine as a whole]
+    /// The process whose calls are slow; may be repeated [default: the machine as a whole]
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
     /// Look at a copy: a folder with proc and sys inside (or before/proc, ... and after/proc, ...), or a file of --save
     #[arg(long, value_name = "PATH", default_value = "/")]
     root: PathBuf,
-    /// For how long counters are watched; Ctrl-C ends it before
+    /// How long to watch counters; Ctrl-C ends it early
     #[arg(long = "for", value_name = "DURATION", default_value = "1s")]
     watch: Duration,
     /// Keep everything that was read in one text file

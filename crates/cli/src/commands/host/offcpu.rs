@@ -32,32 +32,32 @@ preempted  it could have gone on running: another one was let in, or it let othe
 throttled  the CPU quota of its cgroup was used up
 stopped    a signal or a debugger had stopped it
 
-With --pid or --cgroup it is also told why threads slept (lock, fsync, page-fault, pipe-read, poll, ...), by the kernel's
-function in which they did, and who woke them: of a lock, whoever let go of it. Waiting for work is not called a problem.
+With --pid or --cgroup it also shows why threads slept (lock, fsync, page-fault, pipe-read, poll, ...), from the kernel
+function they slept in, and who woke them: for a lock, whoever released it. Waiting for work is not called a problem.
 
-A wait counts when it ends. Those that had not ended at the end are told apart, as `not ended`.
+A wait counts when it ends. Waits still going on at the end are listed apart, as `not ended`.
 Needs CAP_BPF and CAP_PERFMON, and a kernel with type information.";
 
 /// Show how long threads were off their CPU, blocked and runnable apart
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OffcpuArgs {
-    /// The process to look at; can be given several times [default: everybody]
+    /// The process to look at; may be repeated [default: everybody]
     #[arg(long, value_name = "PID", conflicts_with = "cgroup")]
     pid: Vec<u32>,
     /// The cgroup to look at, with all below it: a directory, or its path below the mount point; can be given several times
     #[arg(long, value_name = "CGROUP")]
     cgroup: Vec<String>,
-    /// What is shown together
+    /// How to group the threads
     #[arg(long, value_name = "WHAT", default_value = "process")]
     by: ByArg,
-    /// For how long; Ctrl-C ends it before, with what was seen until then
+    /// For how long; Ctrl-C ends it early, with what was seen up to then
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     duration: Duration,
-    /// Do not look for why the threads of --pid or --cgroup slept and who woke them, which costs more than the histograms
+    /// Leave out why the threads of --pid or --cgroup slept and who woke them, which costs more than the histograms
     #[arg(long)]
     no_reasons: bool,
-    /// Show so many at most: those kept longest from running
+    /// Show at most this many: those kept from running longest
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// Print one JSON document

@@ -26,20 +26,20 @@ Examples:
   spangap host record --pid 4242 --write server.rec
       until Ctrl-C; beside `spangap capture` and the spans of the service, on each host
   spangap dissect client.pcapng server.pcapng --host client.rec --host server.rec
-      what the threads did while a call was on its way through these hosts
+      what the threads did while a call passed through these hosts
   spangap host record --pid 4242 --pid 4243 --duration 30s --write server.rec --json
       two processes, and figures for a script
 
-Recorded are all CPUs: each switch from one thread to another, with how the one left and how long the other had waited;
-softirqs by interface, interrupts, stolen time; and of the processes given, which thread read or wrote which byte of
+Records all CPUs: each switch from one thread to another, with how the one left and how long the other had waited;
+softirqs by interface, interrupts, stolen time; and for the given processes, which thread read or wrote which byte of
 which TCP connection, and when it had arrived. Needs CAP_BPF and CAP_PERFMON (or root), and a kernel with type
-information. The file can be read by its owner only; a kill leaves all but the last second readable.";
+information. Only its owner can read the file; after a kill, all but the last second is readable.";
 
 /// Record who ran where and when, to be laid over calls by `spangap dissect --host`
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RecordArgs {
-    /// Process whose reads and writes on TCP connections are recorded, too; can be given several times
+    /// Process whose reads and writes on TCP connections are also recorded; may be repeated
     #[arg(long, value_name = "PID", required = true)]
     pid: Vec<u32>,
     /// For how long [default: until Ctrl-C]

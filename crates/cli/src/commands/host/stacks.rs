@@ -24,7 +24,7 @@ Examples:
   spangap host stacks --cpus 2 --folded - | flamegraph.pl >stacks.svg
       folded stacks for other tools
 
-What is kept: other processes and kernel threads, and softirqs and interrupt handlers, on the application's time, too. The
+Kept are other processes and kernel threads, and softirqs and interrupt handlers, even on the application's time. The
 application's own time and idle time are only counted. Needs CAP_PERFMON (or CAP_SYS_ADMIN), or
 kernel.perf_event_paranoid at 0 or less; no eBPF. Time with interrupts off is seen where they are switched on again.";
 
@@ -35,13 +35,13 @@ pub struct StacksArgs {
     /// CPUs to look at: a list such as 0,2-3, or node:N [default: all]
     #[arg(long, value_name = "CPUS")]
     cpus: Option<Cpus>,
-    /// The application: a process whose own time is not kept; can be given several times
+    /// The application: a process whose own time is not kept; may be repeated
     #[arg(long, value_name = "PID")]
     not_pid: Vec<u32>,
     /// Samples per second and CPU
     #[arg(long, value_name = "N", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     hz: u32,
-    /// For how long; Ctrl-C ends it before, with what was seen until then
+    /// For how long; Ctrl-C ends it early, with what was seen up to then
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     duration: Duration,
     /// Write folded stacks: one line each, `root;...;leaf count`; - is standard output

@@ -51,7 +51,7 @@ CAP_PERFMON) and a kernel with type information (BTF).";
 #[command(group(clap::ArgGroup::new("target").args(["pid", "cgroup", "cpus"])))]
 #[command(group(clap::ArgGroup::new("looked-at").required(true).multiple(true).args(["pid", "cgroup", "cpus", "recording"])))]
 pub struct ThievesArgs {
-    /// A process; can be given several times
+    /// A process; may be repeated
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
     /// All processes of a cgroup and of those below: its path below the hierarchy's root, or in /sys/fs/cgroup
@@ -60,20 +60,20 @@ pub struct ThievesArgs {
     /// CPUs, whoever wanted them: a list such as 0,2-3, or node:N
     #[arg(long, value_name = "CPUS")]
     cpus: Option<Cpus>,
-    /// For how long; Ctrl-C ends it before, with what was seen until then
+    /// For how long; Ctrl-C ends it early, with what was seen up to then
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     duration: Duration,
-    /// Look at a recording of `spangap host record` instead of this host: at the processes that it is of, unless others are
+    /// Analyse a recording of `spangap host record` instead of this host: the processes it was made for, unless others are
     /// named
     #[arg(long, value_name = "FILE", conflicts_with = "duration")]
     recording: Option<PathBuf>,
-    /// Show so many of the worst stretches of time
+    /// How many of the worst stretches of time to show
     #[arg(long, value_name = "N", default_value_t = 3)]
     windows: usize,
-    /// Of this length, unless one wait is longer
+    /// Their length, unless one wait is longer
     #[arg(long, value_name = "DURATION", default_value = "10ms")]
     window: Duration,
-    /// Exit with code 3 if one of these took anything worth mention
+    /// Exit with code 3 if one of these took a significant amount of time
     #[arg(long, value_name = "CAUSE", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
     /// Write a page with the worst stretches of time drawn

@@ -44,13 +44,13 @@ process', which outlives this one; when both are killed, `spangap isolate rollba
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ApplyArgs {
-    /// As `isolate plan --write` wrote it
+    /// The plan, as written by `isolate plan --write`
     #[arg(value_name = "PLAN.json")]
     plan: PathBuf,
-    /// Undo everything after so long, unless `isolate confirm` comes before
+    /// Undo everything after this time, unless `isolate confirm` comes first
     #[arg(long, value_name = "DURATION", default_value = "60s", conflicts_with = "no_confirm")]
     confirm_within: Duration,
-    /// Never undo by itself
+    /// Never undo automatically
     #[arg(long)]
     no_confirm: bool,
     #[command(flatten)]
@@ -92,7 +92,7 @@ struct Refused {
 /// Does it.
 pub fn run(args: ApplyArgs) -> anyhow::Result<Outcome> {
     if !args.no_confirm && args.confirm_within.ns() == 0 {
-        return Err(wrong_usage("--confirm-within: expected more than nothing").into());
+        return Err(wrong_usage("--confirm-within: expected more than 0").into());
     }
     let place = args.place.find()?;
     let plan = read(&args.plan)?;

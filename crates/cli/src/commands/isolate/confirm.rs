@@ -36,10 +36,10 @@ stays until `spangap isolate rollback`, or the next boot.";
 pub struct ConfirmArgs {
     #[command(flatten)]
     place: WhereArgs,
-    /// Do not look whether it holds
+    /// Do not verify that it holds
     #[arg(long)]
     no_verify: bool,
-    /// For how long counters are watched
+    /// How long to watch counters
     #[arg(long = "for", value_name = "DURATION", default_value = "2s", conflicts_with = "no_verify")]
     watch: Duration,
     /// Print one JSON document

@@ -13,7 +13,7 @@ const FOLDER: &str = "var/lib/spangap/isolate";
 /// Which machine, and where its journal is.
 #[derive(Args, Clone, Debug)]
 pub struct WhereArgs {
-    /// Folder of the journal that undoes a plan [default: /var/lib/spangap/isolate, of a copy inside of it]
+    /// Folder of the journal that undoes a plan [default: /var/lib/spangap/isolate; for a copy, inside it]
     #[arg(long, value_name = "DIR")]
     pub journal: Option<PathBuf>,
     /// Work on a copy of a machine: a folder with proc and sys inside [default: this machine]

@@ -37,7 +37,7 @@ reason: exit code 1.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PlanArgs {
-    /// Interface whose interrupts are kept apart; can be given several times, or as a list
+    /// Interface whose interrupts are kept apart; may be repeated, or a list
     #[arg(long, value_name = "IF", value_delimiter = ',', required = true)]
     interface: Vec<String>,
     /// How many CPUs the network gets, or which: `4`; `1-2,49-50`, `3,`, `cpu:0` [default: one in 24, in whole cores]
@@ -46,16 +46,16 @@ pub struct PlanArgs {
     /// Change the number of queues to one for each of these CPUs; can interrupt traffic for a moment
     #[arg(long)]
     queues: bool,
-    /// Leave applications where they are
+    /// Do not move applications
     #[arg(long)]
     no_cpusets: bool,
     /// What to do about a running irqbalance
     #[arg(long, value_name = "WHAT", default_value = "ban")]
     irqbalance: Irqbalance,
-    /// What calls took before: a document of `gaps --json` or `tank --json`
+    /// How long calls took before: a document of `gaps --json` or `tank --json`
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
-    /// Keep the plan, for `apply`
+    /// Write the plan to this file, for `apply`
     #[arg(long, value_name = "PLAN.json")]
     write: Option<PathBuf>,
     /// Plan for a copy: a folder with proc and sys inside, or a file of `isolate show --save`
@@ -73,7 +73,7 @@ enum Irqbalance {
     Ban,
     /// Stop it
     Stop,
-    /// Nothing: it will undo this
+    /// Do nothing: irqbalance will undo the change
     Leave,
 }
 

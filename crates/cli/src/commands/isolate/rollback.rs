@@ -36,10 +36,10 @@ stays until --forget. Asked for twice it does nothing the second time. Exit code
 pub struct RollbackArgs {
     #[command(flatten)]
     place: WhereArgs,
-    /// Restore also what somebody else has changed meanwhile
+    /// Also restore what somebody else has changed meanwhile
     #[arg(long, conflicts_with = "forget")]
     force: bool,
-    /// Touch nothing, and drop the journal
+    /// Drop the journal and touch nothing
     #[arg(long)]
     forget: bool,
     /// Print one JSON document

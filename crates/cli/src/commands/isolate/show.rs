@@ -37,13 +37,13 @@ Reads /proc and /sys twice; changes nothing. A copy that was read once shows ave
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ShowArgs {
-    /// List only this interface; can be given several times, or as a list
+    /// List only this interface; may be repeated, or a list
     #[arg(long, value_name = "IF", value_delimiter = ',')]
     interface: Vec<String>,
-    /// For how long is looked; Ctrl-C ends it before
+    /// How long to watch; Ctrl-C ends it early
     #[arg(long = "for", value_name = "DURATION", default_value = "1s")]
     watch: Duration,
-    /// One row for each core, however many there are
+    /// One row per core, however many there are
     #[arg(long)]
     all: bool,
     /// Look at a copy: a folder with proc and sys inside, or a file of --save
@@ -58,7 +58,7 @@ pub struct ShowArgs {
     /// Draw the map as an SVG picture
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Draw the map as a page that needs no other file
+    /// Draw the map as a self-contained page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Print one JSON document

@@ -39,13 +39,13 @@ Changes nothing. Who changed a value is inferred from what runs, and said as pro
 pub struct StatusArgs {
     #[command(flatten)]
     place: WhereArgs,
-    /// Go on looking, and print a line whenever something changes, until Ctrl-C
+    /// Keep watching, and print a line whenever something changes, until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Time between two looks of --watch
+    /// Time between two checks of --watch
     #[arg(long, value_name = "DURATION", default_value = "1s", requires = "watch")]
     interval: Duration,
-    /// Exit with 3 if this is found: drift (with --watch: at any look)
+    /// Exit with 3 if this is found: drift (with --watch: at any check)
     #[arg(long, value_name = "WHAT", value_parser = ["drift"])]
     fail_on: Option<String>,
     /// Print one JSON document; with --watch JSON Lines, the first one the status
@@ -62,7 +62,7 @@ pub fn run(args: StatusArgs) -> anyhow::Result<Outcome> {
     let mut drifted = status.drifted();
     if args.watch {
         if args.interval.ns() == 0 {
-            return Err(wrong_usage("--interval 0: expected a time between two looks").into());
+            return Err(wrong_usage("--interval 0: expected a time above 0").into());
         }
         drifted |= watch(&args, status)?;
     } else if args.json {

@@ -10,15 +10,15 @@ use spangap_lab::undo::{self, Cleaned};
 const EXAMPLES: &str = "\
 Examples:
   spangap lab clean
-      after a run and its keeper were killed: its namespaces, processes, control groups and half a folder go; runs that
-      still go on stay
+      after a run and its keeper were killed: remove its namespaces, processes, control groups and unfinished folder;
+      runs that are still going on stay
   spangap lab clean --json | jq '.runs[].left'
-      what could not be removed, and why
+      list what could not be removed, and why
   spangap lab clean --forget
-      also sets damaged journals aside, once everything is removed that can be read of them
+      also set damaged journals aside, once everything that can be read from them is removed
 
-Of a journal that is damaged everything is removed that can be read; the rest is named, and the journal stays until --forget.
-Exit code 1 when something was left.";
+From a damaged journal everything that can be read is removed; the rest is named, and the journal stays until --forget.
+Exit code 1 if something was left behind.";
 
 /// Remove what a killed run left
 #[derive(Args, Debug)]
@@ -26,7 +26,7 @@ Exit code 1 when something was left.";
 pub struct CleanArgs {
     #[command(flatten)]
     state: StateArgs,
-    /// Rename journals that are damaged, so that they are in nobody's way; they are kept
+    /// Rename damaged journals to get them out of the way; they are kept
     #[arg(long)]
     forget: bool,
     /// Print what was removed, what goes on and what could not be removed as one JSON document

@@ -22,13 +22,13 @@ use std::time;
 const EXAMPLES: &str = "\
 Examples:
   spangap lab grade --blind
-      every scenario and its near miss once: what spangap itself makes of them
+      every scenario and its near miss once, judged by spangap itself
   spangap lab grade nagle-client rto --repeats 20 --keep runs --html grade.html
-      two of them, 20 times each; the folders stay, and the page links them
+      two scenarios, 20 times each; the folders stay, and the page links to them
   spangap lab grade --runs runs --judge ./mine.sh
-      another judge on the same folders, without making a run: `./mine.sh FOLDER` prints
+      another judge on the same folders, without new runs: `./mine.sh FOLDER` prints
       {\"culprit\": CAUSE, \"none\" or \"unknown\", \"side\": \"client\" or \"server\", \"leg\": LEG, \"why\": TEXT}
-      (all but the culprit may be left out; `spangap lab list --json` has the names)";
+      (only the culprit is required; `spangap lab list --json` has the names)";
 
 /// Make faults, ask a judge what is to blame, and tell how often that is right
 #[derive(Args, Debug)]

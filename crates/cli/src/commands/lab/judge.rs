@@ -18,7 +18,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct JudgeArgs {
-    /// Folder of a run; its truth is not looked at
+    /// Folder of a run; its truth is not read
     folder: PathBuf,
 }
 

@@ -13,14 +13,14 @@ const EXAMPLES: &str = "\
 Examples:
   spangap lab list
   spangap lab list nagle-client
-      what it is, where it happens, what can be set
+      what it is, where it happens, its parameters
   spangap lab list --json | jq -r '.scenarios[].name'";
 
 /// List the scenarios, or tell all of one
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ListArgs {
-    /// Only this one, with all that there is to say
+    /// Show only this one, in full
     scenario: Option<String>,
     /// Print one JSON document
     #[arg(long)]

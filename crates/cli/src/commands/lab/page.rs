@@ -21,7 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   spangap lab run nagle-client --out bad && spangap lab run nagle-client-near-miss --out good
   spangap lab page bad good --write docs
-      leaves docs/nagle-client.md and docs/nagle-client.svg; where a host is to blame, docs/SCENARIO-host.svg as well";
+      write docs/nagle-client.md and docs/nagle-client.svg; if a host is to blame, also docs/SCENARIO-host.svg";
 
 /// Write the page of a scenario from a run of it and one of its near miss
 #[derive(Args, Debug)]

@@ -22,21 +22,21 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   spangap lab run nagle-client
-      makes the fault, and leaves all that was recorded in ./lab-nagle-client-1
+      inject the fault, and leave all recordings in ./lab-nagle-client-1
   spangap lab run nagle-client --out run && spangap gaps run/*.spans.json && spangap dissect run/*.pcapng --spans run/client.spans.json
-      and looks at it
+      and look at the result
   spangap lab run healthy --set rate=500 --clock server=+30ms,50ppm
-      with a parameter of its own, on hosts whose clocks differ
+      with another rate, on hosts whose clocks differ
 
-It needs root, for network namespaces. Whatever a run makes of this machine is undone when it ends, however it ends.";
+Needs root, for network namespaces. Whatever a run changes on this machine is undone when it ends, however it ends.";
 
 /// Make a fault, and record everything a user could have, with the truth beside it
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
-    /// What to make: a name of `spangap lab list`
+    /// A scenario or near miss, as named by `spangap lab list`
     scenario: String,
-    /// Folder of the run, which must not be there yet [default: the first of ./lab-SCENARIO-N that is not]
+    /// Folder of the run, which must not exist yet [default: the first free ./lab-SCENARIO-N]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A parameter of the scenario

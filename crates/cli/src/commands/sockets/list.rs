@@ -37,22 +37,22 @@ pub struct ListArgs {
     /// Sockets of these processes
     #[arg(long, value_name = "PID", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
     pid: Vec<u32>,
-    /// Sockets with this port at either end; without --pid of any process
+    /// Sockets with this port at either end; without --pid, of any process
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// Listening sockets too
     #[arg(long)]
     listening: bool,
-    /// Folder of the files that undo changes
+    /// Folder of the journals that undo changes
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
     /// Every value of every socket
     #[arg(long)]
     long: bool,
-    /// Print what goes on in each such time, until Ctrl-C
+    /// Print what happens in each interval of this length, until Ctrl-C
     #[arg(long, value_name = "DURATION", conflicts_with = "long")]
     interval: Option<Duration>,
-    /// End after so many of them
+    /// Exit after this many intervals
     #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Print one JSON document; with --interval one line each

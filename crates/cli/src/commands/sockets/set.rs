@@ -57,13 +57,13 @@ pub struct SetArgs {
     /// Every second connection only, so that both halves can be compared
     #[arg(long)]
     half: bool,
-    /// Set back after so long
+    /// Restore the old values after this time
     #[arg(long = "for", value_name = "DURATION")]
     lasts: Option<Duration>,
-    /// Say what would be changed
+    /// Only say what would be changed
     #[arg(long)]
     dry_run: bool,
-    /// Folder for the file that undoes the change
+    /// Folder for the journal that undoes the change
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
     /// Print one JSON document, at the end

@@ -30,13 +30,13 @@ stays until --forget: no socket is set while it may be one of those.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct UndoArgs {
-    /// This change; with --all the folder to look in
+    /// The change to undo; with --all, the folder to look in
     #[arg(long, value_name = "FILE|DIR", required_unless_present = "all")]
     journal: Option<PathBuf>,
-    /// Every change that was not set back yet
+    /// Every change that has not been undone yet
     #[arg(long)]
     all: bool,
-    /// Rename journals that are damaged, so that they are in nobody's way; they are kept
+    /// Rename damaged journals to get them out of the way; they are kept
     #[arg(long)]
     forget: bool,
     /// Print one JSON document
