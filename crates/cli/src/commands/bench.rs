@@ -28,7 +28,7 @@ enum BenchVerb {
     Figure(FigureArgs),
 }
 
-/// Tell whether runs show a cause; fails with the reason when they do not
+/// Check whether runs show a cause; fail with the reason if they do not
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -89,10 +89,10 @@ struct ShowArgs {
     json: bool,
 }
 
-/// Tell whether B differs from A, by how much, and how sure that is
+/// Say whether B differs from A, by how much, and how sure that is
 ///
-/// Each run is one measurement: several of each arm are needed, taken in turn, so that a drift of the machine bears on
-/// both alike. From less there are figures but no verdict.
+/// Each run is one measurement. A verdict needs several of each arm, taken in turn, so that a drift of the machine affects
+/// both alike; with fewer there are figures but no verdict.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 A file holds what `spangap tank --json` printed: one document, or several one after the other. So two builds \

@@ -37,7 +37,7 @@ are kept unless --snap says otherwise: after a stall several responses leave in 
 are at its end. The ring bounds the memory. A smaller snap keeps more packets of bulk transfers; dissect reports
 what it cut. Needs CAP_NET_RAW. Only their owner can read the files, because they contain the traffic itself.";
 
-/// Keep the last packets of an interface, and write them out when told or when a call was slow
+/// Keep the latest packets of an interface, and write them on demand or when a call was slow
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct CaptureArgs {

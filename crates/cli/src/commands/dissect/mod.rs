@@ -64,7 +64,7 @@ x-request-id or trace id, otherwise by content and times if only one fits. Betwe
 A tap sits where packets leave or enter the host's kernel: a sender's qdisc and NIC, and a
 receiver's NIC and interrupts, belong to the network's legs.";
 
-/// Tell from packet captures where each call's time went
+/// Show where each call's time went, from packet captures
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DissectArgs {

@@ -11,7 +11,7 @@ mod thieves;
 use crate::Outcome;
 use clap::{Args, Subcommand};
 
-/// See who took the time on this machine
+/// Show who took the time on this machine
 #[derive(Args, Debug)]
 pub struct HostArgs {
     #[command(subcommand)]

@@ -32,17 +32,17 @@ Examples:
   spangap host thieves --pid $(pidof envoy)
       who had the CPU while envoy's threads wanted it: tasks, softirqs by device, interrupts, its quota, stops
   spangap host thieves --cgroup /kubepods/burstable/pod42 --duration 30s --json
-      of a pod; one JSON document
+      a pod, as one JSON document
   spangap host thieves --cpus 2-3
       who used these CPUs, whoever wanted them
   spangap host thieves --recording web.rec --html thieves.html
-      the same of a recording (spangap host record), with the worst stretches drawn
+      the same from a recording (spangap host record), with the worst stretches drawn
   spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota; [ $? = 3 ] && echo denied
-      exit code 3 if one of these took anything worth mention
+      exit with 3 if one of these took a significant amount of time
 
-Worth mention is who took 2 % or more of the time in which the target wanted a CPU and 1 ms in each second of the look,
-or 10 ms at once. Nobody is blamed for what is the target's own: its threads, interrupts for its own packets and requests,
-ticks and timers, and programs that work with it (they wake its threads as often as they are in their way). Needs root (CAP_BPF and
+Significant is 2 % or more of the time in which the target wanted a CPU and 1 ms per second observed, or 10 ms at once.
+Nobody is blamed for the target's own work: its threads, interrupts for its own packets and requests, ticks and timers,
+and programs that work with it (they wake its threads as often as they get in their way). Needs root (CAP_BPF and
 CAP_PERFMON) and a kernel with type information (BTF).";
 
 /// Show who had the CPUs while the threads of a process wanted them

@@ -29,16 +29,16 @@ use std::thread;
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate plan --interface eth0 --write PLAN.json && spangap isolate apply PLAN.json
-      undone after a minute unless `spangap isolate confirm` comes before
+      apply; it is undone after a minute unless `spangap isolate confirm` comes first
   spangap isolate apply PLAN.json --confirm-within 5m --json
   spangap isolate apply PLAN.json --no-confirm
-      stays until `spangap isolate rollback`, or the next boot
+      keep it until `spangap isolate rollback`, or the next boot
   spangap isolate apply PLAN.json --root COPY
       on a copy of a machine
 
-Every old value is in a journal on disk before the new one is written, and every new one is read back. At the first needed
-one that is refused, at Ctrl-C, or when the terminal closes, everything is undone. The undo after the time is another
-process', which outlives this one; when both are killed, `spangap isolate rollback` does it from the journal. Needs root.";
+Every old value is in a journal on disk before the new one is written, and every new one is read back. If a needed change is
+refused, at Ctrl-C, or when the terminal closes, everything is undone. A separate process that outlives this one undoes it
+when the time is up; if both are killed, `spangap isolate rollback` does it from the journal. Needs root.";
 
 /// Do what a plan says; undone by itself unless confirmed in time
 #[derive(Args, Debug)]

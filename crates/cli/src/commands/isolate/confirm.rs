@@ -20,15 +20,15 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate apply PLAN.json --confirm-within 60s && spangap isolate confirm
-      stays only if it holds; whoever locks themselves out has everything back after a minute
+      keep it only if it holds; if you lock yourself out, you get everything back after a minute
   spangap isolate confirm --for 10s
-      looks longer: interrupts of a quiet interface are rare
+      watch longer: interrupts of a quiet interface are rare
   spangap isolate confirm --no-verify
-      stays, whether it holds or not
+      keep it, whether it holds or not
 
-First it looks, as `spangap isolate verify` does. What does not hold is not confirmed: exit code 1, and it is undone when its
-time is over. What cannot be told (no packet came while it looked) is said, and does not keep it from being confirmed. It
-stays until `spangap isolate rollback`, or the next boot.";
+Verifies first, as `spangap isolate verify` does. A plan that does not hold is not confirmed: exit code 1, and it is undone when
+its time is up. Whatever cannot be determined (no packet came meanwhile) is reported, and does not prevent confirmation. The
+plan then stays until `spangap isolate rollback`, or the next boot.";
 
 /// Let an applied plan stay, if it holds
 #[derive(Args, Debug)]

@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::time::SystemTime;
 
-/// Keep the network's interrupts and the applications on CPUs of their own, at run time
+/// Give the network's interrupts and the applications separate CPUs, at run time
 #[derive(Args, Debug)]
 pub struct IsolateArgs {
     #[command(subcommand)]

@@ -22,16 +22,16 @@ Examples:
   spangap isolate plan --interface eth0
       which CPUs the network would get, and every change with its reason
   spangap isolate plan --interface eth0 --net-cpus 4 --queues --write plan.json
-      4 CPUs with one queue each; kept for `spangap isolate apply plan.json`
+      4 CPUs with one queue each; written for `spangap isolate apply plan.json`
   spangap gaps spans.json --json > before.json && spangap isolate plan --interface eth0 --before before.json --write plan.json
-      with what calls took before, for `verify --after` to compare with
+      with the latencies before, for `verify --after` to compare with
   spangap isolate plan --interface eth0,eth1 --net-cpus 1-2,49-50 --no-cpusets
-      these CPUs whatever the rules say, and applications left where they are
+      these CPUs whatever the rules say, without moving applications
   spangap isolate plan --interface eth0 --root host.txt --json
-      for another machine, from what `isolate show --save` kept
+      for another machine, from what `isolate show --save` wrote
 
-Reads only. A plan that would take CPUs from a pod, leave a thread without any, or could not be undone is refused, with every
-reason: exit code 1.";
+Only reads. A plan that would take CPUs from a pod, leave a thread without any, or could not be undone is refused with all
+the reasons, and exit code 1.";
 
 /// Plan what to change, and say why; changes nothing
 #[derive(Args, Debug)]

@@ -18,17 +18,17 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate rollback
-      every value as it was before, in reverse order, from the journal alone; also after `apply` was killed
+      restore every value in reverse order, from the journal alone; also after `apply` was killed
   spangap isolate rollback --force
-      also values that somebody else has changed since
+      also restore values that somebody else has changed since
   spangap isolate rollback --forget
-      touches nothing, and drops the journal: what is applied stays until the next boot; a damaged journal is kept beside it
+      drop the journal and touch nothing: what is applied stays until the next boot; a damaged journal is kept beside it
   ip netns exec NAME spangap isolate rollback
-      of interfaces that are in a network namespace
+      for interfaces in a network namespace
 
-A value is restored only if it still is the one that was written; every other one is named and left, and the journal stays.
-Of a journal that is damaged everything is undone that can be read; the rest is named with its place in the file, and the journal
-stays until --forget. Asked for twice it does nothing the second time. Exit code 1 when something was left.";
+A value is restored only if it is still the one that was written; the others are named and left alone, and the journal stays.
+From a damaged journal everything that can be read is undone; the rest is named with its place in the file, and the journal
+stays until --forget. A second rollback does nothing. Exit code 1 if something was left.";
 
 /// Undo an applied plan, from its journal alone
 #[derive(Args, Debug)]

@@ -27,11 +27,11 @@ Examples:
   spangap isolate show
       the CPUs with the interrupts and softirqs of 1 s, interfaces, cgroups, and who moves things
   spangap isolate show --interface eth0 --for 10s --html map.html
-      looks for 10 s, and draws the map; with the CPUs that a plan for eth0 would take as outlines
+      watch for 10 s, and draw the map; outlines mark the CPUs that a plan for eth0 would take
   spangap isolate show --save host.txt; spangap isolate show --root host.txt --json
-      keeps what was read, to be looked at elsewhere
+      keep what was read, to look at it elsewhere
 
-Reads /proc and /sys twice; changes nothing. A copy that was read once shows averages since boot.";
+Reads /proc and /sys twice; changes nothing. A copy with a single reading shows averages since boot.";
 
 /// Draw the CPUs with what is on them: interrupts, softirqs, pods, slices
 #[derive(Args, Debug)]

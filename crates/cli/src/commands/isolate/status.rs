@@ -25,13 +25,13 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate status
-      what is applied, until when, and what is no longer as it was written, with who probably did that
+      what is applied, until when, and what is no longer as it was written, and who probably changed it
   spangap isolate status --watch --json >> drift.jsonl
       a line whenever something changes: irqbalance, the kubelet, a partition that the kernel made invalid, ...
   spangap isolate status --fail-on drift
-      exit code 3 if anything is no longer as it was written, or a cgroup came with CPUs of the network
+      exit with 3 if anything is no longer as it was written, or a new cgroup has CPUs of the network
 
-Changes nothing. Who changed a value is inferred from what runs, and said as probable; only a partition tells its reason.";
+Changes nothing. Who changed a value is inferred from what runs, and reported as probable; only a partition gives its reason.";
 
 /// Say what is applied, and who undid what of it
 #[derive(Args, Debug)]

@@ -30,21 +30,21 @@ use std::sync::atomic::Ordering::Relaxed;
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate verify
-      exit code 0 if it holds, or if nothing speaks against it; 3 if it does not hold
+      exit with 0 if it holds, or if nothing speaks against it; with 3 if it does not hold
   spangap isolate apply PLAN.json --confirm-within 60s && spangap isolate verify --fail-on any && spangap isolate confirm
-      stays only if nothing at all is found; `confirm` alone verifies too, and refuses what does not hold
+      keep it only if nothing at all is found; `confirm` alone verifies too, and refuses what does not hold
   spangap isolate verify --for 10s --json
-      as one JSON document, with counters watched for 10 s: under load, or there is nothing to be seen
+      as one JSON document, with counters watched for 10 s: under load, or there is nothing to see
   spangap gaps after.otlp.json --json > after.json && spangap isolate verify --after after.json
-      the gain, too: with what `plan --before before.json` kept of the time before
+      also the gain, against what `plan --before before.json` recorded
 
 Reads everything back, watches interrupts, softirqs and load of every CPU for a while, and says what holds, what does not,
-and what cannot be told. What it costs: CPUs taken from applications, and how busy those of the network are. A gain is
-claimed only where the 95 % intervals of before and after do not overlap. Changes nothing.
+and what cannot be determined. The cost is the CPUs taken from applications, and how busy those of the network are. A gain
+is claimed only if the 95 % intervals of before and after do not overlap. Changes nothing.
 
---fail-on: effect (something does not hold), drift (something is no longer as it was written, or a cgroup came), headroom (too
+--fail-on: effect (something does not hold), drift (something is no longer as it was written, or a cgroup is new), headroom (too
 few CPUs for the network), any (any of these, or another finding that matters), never (exit code 0 whatever is found). What
-cannot be told (no packet came while it looked) is no reason to fail. Exit code 1: it could not look, or nothing is applied.";
+cannot be determined (no packet came meanwhile) is not a failure. Exit code 1: it could not read, or nothing is applied.";
 
 /// Look whether an applied plan holds, what it does, and what it costs
 #[derive(Args, Debug)]

@@ -15,7 +15,7 @@ use crate::Outcome;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// Make faults whose cause is known, with everything recorded, and grade what is said of them
+/// Inject faults whose cause is known, record everything, and grade diagnoses of them
 #[derive(Args, Debug)]
 pub struct LabArgs {
     #[command(subcommand)]

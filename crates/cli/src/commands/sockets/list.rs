@@ -19,15 +19,15 @@ Examples:
   spangap sockets list --pid 812
       every TCP connection of process 812, with what the kernel measured on it
   spangap sockets list --port 50051 --listening
-      of whichever process has port 50051 at either end, in all network namespaces
+      every socket with port 50051 at either end, of any process, in all network namespaces
   spangap sockets list --pid 812 --json | jq '.sockets[] | select(.nodelay == false) | .peer'
   spangap sockets list --pid 812 --interval 1s
-      rates, each second until Ctrl-C; HELD: bytes wait that only Nagle's algorithm holds back
+      rates, every second until Ctrl-C; HELD: bytes that only Nagle's algorithm holds back
 
 Columns: RTT smoothed, MIN smallest round trip; RTO retransmission timeout; ATO delay of ACKs; CWND and UNACKED in
-segments; NOTSENT bytes never sent yet; SEND-Q bytes not acknowledged; RECV-Q bytes not read (of a listening socket
-its backlog and the connections that wait); RETRANS segments sent again. --long and --json have everything.
-TCP_NODELAY is read through a duplicate of the process' descriptor: of another user's process this needs
+segments; NOTSENT bytes not sent yet; SEND-Q bytes not acknowledged; RECV-Q bytes not read (for a listening socket,
+its backlog and the waiting connections); RETRANS segments retransmitted. --long and --json have everything.
+TCP_NODELAY is read through a duplicate of the process' descriptor; for another user's process this needs
 CAP_SYS_PTRACE.";
 
 /// List TCP sockets with what the kernel knows of them

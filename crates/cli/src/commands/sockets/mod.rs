@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::output::{print_json, seen_enough};
 use clap::{Args, Subcommand};
 
-/// See and set TCP sockets of running processes
+/// Show and change TCP sockets of running processes
 #[derive(Args, Debug)]
 pub struct SocketsArgs {
     #[command(subcommand)]

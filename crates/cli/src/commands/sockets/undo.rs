@@ -16,14 +16,14 @@ Examples:
   spangap sockets undo --journal /run/spangap/sockets/nodelay-1790000000000000000-812.journal
       as `spangap sockets set` printed it
   spangap sockets undo --all
-      whatever is still changed, also after the tool was killed
+      everything that is still changed, even after the tool was killed
 
   spangap sockets undo --all --forget
-      also sets damaged journals aside, once what can be read of them is set back
+      also set damaged journals aside, once everything that can be read from them is restored
 
 Only a socket that is still the same (process and its start, inode, both ends) and still has the value that was set
-is set back; every other one is named and left alone. A journal is removed when nothing is left to do, so that
-the same undo can be asked for twice. Of a damaged one everything is set back that can be read; the rest is named, and the file
+is restored; the others are named and left alone. A journal is removed when nothing is left to do, so the same
+undo can run twice. From a damaged one, everything that can be read is restored; the rest is named, and the file
 stays until --forget: no socket is set while it may be one of those.";
 
 /// Set back what `sockets set` changed
