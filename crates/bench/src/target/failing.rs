@@ -82,8 +82,8 @@ mod tests {
         for (text, word) in [
             ("UNAVAILABLE", "colon"),
             ("UNAVAILABLE:2", "slash"),
-            ("OK:2/3", "no status"),
-            ("Unavailable:2/3", "no status"),
+            ("OK:2/3", "not a status"),
+            ("Unavailable:2/3", "not a status"),
             ("UNAVAILABLE:0/3", "attempts"),
             ("UNAVAILABLE:1/0", "calls"),
             ("UNAVAILABLE:1/x", "calls"),
