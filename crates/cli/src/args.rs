@@ -23,6 +23,7 @@ pub enum Verb {
     Dissect(Box<commands::dissect::DissectArgs>),
     Capture(Box<commands::capture::CaptureArgs>),
     Host(Box<commands::host::HostArgs>),
+    Hunt(commands::hunt::HuntArgs),
     Isolate(Box<commands::isolate::IsolateArgs>),
     Lab(Box<commands::lab::LabArgs>),
     Sockets(Box<commands::sockets::SocketsArgs>),

@@ -1,8 +1,10 @@
 //! Evidence in, a verdict out. Nothing here opens a file, asks a clock or knows an instrument: what is judged is
 //! [`spangap_model::evidence`], and the same evidence gets the same verdict everywhere.
 
+pub mod hunt;
 mod judge;
 mod verdict;
 
+pub use hunt::hunt;
 pub use judge::judge;
 pub use verdict::{Answer, Verdict};

@@ -9,6 +9,7 @@ pub mod dissect;
 pub mod gaps;
 pub mod generate;
 pub mod host;
+pub mod hunt;
 pub mod isolate;
 pub mod lab;
 pub mod meter;
@@ -30,6 +31,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Meter(args) => meter::run(*args),
         Verb::Gaps(args) => gaps::run(args),
         Verb::Host(args) => host::run(*args),
+        Verb::Hunt(args) => hunt::run(args),
         Verb::Isolate(args) => isolate::run(*args),
         Verb::Lab(args) => lab::run(*args),
         Verb::Sockets(args) => sockets::run(*args),
