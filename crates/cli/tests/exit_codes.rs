@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 const VERBS: &[&[&str]] = &[
     &["meter"],
     &["gaps"],
+    &["hunt"],
     &["tank"],
     &["target"],
     &["dissect"],
@@ -101,6 +102,10 @@ fn what_verbs_end_with() {
         (&["gaps", &text], 1),
         (&["gaps", &spans, "--by", "moon"], 2),
         (&["gaps"], 2),
+        (&["hunt", &missing], 1),
+        (&["hunt", &empty], 1),
+        (&["hunt", &text], 1),
+        (&["hunt"], 2),
         (&["dissect", &missing], 1),
         (&["dissect", &text], 1),
         (&["dissect"], 2),

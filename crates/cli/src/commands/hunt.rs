@@ -121,6 +121,15 @@ fn text(hunt: &Hunt) -> String {
     for one in hunt.culprits.iter().filter(|one| !one.remedy.is_empty()) {
         let _ = writeln!(out, "{}", wrapped(&format!("Remedy ({}): {}", one.culprit, one.remedy), 100, 2));
     }
+    if !hunt.beside.is_empty() {
+        let _ = writeln!(out, "Other instruments, of the hosts and not of these calls:");
+    }
+    for finding in hunt.beside.iter().take(LINES) {
+        let sure = if finding.is_shown() { "" } else { "possible: " };
+        let note = if finding.note.is_empty() { String::new() } else { format!(": {}", finding.note) };
+        let line = format!("  {sure}{} ({}){note}", finding.culprit, finding.instrument);
+        let _ = writeln!(out, "{}", wrapped(&line, 100, 4));
+    }
     for next in &hunt.look_next {
         let _ = writeln!(out, "{}", wrapped(next, 100, 2));
     }

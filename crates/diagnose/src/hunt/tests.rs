@@ -151,3 +151,16 @@ fn what_holds_every_call_up_comes_before_a_smaller_excess_of_some() {
     }));
     assert_eq!(hunt.culprits.first().map(|one| one.culprit.cause), Some(Cause::NagleDelayedAck), "{hunt:#?}");
 }
+
+#[test]
+fn what_other_instruments_show_stands_beside_the_sheet() {
+    let mut possible = lost(1);
+    (possible.certainty, possible.instrument) =
+        (Certainty::Possible(spangap_model::evidence::Missing::MetByCalls), Instrument::HostCheck);
+    let mut shown = lost(1);
+    shown.instrument = Instrument::Thieves;
+    let findings = vec![possible, shown];
+    let hunt = hunt(&Evidence { findings, ..Evidence::default() });
+    let order: Vec<Instrument> = hunt.beside.iter().map(|finding| finding.instrument).collect();
+    assert_eq!((hunt.verdict, order), (Kind::Nothing, vec![Instrument::Thieves, Instrument::HostCheck]));
+}

@@ -7,7 +7,7 @@ use crate::verdict::{Answer, Verdict};
 use serde::Serialize;
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
-use spangap_model::evidence::{CallRecord, Evidence, Need};
+use spangap_model::evidence::{CallRecord, Evidence, Finding, Need};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeSet;
 
@@ -64,6 +64,10 @@ pub struct Hunt {
     pub unexplained: f64,
     /// What was seen.
     pub coverage: Seen,
+    /// What other instruments show of hosts, processes and connections, beside the calls. It has no share: none of it says
+    /// which calls it held up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Finding>,
     /// What would decide more, in sentences.
     pub look_next: Vec<String>,
     /// Calls that it rests on.
@@ -174,6 +178,8 @@ pub fn of(
         with_legs: covered,
     };
     hunt.excess.calls = population.rows.len() as u64;
+    hunt.beside.clone_from(&evidence.findings);
+    hunt.beside.sort_by_key(|finding| !finding.is_shown());
     also(&mut hunt, evidence, population);
     if !matches!(hunt.verdict, Kind::One | Kind::Nothing) {
         hunt.look_next.extend(needs(population));
@@ -328,6 +334,7 @@ fn report(read: Read, answered: &Answered) -> Hunt {
         sheet,
         unexplained,
         coverage: Seen { calls: 0, looked_at: 0, set_aside: 0, with_legs: 0.0 },
+        beside: Vec::new(),
         look_next,
         trace_ids: answered.trace_ids.clone(),
     }
@@ -370,6 +377,7 @@ fn nothing(usual_ns: u64) -> Hunt {
         sheet: Vec::new(),
         unexplained: 0.0,
         coverage: Seen { calls: 0, looked_at: 0, set_aside: 0, with_legs: 0.0 },
+        beside: Vec::new(),
         look_next: Vec::new(),
         trace_ids: Vec::new(),
         words: format!(
