@@ -3,6 +3,7 @@
 //! ```no_run
 //! # use spangap_bench::{clock, client::{session::Session, tally::Ended}, contract::{ClientSettings, Pace}};
 //! # fn call() -> Result<(), (tonic::Code, String)> { Ok(()) }
+//! # fn report(_: std::sync::Arc<Session>) {}
 //! # fn run(settings: &ClientSettings) -> Result<(), Box<dyn std::error::Error>> {
 //! let session = Session::open(settings, std::io::stdin(), std::io::stdout())?;
 //! let tally = session.tally(); // one for each thread
