@@ -1,8 +1,9 @@
 //! The sheet of one call: every nanosecond of it has one owner, a culprit or the place where it passed.
 
 use super::Owner;
-use spangap_model::evidence::{CallRecord, Certainty, Finding, Instrument, LegRecord, Missing};
-use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side, Taker};
+use crate::claims::{counts, is_place, of_host};
+use spangap_model::evidence::{CallRecord, Finding, Instrument, LegRecord};
+use spangap_model::{Cause, Culprit, Leg, Legs};
 use std::collections::BTreeMap;
 
 /// Nanoseconds by owner; they sum to the call's duration exactly.
@@ -34,7 +35,7 @@ pub fn account(call: &CallRecord) -> Account {
     let mut account = Account::new();
     let mut claims: Vec<Claim> =
         call.findings.iter().filter_map(|finding| of_finding(finding, call)).collect();
-    claims.extend(call.legs.iter().enumerate().flat_map(|(place, leg)| of_host(place, leg)));
+    claims.extend(call.legs.iter().enumerate().flat_map(|(place, leg)| of_leg(place, leg)));
     claims.sort_by_key(|claim| (claim.rank, std::cmp::Reverse(claim.ns)));
     for claim in claims {
         let mut left = claim.ns;
@@ -107,51 +108,18 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
     })
 }
 
-/// What is only possible owns nothing, unless what is missing is there: packets do not show when a call began, the leg
-/// between its span and the wire does.
-fn counts(finding: &Finding, call: &CallRecord) -> bool {
-    let begin_known = || call.legs.iter().any(|leg| leg.legs == Legs::one(Leg::ClientAppOut));
-    match finding.certainty {
-        Certainty::Shown => true,
-        Certainty::Possible(missing) => missing == Missing::ClientSpanStart && begin_known(),
-    }
-}
-
-fn of_host(place: usize, leg: &LegRecord) -> impl Iterator<Item = Claim> + '_ {
-    let at_client = matches!(leg.legs.first, Leg::ClientAppOut | Leg::ClientSend | Leg::ClientAppIn);
-    let side = if at_client { Side::Client } else { Side::Server };
+fn of_leg(place: usize, leg: &LegRecord) -> impl Iterator<Item = Claim> + '_ {
     leg.host.iter().flat_map(|host| &host.parts).filter_map(move |part| {
-        let packets = part.behind.as_ref().is_some_and(Taker::moves_packets);
-        let cause = match part.doing {
-            Doing::Runnable | Doing::Interrupted if packets => Cause::SoftirqOnCpu,
-            Doing::Runnable => Cause::RunQueue,
-            Doing::Throttled => Cause::CpuQuota,
-            Doing::Stopped => Cause::Stopped,
-            Doing::SoftirqLate => Cause::SoftirqLate,
-            Doing::Interrupted | Doing::Running | Doing::Blocked | Doing::Unknown => return None,
-        };
         let ns = i64::try_from(part.ns).unwrap_or(i64::MAX);
-        Some(Claim { rank: 1, culprit: Culprit::at(cause, side), ns, within: None, leg: Some(place) })
+        Some(Claim { rank: 1, culprit: of_host(part, leg.legs)?, ns, within: None, leg: Some(place) })
     })
-}
-
-/// Causes that say where the time passed and not why: a leg says as much.
-fn is_place(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::ClientApp
-            | Cause::NetworkDelay
-            | Cause::ServerQueue
-            | Cause::ServerApp
-            | Cause::ServerHostOrApp
-            | Cause::NoResponse
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spangap_model::evidence::{HostPart, HostTime, Interval, Scope};
+    use spangap_model::evidence::{Certainty, HostPart, HostTime, Interval, Scope};
+    use spangap_model::{Doing, Side};
 
     const MS: i64 = 1_000_000;
 

@@ -1,7 +1,8 @@
 //! Calls that took longer, and what that time is laid to.
 
-use spangap_model::evidence::{CallRecord, Certainty, Finding, Missing};
-use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side, Taker};
+use crate::claims::{counts, is_place, of_host};
+use spangap_model::evidence::CallRecord;
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
 /// A cause has to explain this much of the time.
@@ -126,7 +127,7 @@ impl Weighed {
 /// What is shown for a call and what it cost, the most particular first: what comes later may hold the same time again.
 fn shown(call: &CallRecord, baseline: &Baseline) -> Vec<(Culprit, u64)> {
     let mut shown: Vec<(u8, Culprit, u64)> = Vec::new();
-    for finding in call.findings.iter().filter(|finding| is_shown(finding, call)) {
+    for finding in call.findings.iter().filter(|finding| counts(finding, call)) {
         let (culprit, Some(cost_ns)) = (finding.culprit, finding.cost_ns) else { continue };
         let rank = match culprit.cause {
             // Taken from the legs, below: there it is known how much of it is typical.
@@ -141,19 +142,10 @@ fn shown(call: &CallRecord, baseline: &Baseline) -> Vec<(Culprit, u64)> {
         shown.push((rank, culprit, cost_ns));
     }
     for leg in &call.legs {
-        let at_client = matches!(leg.legs.first, Leg::ClientAppOut | Leg::ClientSend | Leg::ClientAppIn);
-        let side = if at_client { Side::Client } else { Side::Server };
         for part in leg.host.iter().flat_map(|host| &host.parts) {
-            let softirq = part.behind.as_ref().is_some_and(Taker::moves_packets);
-            let cause = match part.doing {
-                Doing::Runnable | Doing::Interrupted if softirq => Cause::SoftirqOnCpu,
-                Doing::Runnable => Cause::RunQueue,
-                Doing::Throttled => Cause::CpuQuota,
-                Doing::Stopped => Cause::Stopped,
-                Doing::SoftirqLate => Cause::SoftirqLate,
-                _ => continue,
-            };
-            shown.push((2, Culprit::at(cause, side), part.ns));
+            if let Some(culprit) = of_host(part, leg.legs) {
+                shown.push((2, culprit, part.ns));
+            }
         }
         let beyond_ns = leg.ns - baseline.leg_ns(leg.legs);
         if let (Some(culprit), Ok(ns)) = (place(leg.legs), u64::try_from(beyond_ns)) {
@@ -163,16 +155,6 @@ fn shown(call: &CallRecord, baseline: &Baseline) -> Vec<(Culprit, u64)> {
     // Of the same rank, what cost most.
     shown.sort_by_key(|(rank, _, ns)| (*rank, std::cmp::Reverse(*ns)));
     shown.into_iter().map(|(_, culprit, ns)| (culprit, ns)).collect()
-}
-
-/// What is only possible convicts nobody, unless what is missing is there: packets do not show when a call began, the leg
-/// between its span and the wire does.
-fn is_shown(finding: &Finding, call: &CallRecord) -> bool {
-    let begin_known = || call.legs.iter().any(|leg| leg.legs == Legs::one(Leg::ClientAppOut));
-    match finding.certainty {
-        Certainty::Shown => true,
-        Certainty::Possible(missing) => missing == Missing::ClientSpanStart && begin_known(),
-    }
 }
 
 /// What a leg by itself speaks for, where nothing more particular is shown: what can only be there.
@@ -188,18 +170,6 @@ fn place(legs: Legs) -> Option<Culprit> {
         (Leg::ServerApp, Leg::ServerApp) => Culprit::at(Cause::ServerApp, Side::Server),
         _ => return None,
     })
-}
-
-fn is_place(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::ClientApp
-            | Cause::NetworkDelay
-            | Cause::ServerQueue
-            | Cause::ServerApp
-            | Cause::ServerHostOrApp
-            | Cause::NoResponse
-    )
 }
 
 /// Bytes that wait behind lost ones wait for what mends the loss. Those that wait behind a larger response do so at the end
