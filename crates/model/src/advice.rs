@@ -227,6 +227,48 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             "Find what drops them on the path: firewalls, security groups, conntrack tables, a packet size that the path \
              does not carry.",
         ),
+        Cause::Dns => (
+            "waited for a name to be looked up",
+            "before it opened a connection the client asked a name server for the server's address, and the answer came \
+             late or to a repeated query",
+            "Compare the servers in /etc/resolv.conf with `dig`; shorten `search` and `ndots`, keep answers in a local cache, \
+             keep connections open.",
+        ),
+        Cause::TlsHandshake => (
+            "waited for a TLS handshake",
+            "the connection was new, and client and server agreed on keys before the request could be sent",
+            "Keep connections open and use them again; allow session resumption and TLS 1.3, and see what CPU the \
+             handshakes cost.",
+        ),
+        Cause::PoolWait => (
+            "waited for a connection of the client's pool",
+            "every connection of the pool had a call under way, so the call waited in the client until one was free",
+            "Raise the pool's limit, or see why the calls that hold its connections take long.",
+        ),
+        Cause::PathMtu => (
+            "sent packets that the path does not carry",
+            "large packets were dropped on the path again and again while small ones came through",
+            "Compare the MTU along the path (`tracepath`); let ICMP type 3 code 4 (IPv6: type 2) pass the firewalls, clamp \
+             the MSS at tunnels, or set net.ipv4.tcp_mtu_probing=1.",
+        ),
+        Cause::Lock => (
+            "waited for a lock",
+            "the thread that had the call in hand waited for a lock that another thread held",
+            "`spangap host offcpu` shows who waits and who wakes them; hold the lock for less, or split what it protects.",
+        ),
+        Cause::Disk => (
+            "waited for a disk",
+            "the thread that had the call in hand waited for a disk: for what it read, or for what was written to be stable",
+            "Take fsync and reads from disk out of the call's way, or give them a faster disk; `iostat -x` shows its queue \
+             and `/proc/pressure/io` who stalls.",
+        ),
+        Cause::Memory => (
+            "waited for memory",
+            "the thread that had the call in hand waited for the kernel to free memory, or for pages of its own that it had \
+             taken away",
+            "Compare memory.max, memory.high and `memory.events` of the cgroup, /proc/pressure/memory, and swap; give the \
+             service more memory or make it use less.",
+        ),
         Cause::CpuSaturated => ("met a busy host", "every CPU was busy", "Take load off the host."),
         Cause::None => ("shows nothing wrong", "nothing is wrong", "Nothing is to be done."),
     };

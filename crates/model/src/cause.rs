@@ -81,6 +81,20 @@ named! {
         Clock = "clock",
         /// Every CPU was busy.
         CpuSaturated = "cpu-saturated",
+        /// The name of the server had to be looked up first.
+        Dns = "dns",
+        /// The TLS handshake of the call's connection.
+        TlsHandshake = "tls-handshake",
+        /// The call waited for a connection of its client's pool.
+        PoolWait = "pool-wait",
+        /// Packets larger than the path carries were dropped on it.
+        PathMtu = "path-mtu",
+        /// A thread waited for a lock that another one held.
+        Lock = "lock",
+        /// A thread waited for a disk, or for what was written to reach it.
+        Disk = "disk",
+        /// A thread waited for memory: reclaim, or pages of its own that had to be read again.
+        Memory = "memory",
     }
 }
 
