@@ -14,6 +14,22 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-wire", &["spangap-model", "spangap-report"]),
     ("spangap-gather", &["spangap-model", "spangap-meter", "spangap-wire", "spangap-host"]),
     ("spangap-diagnose", &["spangap-model"]),
+    ("spangap-fleet", &[]),
+    (
+        "spangap-agent",
+        &[
+            "spangap-model",
+            "spangap-machine",
+            "spangap-wire",
+            "spangap-host",
+            "spangap-sockets",
+            "spangap-fleet",
+        ],
+    ),
+    (
+        "spangap-cases",
+        &["spangap-model", "spangap-meter", "spangap-gather", "spangap-diagnose", "spangap-fleet"],
+    ),
     (
         "spangap-lab",
         &[
@@ -41,6 +57,8 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
             "spangap-lab",
             "spangap-sockets",
             "spangap-undo",
+            "spangap-agent",
+            "spangap-cases",
             "spangap-meter-bench",
         ],
     ),

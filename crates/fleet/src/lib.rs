@@ -1,0 +1,15 @@
+//! The language between agents and the meter: the messages of `proto/`, and slices cut into pieces and put together again.
+//!
+//! Both ends distrust each other: a piece is bounded when decompressed, a slice in all, and a file has one of the names in
+//! [`slice::FILES`].
+
+pub mod slice;
+
+/// The messages and the service, compiled from `proto/`.
+pub mod v1 {
+    #![allow(missing_docs)] // documented in the .proto file
+    tonic::include_proto!("spangap.fleet.v1");
+}
+
+/// Version of the protocol that this program speaks.
+pub const PROTOCOL: u32 = 1;

@@ -1,0 +1,208 @@
+//! Files of a slice, cut into pieces that are compressed each by itself, and put together again within bounds.
+
+use crate::v1::SlicePiece;
+use std::io::{self, Read};
+
+/// Packets, as pcapng.
+pub const CAPTURE: &str = "capture.pcapng";
+/// What scheduler and interrupts did: a file of `host record`.
+pub const RECORDING: &str = "host.rec";
+/// The machine.
+pub const MACHINE: &str = "machine.json";
+/// The sockets of the connections that matter, as `sockets list --json` prints them.
+pub const SOCKETS: &str = "sockets.json";
+/// Known traps, as `host check --json` prints them.
+pub const CHECK: &str = "check.json";
+/// Every name that a file of a slice can have. They are file names, and nothing an agent says becomes another one.
+pub const FILES: [&str; 5] = [CAPTURE, RECORDING, MACHINE, SOCKETS, CHECK];
+
+/// Most bytes of a piece when decompressed.
+pub const PIECE_BYTES: usize = 1 << 20;
+/// Fast, and about a third of the size for packets without payload.
+const LEVEL: i32 = 3;
+
+/// Why a piece is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SliceError {
+    /// Not one of [`FILES`].
+    #[error("a file named {0:?}; expected one of {FILES:?}")]
+    Name(String),
+    /// A file that is over goes on.
+    #[error("{0} goes on after another file had begun; expected one file after the other")]
+    Mixed(&'static str),
+    /// Not a zstd frame of at most [`PIECE_BYTES`].
+    #[error("{file}: a piece at byte {at} cannot be decompressed to {PIECE_BYTES} bytes at most: {reason}")]
+    Piece {
+        /// Of which file.
+        file: &'static str,
+        /// Where in the file, decompressed.
+        at: u64,
+        /// What zstd says.
+        reason: io::Error,
+    },
+    /// More than was agreed.
+    #[error("more than the {limit} bytes that a slice may have, in {file}")]
+    TooLong {
+        /// In which file.
+        file: &'static str,
+        /// What was agreed.
+        limit: u64,
+    },
+}
+
+/// Cuts a file into pieces.
+#[derive(Debug)]
+pub struct Pieces<R> {
+    ask: u64,
+    file: &'static str,
+    from: R,
+    buffer: Vec<u8>,
+}
+
+impl<R: Read> Pieces<R> {
+    /// `file` is one of [`FILES`].
+    pub fn new(ask: u64, file: &'static str, from: R) -> Pieces<R> {
+        Pieces { ask, file, from, buffer: Vec::with_capacity(PIECE_BYTES) }
+    }
+}
+
+impl<R: Read> Iterator for Pieces<R> {
+    type Item = io::Result<SlicePiece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.buffer.clear();
+        let read = self.from.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut self.buffer);
+        match read {
+            Ok(0) => None,
+            Ok(_) => Some(zstd::bulk::compress(&self.buffer, LEVEL).map(|zstd| SlicePiece {
+                ask: self.ask,
+                file: self.file.into(),
+                zstd: zstd.into(),
+            })),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// Puts the pieces of one slice together, within its bounds.
+#[derive(Debug)]
+pub struct Gathering {
+    limit: u64,
+    taken: u64,
+    /// Files that have begun, with their bytes so far; the last one goes on.
+    files: Vec<(&'static str, u64)>,
+}
+
+impl Gathering {
+    /// At most `limit` bytes in all, when decompressed.
+    pub fn new(limit: u64) -> Gathering {
+        Gathering { limit, taken: 0, files: Vec::new() }
+    }
+
+    /// The bytes of a piece, and the file to whose end they belong.
+    ///
+    /// # Errors
+    /// When the piece breaks a rule; the slice is worth nothing from then on.
+    pub fn take(&mut self, piece: &SlicePiece) -> Result<(&'static str, Vec<u8>), SliceError> {
+        let known = FILES.into_iter().find(|name| *name == piece.file);
+        let file = known.ok_or_else(|| SliceError::Name(piece.file.chars().take(64).collect()))?;
+        if self.files.last().is_none_or(|(last, _)| *last != file) {
+            if self.files.iter().any(|(name, _)| *name == file) {
+                return Err(SliceError::Mixed(file));
+            }
+            self.files.push((file, 0));
+        }
+        let at = self.files.last().map_or(0, |(_, bytes)| *bytes);
+        let bytes = zstd::bulk::decompress(&piece.zstd, PIECE_BYTES).map_err(|reason| SliceError::Piece {
+            file,
+            at,
+            reason,
+        })?;
+        self.taken += bytes.len() as u64;
+        if self.taken > self.limit {
+            return Err(SliceError::TooLong { file, limit: self.limit });
+        }
+        if let Some((_, length)) = self.files.last_mut() {
+            *length += bytes.len() as u64;
+        }
+        Ok((file, bytes))
+    }
+
+    /// Files so far, with their bytes when decompressed.
+    pub fn files(&self) -> &[(&'static str, u64)] {
+        &self.files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn gather(limit: u64, pieces: &[SlicePiece]) -> Result<Vec<(&'static str, Vec<u8>)>, SliceError> {
+        let mut gathering = Gathering::new(limit);
+        let mut files: Vec<(&'static str, Vec<u8>)> = Vec::new();
+        for piece in pieces {
+            let (name, bytes) = gathering.take(piece)?;
+            match files.last_mut() {
+                Some((last, all)) if *last == name => all.extend(bytes),
+                _ => files.push((name, bytes)),
+            }
+        }
+        Ok(files)
+    }
+
+    fn pieces(file: &'static str, bytes: &[u8]) -> Vec<SlicePiece> {
+        Pieces::new(7, file, bytes).collect::<io::Result<_>>().expect("memory can be read")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn what_is_cut_is_put_together_again(length in 0usize..(3 * PIECE_BYTES), seed in any::<u8>()) {
+            let bytes: Vec<u8> = (0..length).map(|i| (i as u8).wrapping_mul(seed)).collect();
+            let all = [pieces(CAPTURE, &bytes), pieces(MACHINE, b"{}")].concat();
+            let files = gather(u64::MAX, &all).expect("they keep the rules");
+            let capture = files.iter().find(|(name, _)| *name == CAPTURE).map_or(&[][..], |(_, bytes)| bytes);
+            prop_assert_eq!(capture, &bytes[..]);
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_bounded(zstd in prop::collection::vec(any::<u8>(), 0..200)) {
+            let piece = SlicePiece { ask: 1, file: CAPTURE.into(), zstd: zstd.into() };
+            if let Ok((_, bytes)) = Gathering::new(u64::MAX).take(&piece) {
+                prop_assert!(bytes.len() <= PIECE_BYTES);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_it_is_unpacked() {
+        let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 19).expect("memory compresses");
+        assert!(bomb.len() < 64 << 10, "{} bytes are no bomb", bomb.len());
+        let piece = SlicePiece { ask: 1, file: CAPTURE.into(), zstd: bomb.into() };
+        assert!(matches!(Gathering::new(u64::MAX).take(&piece), Err(SliceError::Piece { .. })));
+    }
+
+    #[test]
+    fn a_slice_ends_at_its_limit() {
+        let all = pieces(CAPTURE, &[1; 3000]);
+        assert!(matches!(gather(2999, &all), Err(SliceError::TooLong { limit: 2999, .. })));
+        assert!(gather(3000, &all).is_ok());
+    }
+
+    #[test]
+    fn a_name_of_the_agents_own_is_refused() {
+        for name in ["../../etc/passwd", "truth.json", "", "capture.pcapng\0"] {
+            let piece = SlicePiece { ask: 1, file: name.into(), ..pieces(MACHINE, b"{}").remove(0) };
+            assert!(matches!(gather(1 << 20, &[piece]), Err(SliceError::Name(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_are_not_mixed() {
+        let (capture, machine) = (pieces(CAPTURE, b"a"), pieces(MACHINE, b"b"));
+        let all = [capture.clone(), machine, capture].concat();
+        assert!(matches!(gather(1 << 20, &all), Err(SliceError::Mixed(CAPTURE))));
+    }
+}
