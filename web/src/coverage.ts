@@ -47,6 +47,7 @@ const LIMITS: Record<string, (limit: LimitReport) => string | null> = {
       : `${count(l.cut)} names of services, hosts or methods were too long and are cut; they end in a digest.`,
   resource_bytes: (l) => `Of ${count(l.cut)} resources only the names are kept, because they or all together are too large: raise --max-resource-bytes.`,
   worst_bytes: (l) => `${count(l.refused)} spans of worst calls are not held, because they or all together are too large: raise --worst-bytes.`,
+  sample_bytes: (l) => `${count(l.refused)} spans of sampled calls are not held, because they or all together are too large: raise --sample-bytes.`,
 };
 
 function numbersTable(caption: string, head: string[], rows: [string, ...string[]][]): HTMLElement {

@@ -10,11 +10,12 @@ use crate::keep::MAX_SPAN_BYTES;
 use crate::offset::Offsets;
 use crate::pairs::{Grouping, PairLimits, Pairs};
 use crate::pending::Key;
+use crate::samples::{Drawn, Samples, Taken};
 use crate::window::{CallFigures, Minute, Windows, minute_of};
 use spangap_model::accounting::Malformed;
 use spangap_model::pair::{KeptSide, WORST_KEPT, WholeSpan};
 use spangap_model::shared::{Account, SharedBytes};
-use spangap_model::{Accounting, Histogram, PairKey, PairStats, WorstCall};
+use spangap_model::{Accounting, Histogram, KeptCall, PairKey, PairStats};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +50,8 @@ pub struct Settings {
     pub keep_bytes: u64,
     /// Limit of the bytes of whole spans that belong to worst calls.
     pub worst_bytes: u64,
+    /// Limit of the bytes of whole spans in the samples of calls.
+    pub sample_bytes: u64,
     /// Limits of resources, methods and names.
     pub origin_limits: Limits,
     /// Limits of the number of pairs.
@@ -70,6 +73,7 @@ impl Default for Settings {
             max_pending_bytes: 1 << 30,
             keep_bytes: 24 << 20,
             worst_bytes: 256 << 20,
+            sample_bytes: 64 << 20,
             origin_limits: Limits::default(),
             pair_limits: PairLimits { total: 10_000, per_client: 500 },
             grouping: Grouping::Pair,
@@ -215,6 +219,7 @@ struct State {
     worst_bytes: u64,
     worst_refused: u64,
     candidates: Candidates,
+    samples: Samples,
 }
 
 thread_local! {
@@ -245,6 +250,7 @@ impl Meter {
             worst_bytes: settings.worst_bytes,
             worst_refused: 0,
             candidates: Candidates::default(),
+            samples: Samples::new(settings.sample_bytes),
         };
         Meter {
             interest: Interest::new(
@@ -322,6 +328,7 @@ impl Meter {
         }
         let mut state = self.state();
         state.mark_ring(now_ms);
+        state.samples.tick(now_ms);
         let safe_ms = now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS);
         state.settled_ms = safe_ms;
         while let Some(mut closed) = state.windows.close_before(safe_ms) {
@@ -414,6 +421,14 @@ impl Meter {
         state.pairs.keys().iter().cloned().zip(totals).filter(|(_, stats)| !stats.is_empty()).collect()
     }
 
+    /// Samples of the latest calls of pairs, whole: of the last half to full minute; without a time to live, of all calls.
+    pub fn samples(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<(PairKey, Drawn)> {
+        let state = self.state();
+        let keys = state.pairs.keys().iter().enumerate().filter(|(_, key)| pairs(key));
+        let drawn = keys.map(|(number, key)| (key.clone(), state.samples.of(number as u32)));
+        drawn.filter(|(_, drawn)| drawn.calls > 0).collect()
+    }
+
     /// What is not of one pair.
     pub fn overview(&self) -> Overview {
         let interned = self.origins.read();
@@ -489,6 +504,10 @@ impl State {
                 refused: self.worst_refused,
                 ..of("worst_bytes", self.worst.bytes(), self.worst_bytes)
             },
+            LimitFigures {
+                refused: self.samples.refused,
+                ..of("sample_bytes", self.samples.account.bytes(), self.samples.limit_bytes)
+            },
         ]
     }
 
@@ -550,26 +569,33 @@ impl State {
             stats.leg_bound_max_ns = stats.leg_bound_max_ns.max(bound_ns);
             stats.leg_bound_sum_ns += bound_ns as u128;
         }
-        if let Some(gap_ns) = gap_ns
-            && stats.would_keep(gap_ns)
-        {
-            self.keep_worst(at_ms, pair, gap_ns, &call, arriving, bytes, interned);
+        if let Some(gap_ns) = gap_ns {
+            let worst = stats.would_keep(gap_ns);
+            let taken = self.samples.offer(pair, gap_ns);
+            if worst | taken.any() {
+                let whole = Whole { at_ms, pair, gap_ns, worst, taken };
+                self.keep_whole(whole, &call, arriving, bytes, interned);
+            }
         }
         self.join.remember(call.position, pair, figures.request_leg_ns);
     }
 
-    #[allow(clippy::too_many_arguments)] // apart from `record`, so that the common way stays short
+    /// Keeps a call with both its spans, where it is wanted.
     #[cold]
-    fn keep_worst(
+    fn keep_whole(
         &mut self,
-        at_ms: u64,
-        pair: u32,
-        gap_ns: u64,
+        whole: Whole,
         call: &Joined,
         arriving: &SpanFacts,
         bytes: &[u8],
         interned: &Interned,
     ) {
+        let Whole { at_ms, pair, gap_ns, worst, taken } = whole;
+        // The bytes are one copy, on the account of the list that holds them longer.
+        let (account, limit, refused) = match worst {
+            true => (&self.worst, self.worst_bytes, &mut self.worst_refused),
+            false => (&self.samples.account, self.samples.limit_bytes, &mut self.samples.refused),
+        };
         let mut side = |half: &Half| {
             let origin = interned.origin(half.origin);
             let span = match half.kept {
@@ -577,11 +603,11 @@ impl State {
                 None => Some(bytes),
             };
             let whole = span.and_then(|span| {
-                if span.len() > MAX_SPAN_BYTES || self.worst.bytes() + span.len() as u64 > self.worst_bytes {
-                    self.worst_refused += 1;
+                if span.len() > MAX_SPAN_BYTES || account.bytes() + span.len() as u64 > limit {
+                    *refused += 1;
                     return None;
                 }
-                let span = SharedBytes::charged(span, &self.worst);
+                let span = SharedBytes::charged(span, account);
                 Some(WholeSpan { resource: origin.resource.clone(), span })
             });
             KeptSide {
@@ -591,7 +617,7 @@ impl State {
                 whole,
             }
         };
-        let worst = WorstCall {
+        let kept = KeptCall {
             gap_ns,
             trace_id: arriving.trace_id(),
             client_span_id: client_span_id(arriving),
@@ -599,10 +625,15 @@ impl State {
             client: side(&call.client),
             server: side(&call.server),
         };
-        let room = self.candidates.room(pair);
-        let stats = self.windows.stats(at_ms, pair);
-        stats.worst_room = stats.worst_room.max(room);
-        stats.keep_worst(worst);
+        if taken.any() {
+            self.samples.put(pair, kept.clone(), taken);
+        }
+        if worst {
+            let room = self.candidates.room(pair);
+            let stats = self.windows.stats(at_ms, pair);
+            stats.worst_room = stats.worst_room.max(room);
+            stats.keep_worst(kept);
+        }
     }
 
     #[cold]
@@ -614,6 +645,7 @@ impl State {
         self.calls_with_one_attempt -= 1;
         self.calls_without_size -= !call.figures.sized as u64;
         let Some(gap_ns) = call.figures.gap_ns() else { return };
+        self.samples.forget(call.pair, gap_ns, &attempt.trace_id(), &client_span_id(attempt));
         if !stats.forget_worst(gap_ns, &attempt.trace_id(), &client_span_id(attempt)) {
             return;
         }
@@ -634,6 +666,16 @@ impl State {
             self.ring_marks.pop_front();
         }
     }
+}
+
+/// A call to be kept whole, and where.
+struct Whole {
+    at_ms: u64,
+    pair: u32,
+    gap_ns: u64,
+    /// Among the worst of its minute.
+    worst: bool,
+    taken: Taken,
 }
 
 /// The CLIENT span's id as it was on the wire, from either half.

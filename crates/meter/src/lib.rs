@@ -16,5 +16,6 @@ mod prefetch;
 pub mod query;
 pub mod report;
 pub mod rpc_status;
+pub mod samples;
 pub mod serve;
 pub mod window;

@@ -11,7 +11,7 @@ use prost::Message;
 use spangap_model::count::grouped;
 use spangap_model::histogram::{SCALE, upper_bound_ns};
 use spangap_model::pair::WholeSpan;
-use spangap_model::{Histogram, PairKey, PairStats, WorstCall};
+use spangap_model::{Histogram, KeptCall, PairKey, PairStats};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow 
 const WORST_SHOWN: usize = 5;
 
 /// One of the worst calls.
-pub fn worst_row(call: &WorstCall) -> WorstRow {
+pub fn worst_row(call: &KeptCall) -> WorstRow {
     WorstRow {
         trace_id: hex(&call.trace_id),
         client_span_id: hex(&call.client_span_id),
@@ -269,7 +269,7 @@ pub fn port_report(port: &str, figures: &PortFigures) -> PortReport {
 }
 
 /// One call with both its spans.
-pub fn call_report(key: &PairKey, call: &WorstCall) -> CallReport {
+pub fn call_report(key: &PairKey, call: &KeptCall) -> CallReport {
     CallReport {
         call: worst_of_pair(key, call),
         client_span: call.client.whole.as_ref().and_then(otlp_json_of),
@@ -278,7 +278,7 @@ pub fn call_report(key: &PairKey, call: &WorstCall) -> CallReport {
 }
 
 /// A worst call with its pair.
-pub fn worst_of_pair(key: &PairKey, call: &WorstCall) -> WorstOfPair {
+pub fn worst_of_pair(key: &PairKey, call: &KeptCall) -> WorstOfPair {
     WorstOfPair {
         client: key.client.to_string(),
         server: key.server.to_string(),

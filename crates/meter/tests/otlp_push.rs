@@ -21,7 +21,7 @@ use spangap_meter::export::otlp::{MAX_POINTS, Push, PushSettings, requests};
 use spangap_meter::export::snapshot::{ProcessFigures, RequestFigures, Snapshot};
 use spangap_meter::serve::places::PortFigures;
 use spangap_model::pair::KeptSide;
-use spangap_model::{Accounting, CallStatus, Histogram, PairKey, PairStats, WorstCall};
+use spangap_model::{Accounting, CallStatus, Histogram, KeptCall, PairKey, PairStats};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ fn stats(calls: u64) -> PairStats {
         whole: None,
     };
     let gap_ns = 1_000 + (calls - 1) * (calls - 1) * 31;
-    stats.keep_worst(WorstCall {
+    stats.keep_worst(KeptCall {
         gap_ns,
         trace_id: *b"0123456789abcdef",
         client_span_id: *b"span-id.",

@@ -22,7 +22,7 @@ use spangap_meter::serve::places::PortFigures;
 use spangap_model::accounting::Malformed;
 use spangap_model::histogram::bucket_index;
 use spangap_model::pair::KeptSide;
-use spangap_model::{Accounting, CallStatus, Histogram, PairKey, PairStats, WorstCall};
+use spangap_model::{Accounting, CallStatus, Histogram, KeptCall, PairKey, PairStats};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn stats(calls: u64, seed: u64) -> PairStats {
                 host: Some(host.into()),
                 whole: None,
             };
-            stats.keep_worst(WorstCall {
+            stats.keep_worst(KeptCall {
                 gap_ns,
                 trace_id: (u128::from(seed) << 64 | u128::from(i + 1)).to_be_bytes(),
                 client_span_id: (i + 1).to_be_bytes(),

@@ -26,6 +26,6 @@ pub use cpus::Cpus;
 pub use doing::Doing;
 pub use histogram::Histogram;
 pub use leg::{Leg, Legs};
-pub use pair::{CallStatus, PairKey, PairStats, WorstCall};
+pub use pair::{CallStatus, KeptCall, PairKey, PairStats};
 pub use taker::Taker;
 pub use wait::{WaitClass, WaitReason};

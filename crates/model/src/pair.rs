@@ -95,7 +95,7 @@ impl CallStatus {
     }
 }
 
-/// One side of a call, kept because the call was among the worst.
+/// One side of a call that was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptSide {
     /// Unix time of the span's start in nanoseconds, on its own host's clock.
@@ -117,9 +117,9 @@ pub struct WholeSpan {
     pub span: SharedBytes,
 }
 
-/// One of the calls with the largest gap of its pair and window.
+/// A call kept with both its spans: one of those with the largest gap of its pair and window, or one of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorstCall {
+pub struct KeptCall {
     /// Client duration minus server duration, in nanoseconds.
     pub gap_ns: u64,
     /// Trace id as sixteen bytes.
@@ -134,7 +134,7 @@ pub struct WorstCall {
     pub server: KeptSide,
 }
 
-impl WorstCall {
+impl KeptCall {
     /// Order of the worst list. Ties go by trace id, so that it does not depend on the order of arrival.
     fn rank(&self) -> (std::cmp::Reverse<u64>, [u8; 16], [u8; 8]) {
         (std::cmp::Reverse(self.gap_ns), self.trace_id, self.client_span_id)
@@ -169,7 +169,7 @@ pub struct PairStats {
     /// Calls with one attempt for which a span told the size of the response, excluded ones included.
     pub sized: u64,
     /// The calls with the largest gap, largest first.
-    pub worst: Vec<WorstCall>,
+    pub worst: Vec<KeptCall>,
     /// How many of them are kept: [`WORST_KEPT`] unless it is more. A pair whose calls are often retracted needs
     /// candidates to take their places.
     pub worst_room: u32,
@@ -244,7 +244,7 @@ impl PairStats {
     }
 
     /// Puts a call among the worst, and drops the smallest of them if there are too many.
-    pub fn keep_worst(&mut self, call: WorstCall) {
+    pub fn keep_worst(&mut self, call: KeptCall) {
         let at = self.worst.partition_point(|w| w.rank() < call.rank());
         self.worst.insert(at, call);
         self.worst.truncate(self.room());
@@ -253,7 +253,7 @@ impl PairStats {
     /// Takes a call out of the worst list; false if it is not there.
     pub fn forget_worst(&mut self, gap_ns: u64, trace_id: &[u8; 16], client_span_id: &[u8; 8]) -> bool {
         let rank = (std::cmp::Reverse(gap_ns), *trace_id, *client_span_id);
-        let Ok(at) = self.worst.binary_search_by_key(&rank, WorstCall::rank) else { return false };
+        let Ok(at) = self.worst.binary_search_by_key(&rank, KeptCall::rank) else { return false };
         if self.worst.len() >= self.room() {
             // Whatever was left out until now is no larger than the smallest that was not.
             let smallest = self.worst.last().map_or(0, |w| w.gap_ns);
@@ -289,9 +289,9 @@ impl PairStats {
 mod tests {
     use super::*;
 
-    fn call(gap_ns: u64, id: u8) -> WorstCall {
+    fn call(gap_ns: u64, id: u8) -> KeptCall {
         let side = KeptSide { start_unix_ns: 1, duration_ns: gap_ns, host: None, whole: None };
-        WorstCall {
+        KeptCall {
             gap_ns,
             trace_id: [id; 16],
             client_span_id: [id; 8],

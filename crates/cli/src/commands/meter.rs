@@ -76,6 +76,9 @@ pub struct MeterArgs {
     /// Memory for whole spans of the worst calls [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     worst_bytes: Option<Size>,
+    /// Memory for whole spans of samples of each pair's calls, which tell what sets slow calls apart [default: 64MiB]
+    #[arg(long, value_name = "SIZE")]
+    sample_bytes: Option<Size>,
     /// Distinct pairs in total; further ones are counted in the pair `other` [default: 10000]
     #[arg(long, value_name = "N")]
     max_pairs: Option<usize>,
@@ -198,6 +201,7 @@ impl MeterArgs {
             keep_bytes,
             max_resource_bytes,
             worst_bytes,
+            sample_bytes,
             max_pairs,
             max_pairs_per_client,
             exported_pairs,
@@ -231,6 +235,7 @@ impl MeterArgs {
             max_pending_bytes: bytes(self.max_pending_bytes, 1 << 30),
             keep_bytes: bytes(self.keep_bytes, 24 << 20),
             worst_bytes: bytes(self.worst_bytes, 256 << 20),
+            sample_bytes: bytes(self.sample_bytes, 64 << 20),
             origin_limits: OriginLimits {
                 bytes: bytes(self.max_resource_bytes, 64 << 20),
                 ..OriginLimits::default()

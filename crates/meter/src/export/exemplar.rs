@@ -3,7 +3,7 @@
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
-use spangap_model::WorstCall;
+use spangap_model::KeptCall;
 use spangap_model::pair::KeptSide;
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ pub struct Exemplar<'a> {
 #[derive(Clone, Debug)]
 pub struct ExemplarCall<'a> {
     /// The call itself.
-    pub call: &'a WorstCall,
+    pub call: &'a KeptCall,
     /// End of the CLIENT span, on the client's clock.
     pub time_unix_ns: u64,
     /// `trace_id`, then as many of `client_node`, `server_node`, `client_pod`, `server_pod` as are known and fit.
@@ -31,14 +31,14 @@ pub struct ExemplarCall<'a> {
 }
 
 /// The calls, earliest first: Prometheus refuses an exemplar that is older than the one before it.
-pub fn calls(worst: &[WorstCall]) -> Vec<Rc<ExemplarCall<'_>>> {
+pub fn calls(worst: &[KeptCall]) -> Vec<Rc<ExemplarCall<'_>>> {
     let mut calls: Vec<_> = worst.iter().map(|call| Rc::new(ExemplarCall::new(call))).collect();
     calls.sort_by_key(|call| call.time_unix_ns);
     calls
 }
 
 impl<'a> ExemplarCall<'a> {
-    fn new(call: &'a WorstCall) -> Self {
+    fn new(call: &'a KeptCall) -> Self {
         let mut labels = vec![("trace_id", crate::query::hex(&call.trace_id))];
         let mut room = MAX_LABEL_CHARS - "trace_id".len() - 32;
         let known = [
@@ -92,8 +92,8 @@ mod tests {
         }
     }
 
-    fn call(client: KeptSide, server: KeptSide) -> WorstCall {
-        WorstCall {
+    fn call(client: KeptSide, server: KeptSide) -> KeptCall {
+        KeptCall {
             gap_ns: 7,
             trace_id: [0xab; 16],
             client_span_id: [1; 8],

@@ -9,7 +9,7 @@ use super::{HistoryError, row::decode_worst};
 use crate::engine::PairMinute;
 use crate::report::Hole;
 use rusqlite::{Connection, InterruptHandle, OptionalExtension, Row, params};
-use spangap_model::{PairKey, PairStats, WorstCall};
+use spangap_model::{KeptCall, PairKey, PairStats};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -95,7 +95,7 @@ pub struct OverTime {
 #[derive(Clone, Debug)]
 pub struct Worst {
     /// Largest gap first.
-    pub calls: Vec<(PairKey, WorstCall)>,
+    pub calls: Vec<(PairKey, KeptCall)>,
     /// Calls with a smaller gap than this may be missing.
     pub floor_ns: u64,
 }
@@ -372,7 +372,7 @@ impl View {
             .filter(|minute| matches(&minute.key))
             .collect();
         let mut floor_ns = of_memory.iter().map(|minute| minute.stats.worst_floor_ns).max().unwrap_or(0);
-        let mut calls: Vec<(PairKey, WorstCall)> = of_memory
+        let mut calls: Vec<(PairKey, KeptCall)> = of_memory
             .iter()
             .flat_map(|minute| minute.stats.worst.iter().map(|call| (minute.key.clone(), call.clone())))
             .collect();
@@ -429,8 +429,8 @@ impl View {
         trace_id: &[u8; 16],
         client_span_id: Option<&[u8; 8]>,
         memory: &UnwrittenMinutes,
-    ) -> Result<Option<(PairKey, WorstCall)>, HistoryError> {
-        let is_it = |call: &&WorstCall| {
+    ) -> Result<Option<(PairKey, KeptCall)>, HistoryError> {
+        let is_it = |call: &&KeptCall| {
             call.trace_id == *trace_id && client_span_id.is_none_or(|id| call.client_span_id == *id)
         };
         for (minute, _) in memory.minutes(0, u64::MAX) {
@@ -438,7 +438,7 @@ impl View {
                 return Ok(Some((minute.key.clone(), call.clone())));
             }
         }
-        let find = |step: Step| -> rusqlite::Result<Option<(PairKey, WorstCall)>> {
+        let find = |step: Step| -> rusqlite::Result<Option<(PairKey, KeptCall)>> {
             // The ids stand before the spans, so that a search through all rows reads little of each.
             let mut select = self.connection().prepare_cached(&format!(
                 "SELECT cell, worst FROM {} WHERE instr(trace_ids, ?1) > 0 ORDER BY cell DESC",
@@ -538,7 +538,7 @@ fn covered(buckets: &Buckets, rows: &[(Step, u64)], from_s: u64) -> Covered {
     Covered { from_unix_s: first_s.unwrap_or(from_s) }
 }
 
-fn keep_worst(calls: &mut Vec<(PairKey, WorstCall)>, limit: usize) {
+fn keep_worst(calls: &mut Vec<(PairKey, KeptCall)>, limit: usize) {
     calls.sort_by(|(_, a), (_, b)| b.gap_ns.cmp(&a.gap_ns).then_with(|| a.trace_id.cmp(&b.trace_id)));
     calls.truncate(limit);
 }

@@ -6,7 +6,7 @@ use super::{Checkpoint, History, HistoryError};
 use crate::engine::PairMinute;
 use rusqlite::{Connection, OptionalExtension, params};
 use spangap_model::pair::WORST_KEPT;
-use spangap_model::{PairKey, PairStats, WorstCall};
+use spangap_model::{KeptCall, PairKey, PairStats};
 use std::collections::HashMap;
 
 /// Within which a pair's last moment is known; see [`History::forget_pairs`](super::History).
@@ -95,7 +95,7 @@ impl<'c> Tables<'c> {
         }
     }
 
-    fn worst(&self, step: Step, cell: i64) -> rusqlite::Result<Option<Vec<WorstCall>>> {
+    fn worst(&self, step: Step, cell: i64) -> rusqlite::Result<Option<Vec<KeptCall>>> {
         let mut get = self
             .connection
             .prepare_cached(&format!("SELECT worst FROM {} WHERE cell = ?1", step.worst_table()))?;
@@ -104,7 +104,7 @@ impl<'c> Tables<'c> {
         Ok(decode_worst(row.get_ref(0)?.as_blob()?))
     }
 
-    fn put_worst(&mut self, step: Step, cell: i64, calls: &[WorstCall]) -> rusqlite::Result<()> {
+    fn put_worst(&mut self, step: Step, cell: i64, calls: &[KeptCall]) -> rusqlite::Result<()> {
         let mut size = self
             .connection
             .prepare_cached(&format!("SELECT length(worst) FROM {} WHERE cell = ?1", step.worst_table()))?;

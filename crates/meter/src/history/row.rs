@@ -2,7 +2,7 @@
 
 use prost::Message;
 use spangap_model::pair::{KeptSide, WholeSpan};
-use spangap_model::{CallStatus, Histogram, PairStats, WorstCall};
+use spangap_model::{CallStatus, Histogram, KeptCall, PairStats};
 use std::cell::RefCell;
 use zstd::bulk::{Compressor, Decompressor};
 
@@ -216,7 +216,7 @@ impl Figures {
 }
 
 /// The trace ids one after the other, to be searched, and the calls.
-pub fn encode_worst(worst: &[WorstCall]) -> (Vec<u8>, Vec<u8>) {
+pub fn encode_worst(worst: &[KeptCall]) -> (Vec<u8>, Vec<u8>) {
     let stored = &worst[..worst.len().min(WORST_STORED)];
     let side = |side: &KeptSide| Side {
         start_unix_ns: side.start_unix_ns,
@@ -238,7 +238,7 @@ pub fn encode_worst(worst: &[WorstCall]) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Reads the calls that [`encode_worst`] wrote; `None` when they are damaged.
-pub fn decode_worst(bytes: &[u8]) -> Option<Vec<WorstCall>> {
+pub fn decode_worst(bytes: &[u8]) -> Option<Vec<KeptCall>> {
     let side = |side: Option<Side>| {
         let side = side?;
         let whole = side.resource.zip(side.span);
@@ -250,7 +250,7 @@ pub fn decode_worst(bytes: &[u8]) -> Option<Vec<WorstCall>> {
         })
     };
     let call = |call: Call| {
-        Some(WorstCall {
+        Some(KeptCall {
             gap_ns: call.gap_ns,
             trace_id: call.trace_id.try_into().ok()?,
             client_span_id: call.client_span_id.try_into().ok()?,

@@ -3,7 +3,7 @@
 use super::row::{Figures, decode_worst};
 use super::step::{Step, cell};
 use rusqlite::{CachedStatement, Connection};
-use spangap_model::{PairStats, WorstCall};
+use spangap_model::{KeptCall, PairStats};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -142,7 +142,7 @@ impl<'c> Rows<'c> {
     }
 
     /// The worst calls kept of a minute; those of a coarser step when the minute's own were dropped.
-    pub fn worst_of(&mut self, unix_s: u64, pair_id: i64) -> rusqlite::Result<Vec<WorstCall>> {
+    pub fn worst_of(&mut self, unix_s: u64, pair_id: i64) -> rusqlite::Result<Vec<KeptCall>> {
         for statement in &mut self.worst {
             let mut rows = statement.query([cell(unix_s, pair_id)])?;
             let Some(row) = rows.next()? else { continue };

@@ -3,20 +3,20 @@
 use proptest::prelude::*;
 use spangap_meter::engine::PairMinute;
 use spangap_model::pair::{KeptSide, WholeSpan};
-use spangap_model::{CallStatus, Histogram, PairKey, PairStats, WorstCall};
+use spangap_model::{CallStatus, Histogram, KeptCall, PairKey, PairStats};
 
 pub fn key(client: &str, server: &str) -> PairKey {
     PairKey { client: client.into(), server: server.into(), method: None }
 }
 
-pub fn worst_call(gap_ns: u64, id: u64) -> WorstCall {
+pub fn worst_call(gap_ns: u64, id: u64) -> KeptCall {
     let side = |host: Option<&str>, text: &[u8]| KeptSide {
         start_unix_ns: 1_700_000_000_000_000_000 + id,
         duration_ns: 2_000_000 + gap_ns,
         host: host.map(Into::into),
         whole: Some(WholeSpan { resource: b"resource of the service"[..].into(), span: text.into() }),
     };
-    WorstCall {
+    KeptCall {
         gap_ns,
         trace_id: (u128::from(id) << 32 | 7).to_be_bytes(),
         client_span_id: id.to_be_bytes(),

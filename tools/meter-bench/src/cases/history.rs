@@ -10,7 +10,7 @@ use spangap_meter::history::{Checkpoint, History, HistoryError, Limits, Waiting}
 use spangap_meter::report::PairsReport;
 use spangap_model::pair::{KeptSide, WholeSpan};
 use spangap_model::shared::SharedBytes;
-use spangap_model::{Accounting, CallStatus, PairKey, PairStats, WorstCall};
+use spangap_model::{Accounting, CallStatus, KeptCall, PairKey, PairStats};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ fn statistics(random: &mut Random, number: u64) -> PairStats {
     stats
 }
 
-fn worst_call(random: &mut Random, gap_ns: u64, unix_s: u64, resource: &SharedBytes) -> WorstCall {
+fn worst_call(random: &mut Random, gap_ns: u64, unix_s: u64, resource: &SharedBytes) -> KeptCall {
     let mut side = || {
         let attributes: String =
             (0..10).map(|i| format!("attribute.{i}={:x};", random.bits() >> 20)).collect();
@@ -207,5 +207,5 @@ fn worst_call(random: &mut Random, gap_ns: u64, unix_s: u64, resource: &SharedBy
     let mut trace_id = [0; 16];
     trace_id.chunks_exact_mut(8).for_each(|half| half.copy_from_slice(&random.bits().to_be_bytes()));
     let client_span_id = random.bits().to_be_bytes();
-    WorstCall { gap_ns, trace_id, client_span_id, status: CallStatus::from_grpc(0), client, server }
+    KeptCall { gap_ns, trace_id, client_span_id, status: CallStatus::from_grpc(0), client, server }
 }
