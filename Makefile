@@ -4,13 +4,15 @@ SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
+# Two steps that install packages at once would meet at the lock of dpkg; cargo and make use every CPU inside a step.
+.NOTPARALLEL:
 # Where scripts/setup.sh puts what the distribution has only in an older version.
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build clients test test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
+.PHONY: run build dist clients test test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,14 +20,19 @@ help: ## Print this list
 run: build ## Build, then run the meter with a pair of programs to measure, until Ctrl-C
 	@exec target/release/spangap demo
 
-build: ## Build target/release/spangap, the page inside it, and the programs of the other stacks (default)
+build: ## Build target/release/spangap, the page inside it (default): soon done, and fast where it matters
 	@scripts/setup.sh build
 	@$(MAKE) --no-print-directory $(PAGE)
 	cargo build --release --locked --package spangap
-	@scripts/clients.sh
 
-clients: ## Build only the programs of the other stacks, C++ and Go, into target/clients
+dist: ## Build target/dist/spangap as fast as it gets; stripped, with its symbols beside it, in target/package
 	@scripts/setup.sh build
+	@$(MAKE) --no-print-directory $(PAGE)
+	cargo build --profile dist --locked --package spangap
+	@scripts/strip.sh
+
+clients: ## Build the programs of the other stacks, C++ and Go, into target/clients
+	@scripts/setup.sh clients
 	@scripts/clients.sh
 
 test: ## Run every test; says at the end what could not run here, and why
@@ -58,43 +65,43 @@ lint: ## Check format, clippy, the house rules, the page's types, the shell scri
 	@$(MAKE) --no-print-directory $(PAGE)
 	@scripts/lint.sh
 
-bench: build ## Measure CPU per span, memory, truth and overload against the goals
+bench: dist ## Measure CPU per span, memory, truth and overload against the goals
 	@scripts/setup.sh bench
-	cargo build --release --locked --package spangap-meter-bench
-	target/release/spangap-meter-bench $(BENCH_ARGS)
+	cargo build --profile dist --locked --package spangap-meter-bench
+	target/dist/spangap-meter-bench $(BENCH_ARGS)
 
-bench-tank: build ## Measure tank against the plainest programs that do the same, and against its peers
+bench-tank: dist clients ## Measure tank against the plainest programs that do the same, and against its peers
 	@scripts/setup.sh bench
 	@scripts/baseline.sh
-	cargo build --release --locked --package spangap-tank-bench
-	target/release/spangap-tank-bench $(BENCH_ARGS)
+	cargo build --profile dist --locked --package spangap-tank-bench
+	target/dist/spangap-tank-bench $(BENCH_ARGS)
 
-bench-dissect: build ## Measure dissect on captures with known truth, beside reading the bytes alone and beside tshark
+bench-dissect: dist ## Measure dissect on captures with known truth, beside reading the bytes alone and beside tshark
 	@scripts/setup.sh bench
-	cargo build --release --locked --package spangap-wire-bench
-	target/release/spangap-wire-bench bench $(BENCH_ARGS)
+	cargo build --profile dist --locked --package spangap-wire-bench
+	target/dist/spangap-wire-bench bench $(BENCH_ARGS)
 
 story-a: build ## Replay: interrupts on the application's CPU
 	@scripts/story.sh a
 
-bench-host: build ## Measure what the host probes cost those who are looked at, beside the distribution's tools; as root
+bench-host: dist ## Measure what the host probes cost those who are looked at, beside the distribution's tools; as root
 	@scripts/setup.sh bench
-	cargo build --release --locked --package spangap-host-bench
-	target/release/spangap-host-bench $(BENCH_ARGS)
+	cargo build --profile dist --locked --package spangap-host-bench
+	target/dist/spangap-host-bench $(BENCH_ARGS)
 
-bench-isolate: build ## Measure what isolate wins under a flood, and how long it takes on a large machine; as root
+bench-isolate: dist ## Measure what isolate wins under a flood, and how long it takes on a large machine; as root
 	@scripts/setup.sh bench
-	cargo build --release --locked --package spangap-isolate-bench
-	target/release/spangap-isolate-bench $(BENCH_ARGS)
+	cargo build --profile dist --locked --package spangap-isolate-bench
+	target/dist/spangap-isolate-bench $(BENCH_ARGS)
 
 story-b: build ## Replay: less load, more delay
 	@scripts/story.sh b
 
-story-c: build ## Replay: the client is the bottleneck
+story-c: build clients ## Replay: the client is the bottleneck
 	@scripts/story.sh c
 
 setup: ## Install what `make test`, `make lint` and `make bench` need
-	@for stage in build test lint bench; do scripts/setup.sh $$stage; done
+	@for stage in build clients test lint bench; do scripts/setup.sh $$stage; done
 
 clean: ## Remove everything that was built
 	cargo clean

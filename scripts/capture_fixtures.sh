@@ -3,7 +3,7 @@
 # Two hosts on this machine (network namespaces with a veth or the delay line between them), a tap at both, one clock.
 # What each shows is in the cases: scripts/captures/*.sh. Removes what it made, also when interrupted.
 # CAPTURES_OUT names another folder for them.
-# Needs root, the programs that `make build` builds, dumpcap, tshark and editcap; single cases need more and say what.
+# Needs root, the programs that `make build clients` builds, dumpcap, tshark and editcap; single cases need more and say what.
 # What the cases read, they read in files of their own.
 # shellcheck disable=SC2034
 set -euo pipefail

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|test|kernels|lint|bench`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|kernels|lint|bench`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | test | kernels | lint | bench) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, test, kernels, lint or bench" >&2
+case $stage in build | clients | test | kernels | lint | bench) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, kernels, lint or bench" >&2
   exit 2
   ;;
 esac
@@ -138,13 +138,16 @@ case $stage in
     need tshark tshark
     ;;
 esac
-# The stacks that tank can measure beside Rust. Without its toolchain a stack is left out.
-if [ "$stage" != lint ]; then
-  pkg-config --exists grpc++ protobuf 2>/dev/null || want "the C++ library of gRPC" libgrpc++-dev libprotobuf-dev
-  have grpc_cpp_plugin || want grpc_cpp_plugin protobuf-compiler-grpc
-  have protoc || want protoc protobuf-compiler
-fi
-if [ "$stage" = build ] && ! have go; then want go golang-go; fi
+# The stacks that tank can measure beside Rust. Without its toolchain a stack is left out. `make build` and `make run`
+# do without them: they are half of what would have to be downloaded.
+case $stage in
+  clients | test | bench)
+    pkg-config --exists grpc++ protobuf 2>/dev/null || want "the C++ library of gRPC" libgrpc++-dev libprotobuf-dev
+    have grpc_cpp_plugin || want grpc_cpp_plugin protobuf-compiler-grpc
+    have protoc || want protoc protobuf-compiler
+    ;;
+esac
+if [ "$stage" = clients ] && ! have go; then want go golang-go; fi
 
 if [ ${#packages[@]} -gt 0 ]; then
   mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
@@ -280,7 +283,8 @@ if ! node_ok; then
   node_ok || { say "node $NODE_MIN or newer is missing (found: $(version_of node))" && exit 1; }
 fi
 
-if [ "$stage" != lint ]; then
+go_wanted() { case $stage in clients | test | bench) ;; *) return 1 ;; esac; }
+if go_wanted; then
   if ! go_ok && have go; then
     say "go $(version_of go) is older than $GO_MIN: fetching $GO_TOOLCHAIN as a Go module"
     module="golang.org/toolchain@v0.0.1-$GO_TOOLCHAIN.linux-$(go env GOARCH)"
@@ -294,7 +298,7 @@ if [ "$stage" != lint ]; then
     chmod +x "$tools/go/bin/"* "$tools/go/pkg/tool/"*/*
     for tool in go gofmt; do ln -sf "$tools/go/bin/$tool" "$tools/bin/$tool"; done
   fi
-  go_ok || [ "$stage" = build ] ||
+  go_ok || [ "$stage" = clients ] ||
     say "go $GO_MIN or newer is missing (found: $(version_of go)); what needs it will say 'not run'"
 fi
 

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 #[derive(Parser, Debug)]
 struct Cli {
     /// The binary
-    #[arg(long, default_value = "target/release/spangap")]
+    #[arg(long, default_value = "target/dist/spangap")]
     spangap: PathBuf,
     /// The CPU that the ping-pong is pinned to
     #[arg(long, default_value_t = 1)]

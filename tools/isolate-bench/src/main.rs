@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[derive(Parser, Debug)]
 struct Cli {
     /// The binary
-    #[arg(long, default_value = "target/release/spangap")]
+    #[arg(long, default_value = "target/dist/spangap")]
     spangap: PathBuf,
     /// Rounds; each measures every state once
     #[arg(long, default_value_t = 5)]

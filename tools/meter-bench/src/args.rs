@@ -23,7 +23,7 @@ pub enum Case {
 #[command(version, after_help = "Example:\n  spangap-meter-bench --only cpu --runs 3")]
 pub struct Args {
     /// The binary under test
-    #[arg(long, default_value = "target/release/spangap")]
+    #[arg(long, default_value = "target/dist/spangap")]
     pub meter: PathBuf,
     /// Sources of the workload tool; without them a generator in here takes its place
     #[arg(long, default_value = "../shared/workload")]

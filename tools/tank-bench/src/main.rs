@@ -28,7 +28,7 @@ struct Args {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64])]
     inflight: Vec<u32>,
     /// The binary
-    #[arg(long, default_value = "target/release/spangap")]
+    #[arg(long, default_value = "target/dist/spangap")]
     spangap: PathBuf,
     /// Folder of the baseline programs
     #[arg(long, default_value = "target/baseline")]

@@ -79,7 +79,7 @@ struct GenerateArgs {
 #[derive(Args, Debug)]
 struct BenchArgs {
     /// The binary
-    #[arg(long, default_value = "target/release/spangap")]
+    #[arg(long, default_value = "target/dist/spangap")]
     spangap: PathBuf,
     /// Where captures are made, up to 5 GB at a time
     #[arg(long, default_value = "target/wire-bench")]

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Takes the symbols out of target/dist/spangap: `scripts/strip.sh` writes target/package/spangap and, beside it,
+# spangap.debug. Debuggers, perf and the program's own backtraces find the symbols there by the link inside the program.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+from=target/dist/spangap
+out=target/package
+[ -x "$from" ] || { echo "strip: $from is missing: run make dist" >&2 && exit 1; }
+mkdir -p "$out"
+objcopy --only-keep-debug --compress-debug-sections=zlib "$from" "$out/spangap.debug"
+chmod 644 "$out/spangap.debug"
+# In the folder of the symbols: the link has their file's name alone.
+cd "$out"
+objcopy --strip-all --add-gnu-debuglink=spangap.debug "$OLDPWD/$from" spangap
+size() { awk -v bytes="$(stat -c %s "$1")" 'BEGIN { printf "%.1f MiB", bytes / 1048576 }'; }
+echo "$out/spangap: $(size spangap); its symbols, $out/spangap.debug: $(size spangap.debug)"
