@@ -50,6 +50,8 @@ pub struct Settings {
     pub keep_bytes: u64,
     /// Limit of the bytes of whole spans that belong to worst calls.
     pub worst_bytes: u64,
+    /// Calls in each of the two samples of a pair; 0 for no samples.
+    pub sampled_calls: usize,
     /// Limit of the bytes of whole spans in the samples of calls.
     pub sample_bytes: u64,
     /// Limits of resources, methods and names.
@@ -73,6 +75,7 @@ impl Default for Settings {
             max_pending_bytes: 1 << 30,
             keep_bytes: 24 << 20,
             worst_bytes: 256 << 20,
+            sampled_calls: 64,
             sample_bytes: 64 << 20,
             origin_limits: Limits::default(),
             pair_limits: PairLimits { total: 10_000, per_client: 500 },
@@ -250,7 +253,7 @@ impl Meter {
             worst_bytes: settings.worst_bytes,
             worst_refused: 0,
             candidates: Candidates::default(),
-            samples: Samples::new(settings.sample_bytes),
+            samples: Samples::new(settings.sampled_calls, settings.sample_bytes),
         };
         Meter {
             interest: Interest::new(
@@ -421,12 +424,13 @@ impl Meter {
         state.pairs.keys().iter().cloned().zip(totals).filter(|(_, stats)| !stats.is_empty()).collect()
     }
 
-    /// Samples of the latest calls of pairs, whole: of the last half to full minute; without a time to live, of all calls.
-    pub fn samples(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<(PairKey, Drawn)> {
+    /// Samples of the latest calls of pairs, whole, stretch by stretch, half a minute each; without a time to live, of all
+    /// calls.
+    pub fn samples(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<(PairKey, Vec<Drawn>)> {
         let state = self.state();
         let keys = state.pairs.keys().iter().enumerate().filter(|(_, key)| pairs(key));
         let drawn = keys.map(|(number, key)| (key.clone(), state.samples.of(number as u32)));
-        drawn.filter(|(_, drawn)| drawn.calls > 0).collect()
+        drawn.filter(|(_, drawn)| !drawn.is_empty()).collect()
     }
 
     /// What is not of one pair.

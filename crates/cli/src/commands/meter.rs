@@ -236,6 +236,7 @@ impl MeterArgs {
             keep_bytes: bytes(self.keep_bytes, 24 << 20),
             worst_bytes: bytes(self.worst_bytes, 256 << 20),
             sample_bytes: bytes(self.sample_bytes, 64 << 20),
+            sampled_calls: Settings::default().sampled_calls,
             origin_limits: OriginLimits {
                 bytes: bytes(self.max_resource_bytes, 64 << 20),
                 ..OriginLimits::default()
