@@ -4,6 +4,7 @@ mod candidates;
 pub mod engine;
 pub mod entry;
 pub mod evidence;
+pub mod explain;
 pub mod export;
 pub mod history;
 pub mod ingest;

@@ -1,0 +1,248 @@
+//! The attributes of sampled calls: of both spans, of their resources, and what the call itself shows.
+
+use super::Named;
+use crate::samples::Drawn;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use rustc_hash::{FxHashMap, FxHashSet};
+use spangap_model::pair::KeptSide;
+use spangap_model::{KeptCall, Side};
+use std::collections::BTreeMap;
+
+/// Different attributes that are looked at; further ones are not.
+const MOST_NAMES: usize = 2_000;
+/// Attributes of one span or resource that are looked at.
+const MOST_OF_ONE: usize = 256;
+/// Longer texts are cut; in characters.
+const LONGEST: usize = 200;
+
+/// A number that can be a key: two are the same if they are the same bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Number(pub f64);
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Number) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Number {}
+
+impl std::hash::Hash for Number {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
+}
+
+/// A value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// A text, or what is neither text nor number in words.
+    Text(Box<str>),
+    /// A number.
+    Number(Number),
+}
+
+/// A call of the pool.
+#[derive(Clone, Debug)]
+pub struct Pooled<'a> {
+    /// The call.
+    pub call: &'a KeptCall,
+    /// The stretch in which it was drawn.
+    pub stretch: usize,
+}
+
+/// All sampled calls of a pair, each once, with their attributes.
+#[derive(Debug)]
+pub struct Pool<'a> {
+    /// The calls.
+    pub calls: Vec<Pooled<'a>>,
+    /// Number of each call, by its ids.
+    pub numbers: FxHashMap<([u8; 16], [u8; 8]), usize>,
+    /// Sampled calls without their spans.
+    pub without_spans: u64,
+    names: Vec<String>,
+    /// Calls that carry a value, by attribute and value; each once, in order.
+    carriers: BTreeMap<usize, FxHashMap<Value, Vec<usize>>>,
+}
+
+/// Values that exactly the same calls carry.
+#[derive(Clone, Debug)]
+pub struct Group {
+    values: Vec<(usize, Value)>,
+    /// Which calls of the pool.
+    pub members: Vec<bool>,
+}
+
+/// An attribute that is a number.
+#[derive(Clone, Debug)]
+pub struct Numbered {
+    /// Which.
+    pub attribute: usize,
+    /// Its value in the calls of the pool.
+    pub values: Vec<Option<f64>>,
+}
+
+impl<'a> Pool<'a> {
+    /// Of all samples, each call once.
+    pub fn new(samples: &'a [Drawn]) -> Pool<'a> {
+        let mut pool = Pool {
+            calls: Vec::new(),
+            numbers: FxHashMap::default(),
+            without_spans: 0,
+            names: Vec::new(),
+            carriers: BTreeMap::new(),
+        };
+        let mut seen = FxHashSet::default();
+        let mut numbers_of_names = FxHashMap::default();
+        for (stretch, drawn) in samples.iter().enumerate() {
+            for call in drawn.by_call.iter().chain(drawn.by_time.iter().map(|(call, _)| call)) {
+                let id = (call.trace_id, call.client_span_id);
+                if !seen.insert(id) {
+                    continue;
+                }
+                let Some(attributes) = attributes(call) else {
+                    pool.without_spans += 1;
+                    continue;
+                };
+                let number = pool.calls.len();
+                pool.numbers.insert(id, number);
+                pool.calls.push(Pooled { call, stretch });
+                for (name, value) in attributes {
+                    let names = &mut pool.names;
+                    let full = names.len() >= MOST_NAMES;
+                    let at = match numbers_of_names.get(&name) {
+                        Some(at) => *at,
+                        None if full => continue,
+                        None => {
+                            names.push(name.clone());
+                            numbers_of_names.insert(name, names.len() - 1);
+                            names.len() - 1
+                        }
+                    };
+                    let carriers = pool.carriers.entry(at).or_default().entry(value).or_default();
+                    // An attribute that is there twice is one.
+                    if carriers.last() != Some(&number) {
+                        carriers.push(number);
+                    }
+                }
+            }
+        }
+        pool
+    }
+
+    /// Different attributes.
+    pub fn names(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The name of an attribute.
+    pub fn name(&self, attribute: usize) -> &str {
+        &self.names[attribute]
+    }
+
+    /// Values that at least so many calls carry, and as many do not; those with the same calls together.
+    pub fn groups(&self, least: usize) -> Vec<Group> {
+        let mut groups: BTreeMap<&[usize], Vec<(usize, Value)>> = BTreeMap::new();
+        for (attribute, values) in &self.carriers {
+            for (value, calls) in values {
+                if calls.len() >= least && self.calls.len() - calls.len() >= least {
+                    groups.entry(calls).or_default().push((*attribute, value.clone()));
+                }
+            }
+        }
+        let groups = groups.into_iter().map(|(calls, mut values)| {
+            values.sort_by_key(|(attribute, _)| *attribute);
+            let mut members = vec![false; self.calls.len()];
+            calls.iter().for_each(|call| members[*call] = true);
+            Group { values, members }
+        });
+        groups.collect()
+    }
+
+    /// Attributes that are numbers, with at least so many different values in at least so many calls.
+    pub fn numbers(&self, different: usize, least: usize) -> Vec<Numbered> {
+        let mut numbers = Vec::new();
+        for (attribute, by_value) in &self.carriers {
+            let mut values = vec![None; self.calls.len()];
+            let mut seen = 0;
+            for (value, calls) in by_value {
+                let Value::Number(number) = value else { continue };
+                seen += 1;
+                calls.iter().for_each(|call| values[*call] = Some(number.0));
+            }
+            if seen >= different && values.iter().flatten().count() >= least {
+                numbers.push(Numbered { attribute: *attribute, values });
+            }
+        }
+        numbers
+    }
+}
+
+impl Group {
+    /// The value to call it by, and the others. Names that tell where something ran come first: they are what is looked for.
+    pub fn named(&self, pool: &Pool<'_>) -> (Named, Vec<Named>) {
+        const TELLING: [&str; 6] =
+            ["k8s.node.name", "host.name", "k8s.pod.name", "service.version", "status", "rpc.method"];
+        let telling = |attribute: usize| {
+            let name = pool.name(attribute);
+            TELLING.iter().position(|telling| name.ends_with(telling)).unwrap_or(TELLING.len())
+        };
+        let mut values = self.values.clone();
+        values.sort_by_key(|(attribute, _)| (telling(*attribute), *attribute));
+        let named = values.iter().map(|(attribute, value)| Named {
+            attribute: pool.name(*attribute).to_owned(),
+            value: value.words(),
+        });
+        let mut named = named.collect::<Vec<_>>().into_iter();
+        (named.next().unwrap_or_default(), named.collect())
+    }
+}
+
+/// Attributes of both spans and their resources; `None` when one of them is not held whole.
+fn attributes(call: &KeptCall) -> Option<Vec<(String, Value)>> {
+    let mut all = vec![("status".to_owned(), Value::Text(call.status.name().into()))];
+    for (side, kept) in [(Side::Client, &call.client), (Side::Server, &call.server)] {
+        of_side(side, kept, &mut all)?;
+    }
+    Some(all)
+}
+
+fn of_side(side: Side, kept: &KeptSide, all: &mut Vec<(String, Value)>) -> Option<()> {
+    let whole = kept.whole.as_ref()?;
+    let resource = Resource::decode(&whole.resource[..]).ok()?;
+    let span = Span::decode(&whole.span[..]).ok()?;
+    all.push((format!("{side}: span name"), Value::Text(cut(&span.name))));
+    let attributes = resource.attributes.into_iter().take(MOST_OF_ONE);
+    for KeyValue { key, value, .. } in attributes.chain(span.attributes.into_iter().take(MOST_OF_ONE)) {
+        if let Some(value) = value.and_then(of_any) {
+            all.push((format!("{side}: {}", cut(&key)), value));
+        }
+    }
+    Some(())
+}
+
+fn of_any(value: AnyValue) -> Option<Value> {
+    Some(match value.value? {
+        Any::StringValue(text) => match text.parse::<f64>() {
+            // Some SDKs write numbers as texts. `nan` and `inf` are words.
+            Ok(number) if number.is_finite() && text.len() < 20 => Value::Number(Number(number)),
+            _ => Value::Text(cut(&text)),
+        },
+        Any::BoolValue(value) => Value::Text(value.to_string().into()),
+        Any::IntValue(number) => Value::Number(Number(number as f64)),
+        Any::DoubleValue(number) => Value::Number(Number(number)),
+        Any::ArrayValue(array) => Value::Text(cut(&format!("{:?}", array.values))),
+        _ => return None,
+    })
+}
+
+fn cut(text: &str) -> Box<str> {
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &text[..at]).into(),
+        None => text.into(),
+    }
+}

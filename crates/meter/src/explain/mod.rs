@@ -1,0 +1,247 @@
+//! What sets the slow calls of a pair apart: every attribute of both spans and their resources, ranked by how much of the
+//! excess it explains.
+//!
+//! Which calls were sampled depends on their gaps alone, never on their attributes. Where an attribute has nothing to do
+//! with the gap, any call of the sample could carry it as well as any other: so the ranks of the gaps of those that carry it
+//! are tested against the others', stretch by stretch, and all tests together are held to a share of false discoveries.
+//! How *much* an attribute explains is another question, answered from what each sampled call stands for.
+
+mod attributes;
+mod chance;
+mod effects;
+
+use crate::samples::Drawn;
+use attributes::{Pool, Value};
+use chance::{held_to_false_discoveries, ranks_above, rises};
+use effects::Effects;
+use serde::{Deserialize, Serialize};
+use spangap_model::PairKey;
+
+/// Of what is shown, this share may be by chance.
+pub const FALSE_DISCOVERIES: f64 = 0.05;
+/// A value is tested when this many sampled calls carry it, and as many do not.
+const LEAST_CALLS: usize = 5;
+/// Values shown.
+const SHOWN: usize = 10;
+/// A value that explains less, even at its upper bound, is none that anybody looks for.
+const LEAST_SHARE: f64 = 0.02;
+/// A number is looked at as one when it has this many different values; below, each value is one of its own.
+const NUMBERS: usize = 8;
+/// ... in this many calls.
+const NUMBERED_CALLS: usize = 20;
+
+/// `GET /api/v1/explain`, and a member of `explain` in `gaps --explain --json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Calling service.
+    pub client: String,
+    /// Called service.
+    pub server: String,
+    /// Method, when told apart.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub method: Option<String>,
+    /// Calls that the samples were drawn from: of the last half to full minute in a meter, all in files.
+    pub calls: u64,
+    /// Calls that were looked at.
+    pub sampled: u64,
+    /// Sampled calls that could not be, because their spans were no longer held whole.
+    pub without_spans: u64,
+    /// Median gap of the sampled calls, nanoseconds.
+    pub typical_gap_ns: u64,
+    /// Sum of all gaps beyond that, nanoseconds.
+    pub excess_ns: u64,
+    /// Different attributes of the sampled calls.
+    pub attributes: u64,
+    /// Values of them that were tested.
+    pub tested: u64,
+    /// Share of `differs` and `rises_with` that may be there by chance.
+    pub false_discovery_rate: f64,
+    /// Values that slow calls carry more often; those first that have the most of the excess beyond their share of the calls.
+    pub differs: Vec<Difference>,
+    /// Numbers with which the gap rises.
+    pub rises_with: Vec<Rise>,
+}
+
+/// A value that slow calls carry more often than others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// `client` or `server` and the attribute's name: `server: k8s.node.name`.
+    pub attribute: String,
+    /// Its value.
+    pub value: String,
+    /// Share of the excess that calls with it have beyond what as many typical calls have.
+    pub share_of_excess: Share,
+    /// Share of all calls that carry it.
+    pub share_of_calls: f64,
+    /// Sampled calls that carry it.
+    pub sampled: u64,
+    /// Their median gap as sampled by call, nanoseconds; `None` where none of them was.
+    pub median_gap_ns: Option<u64>,
+    /// The same of calls without it.
+    pub median_gap_without_ns: Option<u64>,
+    /// Probability that it is this far apart by chance, corrected for all that was tested.
+    pub probability: f64,
+    /// Other values that exactly the same sampled calls carry: the calls do not tell which of them it is.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub same_calls: Vec<Named>,
+    /// The earlier row without whose calls nothing is left of it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub follows: Option<Named>,
+}
+
+impl Difference {
+    /// A value on all calls has all of the excess and explains nothing.
+    fn beyond_its_calls(&self) -> f64 {
+        self.share_of_excess.mid - self.share_of_calls
+    }
+}
+
+/// An attribute with its value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Named {
+    /// As in [`Difference`].
+    pub attribute: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// A share with its interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// 5 % of resampled samples are below.
+    pub low: f64,
+    /// As sampled.
+    pub mid: f64,
+    /// 5 % of resampled samples are above.
+    pub high: f64,
+}
+
+/// A number with which the gap rises.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rise {
+    /// As in [`Difference`].
+    pub attribute: String,
+    /// Rank correlation of the number and the gap, -1 to 1; below zero the gap falls with it.
+    pub correlation: f64,
+    /// As in [`Difference`].
+    pub probability: f64,
+    /// Calls by the size of the number, in four groups of as many calls.
+    pub quarters: Vec<Quarter>,
+}
+
+/// A quarter of the sampled calls with a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quarter {
+    /// Least value.
+    pub from: f64,
+    /// Largest.
+    pub to: f64,
+    /// Calls.
+    pub calls: u64,
+    /// Their median gap, nanoseconds.
+    pub median_gap_ns: u64,
+}
+
+/// What sets the slow calls of a pair apart, from its samples.
+pub fn explain(key: &PairKey, samples: &[Drawn]) -> Explanation {
+    let pool = Pool::new(samples);
+    let effects = Effects::new(&pool, samples);
+    let groups = pool.groups(LEAST_CALLS);
+    let numbers = pool.numbers(NUMBERS, NUMBERED_CALLS);
+    let all = vec![true; pool.calls.len()];
+    let of_groups = groups.iter().map(|group| ranks_above(&pool, &group.members, &all));
+    let of_numbers = numbers.iter().map(|number| rises(&pool, &number.values));
+    let (correlations, of_numbers): (Vec<f64>, Vec<f64>) = of_numbers.unzip();
+    let probabilities = held_to_false_discoveries(of_groups.chain(of_numbers).collect());
+    let (of_groups, of_numbers) = probabilities.split_at(groups.len());
+
+    let mut differs: Vec<(usize, Difference)> = Vec::new();
+    for (at, (group, probability)) in groups.iter().zip(of_groups).enumerate() {
+        if *probability > FALSE_DISCOVERIES {
+            continue;
+        }
+        let share_of_excess = effects.share(&group.members);
+        if share_of_excess.high >= LEAST_SHARE && share_of_excess.mid > 0.0 {
+            let (first, same_calls) = group.named(&pool);
+            differs.push((
+                at,
+                Difference {
+                    share_of_excess,
+                    share_of_calls: effects.share_of_calls(&group.members),
+                    sampled: group.members.iter().filter(|carries| **carries).count() as u64,
+                    median_gap_ns: effects.median_ns(|call| group.members[call]),
+                    median_gap_without_ns: effects.median_ns(|call| !group.members[call]),
+                    probability: *probability,
+                    same_calls,
+                    attribute: first.attribute,
+                    value: first.value,
+                    follows: None,
+                },
+            ));
+        }
+    }
+    differs.sort_by(|a, b| b.1.beyond_its_calls().total_cmp(&a.1.beyond_its_calls()));
+    differs.truncate(SHOWN);
+    follow(&pool, &groups, &mut differs);
+
+    let rising = numbers.iter().zip(&correlations).zip(of_numbers);
+    let mut rises_with: Vec<Rise> = rising
+        .filter(|(_, probability)| **probability <= FALSE_DISCOVERIES)
+        .map(|((number, correlation), probability)| Rise {
+            attribute: pool.name(number.attribute).to_owned(),
+            correlation: *correlation,
+            probability: *probability,
+            quarters: effects::quarters(&pool, &number.values),
+        })
+        .collect();
+    rises_with.sort_by(|a, b| b.correlation.abs().total_cmp(&a.correlation.abs()));
+    rises_with.truncate(SHOWN);
+
+    Explanation {
+        client: key.client.to_string(),
+        server: key.server.to_string(),
+        method: key.method.as_ref().map(|method| method.to_string()),
+        calls: samples.iter().map(|drawn| drawn.calls).sum(),
+        sampled: pool.calls.len() as u64,
+        without_spans: pool.without_spans,
+        typical_gap_ns: effects.typical_ns as u64,
+        excess_ns: effects.excess_ns.max(0.0) as u64,
+        attributes: pool.names() as u64,
+        tested: (groups.len() + numbers.len()) as u64,
+        false_discovery_rate: FALSE_DISCOVERIES,
+        differs: differs.into_iter().map(|(_, difference)| difference).collect(),
+        rises_with,
+    }
+}
+
+/// A node brings its address, its pods and its zone along. Whoever has nothing left without the calls of an earlier row
+/// follows it.
+fn follow(pool: &Pool<'_>, groups: &[attributes::Group], differs: &mut [(usize, Difference)]) {
+    let mut left = vec![true; pool.calls.len()];
+    let mut leading: Vec<(usize, Named)> = Vec::new();
+    for (at, difference) in differs {
+        let members = &groups[*at].members;
+        let alone = ranks_above(pool, members, &left);
+        if !leading.is_empty() && !(alone <= FALSE_DISCOVERIES) {
+            let common = |group: usize| {
+                let other = &groups[group].members;
+                members.iter().zip(other).filter(|(mine, theirs)| **mine && **theirs).count()
+            };
+            difference.follows =
+                leading.iter().max_by_key(|(group, _)| common(*group)).map(|(_, named)| named.clone());
+            continue;
+        }
+        left.iter_mut().zip(members).for_each(|(left, member)| *left &= !member);
+        let named = Named { attribute: difference.attribute.clone(), value: difference.value.clone() };
+        leading.push((*at, named));
+    }
+}
+
+impl Value {
+    fn words(&self) -> String {
+        match self {
+            Value::Text(text) => text.to_string(),
+            Value::Number(number) => number.0.to_string(),
+        }
+    }
+}
