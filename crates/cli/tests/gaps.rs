@@ -245,3 +245,61 @@ fn ctrl_c_prints_what_was_read_until_then() {
     assert_eq!(output.status.code(), Some(0), "{table}");
     assert!(table.contains("Interrupted") && table.contains("11 spans received"), "{table}");
 }
+
+/// 400 calls of `web` to `shop`; those served by node `n3`, one in eight, wait 30 ms.
+fn calls_with_a_slow_node() -> String {
+    let attribute =
+        |key: &str, value: &str| format!(r#"{{"key":"{key}","value":{{"stringValue":"{value}"}}}}"#);
+    let lines = (0..400u64).map(|number| {
+        // A multiplier that is prime to 256 shuffles the order.
+        let node = number * 77 % 256 % 8;
+        let gap_us = 300 + number * 131 % 200 + if node == 3 { 30_000 } else { 0 };
+        let start = 1_700_000_000_000_000_000 + number * 50_000_000;
+        let spans = [
+            ("web", "x".to_owned(), 3, format!("{:016x}", 2 * number + 1), String::new(), start, gap_us + 900),
+            (
+                "shop",
+                format!("n{node}"),
+                2,
+                format!("{:016x}", 2 * number + 2),
+                format!("{:016x}", 2 * number + 1),
+                start + 100_000,
+                900,
+            ),
+        ];
+        let spans = spans.map(|(service, node, kind, id, parent, start, us)| {
+            format!(
+                r#"{{"resource":{{"attributes":[{},{}]}},"scopeSpans":[{{"spans":[{{"traceId":"{:032x}","spanId":"{id}","parentSpanId":"{parent}","name":"Buy","kind":{kind},"startTimeUnixNano":"{start}","endTimeUnixNano":"{}"}}]}}]}}"#,
+                attribute("service.name", service),
+                attribute("host.name", &node),
+                number + 1,
+                start + us * 1000
+            )
+        });
+        format!("{{\"resourceSpans\":[{}]}}\n", spans.join(","))
+    });
+    lines.collect()
+}
+
+#[test]
+fn what_sets_slow_calls_apart_is_said() {
+    let spans = calls_with_a_slow_node();
+    let printed = with_stdin(gaps().args(["--explain", "-"]), spans.as_bytes());
+    let text = String::from_utf8(printed.stdout).expect("UTF-8");
+    let sentence =
+        text.lines().find(|line| line.contains("of the excess on")).unwrap_or_else(|| panic!("{text}"));
+    assert!(sentence.starts_with("  server: host.name = n3: "), "{text}");
+    assert!(sentence.contains("% of the calls; median gap 30."), "{text}");
+    assert!(text.contains("Nothing else of "), "{text}");
+
+    let printed = with_stdin(gaps().args(["--explain", "--json", "-"]), spans.as_bytes());
+    let document: Value = serde_json::from_slice(&printed.stdout).expect("one JSON document");
+    let explanation = &document["explain"][0];
+    assert_eq!((&explanation["client"], &explanation["server"]), (&"web".into(), &"shop".into()));
+    assert_eq!(explanation["differs"].as_array().map(Vec::len), Some(1), "{explanation:#}");
+    assert!(explanation["differs"][0]["share_of_excess"]["low"].as_f64() > Some(0.9), "{explanation:#}");
+
+    let without = with_stdin(gaps().args(["--json", "-"]), spans.as_bytes());
+    let document: Value = serde_json::from_slice(&without.stdout).expect("one JSON document");
+    assert!(document.get("explain").is_none(), "nobody asked");
+}

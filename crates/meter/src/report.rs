@@ -1,6 +1,7 @@
 //! Every JSON shape that users see, in one place: the API, `spangap gaps --json` and the page share it.
 //! Units end the keys. The page's TypeScript types are held to these by a test.
 
+use crate::explain::Explanation;
 use serde::{Deserialize, Serialize};
 use spangap_model::Accounting;
 use spangap_model::accounting::Malformed;
@@ -401,6 +402,9 @@ pub struct PairsReport {
     /// What could not be read; always empty for the service.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub skipped: Vec<Skipped>,
+    /// What sets the slow calls of the pairs apart, where that was asked for; the service has it at `/api/v1/explain`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub explain: Option<Vec<Explanation>>,
 }
 
 /// A part of a file that could not be read.

@@ -222,7 +222,7 @@ fn follow(pool: &Pool<'_>, groups: &[attributes::Group], differs: &mut [(usize, 
     for (at, difference) in differs {
         let members = &groups[*at].members;
         let alone = ranks_above(pool, members, &left);
-        if !leading.is_empty() && !(alone <= FALSE_DISCOVERIES) {
+        if !leading.is_empty() && alone > FALSE_DISCOVERIES {
             let common = |group: usize| {
                 let other = &groups[group].members;
                 members.iter().zip(other).filter(|(mine, theirs)| **mine && **theirs).count()

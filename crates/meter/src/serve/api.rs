@@ -6,6 +6,7 @@ use super::otlp::Receiver;
 use super::places::Port;
 use super::recorder::Store;
 use crate::engine::Meter;
+use crate::explain::explain;
 use crate::export::monotone::Monotone;
 use crate::export::prometheus::{negotiate, write};
 use crate::export::snapshot::{ProcessFigures, RequestFigures, Snapshot};
@@ -104,6 +105,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/pair", get(pair))
         .route("/api/v1/worst", get(worst))
         .route("/api/v1/call", get(call))
+        .route("/api/v1/explain", get(explained))
         .route("/api/v1/coverage", get(coverage))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
@@ -392,6 +394,17 @@ async fn worst(
         })
     });
     Ok(Streamed(headers, report.await?).answer().await)
+}
+
+/// What sets the slow calls of a pair apart, by its samples.
+async fn explained(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<Asked>) -> Answer {
+    let key = asked.key()?;
+    let explanation = api.query(move |api, _| {
+        let samples = api.meter.samples(|other| *other == key);
+        let (key, drawn) = samples.into_iter().next().unwrap_or((key, Vec::new()));
+        Ok(explain(&key, &drawn))
+    });
+    Ok(Streamed(headers, explanation.await?).answer().await)
 }
 
 async fn call(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<AskedCall>) -> Answer {

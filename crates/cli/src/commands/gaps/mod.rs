@@ -1,5 +1,6 @@
 //! `spangap gaps`: the meter's analysis over files.
 
+mod apart;
 pub mod table;
 
 use super::meter::{By, SizeOrNone};
@@ -9,11 +10,15 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use spangap_meter::engine::{Meter, Settings};
+use spangap_meter::explain::{Explanation, explain};
 use spangap_meter::ingest::delivery::FileReport;
 use spangap_meter::ingest::file::{Input, Progress, ReadError, read};
 use spangap_meter::ingest::origins::Limits as OriginLimits;
 use spangap_meter::query::pairs_report;
 use spangap_meter::report::{PairsReport, Quantiles, Skipped};
+use spangap_meter::samples::Drawn;
+use spangap_model::PairKey;
+use std::collections::HashMap;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -31,6 +36,8 @@ Examples:
       rank pairs of services by the time lost between client and server
   kubectl exec deploy/collector -- cat /data/traces.jsonl | spangap gaps --by method -
       from the Collector's file exporter, with one row per method
+  spangap gaps --explain traces.json
+      what sets the slow calls of each pair apart: a node, a version, a size, any attribute of both spans
   spangap gaps --json day/*.jsonl.zst | jq '.pairs[0].worst'
       the worst calls, with trace ids, of the pair that lost most
 
@@ -53,6 +60,9 @@ pub struct GapsArgs {
     /// Number of rows, most time lost first [default: 20; with --json all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
+    /// Also say what sets the slow calls of each pair shown apart from the others, among all attributes of their spans
+    #[arg(long)]
+    explain: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -70,6 +80,12 @@ pub struct GapsArgs {
 
 /// A file this large takes long enough to show how far it is.
 const PROGRESS_FROM_BYTES: u64 = 64 << 20;
+/// Calls of a pair in each sample, where they are to be explained; nothing has to keep up with senders here.
+const SAMPLED_CALLS: usize = 512;
+/// Whole spans that wait for their mates meanwhile: in files these may be far apart.
+const KEEP_BYTES_TO_EXPLAIN: u64 = 512 << 20;
+/// Whole spans in samples.
+const SAMPLE_BYTES: u64 = 1 << 30;
 /// How long the reader may take to notice an interrupt; a read that waits for input does not notice.
 const STOPS_WITHIN: Duration = Duration::from_millis(500);
 
@@ -116,6 +132,9 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
         response_size_attributes: args.response_size_attribute.unwrap_or(usual.response_size_attributes),
         // Nothing becomes idle in files.
         origin_limits: OriginLimits { bytes: 1 << 30, ..usual.origin_limits },
+        sampled_calls: if args.explain { SAMPLED_CALLS } else { 0 },
+        keep_bytes: if args.explain { KEEP_BYTES_TO_EXPLAIN } else { usual.keep_bytes },
+        sample_bytes: SAMPLE_BYTES,
         ..Settings::default()
     }));
 
@@ -141,11 +160,14 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
         row.mate_delay = Quantiles::default();
     }
     report.skipped = reading.skipped.clone();
+    report.explain = args.explain.then(|| explanations(&meter, &report));
     if reading.files > 0 || reading.interrupted {
         let mut out = BufWriter::new(io::stdout().lock());
         let printed = match args.json {
             true => print_json(&mut out, &report),
-            false => table::print(&mut out, &report, all_pairs, &overview, &reading),
+            false => table::print(&mut out, &report, all_pairs, &overview, &reading).and_then(|()| {
+                report.explain.iter().flatten().try_for_each(|one| apart::print(&mut out, one))
+            }),
         };
         match printed.and_then(|()| out.flush()) {
             // Whoever reads has seen enough.
@@ -154,6 +176,20 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
         }
     }
     failure_of(reading)
+}
+
+/// What sets slow calls apart, of each pair in the report.
+fn explanations(meter: &Meter, report: &PairsReport) -> Vec<Explanation> {
+    let mut samples: HashMap<PairKey, Vec<Drawn>> = meter.samples(|_| true).into_iter().collect();
+    let rows = report.pairs.iter().filter_map(|row| {
+        let key = PairKey {
+            client: row.client.as_str().into(),
+            server: row.server.as_str().into(),
+            method: row.method.as_deref().map(Into::into),
+        };
+        samples.remove(&key).map(|drawn| explain(&key, &drawn))
+    });
+    rows.collect()
 }
 
 /// The first file that could not be read fails the verb; the others are named before it.
