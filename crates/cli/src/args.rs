@@ -15,6 +15,7 @@ pub struct Cli {
 /// One verb, one file under `commands/`.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
+    Agent(Box<commands::agent::AgentArgs>),
     Demo(Box<commands::demo::DemoArgs>),
     /// Measure the gap between client and server spans of every call, continuously
     Meter(Box<commands::meter::MeterArgs>),

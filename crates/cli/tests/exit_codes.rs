@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 /// Every verb that users see.
 const VERBS: &[&[&str]] = &[
     &["meter"],
+    &["agent"],
     &["gaps"],
     &["hunt"],
     &["tank"],

@@ -17,6 +17,7 @@ pub mod hosts;
 pub mod join;
 pub mod ladder;
 mod legs;
+pub mod mask;
 pub mod packet;
 pub mod report;
 pub mod segment;

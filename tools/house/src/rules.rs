@@ -59,6 +59,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
             "spangap-undo",
             "spangap-agent",
             "spangap-cases",
+            "spangap-fleet",
             "spangap-meter-bench",
         ],
     ),

@@ -1,6 +1,7 @@
 //! One verb, one file. Each has its raw arguments (`clap`), turns them into validated settings of the
 //! crate that does the work, and prints what came out.
 
+pub mod agent;
 pub mod bench;
 pub mod capture;
 pub mod client;
@@ -23,6 +24,7 @@ use crate::args::Verb;
 /// Runs one verb to its end.
 pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
+        Verb::Agent(args) => agent::run(*args),
         Verb::Bench(args) => bench::run(args),
         Verb::Capture(args) => capture::run(*args),
         Verb::Client(args) => client::run(args),

@@ -262,6 +262,20 @@ impl Names {
         }
     }
 
+    /// Forgets a thread that has ended, and of which nobody will ask any more.
+    pub(crate) fn forget(&mut self, tid: Tid) {
+        self.tasks.remove(&tid);
+        self.told_ns.remove(&tid);
+        self.fresh.tasks.remove(&tid);
+    }
+
+    /// Forgets cgroups of which no thread is known.
+    pub(crate) fn forget_empty_cgroups(&mut self) {
+        let used: BTreeSet<u64> = self.tasks.values().map(|task| task.cgroup_id).collect();
+        self.cgroups.retain(|id, _| used.contains(id));
+        self.missed_cgroups.retain(|id| used.contains(id));
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()

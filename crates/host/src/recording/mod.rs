@@ -26,6 +26,7 @@ mod code;
 mod read;
 mod recorder;
 mod retime;
+mod rolling;
 mod write;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use clocks::{Reading, Relation, StepWatch};
 pub use read::{Recording, RecordingError};
 pub use recorder::{Kinds, RecordError, Recorded, Recorder};
 pub use retime::RetimeError;
+pub use rolling::{Part, Rolling};
 pub use write::{Writer, Written};
 
 use crate::halted::Halted;

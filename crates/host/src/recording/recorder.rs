@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// How often events, names and a reading of the clocks go to the file: what a kill loses.
-const EVERY: Duration = Duration::from_secs(1);
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// Recording does not go on.
 #[derive(Debug, thiserror::Error)]

@@ -33,6 +33,15 @@ pub struct Writer<W: Write> {
     written: Written,
 }
 
+impl Writer<Vec<u8>> {
+    /// What was written since it was last asked.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let mut taken = std::mem::take(&mut self.to);
+        taken.shrink_to_fit();
+        taken
+    }
+}
+
 impl<W: Write> Writer<W> {
     /// Begins a recording.
     pub fn new(mut to: W, meta: &Meta) -> io::Result<Writer<W>> {
@@ -72,6 +81,13 @@ impl<W: Write> Writer<W> {
         let bytes = self.encoder.take();
         self.written.event_bytes += bytes.len() as u64;
         self.record(Kind::Events as u8, &bytes)
+    }
+
+    /// Adds whole records of events, as another writer made them.
+    pub(super) fn whole(&mut self, records: &[u8], events: u64) -> io::Result<()> {
+        self.written.events += events;
+        self.written.bytes += records.len() as u64;
+        self.to.write_all(records)
     }
 
     /// What was written so far.

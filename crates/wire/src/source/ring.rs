@@ -109,6 +109,8 @@ pub struct RingCounts {
 pub const BLOCK_TIMEOUT_MS: u32 = 100;
 /// Rounds after which a block that should have been closed is not waited for any more.
 const CATCH_UP_ROUNDS: u32 = 40;
+/// How far the times of neighbours in a block may be out of order.
+const BLOCK_SLACK_NS: i64 = 100_000_000;
 /// One of so many blocks is left to the kernel, at least two.
 const FREE_SHARE: usize = 8;
 
@@ -322,6 +324,51 @@ impl Ring {
             }
         }
         Ok(number)
+    }
+
+    /// Hands every packet kept of a stretch of time to `take`, oldest first; blocks outside of it are not looked at.
+    ///
+    /// # Errors
+    /// Those of `take`, which end it.
+    pub fn packets_between<E>(
+        &self,
+        from_ns: i64,
+        to_ns: i64,
+        mut take: impl FnMut(&Packet<'_>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut number = 0;
+        let mut scratch = Vec::new();
+        for n in 0..self.kept {
+            let block = self.block((self.oldest + n) % self.blocks);
+            if time_ns(block, offset::BLOCK_LAST_TIME) < from_ns {
+                continue;
+            }
+            // Packets of several CPUs come into a block nearly, but not exactly, in the order of their times.
+            if frames(block).next().is_some_and(|first| first.time_ns > to_ns + BLOCK_SLACK_NS) {
+                break;
+            }
+            for frame in frames(block).filter(|frame| (from_ns..=to_ns).contains(&frame.time_ns)) {
+                number += 1;
+                take(&frame.packet(number, self.interface.link, &mut scratch))?;
+            }
+        }
+        Ok(number)
+    }
+
+    /// When the last packet kept was seen, Unix nanoseconds.
+    pub fn last_ns(&self) -> Option<i64> {
+        let last = self.kept.checked_sub(1)?;
+        Some(time_ns(self.block((self.oldest + last) % self.blocks), offset::BLOCK_LAST_TIME))
+    }
+
+    /// Bytes of the blocks that hold packets now.
+    pub fn kept_bytes(&self) -> usize {
+        self.block_bytes * self.kept
+    }
+
+    /// Bytes of memory that the ring takes, whether they are in use or not.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.length
     }
 
     /// Hands every block kept back to the kernel.

@@ -3,7 +3,7 @@
 mod aside;
 mod check;
 mod offcpu;
-mod processes;
+pub(super) mod processes;
 mod record;
 mod stacks;
 mod thieves;

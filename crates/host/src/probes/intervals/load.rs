@@ -1,22 +1,21 @@
 //! The program, fitted to this kernel, loaded and attached.
 
 use super::ring::Rings;
-use super::{Settings, Waits, ports};
+use super::watched::Watched;
+use super::{Settings, Waits};
 use crate::kernel::{ProbeError, quiet, refused};
 use crate::probes::skeletons::intervals::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
 use libbpf_rs::btf::types::{Enum, FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::btf::{Btf, ReferencesType};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
-use std::collections::{BTreeMap, BTreeSet};
+use libbpf_rs::{Link, MapHandle, ProgramMut};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
-const PROBE: &str = "intervals";
+pub(super) const PROBE: &str = "intervals";
 /// Memory for the rings of all CPUs, bytes, unless the settings say otherwise.
 const RINGS_BYTES: usize = 64 << 20;
 /// Events a ring holds at least, and at most.
@@ -37,6 +36,8 @@ pub(super) struct Loaded {
     pub lacks: Vec<String>,
     /// Kernel stacks by number, where they are wanted.
     pub stacks: Option<MapHandle>,
+    /// Whose sockets are followed.
+    pub watched: Watched,
 }
 
 pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
@@ -77,22 +78,9 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
         let what = what.to_string();
         move |source: io::Error| ProbeError::Io { what, source }
     };
-    let mut ports = BTreeSet::new();
-    for &tgid in &settings.tgids {
-        let watched = &skeleton.maps.watched;
-        let key = (tgid & (tasks - 1)).to_ne_bytes();
-        watched.update(&key, &tgid.to_ne_bytes(), MapFlags::ANY).map_err(|error| refused(PROBE, error))?;
-        ports.extend(ports::of_process(Path::new(&format!("/proc/{tgid}"))));
-    }
-    let mut words = BTreeMap::new();
-    for port in ports {
-        *words.entry(u32::from(port) >> 6).or_insert(0u64) |= 1 << (port & 63);
-    }
-    for (key, word) in words {
-        let map = &skeleton.maps.ports;
-        map.update(&key.to_ne_bytes(), &word.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|error| refused(PROBE, error))?;
-    }
+    let handle = |map| MapHandle::try_from(map).map_err(|error| refused(PROBE, error));
+    let mut watched = Watched::new(handle(&skeleton.maps.watched)?, handle(&skeleton.maps.ports)?, tasks - 1);
+    watched.set(&settings.tgids.iter().copied().collect())?;
     let rings = Rings::map(
         skeleton.maps.events.as_fd(),
         skeleton.maps.rings.as_fd(),
@@ -102,10 +90,10 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
     .map_err(io("map the rings of the probe intervals"))?;
     let stacks = match settings.waits {
         Waits::No => None,
-        _ => Some(MapHandle::try_from(&skeleton.maps.stacks).map_err(|error| refused(PROBE, error))?),
+        _ => Some(handle(&skeleton.maps.stacks)?),
     };
     let (links, programs) = attach(&skeleton)?;
-    Ok(Loaded { links, programs, rings, ring_events, lacks, stacks })
+    Ok(Loaded { links, programs, rings, ring_events, lacks, stacks, watched })
 }
 
 /// Leaves out the programs that this kernel has no tracepoint for, or that nobody asked for. Returns what is lost.
@@ -146,7 +134,7 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
             "locks are not told apart from other waits at a futex: this needs Linux 5.15 and an x86 processor".into(),
         );
     }
-    let watches = !settings.tgids.is_empty() && settings.waits != Waits::Only;
+    let watches = (settings.more_later || !settings.tgids.is_empty()) && settings.waits != Waits::Only;
     let reads = watches && has("tcp_rcv_space_adjust");
     programs.has_read.set_autoload(reads);
     let arrivals = reads && has("tcp_probe");

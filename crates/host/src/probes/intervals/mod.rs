@@ -11,6 +11,7 @@ mod ports;
 mod ring;
 mod stacks;
 mod steal;
+mod watched;
 
 use crate::event::{Event, What};
 use crate::kernel::ProbeError;
@@ -22,15 +23,19 @@ use order::Order;
 use ring::Rings;
 use spangap_machine::facts::stat;
 use stacks::Stacks;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use steal::Steal;
+use watched::Watched;
 
 /// What is wanted of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Processes whose sockets are followed; none: sockets are not looked at.
+    /// Processes whose sockets are followed; none: sockets are not looked at, unless `more_later`.
     pub tgids: Vec<u32>,
+    /// Whether [`Intervals::watch`] may name other processes while the stream runs.
+    pub more_later: bool,
     /// Events that the ring of one CPU holds; made a power of two. 0: as many as fit into 64 MiB for all CPUs, at most
     /// 262144.
     pub ring_events: usize,
@@ -82,6 +87,7 @@ pub struct Intervals {
     stacks: Option<Stacks>,
     steal: Option<Steal>,
     steal_looked: (Instant, u64),
+    watched: Watched,
     ring_events: usize,
     looks_every: Duration,
     looked: Instant,
@@ -139,6 +145,7 @@ impl Intervals {
             stacks,
             steal,
             steal_looked: (now, began_ns),
+            watched: loaded.watched,
             ring_events: loaded.ring_events,
             looks_every: Duration::from_nanos(quarter * 1_000_000_000 / EVENTS_PER_S_OF_A_CPU)
                 .max(LOOKS_EVERY_AT_LEAST),
@@ -177,6 +184,11 @@ impl Intervals {
         self.counts.events += self.order.settled(on);
         self.counts.late = self.order.late();
         Ok(())
+    }
+
+    /// Follows the sockets of these processes from now on, and of no others. Takes [`Settings::more_later`].
+    pub fn watch(&mut self, tgids: &BTreeSet<u32>) -> Result<(), ProbeError> {
+        self.watched.set(tgids)
     }
 
     /// Names of what came so far.

@@ -27,6 +27,18 @@ pub enum LoopbackOnce {
     Index(u32),
 }
 
+/// Which interfaces count where all are listened to, by index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Interfaces {
+    /// All of them.
+    #[default]
+    All,
+    /// These.
+    Only(Vec<u32>),
+    /// All but these.
+    AllBut(Vec<u32>),
+}
+
 // Operation codes: class | size or operation | mode or source (include/uapi/linux/bpf_common.h).
 const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
@@ -73,9 +85,11 @@ pub(super) fn assemble(
     expression: Option<&Expression>,
     snap_bytes: u32,
     once: LoopbackOnce,
+    interfaces: &Interfaces,
 ) -> Vec<Instruction> {
     let mut assembler = Assembler::default();
     let (keep, drop) = (assembler.label(), assembler.label());
+    assembler.choose(interfaces, drop);
     assembler.skip_second_sight(once, drop);
     if let Some(expression) = expression {
         assembler.condition(expression, keep, drop);
@@ -123,6 +137,24 @@ impl Assembler {
         let here = self.label();
         self.test(load, at, equals, here, no);
         self.place(here);
+    }
+
+    fn choose(&mut self, interfaces: &Interfaces, drop: Label) {
+        let (indices, is_listed, is_not) = match interfaces {
+            Interfaces::All => return,
+            Interfaces::Only(indices) => (indices, self.label(), drop),
+            Interfaces::AllBut(indices) => (indices, drop, self.label()),
+        };
+        for index in indices {
+            let next = self.label();
+            self.test(LOAD_WORD, INTERFACE, *index, is_listed, next);
+            self.place(next);
+        }
+        self.jump(is_not);
+        match interfaces {
+            Interfaces::Only(_) => self.place(is_listed),
+            _ => self.place(is_not),
+        }
     }
 
     fn skip_second_sight(&mut self, once: LoopbackOnce, drop: Label) {

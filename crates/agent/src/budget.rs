@@ -1,0 +1,126 @@
+//! What the agent takes of CPU and memory, measured by itself; instruments are given up when that is more than it may.
+
+use crate::health::Health;
+use crate::packets::unix_ns;
+use crate::sensors::Sensors;
+use crate::settings::{Say, Settings};
+use rustix::time::{ClockId, clock_gettime};
+use spangap_fleet::v1;
+use std::collections::VecDeque;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// Over so many looks the CPU must be too much, before something is given up: a slice is allowed to take a moment.
+const LOOKS: usize = 15;
+
+/// Looks for ever.
+pub(crate) async fn watch(
+    settings: &Settings,
+    sensors: &Sensors,
+    say: &Say,
+    told: watch::Sender<Arc<Health>>,
+) {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = (Instant::now(), cpu_seconds());
+    let mut shares = VecDeque::new();
+    loop {
+        ticks.tick().await;
+        let now = (Instant::now(), cpu_seconds());
+        let passed = now.0.duration_since(last.0).as_secs_f64();
+        let probes = sensors.events().map_or(0.0, |events| events.state().probes_share);
+        let own = if passed > 0.0 { (now.1 - last.1) / passed } else { 0.0 };
+        last = now;
+        let cpu_share = (own + probes) / cpus;
+        let memory_bytes = memory_bytes();
+        shares.push_back(cpu_share);
+        if shares.len() > LOOKS {
+            shares.pop_front();
+        }
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        let over = if shares.len() == LOOKS && mean > settings.cpu_share {
+            Some(format!(
+                "{:.1} % of all CPUs were taken, {:.1} % are allowed",
+                mean * 100.0,
+                settings.cpu_share * 100.0
+            ))
+        } else if memory_bytes > settings.memory_bytes {
+            Some(format!(
+                "{} MiB of memory were taken, {} MiB are allowed",
+                memory_bytes >> 20,
+                settings.memory_bytes >> 20
+            ))
+        } else {
+            None
+        };
+        if let Some(told) = over.and_then(|why| sensors.give_up_next(&why)) {
+            say(&format!("given up: {told}"));
+            shares.clear();
+        }
+        let health = v1::Health {
+            unix_ns: unix_ns(),
+            rings: sensors.rings(),
+            memory_bytes,
+            memory_limit_bytes: settings.memory_bytes,
+            cpu_share,
+            cpu_limit: settings.cpu_share,
+            given_up: sensors.given_up(),
+        };
+        told.send_modify(|last| {
+            *last = Arc::new(Health {
+                told: health,
+                meter: last.meter.clone(),
+                own_share: own / cpus,
+                probes_share: probes / cpus,
+            });
+        });
+    }
+}
+
+/// CPU time of this process so far.
+fn cpu_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+}
+
+/// Memory of this process, its rings and what the kernel keeps for its probes.
+fn memory_bytes() -> u64 {
+    let page = rustix::param::page_size() as u64;
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let resident = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page;
+    let infos = fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
+    let texts = infos.filter_map(|info| fs::read_to_string(info.path()).ok());
+    resident + texts.map(|text| map_bytes(&text)).sum::<u64>()
+}
+
+/// Memory of an eBPF map, from what the kernel says of its descriptor; one that this process maps is in its resident memory.
+fn map_bytes(info: &str) -> u64 {
+    const MAPPABLE: u64 = 1 << 10;
+    let field = |name: &str| info.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
+    let flags =
+        field("map_flags:").and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
+    let bytes = field("memlock:").and_then(|text| text.parse().ok()).unwrap_or(0);
+    if flags.is_none_or(|flags| flags & MAPPABLE != 0) { 0 } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_that_is_mapped_is_not_counted_twice() {
+        let info = |flags: &str| {
+            format!("pos:\t0\nflags:\t02000002\nmap_type:\t2\nmap_flags:\t{flags}\nmemlock:\t1048576\n")
+        };
+        assert_eq!(map_bytes(&info("0x0")), 1 << 20);
+        assert_eq!(map_bytes(&info("0x400")), 0);
+        assert_eq!(map_bytes("pos:\t0\nflags:\t02\n"), 0);
+        assert!(memory_bytes() > 1 << 20);
+    }
+}

@@ -1,0 +1,262 @@
+//! The ring of events: a thread that drives the probes and keeps what they tell.
+
+use crate::packets::unix_ns;
+use crate::settings::{Say, Settings};
+use spangap_fleet::v1;
+use spangap_host::halted;
+use spangap_host::probes::intervals::{self, Waits};
+use spangap_host::recording::{Meta, Part, RecordError, Rolling};
+use spangap_machine::Host;
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Bytes of an event in the rings of the kernel.
+const EVENT_BYTES: u64 = 32;
+/// How long an order may wait for this thread.
+const POLL: Duration = Duration::from_millis(100);
+
+/// What is asked of the thread.
+enum Order {
+    Copy { from_to: (i64, i64), most_bytes: usize, reply: Sender<Result<Option<Copied>, String>> },
+    Watch(BTreeSet<u32>),
+    WithoutReasons,
+    Stop,
+}
+
+/// A copy of a part.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    /// A file as `host record` writes it.
+    pub file: Vec<u8>,
+    pub part: Part,
+    /// Since when and until when events are in it, Unix nanoseconds.
+    pub from_ns: i64,
+    pub to_ns: i64,
+}
+
+/// How it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    pub ring: v1::Ring,
+    /// What the programs cost lately, as a share of one CPU.
+    pub probes_share: f64,
+    /// Why it has ended, if it has.
+    pub failed: Option<String>,
+}
+
+/// The thread that has the probes.
+pub(crate) struct Events {
+    orders: Mutex<Sender<Order>>,
+    state: Arc<Mutex<State>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    pub lacks: Vec<String>,
+}
+
+impl Events {
+    /// Loads the probes and keeps what they tell of these processes and of all CPUs.
+    pub fn start(settings: &Settings, pids: &BTreeSet<u32>, say: Say) -> Result<Events, RecordError> {
+        let shares = settings.shares();
+        let cpus = thread::available_parallelism().map_or(1, usize::from) as u64;
+        let setup = Setup {
+            ring_events: (shares.event_rings / EVENT_BYTES / cpus.max(1)) as usize,
+            most_bytes: shares.events as usize,
+        };
+        let rolling = setup.start(pids, Waits::Also)?;
+        let lacks = rolling.lacks().to_vec();
+        let state = Arc::new(Mutex::new(State::default()));
+        let (orders, ordered) = channel();
+        let mut keeper = Keeper {
+            setup,
+            rolling: Some(rolling),
+            pids: pids.clone(),
+            state: state.clone(),
+            sampled: (0.0, 0.0),
+            of_before: (0, 0),
+        };
+        let thread = thread::Builder::new().name("events".into()).spawn(move || {
+            if let Err(error) = keeper.keep(&ordered) {
+                say(&format!("events are no longer recorded: {error}"));
+                keeper.rolling = None;
+                keeper.lock().failed = Some(error.to_string());
+            }
+        });
+        let thread = thread.map_err(RecordError::Write)?;
+        Ok(Events { orders: Mutex::new(orders), state, thread: Mutex::new(Some(thread)), lacks })
+    }
+
+    /// How it is.
+    pub fn state(&self) -> State {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A file of a stretch of time, `None` when nothing is kept of it.
+    ///
+    /// # Errors
+    /// Why there are no events at all, in words.
+    pub fn copy(&self, from_to: (i64, i64), most_bytes: usize) -> Result<Option<Copied>, String> {
+        let (reply, answer) = channel();
+        self.order(Order::Copy { from_to, most_bytes, reply });
+        answer.recv().unwrap_or_else(|_| Err(self.state().failed.unwrap_or_else(|| "it was stopped".into())))
+    }
+
+    /// Follows these processes from now on.
+    pub fn watch(&self, pids: BTreeSet<u32>) {
+        self.order(Order::Watch(pids));
+    }
+
+    /// No longer asks why threads sleep, which is most of the cost. What was kept is lost.
+    pub fn without_reasons(&self) {
+        self.order(Order::WithoutReasons);
+    }
+
+    /// Takes the probes away.
+    pub fn stop(&self) {
+        self.order(Order::Stop);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A thread that panicked has said so.
+        let _ended = thread.map(JoinHandle::join);
+    }
+
+    fn order(&self, order: Order) {
+        // It has ended, and its state says why.
+        let _ended = self.orders.lock().unwrap_or_else(PoisonError::into_inner).send(order);
+    }
+}
+
+struct Setup {
+    ring_events: usize,
+    most_bytes: usize,
+}
+
+impl Setup {
+    fn start(&self, pids: &BTreeSet<u32>, waits: Waits) -> Result<Rolling, RecordError> {
+        let settings = intervals::Settings {
+            tgids: pids.iter().copied().collect(),
+            more_later: true,
+            ring_events: self.ring_events,
+            waits,
+        };
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let meta = Meta {
+            spangap: env!("CARGO_PKG_VERSION").into(),
+            host: read("/proc/sys/kernel/hostname"),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            command: vec!["spangap".into(), "agent".into()],
+            ..Meta::default()
+        };
+        Rolling::start(&settings, meta, self.most_bytes)
+    }
+}
+
+struct Keeper {
+    setup: Setup,
+    rolling: Option<Rolling>,
+    pids: BTreeSet<u32>,
+    state: Arc<Mutex<State>>,
+    /// Seconds in programs and seconds sampled, so far.
+    sampled: (f64, f64),
+    /// Events and losses of the stream before this one.
+    of_before: (u64, u64),
+}
+
+impl Keeper {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&mut self, ordered: &Receiver<Order>) -> Result<(), RecordError> {
+        let mut told = None::<Instant>;
+        let mut cost_due = Instant::now() + Duration::from_secs(1);
+        loop {
+            match ordered.try_recv() {
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => {
+                    self.rolling = None;
+                    return Ok(());
+                }
+                Ok(Order::Copy { from_to, most_bytes, reply }) => {
+                    let copied = self.copy(from_to, most_bytes)?;
+                    // Whoever asked may have gone.
+                    let _gone = reply.send(Ok(copied));
+                }
+                Ok(Order::Watch(pids)) => {
+                    self.pids = pids;
+                    if let Some(rolling) = &mut self.rolling {
+                        rolling.watch(&self.pids)?;
+                    }
+                }
+                Ok(Order::WithoutReasons) => self.without_reasons()?,
+                Err(TryRecvError::Empty) => {}
+            }
+            let Some(rolling) = &mut self.rolling else { return Ok(()) };
+            rolling.poll(POLL)?;
+            if Instant::now() >= cost_due {
+                cost_due = Instant::now() + Duration::from_secs(5);
+                self.weigh();
+            }
+            if told.is_none_or(|told| told.elapsed() >= Duration::from_millis(500)) {
+                told = Some(Instant::now());
+                self.tell();
+            }
+        }
+    }
+
+    /// What the programs cost since this was last asked.
+    fn weigh(&mut self) {
+        let Some(cost) = self.rolling.as_mut().and_then(Rolling::cost) else { return };
+        let sampled = cost.sampled_ns as f64 / 1e9;
+        let (spent, before) = (cost.cpu_share * sampled, self.sampled);
+        if sampled > before.1 {
+            self.sampled = (spent, sampled);
+            self.lock().probes_share = (spent - before.0) / (sampled - before.1);
+        }
+    }
+
+    fn tell(&mut self) {
+        let Some(rolling) = &self.rolling else { return };
+        let (kept, counts) = (rolling.kept(), rolling.counts());
+        let unix = |mono_ns| rolling.unix_ns(mono_ns).map_or(0, |(unix_ns, _)| unix_ns);
+        let ring = v1::Ring {
+            instrument: "host-record".into(),
+            from_unix_ns: unix(kept.from_ns),
+            to_unix_ns: unix(kept.to_ns),
+            bytes: kept.bytes,
+            taken: self.of_before.0 + counts.events,
+            lost: self.of_before.1 + counts.lost,
+            canaries_sent: 0,
+            canaries_seen: 0,
+        };
+        self.lock().ring = ring;
+    }
+
+    fn copy(&mut self, (from, to): (i64, i64), most_bytes: usize) -> Result<Option<Copied>, RecordError> {
+        let Some(rolling) = &mut self.rolling else { return Ok(None) };
+        // What is settled ends a little before now.
+        let until = Instant::now() + 5 * POLL;
+        while unix_ns() >= to && Instant::now() < until {
+            let settled = rolling.settled_unix_ns();
+            if settled.is_some_and(|settled| settled >= to) {
+                break;
+            }
+            rolling.poll(POLL)?;
+        }
+        let pids: Vec<u32> = self.pids.iter().copied().collect();
+        let host = Host::below("/");
+        let meta = |meta: Meta| Meta { halted: halted::halted(&host, &pids), ..meta };
+        let Some((file, part)) = rolling.part((from, to), most_bytes, meta)? else { return Ok(None) };
+        let unix = |mono_ns| rolling.unix_ns(mono_ns).map_or(0, |(unix_ns, _)| unix_ns);
+        Ok(Some(Copied { from_ns: unix(part.from_ns), to_ns: unix(part.to_ns), file, part }))
+    }
+
+    fn without_reasons(&mut self) -> Result<(), RecordError> {
+        let Some(before) = self.rolling.take() else { return Ok(()) };
+        let counts = before.counts();
+        self.of_before = (self.of_before.0 + counts.events, self.of_before.1 + counts.lost);
+        drop(before);
+        self.sampled = (0.0, 0.0);
+        self.rolling = Some(self.setup.start(&self.pids, Waits::No)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! The local port that says how the agent is: `/healthz` for probes, `/metrics` for Prometheus.
+
+use crate::AgentError;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use spangap_fleet::v1;
+use std::fmt::Write as _;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// A ring whose last so many canaries did not come is not well.
+const MISSED_TOO_OFTEN: u64 = 3;
+
+/// How the agent is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health {
+    pub told: v1::Health,
+    /// How it stands with the meter.
+    pub meter: Arc<Mutex<MeterState>>,
+    /// CPU of this process, as a share of all CPUs.
+    pub own_share: f64,
+    /// CPU of its probes.
+    pub probes_share: f64,
+}
+
+/// How it stands with the meter.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MeterState {
+    pub attached: bool,
+    /// Attached so often.
+    pub times: u64,
+    /// Slices asked for.
+    pub slices: u64,
+    /// Why it is not attached.
+    pub why_not: Option<String>,
+}
+
+impl Health {
+    pub fn meter(&self) -> std::sync::MutexGuard<'_, MeterState> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, AgentError> {
+    TcpListener::bind(address).await.map_err(|error| AgentError::Health { address, error })
+}
+
+/// Answers for ever.
+pub(crate) async fn serve(listener: Option<TcpListener>, health: watch::Receiver<Arc<Health>>) {
+    let Some(listener) = listener else { return pending().await };
+    let router =
+        Router::new().route("/healthz", get(healthz)).route("/metrics", get(metrics)).with_state(health);
+    // It ends with the process.
+    let _ended = axum::serve(listener, router).await;
+}
+
+/// Whether the rings live: not, whether the meter does.
+async fn healthz(State(health): State<watch::Receiver<Arc<Health>>>) -> (StatusCode, Json<Value>) {
+    let health = health.borrow().clone();
+    let ring = |ring: &v1::Ring| {
+        json!({
+            "instrument": ring.instrument,
+            "from_unix_ns": ring.from_unix_ns,
+            "to_unix_ns": ring.to_unix_ns,
+            "bytes": ring.bytes,
+            "taken": ring.taken,
+            "lost": ring.lost,
+            "canaries_sent": ring.canaries_sent,
+            "canaries_seen": ring.canaries_seen,
+        })
+    };
+    let told = &health.told;
+    let stopped = told.rings.is_empty()
+        || told.rings.iter().any(|ring| {
+            ring.canaries_sent > ring.canaries_seen + MISSED_TOO_OFTEN && ring.canaries_seen == 0
+        });
+    let meter = health.meter().clone();
+    let document = json!({
+        "rings": told.rings.iter().map(ring).collect::<Vec<_>>(),
+        "memory_bytes": told.memory_bytes,
+        "memory_limit_bytes": told.memory_limit_bytes,
+        "cpu_share": told.cpu_share,
+        "cpu_share_of_process": health.own_share,
+        "cpu_share_of_probes": health.probes_share,
+        "cpu_limit": told.cpu_limit,
+        "given_up": told.given_up,
+        "meter": { "attached": meter.attached, "times": meter.times, "slices": meter.slices, "why_not": meter.why_not },
+    });
+    (if stopped { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }, Json(document))
+}
+
+async fn metrics(
+    State(health): State<watch::Receiver<Arc<Health>>>,
+) -> ([(&'static str, &'static str); 1], String) {
+    let health = health.borrow().clone();
+    ([("content-type", "text/plain; version=0.0.4")], text(&health))
+}
+
+fn text(health: &Health) -> String {
+    let told = &health.told;
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, values: Vec<(String, f64)>| {
+        // A string takes everything.
+        let _ = write!(text, "# HELP spangap_agent_{name} {help}\n# TYPE spangap_agent_{name} {kind}\n");
+        for (labels, value) in values {
+            let _ = writeln!(text, "spangap_agent_{name}{labels} {value}");
+        }
+    };
+    let of_rings = |value: fn(&v1::Ring) -> f64| {
+        told.rings
+            .iter()
+            .map(|ring| (format!("{{instrument=\"{}\"}}", ring.instrument), value(ring)))
+            .collect()
+    };
+    let one = |value: f64| vec![(String::new(), value)];
+    family(
+        "ring_seconds",
+        "gauge",
+        "How far back a ring reaches.",
+        of_rings(|ring| (ring.to_unix_ns - ring.from_unix_ns) as f64 / 1e9),
+    );
+    family("ring_bytes", "gauge", "Bytes in a ring.", of_rings(|ring| ring.bytes as f64));
+    family("ring_taken_total", "counter", "Packets or events taken.", of_rings(|ring| ring.taken as f64));
+    family("ring_lost_total", "counter", "Packets or events lost.", of_rings(|ring| ring.lost as f64));
+    family(
+        "ring_canaries_sent_total",
+        "counter",
+        "Canaries sent.",
+        of_rings(|ring| ring.canaries_sent as f64),
+    );
+    family(
+        "ring_canaries_seen_total",
+        "counter",
+        "Canaries seen in the ring.",
+        of_rings(|ring| ring.canaries_seen as f64),
+    );
+    family("memory_bytes", "gauge", "Memory of the agent with its rings.", one(told.memory_bytes as f64));
+    family("memory_limit_bytes", "gauge", "Memory that it may have.", one(told.memory_limit_bytes as f64));
+    family(
+        "cpu_share",
+        "gauge",
+        "CPU of the agent and its probes, as a share of all CPUs.",
+        one(told.cpu_share),
+    );
+    family("cpu_limit", "gauge", "CPU that it may have.", one(told.cpu_limit));
+    family("given_up", "gauge", "Instruments given up.", one(told.given_up.len() as f64));
+    let meter = health.meter().clone();
+    family(
+        "attached",
+        "gauge",
+        "Whether it is attached to the meter.",
+        one(f64::from(u8::from(meter.attached))),
+    );
+    family("slices_total", "counter", "Slices asked for.", one(meter.slices as f64));
+    text
+}

@@ -1,0 +1,60 @@
+//! `machine.json` of a slice: what the machine is, and what was done to the bytes.
+
+use crate::settings::Payload;
+use serde::Serialize;
+use spangap_machine::Host;
+use spangap_machine::facts::{cpuinfo, uptime};
+
+/// The file. Its first keys are those that `lab run` writes, too.
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    kernel: String,
+    cpus: usize,
+    cpu_model: Option<String>,
+    memory_bytes: Option<u64>,
+    load: Vec<f64>,
+    host: String,
+    spangap: &'static str,
+    /// What of the bytes of messages is in the capture.
+    payload: Payload,
+    /// What that means, in words.
+    payload_words: &'static str,
+    /// Whether checksums of TCP are those of the wire.
+    tcp_checksums: &'static str,
+    /// What cannot be seen here, in sentences.
+    lacks: Vec<String>,
+}
+
+/// Of this machine.
+pub(crate) fn machine(payload: Payload, lacks: Vec<String>) -> Machine {
+    let host = Host::below("/");
+    let line =
+        |path: &str| host.read(path).ok().and_then(|text| Some(text.lines().next()?.trim().to_owned()));
+    let cpuinfo = cpuinfo::parse(&host.read(cpuinfo::PATH).unwrap_or_default());
+    let memory = host.read("/proc/meminfo").ok().and_then(|text| {
+        let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))?;
+        kib.trim().parse::<u64>().ok()
+    });
+    let load = host.parsed(uptime::LOADAVG, uptime::load);
+    Machine {
+        kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        cpus: cpuinfo.count,
+        cpu_model: cpuinfo.model,
+        memory_bytes: memory.map(|kib| kib * 1024),
+        load: load.map_or_else(|_| Vec::new(), |load| load.averages.to_vec()),
+        host: line("/proc/sys/kernel/hostname").unwrap_or_default(),
+        spangap: env!("CARGO_PKG_VERSION"),
+        payload,
+        payload_words: match payload {
+            Payload::Headers => {
+                "payloads are masked: lengths and frame headers are true, and those header fields that the analysis needs"
+            }
+            Payload::Full => "payloads are as they were on the wire",
+        },
+        tcp_checksums: match payload {
+            Payload::Headers => "as on the wire: they do not fit payloads that are masked",
+            Payload::Full => "as on the wire",
+        },
+        lacks,
+    }
+}

@@ -1,0 +1,41 @@
+//! The capture of a slice without what its messages say.
+
+use crate::packets::Copied;
+use spangap_wire::mask::Masker;
+use spangap_wire::packet::Packet;
+use spangap_wire::source::write::{Origin, PcapngWriter};
+use spangap_wire::source::{Capture, SourceError};
+use std::io::{self, Cursor};
+
+/// The capture cannot be masked; it is not sent then.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MaskError {
+    /// It is read as every capture is.
+    #[error(transparent)]
+    Read(#[from] SourceError),
+    /// Written into memory.
+    #[error("the capture cannot be masked: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// What the file says of itself.
+const COMMENT: &str = "A slice of the ring of `spangap agent`. Payloads are masked: lengths and frame headers are true, and \
+                       those header fields that the analysis needs. TCP checksums are those of the wire";
+
+/// The same packets without what their messages say.
+pub(crate) fn masked(copied: Copied) -> Result<Vec<u8>, MaskError> {
+    let (lost, to_ns) = (copied.lost, copied.to_ns);
+    let origin = Origin { interface: "any", link: copied.link, snap_bytes: 0, comment: COMMENT };
+    let mut writer = PcapngWriter::create(Vec::with_capacity(copied.file.len()), &origin)?;
+    let mut capture = Capture::from_reader("the slice".into(), Box::new(Cursor::new(copied.file)))?;
+    let mut masker = Masker::default();
+    let mut bytes = Vec::new();
+    while let Some(packet) = capture.next() {
+        bytes.clear();
+        bytes.extend_from_slice(packet.data);
+        if masker.packet(&packet, &mut bytes) {
+            writer.packet(&Packet { data: &bytes, ..packet })?;
+        }
+    }
+    Ok(writer.finish(to_ns, copied.packets + lost, lost)?)
+}

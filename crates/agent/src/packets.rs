@@ -1,0 +1,365 @@
+//! The ring of packets: a thread that keeps it, proves that it lives, and copies parts of it.
+
+use crate::settings::Settings;
+use spangap_fleet::v1;
+use spangap_wire::decode::Decoder;
+use spangap_wire::packet::{LinkType, Packet};
+use spangap_wire::segment::Endpoint;
+use spangap_wire::source::filter::{self, Interfaces, LoopbackOnce};
+use spangap_wire::source::ring::{BLOCK_TIMEOUT_MS, Interface, Ring, RingError};
+use spangap_wire::source::write::{Origin, PcapngWriter};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often a canary is sent.
+const CANARY_EVERY: Duration = Duration::from_secs(1);
+/// By then it is in a block that the kernel has closed, or lost.
+const CANARY_LATE_NS: i64 = 4 * BLOCK_TIMEOUT_MS as i64 * 1_000_000;
+/// So many canaries missed in a row mean that the ring has stopped.
+const STOPPED_AFTER: u32 = 4;
+
+/// A part of the ring, wanted.
+pub(crate) struct Wanted {
+    /// Unix nanoseconds.
+    pub from_ns: i64,
+    /// See there.
+    pub to_ns: i64,
+    /// Ends of the connections that matter; none: all.
+    pub ends: Vec<End>,
+    /// Most bytes of the file.
+    pub most_bytes: u64,
+}
+
+/// One end of a connection; without an address or a port any will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub address: Option<IpAddr>,
+    pub port: Option<u16>,
+}
+
+impl End {
+    fn is(&self, endpoint: &Endpoint) -> bool {
+        self.address.is_none_or(|address| address.to_canonical() == endpoint.ip())
+            && self.port.is_none_or(|port| port == endpoint.port)
+    }
+}
+
+/// What a copy of a part holds.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    /// A pcapng file.
+    pub file: Vec<u8>,
+    /// How its packets begin.
+    pub link: LinkType,
+    /// Since when and until when every packet that the ring did not lose is in it, Unix nanoseconds.
+    pub from_ns: i64,
+    pub to_ns: i64,
+    pub packets: u64,
+    /// Packets of the time that were not copied for want of room.
+    pub left_out: u64,
+    /// Packets lost since the ring was opened.
+    pub lost: u64,
+}
+
+type Reply = Sender<io::Result<Copied>>;
+
+/// The thread that keeps the ring.
+pub(crate) struct Packets {
+    asks: Mutex<Sender<(Wanted, Reply)>>,
+    state: Arc<Mutex<v1::Ring>>,
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// What it captures, in words.
+    pub what: String,
+    pub lacks: Vec<String>,
+}
+
+impl Packets {
+    /// Opens the ring. `say` hears of what happens to it later.
+    pub fn start(settings: &Settings, say: crate::settings::Say) -> Result<Packets, RingError> {
+        let canary = Canary::new();
+        let open = opener(settings, canary.as_ref().map(|canary| canary.port))?;
+        let ring = open()?;
+        let mut lacks = Vec::new();
+        if canary.is_none() {
+            lacks.push(
+                "whether the ring of packets has stopped: no packet can be sent over loopback here".into(),
+            );
+        }
+        let state = Arc::new(Mutex::new(v1::Ring::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (asks, asked) = channel();
+        let what = match &settings.interfaces[..] {
+            [] => "all interfaces".to_owned(),
+            some => some.join(", "),
+        };
+        let mut keeper = Keeper { ring, canary, state: state.clone(), gone: None, taken: 0, lost: 0 };
+        let stopped = stop.clone();
+        let thread = thread::Builder::new().name("packets".into()).spawn(move || {
+            keeper.keep(&asked, &stopped, &open, &say);
+        });
+        let thread = thread.map_err(|error| RingError::Refused {
+            doing: "start a thread for",
+            interface: what.clone(),
+            error,
+            hint: "",
+        })?;
+        Ok(Packets { asks: Mutex::new(asks), state, stop, thread: Mutex::new(Some(thread)), what, lacks })
+    }
+
+    /// How it is.
+    pub fn ring(&self) -> v1::Ring {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A copy of a part. Blocks for some tenths of a second.
+    ///
+    /// # Errors
+    /// When the ring is gone.
+    pub fn copy(&self, wanted: Wanted) -> io::Result<Copied> {
+        let gone = || io::Error::other("the ring of packets is gone");
+        let (reply, answer) = channel();
+        let asked = self.asks.lock().unwrap_or_else(PoisonError::into_inner).send((wanted, reply));
+        asked.map_err(|_| gone())?;
+        answer.recv().map_err(|_| gone())?
+    }
+
+    /// Ends it, and gives its memory back.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A thread that panicked has said so.
+        let _ended = thread.map(JoinHandle::join);
+    }
+}
+
+/// Opens the ring, now and whenever it has stopped.
+fn opener(
+    settings: &Settings,
+    canary: Option<u16>,
+) -> Result<impl Fn() -> Result<Ring, RingError> + Send + 'static, RingError> {
+    let any = Interface::find("any")?;
+    let mut named = Vec::new();
+    let mut has_loopback = settings.interfaces.is_empty();
+    for name in settings.interfaces.iter().filter(|name| *name != "any") {
+        let interface = Interface::find(name)?;
+        has_loopback |= any.once == LoopbackOnce::Index(interface.index);
+        named.push(interface.index);
+    }
+    let has_any = settings.interfaces.iter().any(|name| name == "any");
+    let tcp = if has_loopback || has_any { "tcp" } else { "(tcp and not net 127.0.0.0/8)" };
+    let text = canary.map_or(tcp.to_owned(), |port| format!("udp port {port} or {tcp}"));
+    let interfaces = match (named.is_empty() || has_any, any.once) {
+        (true, _) => Interfaces::All,
+        // For the canary.
+        (false, LoopbackOnce::Index(loopback)) => Interfaces::Only([&named[..], &[loopback]].concat()),
+        (false, _) => Interfaces::Only(named),
+    };
+    let (snap_bytes, ring_bytes) = (settings.snap_bytes, settings.shares().packets);
+    let program = filter::compile_on(&interfaces, &text, snap_bytes, any.once);
+    let program = program.map_err(|error| RingError::Refused {
+        doing: "make a filter for",
+        interface: any.name.clone(),
+        error: io::Error::other(error.to_string()),
+        hint: "",
+    })?;
+    Ok(move || Ring::open(&any, &program, ring_bytes))
+}
+
+/// A datagram of this process to itself.
+struct Canary {
+    socket: UdpSocket,
+    port: u16,
+    sent: Option<i64>,
+    next: Instant,
+    counts: (u64, u64),
+    missed: u32,
+}
+
+impl Canary {
+    fn new() -> Option<Canary> {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+        let own = socket.local_addr().ok()?;
+        socket.connect(own).ok()?;
+        socket.set_nonblocking(true).ok()?;
+        // Loopback may be down, as it is in a fresh namespace.
+        socket.send(b"spangap canary").ok()?;
+        Some(Canary { socket, port: own.port(), sent: None, next: Instant::now(), counts: (0, 0), missed: 0 })
+    }
+
+    /// Sends one when it is time, and looks for the last one when it must have come.
+    fn look(&mut self, ring: &Ring) {
+        let now_ns = unix_ns();
+        if let Some(sent_ns) = self.sent.filter(|sent_ns| now_ns >= sent_ns + CANARY_LATE_NS) {
+            self.sent = None;
+            // Half a second is long for a datagram over loopback; a block with it is closed by now.
+            let seen = ring.packets_between(sent_ns - 1_000_000, now_ns, |packet| {
+                if is_to_port(packet, self.port) { Err(()) } else { Ok(()) }
+            });
+            if seen.is_err() {
+                self.counts.1 += 1;
+                self.missed = 0;
+            } else {
+                self.missed += 1;
+            }
+        }
+        if self.sent.is_none() && Instant::now() >= self.next {
+            self.next = Instant::now() + CANARY_EVERY;
+            while self.socket.recv(&mut [0; 64]).is_ok() {}
+            if self.socket.send(b"spangap canary").is_ok() {
+                self.counts.0 += 1;
+                self.sent = Some(now_ns);
+            }
+        }
+    }
+}
+
+/// Whether it is a datagram from this port over IPv4, as the ring has it: cooked, without IP options.
+fn is_to_port(packet: &Packet<'_>, port: u16) -> bool {
+    const COOKED: usize = 20;
+    const IPV4: usize = 20;
+    packet.link == LinkType::LINUX_SLL2
+        && packet.data.get(COOKED + 9) == Some(&17)
+        && packet.data.get(COOKED + IPV4 + 2..COOKED + IPV4 + 4) == Some(&port.to_be_bytes()[..])
+}
+
+struct Keeper {
+    ring: Ring,
+    canary: Option<Canary>,
+    state: Arc<Mutex<v1::Ring>>,
+    gone: Option<io::Error>,
+    /// Of rings before this one.
+    taken: u64,
+    lost: u64,
+}
+
+impl Keeper {
+    fn keep(
+        &mut self,
+        asked: &Receiver<(Wanted, Reply)>,
+        stop: &AtomicBool,
+        open: &dyn Fn() -> Result<Ring, RingError>,
+        say: &crate::settings::Say,
+    ) {
+        let mut pause_ms = 0;
+        let mut told = None::<Instant>;
+        while !stop.load(Relaxed) {
+            if let Err(error) = self.ring.wait(pause_ms) {
+                // An interface among all is gone: the ring goes on.
+                self.gone = Some(error);
+            }
+            let filled = self.ring.advance();
+            pause_ms = self.ring.pause_ms(filled);
+            match asked.try_recv() {
+                Ok((wanted, reply)) => {
+                    // Whoever asked may have gone.
+                    let _gone = reply.send(self.copy(&wanted));
+                }
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {}
+            }
+            if let Some(canary) = &mut self.canary {
+                canary.look(&self.ring);
+                if canary.missed >= STOPPED_AFTER {
+                    canary.missed = 0;
+                    say(&format!(
+                        "{STOPPED_AFTER} canaries in a row did not come into the ring of packets; it is opened again"
+                    ));
+                    match open() {
+                        Ok(ring) => self.replace(ring),
+                        Err(error) => say(&error.to_string()),
+                    }
+                }
+            }
+            if told.is_none_or(|told| told.elapsed() >= Duration::from_millis(250)) {
+                told = Some(Instant::now());
+                self.tell();
+            }
+        }
+    }
+
+    fn replace(&mut self, ring: Ring) {
+        if let Ok(counts) = self.ring.counts() {
+            self.taken += counts.received - counts.dropped;
+            self.lost += counts.dropped;
+        }
+        self.ring = ring;
+    }
+
+    fn tell(&mut self) {
+        let Ok(counts) = self.ring.counts() else { return };
+        let (sent, seen) = self.canary.as_ref().map_or((0, 0), |canary| canary.counts);
+        let waits = u64::from(self.canary.as_ref().is_some_and(|canary| canary.sent.is_some()));
+        let state = v1::Ring {
+            instrument: "capture".into(),
+            from_unix_ns: self.ring.complete_since_ns(),
+            // Blocks of before are closed.
+            to_unix_ns: unix_ns() - i64::from(BLOCK_TIMEOUT_MS) * 1_000_000,
+            bytes: self.ring.kept_bytes() as u64,
+            taken: self.taken + counts.received - counts.dropped,
+            lost: self.lost + counts.dropped,
+            // One that is under way is neither seen nor missed.
+            canaries_sent: sent - waits,
+            canaries_seen: seen,
+        };
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn copy(&mut self, wanted: &Wanted) -> io::Result<Copied> {
+        self.ring.catch_up()?;
+        let counts = self.ring.counts()?;
+        let origin = Origin {
+            interface: "any",
+            link: self.ring.interface().link,
+            snap_bytes: 0,
+            comment: "A slice of the ring of `spangap agent`",
+        };
+        let mut copied = Copied {
+            from_ns: wanted.from_ns.max(self.ring.complete_since_ns()),
+            to_ns: wanted.to_ns.min(unix_ns()),
+            lost: self.lost + counts.dropped,
+            file: Vec::new(),
+            link: origin.link,
+            packets: 0,
+            left_out: 0,
+        };
+        let mut writer = PcapngWriter::create(Vec::new(), &origin)?;
+        let mut decoder = Decoder::default();
+        self.ring.packets_between(wanted.from_ns, wanted.to_ns, |packet| {
+            let segment = decoder.decode(packet);
+            let of_these = |end: &End| {
+                segment.as_ref().is_ok_and(|segment| end.is(&segment.source) || end.is(&segment.destination))
+            };
+            let matters = match &wanted.ends[..] {
+                [] => segment.is_ok() || !matches!(segment, Err(spangap_wire::decode::Unparsed::NotTcp)),
+                ends => ends.iter().any(of_these),
+            };
+            if !matters {
+                return Ok(());
+            }
+            if copied.left_out > 0 || writer.bytes + packet.data.len() as u64 + 64 > wanted.most_bytes {
+                if copied.left_out == 0 {
+                    copied.to_ns = copied.to_ns.min(packet.time_ns - 1);
+                }
+                copied.left_out += 1;
+                return Ok(());
+            }
+            copied.packets += 1;
+            writer.packet(packet)
+        })?;
+        copied.file = writer.finish(copied.to_ns, counts.received, counts.dropped)?;
+        Ok(copied)
+    }
+}
+
+/// Now, nanoseconds since 1970.
+pub(crate) fn unix_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}

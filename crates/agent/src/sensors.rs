@@ -1,0 +1,199 @@
+//! All instruments of an agent: which of them work here, and which are given up.
+
+use crate::AgentError;
+use crate::events::Events;
+use crate::inventory::{self, Scope};
+use crate::packets::Packets;
+use crate::settings::{Say, Settings};
+use spangap_fleet::v1;
+use std::collections::BTreeSet;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often processes, addresses and containers are looked for at the most.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Such a look takes at most one part in so many of a CPU.
+const LOOK_SHARE: u32 = 500;
+
+/// What is given up, in this order, when the agent takes more than it may.
+pub(crate) const GIVES_UP: [GivesUp; 3] = [GivesUp::Reasons, GivesUp::Events, GivesUp::Packets];
+
+/// See [`GIVES_UP`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivesUp {
+    /// Why threads sleep and who wakes them: a kernel stack for each sleep.
+    Reasons,
+    /// All events of the host.
+    Events,
+    /// The ring of packets.
+    Packets,
+}
+
+/// The instruments.
+pub(crate) struct Sensors {
+    packets: Mutex<Option<Arc<Packets>>>,
+    events: Mutex<Option<Arc<Events>>>,
+    lacks: Vec<String>,
+    given_up: Mutex<Vec<(GivesUp, String)>>,
+    inventory: Arc<Mutex<v1::Inventory>>,
+    looks: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sensors {
+    /// Starts what can be started.
+    pub fn start(settings: &Settings, say: &Say) -> Result<Sensors, AgentError> {
+        let scope = Scope::here();
+        let mut lacks = Vec::new();
+        let packets = match Packets::start(settings, say.clone()) {
+            Ok(packets) => Some(Arc::new(packets)),
+            // A wish that cannot be granted is a mistake; what is not allowed is left out.
+            Err(error) if !settings.interfaces.is_empty() => return Err(error.into()),
+            Err(error) => {
+                lacks.push(format!("no packets: {error}"));
+                None
+            }
+        };
+        let pids = pids(settings, scope);
+        let events = match Events::start(settings, &pids, say.clone()) {
+            Ok(events) => Some(Arc::new(events)),
+            Err(error) => {
+                lacks.push(format!("no events of the host: {error}"));
+                None
+            }
+        };
+        if packets.is_none() && events.is_none() {
+            return Err(AgentError::NoInstrument(lacks));
+        }
+        lacks.extend(packets.iter().flat_map(|packets| packets.lacks.clone()));
+        lacks.extend(events.iter().flat_map(|events| events.lacks.clone()));
+        let inventory = Arc::new(Mutex::new(inventory::look(scope)));
+        let sensors = Sensors {
+            packets: Mutex::new(packets),
+            events: Mutex::new(events),
+            lacks,
+            given_up: Mutex::default(),
+            inventory,
+            looks: Mutex::default(),
+        };
+        sensors.keep_looking(settings, scope)?;
+        Ok(sensors)
+    }
+
+    /// Looks for processes, addresses and containers from now on.
+    fn keep_looking(&self, settings: &Settings, scope: Scope) -> Result<(), AgentError> {
+        let (stop, stopped) = channel::<()>();
+        let (settings, inventory, events) =
+            (settings.clone(), self.inventory.clone(), lock(&self.events).clone());
+        let thread = thread::Builder::new().name("inventory".into()).spawn(move || {
+            let mut pause = LOOK_EVERY;
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
+                let began = Instant::now();
+                *lock(&inventory) = inventory::look(scope);
+                if let Some(events) = &events {
+                    events.watch(pids(&settings, scope));
+                }
+                pause = LOOK_EVERY.max(began.elapsed() * LOOK_SHARE);
+            }
+        });
+        let thread = thread.map_err(|error| AgentError::Start { what: "start a thread", error })?;
+        *lock(&self.looks) = Some((stop, thread));
+        Ok(())
+    }
+
+    /// The ring of packets, if there is one.
+    pub fn packets(&self) -> Option<Arc<Packets>> {
+        lock(&self.packets).clone()
+    }
+
+    /// The events of the host, if they are recorded.
+    pub fn events(&self) -> Option<Arc<Events>> {
+        lock(&self.events).clone()
+    }
+
+    /// What is not known, in sentences.
+    pub fn lacks(&self) -> &[String] {
+        &self.lacks
+    }
+
+    /// Addresses and containers, as they were last seen.
+    pub fn inventory(&self) -> v1::Inventory {
+        lock(&self.inventory).clone()
+    }
+
+    /// What is recorded, for people.
+    pub fn instruments(&self) -> Vec<String> {
+        let packets = self.packets().map(|packets| format!("packets of {} are kept", packets.what));
+        let events = self
+            .events()
+            .map(|_| "events of the scheduler, of interrupts and of sockets are kept".to_owned());
+        packets.into_iter().chain(events).collect()
+    }
+
+    /// What is recorded, by its name.
+    pub fn names(&self) -> Vec<String> {
+        let packets = self.packets().map(|_| "capture".to_owned());
+        packets.into_iter().chain(self.events().map(|_| "host-record".to_owned())).collect()
+    }
+
+    /// How the rings are.
+    pub fn rings(&self) -> Vec<v1::Ring> {
+        let packets = self.packets().map(|packets| packets.ring());
+        packets.into_iter().chain(self.events().map(|events| events.state().ring)).collect()
+    }
+
+    /// What was given up so far, with the reasons.
+    pub fn given_up(&self) -> Vec<String> {
+        lock(&self.given_up).iter().map(|(_, why)| why.clone()).collect()
+    }
+
+    /// Gives up what is next in [`GIVES_UP`] and is still there. Says what, and why.
+    pub fn give_up_next(&self, why: &str) -> Option<String> {
+        let next = GIVES_UP.into_iter().find(|one| {
+            let is_there = match one {
+                GivesUp::Reasons | GivesUp::Events => self.events().is_some(),
+                GivesUp::Packets => self.packets().is_some(),
+            };
+            is_there && !lock(&self.given_up).iter().any(|(gone, _)| gone == one)
+        })?;
+        let what = match next {
+            GivesUp::Reasons => "why threads sleep and who wakes them",
+            GivesUp::Events => "events of the host",
+            GivesUp::Packets => "packets",
+        };
+        match next {
+            GivesUp::Reasons => self.events().iter().for_each(|events| events.without_reasons()),
+            GivesUp::Events => lock(&self.events).take().iter().for_each(|events| events.stop()),
+            GivesUp::Packets => lock(&self.packets).take().iter().for_each(|packets| packets.stop()),
+        }
+        let told = format!("{what}: {why}");
+        lock(&self.given_up).push((next, told.clone()));
+        Some(told)
+    }
+
+    /// Takes all probes away, and gives all memory back.
+    pub fn stop(&self) {
+        if let Some((stop, thread)) = lock(&self.looks).take() {
+            drop(stop);
+            // A thread that panicked has said so.
+            let _ended = thread.join();
+        }
+        lock(&self.events).take().iter().for_each(|events| events.stop());
+        lock(&self.packets).take().iter().for_each(|packets| packets.stop());
+    }
+}
+
+/// Whose sockets are followed.
+fn pids(settings: &Settings, scope: Scope) -> BTreeSet<u32> {
+    if !settings.pids.is_empty() {
+        return settings.pids.iter().copied().collect();
+    }
+    let mut pids = spangap_sockets::holders(|namespace| scope.has(namespace)).unwrap_or_default();
+    pids.remove(&std::process::id());
+    pids
+}

@@ -1,0 +1,236 @@
+//! A slice of the rings: copied, masked, cut into pieces.
+
+use crate::machine::machine;
+use crate::packets::{End, Wanted, unix_ns};
+use crate::sensors::Sensors;
+use crate::settings::{Payload, Settings};
+use spangap_fleet::slice::{CAPTURE, MACHINE, Pieces, RECORDING};
+use spangap_fleet::v1::{self, from_agent::What};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How long a slice may wait for its end to come.
+const WAITS_AT_MOST: Duration = Duration::from_secs(10);
+/// What `machine.json` may take of a slice.
+const MACHINE_BYTES: u64 = 64 << 10;
+
+/// Why there is no slice, or no more of it.
+enum Broken {
+    /// Nobody takes it any more.
+    Gone,
+    /// In words.
+    Because(String),
+}
+
+/// Answers one question: pieces, then the end. Whatever happens, there is exactly one end, unless the stream is gone.
+pub(crate) async fn answer(
+    ask: v1::Ask,
+    settings: Arc<Settings>,
+    sensors: Arc<Sensors>,
+    to: mpsc::Sender<v1::FromAgent>,
+    cancelled: Arc<AtomicBool>,
+) {
+    // The meter's clock is not ours; what it asks for may not be over yet.
+    let left = u64::try_from(ask.to_unix_ns.saturating_sub(unix_ns())).unwrap_or(0);
+    let left = Duration::from_nanos(left).min(WAITS_AT_MOST);
+    let _over_or_gone = tokio::time::timeout(left, to.closed()).await;
+    let id = ask.id;
+    let payload = v1::Payload::from(settings.payload).into();
+    let cut = {
+        let to = to.clone();
+        tokio::task::spawn_blocking(move || cut(&ask, &settings, &sensors, &to, &cancelled)).await
+    };
+    let end = match cut {
+        Ok(Ok(end)) => end,
+        Ok(Err(Broken::Gone)) => return,
+        Ok(Err(Broken::Because(error))) => {
+            v1::SliceEnd { ask: id, error, payload, ..v1::SliceEnd::default() }
+        }
+        Err(error) => v1::SliceEnd { ask: id, error: error.to_string(), payload, ..v1::SliceEnd::default() },
+    };
+    // Whoever asked may have gone.
+    let _gone = to.send(v1::FromAgent { what: Some(What::End(end)) }).await;
+}
+
+fn cut(
+    ask: &v1::Ask,
+    settings: &Settings,
+    sensors: &Sensors,
+    to: &mpsc::Sender<v1::FromAgent>,
+    cancelled: &AtomicBool,
+) -> Result<v1::SliceEnd, Broken> {
+    let because = |error: &dyn std::fmt::Display| Broken::Because(error.to_string());
+    let (from_ns, to_ns) = (ask.from_unix_ns, ask.to_unix_ns);
+    if from_ns >= to_ns {
+        return Err(because(&format!("a slice from {from_ns} to {to_ns} ends before it begins")));
+    }
+    let ends = ends(&ask.endpoints).map_err(|error| because(&error))?;
+    let room = ask.max_bytes.min(settings.shares().slice).saturating_sub(MACHINE_BYTES);
+    let mut lacks: Vec<String> = sensors.lacks().to_vec();
+    lacks.extend(sensors.given_up().iter().map(|what| format!("given up: {what}")));
+    let mut held = Held::default();
+
+    let recording = match sensors.events() {
+        None => None,
+        Some(events) => match events.copy((from_ns, to_ns), (room / 2) as usize) {
+            Ok(Some(copied)) => Some(copied),
+            Ok(None) => {
+                lacks.push("events: the ring holds nothing of this time".into());
+                None
+            }
+            Err(error) => {
+                lacks.push(format!("events: {error}"));
+                None
+            }
+        },
+    };
+    if let Some(copied) = &recording {
+        held.add(copied.from_ns.max(from_ns), copied.to_ns.min(to_ns));
+        lacks.extend(reach("events", (copied.from_ns, copied.to_ns), (from_ns, to_ns)));
+        if copied.part.lost > 0 {
+            lacks.push(format!(
+                "{} events of this time were lost; where is told among them",
+                copied.part.lost
+            ));
+        }
+        if copied.part.left_out > 0 {
+            lacks.push("events: the oldest of this time did not fit into the slice".into());
+        }
+    }
+    let taken = recording.as_ref().map_or(0, |copied| copied.file.len() as u64);
+    let capture = match sensors.packets() {
+        None => None,
+        Some(packets) => {
+            let wanted = Wanted { from_ns, to_ns, ends, most_bytes: room.saturating_sub(taken) };
+            match packets.copy(wanted) {
+                Ok(copied) => Some(copied),
+                Err(error) => {
+                    lacks.push(format!("packets: {error}"));
+                    None
+                }
+            }
+        }
+    };
+    if let Some(copied) = &capture {
+        held.add(copied.from_ns, copied.to_ns);
+        lacks.extend(reach("packets", (copied.from_ns, copied.to_ns), (from_ns, to_ns)));
+        if copied.lost > 0 {
+            lacks.push(format!("{} packets found no room in the ring since it was opened", copied.lost));
+        }
+        if copied.left_out > 0 {
+            lacks.push(format!("{} packets did not fit into the slice", copied.left_out));
+        }
+        if copied.packets == 0 {
+            let whose = if ask.endpoints.is_empty() { "" } else { " of the connections asked for" };
+            lacks.push(format!("no packet{whose} passed in this time"));
+        }
+    }
+    let send = |file: &'static str, bytes: &[u8]| -> Result<(), Broken> {
+        for piece in Pieces::new(ask.id, file, bytes) {
+            if cancelled.load(Relaxed) {
+                return Err(Broken::Because("cancelled".into()));
+            }
+            let piece = piece.map_err(|error| because(&error))?;
+            to.blocking_send(v1::FromAgent { what: Some(What::Piece(piece)) }).map_err(|_| Broken::Gone)?;
+        }
+        Ok(())
+    };
+    if let Some(copied) = capture {
+        let file = match settings.payload {
+            Payload::Full => copied.file,
+            Payload::Headers => crate::masked::masked(copied).map_err(|error| because(&error))?,
+        };
+        send(CAPTURE, &file)?;
+    }
+    if let Some(copied) = recording {
+        send(RECORDING, &copied.file)?;
+    }
+    let machine = serde_json::to_vec_pretty(&machine(settings.payload, lacks.clone()))
+        .map_err(|error| because(&error))?;
+    send(MACHINE, &machine)?;
+    let (from_unix_ns, to_unix_ns) = held.both();
+    Ok(v1::SliceEnd {
+        ask: ask.id,
+        error: String::new(),
+        lacks,
+        from_unix_ns,
+        to_unix_ns,
+        payload: v1::Payload::from(settings.payload).into(),
+    })
+}
+
+/// What all rings together held.
+#[derive(Default)]
+struct Held(Option<(i64, i64)>);
+
+impl Held {
+    fn add(&mut self, from_ns: i64, to_ns: i64) {
+        let (from, to) = self.0.unwrap_or((from_ns, to_ns));
+        self.0 = Some((from.max(from_ns), to.min(to_ns)));
+    }
+
+    /// Zeros when nothing is held by all of them.
+    fn both(&self) -> (i64, i64) {
+        self.0.filter(|(from, to)| from <= to).unwrap_or_default()
+    }
+}
+
+/// What a ring does not reach of a stretch of time, in sentences.
+fn reach(what: &str, (from_ns, to_ns): (i64, i64), (wanted_from, wanted_to): (i64, i64)) -> Vec<String> {
+    let ms = |ns: i64| ns / 1_000_000;
+    let mut lacks = Vec::new();
+    if from_ns > wanted_from {
+        lacks.push(format!(
+            "{what}: the first {} ms of this time are no longer in the ring",
+            ms(from_ns - wanted_from)
+        ));
+    }
+    if to_ns < wanted_to {
+        lacks
+            .push(format!("{what}: the last {} ms of this time are not in the slice", ms(wanted_to - to_ns)));
+    }
+    lacks
+}
+
+fn ends(endpoints: &[v1::Endpoint]) -> Result<Vec<End>, String> {
+    let end = |endpoint: &v1::Endpoint| {
+        let address = match &endpoint.address[..] {
+            "" => None,
+            text => Some(text.parse().map_err(|_| format!("{text:?} is not an address"))?),
+        };
+        let port = match endpoint.port {
+            0 => None,
+            port => Some(u16::try_from(port).map_err(|_| format!("{port} is not a port"))?),
+        };
+        Ok(End { address, port })
+    };
+    endpoints.iter().map(end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_that_are_none_are_refused_by_name() {
+        let endpoint = |address: &str, port| v1::Endpoint { address: address.into(), port };
+        assert_eq!(ends(&[endpoint("10.0.0.1", 0)]).unwrap()[0].port, None);
+        assert_eq!(ends(&[endpoint("", 80)]).unwrap()[0], End { address: None, port: Some(80) });
+        assert!(ends(&[endpoint("server", 80)]).unwrap_err().contains("server"));
+        assert!(ends(&[endpoint("::1", 70_000)]).unwrap_err().contains("70000"));
+    }
+
+    #[test]
+    fn what_is_held_is_what_all_rings_hold() {
+        let mut held = Held::default();
+        assert_eq!(held.both(), (0, 0));
+        held.add(10, 90);
+        held.add(20, 100);
+        assert_eq!(held.both(), (20, 90));
+        held.add(95, 100);
+        assert_eq!(held.both(), (0, 0));
+    }
+}

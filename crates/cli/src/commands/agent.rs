@@ -1,0 +1,123 @@
+//! `spangap agent`: the recorder on every host.
+
+use crate::Outcome;
+use crate::args::{Size, wrong_usage};
+use crate::signals::{ASKED, Caught};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use spangap_agent::{Payload, Settings};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap agent --meter http://meter.example:4317
+      keep the last packets and events of this host in memory, and send the meter those of a slow call when it asks
+  spangap agent --meter http://meter.example:4317 --token-file /etc/spangap/token --memory 512MiB --cpu 1%
+      with a token of the role `capture`; look further back, and take less CPU
+  spangap agent --meter http://127.0.0.1:4317 --health 127.0.0.1:7071
+      how it is: curl http://127.0.0.1:7071/healthz
+
+Nothing is written to disk and nothing on the host is changed. By default payloads are masked before they leave the host.
+Needs CAP_NET_RAW for packets, CAP_BPF and CAP_PERFMON for events, and CAP_SYS_PTRACE to see whose sockets they are; what
+is not allowed is left out, and said.";
+
+/// Keep the last packets and events of this host, for the meter to ask for
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct AgentArgs {
+    /// Port of the meter for OTLP over gRPC
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4317")]
+    meter: String,
+    /// File with the token for the meter; read anew for each connection
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Memory for the agent and its rings; the oldest is overwritten
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    memory: Size,
+    /// CPU for the agent and its probes, as a share of all CPUs; over it, instruments are given up
+    #[arg(long, value_name = "PERCENT", default_value = "2%")]
+    cpu: Percent,
+    /// What leaves the host of the bytes of messages
+    #[arg(long, value_name = "WHAT", default_value = "headers")]
+    payload: PayloadName,
+    /// Interface to capture on; may be repeated [default: all]
+    #[arg(long, short, value_name = "IF")]
+    interface: Vec<String>,
+    /// Process whose sockets are followed; may be repeated [default: all that listen or are connected over TCP]
+    #[arg(long, value_name = "PID")]
+    pid: Vec<u32>,
+    /// Bytes kept of each packet
+    #[arg(long, value_name = "SIZE", default_value = "16KiB")]
+    snap: Size,
+    /// Address to answer questions about health at [default: none]
+    #[arg(long, value_name = "ADDR")]
+    health: Option<SocketAddr>,
+}
+
+/// A share, as `2%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Percent(f64);
+
+impl std::str::FromStr for Percent {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.trim().trim_end_matches('%').trim();
+        match number.parse::<f64>() {
+            Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Percent(percent)),
+            _ => Err(format!("{text:?} is not a share: expected more than 0% and at most 100%, such as 2%")),
+        }
+    }
+}
+
+/// What leaves the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PayloadName {
+    /// Lengths, frame headers, and the header fields that the analysis needs
+    Headers,
+    /// Everything, as it was on the wire
+    Full,
+}
+
+/// Less has no room for the agent itself.
+const MIN_MEMORY: u64 = 96 << 20;
+const MAX_MEMORY: u64 = 64 << 30;
+const MIN_SNAP: u64 = 128;
+const MAX_SNAP: u64 = 262_144;
+
+/// Records until Ctrl-C.
+pub fn run(args: AgentArgs) -> anyhow::Result<Outcome> {
+    if !(MIN_MEMORY..=MAX_MEMORY).contains(&args.memory.bytes()) {
+        return Err(wrong_usage("--memory: expected 96MiB to 64GiB").into());
+    }
+    if !(MIN_SNAP..=MAX_SNAP).contains(&args.snap.bytes()) {
+        return Err(wrong_usage("--snap: expected 128 to 262144 bytes").into());
+    }
+    let pids = super::host::processes::processes("--pid", &args.pid)?;
+    let settings = Settings {
+        meter: args.meter,
+        token_file: args.token_file,
+        memory_bytes: args.memory.bytes(),
+        cpu_share: args.cpu.0 / 100.0,
+        payload: match args.payload {
+            PayloadName::Headers => Payload::Headers,
+            PayloadName::Full => Payload::Full,
+        },
+        interfaces: args.interface,
+        pids,
+        snap_bytes: args.snap.bytes() as u32,
+        health: args.health,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start")?.block_on(async {
+        let mut caught = Caught::new(ASKED)?;
+        // A reader that is gone is no reason to stop.
+        let say = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
+        match spangap_agent::run(settings, say, caught.first()).await {
+            Ok(()) => Ok(Outcome::Done),
+            Err(error @ spangap_agent::AgentError::Meter { .. }) => Err(wrong_usage(error).into()),
+            Err(error) => Err(error.into()),
+        }
+    })
+}

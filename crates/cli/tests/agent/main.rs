@@ -1,0 +1,124 @@
+//! `spangap agent` on two hosts, asked by a meter that is this test: what it sends is read by `dissect` like files made by hand.
+
+mod meter;
+mod stage;
+
+use meter::Meter;
+use serde_json::Value;
+use spangap_fleet::v1;
+use stage::Stage;
+use std::path::Path;
+use std::process::Command;
+
+fn dissect(folder: &Path, sides: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+    command.args(["dissect", "--json", "--same-clock", "--slowest", "5000"]);
+    for side in sides {
+        command.arg(folder.join(side).join("capture.pcapng"));
+        let recording = folder.join(side).join("host.rec");
+        if recording.exists() {
+            command.arg("--host").arg(recording);
+        }
+    }
+    let output = command.output().expect("the binary starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn calls(report: &Value) -> &Vec<Value> {
+    report["calls"].as_array().expect("calls")
+}
+
+/// Legs that a recording of a host was laid over.
+fn split(report: &Value) -> usize {
+    let legs = calls(report).iter().flat_map(|call| call["legs"].as_array().expect("legs"));
+    legs.filter(|leg| leg["host"]["parts"].as_array().is_some_and(|parts| !parts.is_empty())).count()
+}
+
+const CALLS: u32 = 400;
+
+#[test]
+fn slices_of_both_hosts_have_the_calls_of_the_window_with_their_legs_and_what_the_threads_did() {
+    let Some(stage) = Stage::new() else { return };
+    let meter = Meter::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    // It listens already when the agents look for processes.
+    let (target, address) = stage.target();
+    let _agents = [
+        stage.agent("client", meter.port, &["--payload", "full"]),
+        stage.agent("server", meter.port, &["--payload", "full"]),
+    ];
+    let client = meter.attached(stage.netns("client"));
+    let server = meter.attached(stage.netns("server"));
+    for (hello, address) in [(&client, stage::CLIENT), (&server, stage::SERVER)] {
+        assert_eq!(hello.protocol, 1);
+        assert_eq!(hello.payload(), v1::Payload::Full);
+        let inventory = hello.inventory.as_ref().expect("an inventory");
+        assert!(inventory.addresses.iter().any(|one| one == address), "{address} is not in {inventory:?}");
+        assert!(!inventory.addresses.iter().any(|one| one == "127.0.0.1"), "{inventory:?}");
+    }
+    let from_ns = stage::now_ns();
+    stage.call(&address, CALLS);
+    let to_ns = stage::now_ns();
+    let ends = [v1::Endpoint {
+        address: stage::SERVER.into(),
+        port: address.rsplit(':').next().unwrap().parse().unwrap(),
+    }];
+    for side in ["client", "server"] {
+        let slice = meter.slice(stage.netns(side), (from_ns, to_ns), &ends, 64 << 20);
+        assert_eq!(slice.end.error, "", "{:?}", slice.end);
+        assert_eq!(slice.end.payload(), v1::Payload::Full);
+        assert!(
+            slice.end.from_unix_ns <= from_ns + 1 && slice.end.to_unix_ns >= to_ns,
+            "{:?} of {from_ns} to {to_ns}",
+            slice.end
+        );
+        slice.write(&folder.path().join(side));
+        let machine: Value = serde_json::from_slice(&slice.files["machine.json"]).expect("JSON");
+        assert_eq!(machine["payload"], "full");
+    }
+    let report = dissect(folder.path(), &["client", "server"]);
+    assert_eq!(calls(&report).len(), CALLS as usize, "{:#}", report["caveats"]);
+    for call in calls(&report) {
+        let legs = call["legs"].as_array().expect("legs");
+        assert!(legs.len() >= 3 && call["trace_id"].is_string(), "{call:#}");
+    }
+    if folder.path().join("server/host.rec").exists() {
+        let split = split(&report);
+        assert!(split >= CALLS as usize, "{split} legs have host parts, {:#}", report["caveats"]);
+    } else {
+        println!("host parts not run: {:?}", server.lacks);
+    }
+    drop(target);
+}
+
+#[test]
+fn an_agent_comes_back_to_a_meter_that_was_away_with_its_token_and_ends_when_asked() {
+    let Some(stage) = Stage::new() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "first\n").expect("a file");
+    let meter = Meter::start();
+    let agent = stage.agent("client", meter.port, &["--token-file", token.to_str().expect("text")]);
+    let netns = stage.netns("client");
+    let first = meter.attached(netns);
+    assert_eq!(meter.authorization(netns).as_deref(), Some("Bearer first"));
+    assert_eq!(first.payload(), v1::Payload::Headers, "payloads are masked unless it is told otherwise");
+    let health = meter.health(netns, "a canary", |health| {
+        health.rings.iter().any(|ring| ring.instrument == "capture" && ring.canaries_seen > 0)
+    });
+    assert!(health.memory_bytes > 1 << 20 && health.memory_limit_bytes == 256 << 20, "{health:?}");
+    let port = meter.port;
+    meter.end();
+    // A token is replaced while nobody looks.
+    std::fs::write(&token, "second\n").expect("a file");
+    let meter = stage::until("the port", || Meter::at(port));
+    let again = meter.attached(netns);
+    assert_eq!((again.session, again.netns), (first.session, first.netns));
+    assert_eq!(meter.authorization(netns).as_deref(), Some("Bearer second"));
+    let backwards = meter.slice(netns, (2, 1), &[], 1 << 20);
+    assert!(backwards.end.error.contains("ends before it begins"), "{:?}", backwards.end);
+    let long_ago = meter.slice(netns, (1, 2), &[], 1 << 20);
+    assert!(long_ago.end.lacks.iter().any(|lack| lack.contains("no packet")), "{:?}", long_ago.end);
+    assert_eq!(agent.end("TERM"), Some(0));
+}

@@ -1,0 +1,204 @@
+//! Two hosts on this machine, each with a link to the other and one to this test.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long any one condition may take.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const CLIENT: &str = "10.215.0.1";
+pub const SERVER: &str = "10.215.0.2";
+
+/// A process that ends with this value, at the latest.
+pub struct Ending(pub Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // Both fail when it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Ending {
+    /// Asks it to end. Gives its status.
+    pub fn end(mut self, signal: &str) -> Option<i32> {
+        let _ = Command::new("kill").args(["-s", signal, &self.0.id().to_string()]).status();
+        self.0.wait().expect("it can be waited for").code()
+    }
+}
+
+/// Namespaces without names: they are gone with the processes that hold them, and their links with them.
+pub struct Stage {
+    client: Ending,
+    server: Ending,
+    /// Third octet of the addresses of the links to this test.
+    octets: [u32; 2],
+}
+
+static STAGES: AtomicU32 = AtomicU32::new(0);
+
+pub fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    since.as_nanos() as i64
+}
+
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+fn ip(words: &[&str]) {
+    let done = Command::new("ip").args(words).output().expect("ip starts");
+    assert!(done.status.success(), "ip {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr));
+}
+
+fn host() -> Ending {
+    let child = Command::new("unshare")
+        .args(["--net", "bash", "-c", "ip link set lo up; echo ready; read word"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = child.expect("unshare starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    Ending(child)
+}
+
+impl Stage {
+    /// `None`, and said why, where none can be made.
+    pub fn new() -> Option<Stage> {
+        let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+        let has = |program: &str| {
+            Command::new("sh")
+                .args(["-c", &format!("command -v {program} >/dev/null")])
+                .status()
+                .is_ok_and(|status| status.success())
+        };
+        let missing = ["ip", "unshare", "nsenter", "bash"].into_iter().find(|program| !has(program));
+        if !root || missing.is_some() {
+            println!(
+                "not run: needs root and the programs ip, unshare, nsenter and bash; missing: {missing:?}"
+            );
+            return None;
+        }
+        let number = STAGES.fetch_add(1, Relaxed);
+        let unique = std::process::id() * 8 + number * 2;
+        let octets = [unique % 250, (unique + 1) % 250];
+        let stage = Stage { client: host(), server: host(), octets };
+        let pids = [stage.client.0.id().to_string(), stage.server.0.id().to_string()];
+        ip(&["link", "add", "eth0", "netns", &pids[0], "type", "veth", "peer", "eth0", "netns", &pids[1]]);
+        for (side, address) in [("client", CLIENT), ("server", SERVER)] {
+            stage
+                .on(side, "ip")
+                .args(["addr", "add", &format!("{address}/24"), "dev", "eth0"])
+                .status()
+                .expect("ip starts");
+            stage.on(side, "ip").args(["link", "set", "eth0", "up"]).status().expect("ip starts");
+        }
+        for (side, (octet, pid)) in ["client", "server"].into_iter().zip(octets.iter().zip(&pids)) {
+            let device = format!("ag{octet}x{}", std::process::id() % 100_000);
+            ip(&["link", "add", &device, "type", "veth", "peer", "meter", "netns", pid]);
+            ip(&["addr", "add", &format!("10.216.{octet}.1/24"), "dev", &device]);
+            ip(&["link", "set", &device, "up"]);
+            stage
+                .on(side, "ip")
+                .args(["addr", "add", &format!("10.216.{octet}.2/24"), "dev", "meter"])
+                .status()
+                .expect("ip starts");
+            stage.on(side, "ip").args(["link", "set", "meter", "up"]).status().expect("ip starts");
+        }
+        Some(stage)
+    }
+
+    fn holder(&self, side: &str) -> &Ending {
+        if side == "client" { &self.client } else { &self.server }
+    }
+
+    /// Inode of the network namespace of a side.
+    pub fn netns(&self, side: &str) -> u64 {
+        std::fs::metadata(format!("/proc/{}/ns/net", self.holder(side).0.id())).expect("it is there").ino()
+    }
+
+    /// A command on a side.
+    pub fn on(&self, side: &str, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args([&format!("--net=/proc/{}/ns/net", self.holder(side).0.id()), program]);
+        command
+    }
+
+    /// URL of a port of this test, seen from a side.
+    pub fn url(&self, side: &str, port: u16) -> String {
+        format!("http://10.216.{}.1:{port}", self.octets[usize::from(side == "server")])
+    }
+
+    /// An agent on a side. What it says is said by the test.
+    pub fn agent(&self, side: &'static str, port: u16, flags: &[&str]) -> Ending {
+        let mut child = self
+            .on(side, env!("CARGO_BIN_EXE_spangap"))
+            .args(["agent", "--meter", &self.url(side, port), "--cpu", "100%"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("an agent starts");
+        let said = BufReader::new(child.stderr.take().expect("it is piped"));
+        thread::spawn(move || {
+            said.lines().for_each(|line| println!("agent of the {side}: {}", line.expect("text")))
+        });
+        Ending(child)
+    }
+
+    /// A target on the server, and its address.
+    pub fn target(&self) -> (Ending, String) {
+        let mut child = self
+            .on("server", env!("CARGO_BIN_EXE_spangap"))
+            .args(["target", "--listen", &format!("{SERVER}:0")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a target starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let line = lines.next().expect("a line").expect("text");
+        let address = line.strip_prefix("listening on ").expect("an address").to_owned();
+        thread::spawn(move || lines.for_each(drop));
+        (Ending(child), address)
+    }
+
+    /// Makes so many calls, one after the other, on one connection.
+    pub fn call(&self, address: &str, calls: u32) {
+        let mut client = self
+            .on("client", env!("CARGO_BIN_EXE_spangap"))
+            .args([
+                "client",
+                "--stack=rust",
+                "--call=unary",
+                "--channels=shared",
+                "--schedule=closed",
+                "--threads=1",
+            ])
+            .args(["--request-bytes=0", "--response-bytes=target", "--think-ns=target", "--nodelay=on"])
+            .args(["--split-writes=off", "--timeout-ns=10000000000", "--warmup-ns=0", "--duration-ns=0"])
+            .args(["--trace=on", "--records=none", "--slow-ns=0", "--record-file=", "--in-flight=1"])
+            .args([format!("--target={address}"), format!("--calls={calls}")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a client starts");
+        // Its standard input is its life line: it stays open until the client has ended.
+        let mut life = client.stdin.take().expect("it is piped");
+        life.write_all(b"go\n").expect("it listens");
+        assert!(client.wait().expect("it ends").success());
+    }
+}
