@@ -10,6 +10,7 @@ pub mod actors;
 pub mod calls;
 pub mod clocks;
 pub mod counters;
+pub mod draw;
 pub mod error;
 pub mod folder;
 pub mod grade;

@@ -2,6 +2,7 @@
 
 use crate::LabError;
 use crate::clocks::{self, HostClock, Retime};
+use crate::draw::Drawn;
 use crate::folder::machine::Before;
 use crate::folder::{self, NotRecorded};
 use crate::hosts;
@@ -27,6 +28,8 @@ pub struct Settings<'a> {
     pub seed: u64,
     /// Clocks of hosts, whatever the scenario would have.
     pub clocks: Vec<HostClock>,
+    /// What was drawn for this run beside its scenario; `None`: nothing was, and all is the scenario's own.
+    pub drawn: Option<Drawn>,
     /// How packets and host recordings get the clock of their host.
     pub retime: &'a Retime<'a>,
     /// Set by Ctrl-C.
@@ -84,6 +87,8 @@ fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) 
     let before = Before::look(&host);
     let mut stage = Stage::new(settings, undo, work.to_owned());
     let mut acted = (case.scenario.make)(&mut stage, case)?;
+    let second = stage.second(&mut acted);
+    let beside = stage.beside();
     let tank = stage.tank_report()?;
     let (clocks, began_unix_ns, line) = (stage.clocks().to_vec(), stage.began_unix_ns(), stage.line);
     let (recorded, reasons) = (stage.recorded().to_vec(), stage.not_recorded().to_vec());
@@ -96,7 +101,7 @@ fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) 
     let recorded = clocks::of_recordings(recorded, &clocks, began_unix_ns);
     let machine = before.until_now(&host, &tank, &pauses, recorded, not_recorded);
     clocks::set(work, &clocks, began_unix_ns, settings.retime, &mut acted)?;
-    let truth = Truth { line, ..truth(case, settings, acted, &clocks) };
+    let truth = Truth { line, second, beside, ..truth(case, settings, acted, &clocks) };
     let title = if case.near_miss { case.scenario.near_miss.title } else { case.scenario.title };
     folder::finish(work, &truth, title, &machine)?;
     Ok(truth)
@@ -115,8 +120,12 @@ fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted, clocks: &[HostC
     let parameters = case.parameters();
     let set = parameters.iter().map(|(name, value)| format!(" --set {name}={value}"));
     let set = set.chain(settings.clocks.iter().map(|clock| format!(" --clock {clock}")));
-    let command =
-        format!("spangap lab run {}{} --seed {}", case.name(), set.collect::<String>(), settings.seed);
+    let command = match &settings.drawn {
+        Some(drawn) => drawn.command(),
+        None => {
+            format!("spangap lab run {}{} --seed {}", case.name(), set.collect::<String>(), settings.seed)
+        }
+    };
     Truth {
         scenario: scenario.name.into(),
         near_miss: case.near_miss,
@@ -135,5 +144,8 @@ fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted, clocks: &[HostC
         parameters,
         seed: settings.seed,
         command,
+        second: None,
+        beside: None,
+        drawn: settings.drawn.clone(),
     }
 }

@@ -1,6 +1,7 @@
 //! What was the matter in a run, as its scenario knows it by construction.
 
 use crate::clocks::HostClock;
+use crate::draw::Drawn;
 use crate::hosts::line::Made;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -125,4 +126,42 @@ pub struct Truth {
     pub seed: u64,
     /// The exact command that makes such a run.
     pub command: String,
+    /// A second fault of the run, beside the scenario's own.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub second: Option<Second>,
+    /// What the machine itself did to the run, whatever was wrong in it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub beside: Option<Beside>,
+    /// What was drawn, of a run of `spangap lab grade --draw`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub drawn: Option<Drawn>,
+}
+
+/// What the machine itself did to a run while calls were measured, by the kernel's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beside {
+    /// How long the client's threads waited for a CPU while they could run, all together.
+    pub client_waited_ns: u64,
+    /// The same of the server's.
+    pub server_waited_ns: u64,
+    /// The same of the program between the hosts, where packets go through one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line_waited_ns: Option<u64>,
+    /// How long a CPU ran nothing of the run, whoever had asked for it.
+    pub paused_ns: u64,
+}
+
+/// A second fault of a run. What proves it stands with the proof of the scenario's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Name of the cause.
+    pub culprit: String,
+    /// `client` or `server`.
+    pub side: String,
+    /// Leg of the call that it makes longer, or legs joined by `+`.
+    pub leg: String,
+    /// When it was there.
+    pub active: Vec<Active>,
+    /// Calls that it made longer.
+    pub affected: Vec<Affected>,
 }

@@ -3,6 +3,7 @@
 mod actors;
 mod clean;
 mod crash;
+mod draw;
 mod ended;
 mod folder;
 mod grade;

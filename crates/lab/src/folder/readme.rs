@@ -24,6 +24,9 @@ pub(crate) fn text(truth: &Truth, title: &str, machine: &Machine) -> String {
     if let Some(looks_like) = &truth.looks_like {
         line(&looks(looks_like));
     }
+    if let Some(second) = &truth.second {
+        line(&format!("A second fault beside it: {}, on the {}'s side.", second.culprit, second.side));
+    }
     if let Some(leg) = &truth.leg {
         line(&format!("Leg of the calls that is longer: {leg}."));
     }

@@ -1,9 +1,11 @@
-//! The judge: this project's own, asked in this process, or a command that gets a folder and prints a verdict.
+//! The judge: one of this project's own, asked in this process, or a command that gets a folder and prints a verdict.
 
+use super::conclusion::Conclusion;
 use super::verdict::{self, VerdictError};
 use rustix::process::{Pid, Signal, kill_process_group};
-use spangap_diagnose::{Verdict, judge};
+use spangap_diagnose::{Verdict, hunt, judge};
 use spangap_gather::{GatherError, Sources, Wanted};
+use spangap_model::evidence::Evidence;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
@@ -27,16 +29,48 @@ const PIPE_ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// Who is asked.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    /// Its command, by the rules of the shell; the folder is its last word. `None`: this project's own.
-    pub command: Option<String>,
+    /// Who.
+    pub who: Who,
     /// How long it may take.
     pub limit: Duration,
 }
 
-/// What the project's own judge is called: the verb that asks it about one folder.
+/// One that can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// This project's judge of rules.
+    Rules,
+    /// What `spangap hunt` says.
+    Hunt,
+    /// A command, by the rules of the shell; the folder is its last word.
+    Command(String),
+}
+
+impl Who {
+    /// `rules`, `hunt`, or anything else: a command.
+    pub fn of(text: &str) -> Who {
+        match text {
+            "rules" => Who::Rules,
+            "hunt" => Who::Hunt,
+            command => Who::Command(command.to_owned()),
+        }
+    }
+
+    /// Calls that it looks at one by one.
+    pub fn calls(&self) -> usize {
+        match self {
+            Who::Rules => CALLS,
+            Who::Hunt | Who::Command(_) => HUNTED_CALLS,
+        }
+    }
+}
+
+/// What the project's judge of rules is called: the verb that asks it about one folder.
 const OWN: &str = "spangap lab judge";
-/// Slow calls beyond these would not change a verdict.
+/// Slow calls beyond these would not change a verdict of the rules.
 const CALLS: usize = 2_000;
+/// As many as `spangap hunt` looks at.
+const HUNTED_CALLS: usize = 20_000;
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +98,9 @@ pub enum JudgeError {
     /// The evidence cannot be read.
     #[error(transparent)]
     Evidence(#[from] GatherError),
+    /// The evidence could not be read, as was told when it was gathered.
+    #[error("{0}")]
+    NotGathered(String),
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -72,7 +109,11 @@ pub enum JudgeError {
 impl Judge {
     /// What to call it in a report.
     pub fn name(&self) -> String {
-        self.command.clone().unwrap_or_else(|| OWN.to_owned())
+        match &self.who {
+            Who::Rules => OWN.to_owned(),
+            Who::Hunt => "spangap hunt".to_owned(),
+            Who::Command(words) => words.clone(),
+        }
     }
 
     /// Asks about a folder.
@@ -80,9 +121,39 @@ impl Judge {
     /// # Errors
     /// When it gives no verdict in time.
     pub fn ask(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
-        match &self.command {
-            None => own(folder, self.limit, interrupted),
-            Some(words) => self.ask_command(words, folder, interrupted),
+        match &self.who {
+            Who::Rules => own(folder, self.limit, interrupted),
+            Who::Hunt => Ok(hunt(&self.evidence(folder, interrupted)?).verdict()),
+            Who::Command(words) => Ok(verdict::parse(&self.ask_command(words, folder, interrupted)?)?),
+        }
+    }
+
+    /// Gathers what is judged.
+    ///
+    /// # Errors
+    /// When it cannot be read, or not in time.
+    pub fn evidence(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Evidence, JudgeError> {
+        gathered(folder, self.who.calls(), self.limit, interrupted)
+    }
+
+    /// What it concludes of a folder, in full. `evidence` is what was gathered of it, which a command does for itself.
+    ///
+    /// # Errors
+    /// When it gives no conclusion in time, or the evidence could not be gathered.
+    pub fn conclude(
+        &self,
+        folder: &Path,
+        evidence: Result<&Evidence, String>,
+        interrupted: &AtomicBool,
+    ) -> Result<Conclusion, JudgeError> {
+        match &self.who {
+            Who::Rules => Ok(judge(evidence.map_err(JudgeError::NotGathered)?).into()),
+            Who::Hunt => {
+                let hunt = hunt(evidence.map_err(JudgeError::NotGathered)?);
+                let document = serde_json::to_value(hunt).expect("a verdict is plain data");
+                Ok(Conclusion::of_document(document)?)
+            }
+            Who::Command(words) => Ok(Conclusion::parse(&self.ask_command(words, folder, interrupted)?)?),
         }
     }
 
@@ -91,7 +162,7 @@ impl Judge {
         words: &str,
         folder: &Path,
         interrupted: &AtomicBool,
-    ) -> Result<Verdict, JudgeError> {
+    ) -> Result<Vec<u8>, JudgeError> {
         let mut judge = Running(command(words, folder).spawn().map_err(JudgeError::Start)?);
         let out = output(judge.0.stdout.take().expect("it is piped"));
         let err = output(judge.0.stderr.take().expect("it is piped"));
@@ -112,30 +183,38 @@ impl Judge {
             let said = err.recv_timeout(PIPE_ENDS_WITHIN).unwrap_or_default();
             return Err(JudgeError::Failed { status, said: complaint(&said) });
         }
-        let printed = out.recv_timeout(PIPE_ENDS_WITHIN).map_err(|_| JudgeError::HeldOpen)?;
-        Ok(verdict::parse(&printed)?)
+        out.recv_timeout(PIPE_ENDS_WITHIN).map_err(|_| JudgeError::HeldOpen)
     }
 }
 
-/// What this project's own judge says of a folder.
+/// What this project's judge of rules says of a folder.
 ///
 /// # Errors
 /// When the evidence cannot be read, or not in time.
 pub fn own(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
+    Ok(judge(&gathered(folder, CALLS, limit, interrupted)?))
+}
+
+fn gathered(
+    folder: &Path,
+    calls: usize,
+    limit: Duration,
+    interrupted: &AtomicBool,
+) -> Result<Evidence, JudgeError> {
     let begun = Instant::now();
     let mut on_progress = |_| match interrupted.load(Relaxed) || begun.elapsed() > limit {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
     let sources = Sources::of_folder(folder)?;
-    let gathered = spangap_gather::evidence(&sources, Wanted { calls: CALLS }, &mut on_progress, interrupted);
+    let gathered = spangap_gather::evidence(&sources, Wanted { calls }, &mut on_progress, interrupted);
     if interrupted.load(Relaxed) {
         return Err(JudgeError::Interrupted);
     }
     if begun.elapsed() > limit {
         return Err(JudgeError::TimedOut(limit));
     }
-    Ok(judge(&gathered?))
+    Ok(gathered?)
 }
 
 fn command(words: &str, folder: &Path) -> Command {
@@ -185,8 +264,7 @@ mod tests {
     use spangap_diagnose::Answer;
 
     fn judge(command: &str, limit: Duration) -> Result<Verdict, JudgeError> {
-        let command = Some(command.to_owned());
-        let judge = Judge { command, limit };
+        let judge = Judge { who: Who::of(command), limit };
         judge.ask(Path::new("/some where/it's"), &AtomicBool::new(false))
     }
 
@@ -222,8 +300,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_it() {
-        let command = Some("sleep 1000;:".to_owned());
-        let judge = Judge { command, limit: LIMIT };
+        let judge = Judge { who: Who::of("sleep 1000;:"), limit: LIMIT };
         let error = judge.ask(Path::new("/"), &AtomicBool::new(true)).expect_err("interrupted");
         assert!(matches!(error, JudgeError::Interrupted), "{error}");
     }

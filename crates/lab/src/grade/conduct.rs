@@ -141,6 +141,7 @@ fn make(planned: &Planned, out: &Path, settings: &Settings<'_>) -> Result<Kept, 
         state: settings.state.clone(),
         seed: planned.seed,
         clocks: Vec::new(),
+        drawn: None,
         retime: settings.retime,
         interrupted: settings.interrupted.clone(),
         say: &|_| (),
@@ -188,7 +189,7 @@ fn judge(kept: &Kept, number: usize, scratch: &Path, settings: &Settings<'_>) ->
 
 /// Where runs are while they are needed. In a journal like a run itself, so that `spangap lab clean` finds what a kill
 /// leaves; folders that are there can also be graded by somebody who may not write one.
-struct Scratch {
+pub(super) struct Scratch {
     path: PathBuf,
     undo: Option<Undo>,
 }
@@ -196,7 +197,12 @@ struct Scratch {
 impl Scratch {
     fn make(tasks: &[Task], settings: &Settings<'_>) -> Result<Scratch, LabError> {
         let makes = tasks.iter().any(|task| matches!(task, Task::Make(_)));
-        let mut undo = match Undo::kept(&settings.state, &settings.spangap) {
+        Scratch::of(makes, &settings.state, &settings.spangap)
+    }
+
+    /// One for runs that are made, or that are there.
+    pub(super) fn of(makes: bool, state: &Path, spangap: &Path) -> Result<Scratch, LabError> {
+        let mut undo = match Undo::kept(state, spangap) {
             Ok(undo) => Some(undo),
             Err(error) if makes => return Err(error),
             Err(_) => None,
@@ -211,7 +217,11 @@ impl Scratch {
         Ok(Scratch { path, undo })
     }
 
-    fn remove(mut self) -> Result<(), LabError> {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn remove(mut self) -> Result<(), LabError> {
         match self.undo.take() {
             Some(undo) => undo.everything(),
             None => fs::remove_dir_all(&self.path).map_err(LabError::file("remove", &self.path)),

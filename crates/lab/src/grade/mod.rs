@@ -5,12 +5,16 @@
 //! same evidence as everywhere, unless another command is named.
 
 pub mod ask;
+pub mod baselines;
 pub mod blind;
+pub mod conclusion;
 pub mod conduct;
 pub mod folders;
 pub mod plan;
 pub mod report;
 pub mod score;
+pub mod take_away;
 pub mod verdict;
+pub mod yardstick;
 
 pub use conduct::conduct;

@@ -52,7 +52,8 @@ impl Judged {
     }
 }
 
-fn meant(named: Culprit, truth: Culprit) -> bool {
+/// Whether a verdict means this truth: its side has to be named where the truth has one, and does not count where it has none.
+pub(super) fn meant(named: Culprit, truth: Culprit) -> bool {
     named.cause == truth.cause && (truth.side.is_none() || named.side == truth.side)
 }
 

@@ -6,6 +6,7 @@
 mod aside;
 pub mod cgroup;
 pub mod cpus;
+mod drawn;
 pub mod program;
 pub mod traffic;
 
@@ -17,12 +18,12 @@ pub use traffic::{Around, Serve, Tank};
 use crate::LabError;
 use crate::calls::Calls;
 use crate::clocks::HostClock;
-use crate::counters::Tcp;
+use crate::counters::{Tcp, Watch, run_delay_ns};
 use crate::folder::{self, Recorded};
 use crate::hosts::{self, Hosts, line};
 use crate::pauses::Witness;
 use crate::run::Settings;
-use crate::truth::Active;
+use crate::truth::{Active, Beside, Second};
 use crate::undo::Undo;
 use crate::undo::journal::MARK;
 use rustix::process::Signal;
@@ -61,6 +62,15 @@ pub struct Stage<'a> {
     captures: BothSides,
     recordings: BothSides,
     actors: Vec<(String, Program)>,
+    /// What else goes on.
+    ambient: Vec<Program>,
+    /// What makes the second fault, then what it did: when, and to which calls.
+    stops: Option<Program>,
+    stopped: Option<Vec<Active>>,
+    second: Option<(Second, u64)>,
+    /// How long threads have waited for a CPU: of the client, of the server, of the line.
+    waits: Option<[Option<Watch>; 3]>,
+    beside: Option<Beside>,
     not_recorded: Vec<String>,
     recorded: Vec<Recorded>,
     clocks: Vec<HostClock>,
@@ -85,6 +95,12 @@ impl<'a> Stage<'a> {
             captures: BothSides::default(),
             recordings: BothSides::default(),
             actors: Vec::new(),
+            ambient: Vec::new(),
+            stops: None,
+            stopped: None,
+            second: None,
+            waits: None,
+            beside: None,
             not_recorded: Vec::new(),
             recorded: Vec::new(),
             clocks: settings.clocks.clone(),
@@ -162,6 +178,7 @@ impl<'a> Stage<'a> {
     /// When the target does not listen.
     pub fn serve(&mut self, serve: &Serve) -> Result<(), LabError> {
         (self.settings.say)("starting what serves and what records");
+        let serve = &self.serve_as_drawn(serve);
         let listen = format!("{}:{PORT}", hosts::SERVER);
         let otlp = format!("http://{COLLECTOR}");
         let mut command =
@@ -192,6 +209,7 @@ impl<'a> Stage<'a> {
     /// When the tank does not get as far.
     pub fn call(&mut self, tank: &Tank) -> Result<(), LabError> {
         self.witness = Some(Witness::start());
+        let tank = &self.tank_as_drawn(tank);
         let address = format!("{}:{PORT}", hosts::SERVER);
         let (warmup, duration) = (traffic::text(tank.warmup), traffic::text(tank.duration));
         let otlp = format!("http://{COLLECTOR}");
@@ -213,6 +231,10 @@ impl<'a> Stage<'a> {
         self.client = Some(client);
         aside::conductor(pid, &tank.around)?;
         self.record(Side::Client, client)?;
+        let line = self.actors.iter().find(|(name, _)| name == "line").map(|(_, program)| program.pid());
+        let watch = |pid| Watch::start(move || run_delay_ns(pid));
+        self.waits = Some([Some(client), Some(self.server_pid()), line].map(|pid| pid.map(watch)));
+        self.make_noise()?;
         let ns = u64::try_from((tank.warmup + tank.duration).as_nanos()).unwrap_or(u64::MAX);
         (self.settings.say)(&format!("calling for {}", format_ns(ns)));
         Ok(())
@@ -284,10 +306,14 @@ impl<'a> Stage<'a> {
         self.wait_for_tank()?;
         self.pauses = self.witness.take().map(Witness::end).unwrap_or_default();
         (self.settings.say)("ending what records");
+        self.end_noise()?;
         self.end_recordings()?;
         let tank = self.tank_report()?;
         let from = tank["runs"][0]["start_unix_ns"].as_u64().unwrap_or(0);
-        Calls::read(&self.file(folder::CLIENT_SPANS), &self.file(folder::SERVER_SPANS), from)
+        let calls = Calls::read(&self.file(folder::CLIENT_SPANS), &self.file(folder::SERVER_SPANS), from)?;
+        self.remember_second(&calls);
+        self.remember_waits(&calls);
+        Ok(calls)
     }
 
     /// What records packets and hosts, then the target, whose last spans are still to be collected.

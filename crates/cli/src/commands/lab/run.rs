@@ -84,6 +84,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         state: args.state.state,
         seed: args.seed,
         clocks: args.clock,
+        drawn: None,
         retime: &clocks::retime,
         interrupted: signals::flag(ASKED_OR_LEFT)?,
         say: &|step| steps.begins(step),

@@ -8,16 +8,20 @@ use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use spangap_lab::grade::ask::Judge;
+use spangap_lab::grade::ask::{Judge, Who};
 use spangap_lab::grade::conduct::{Settings, Task, Told};
-use spangap_lab::grade::report::{GradeReport, Row, Setting, html, table};
+use spangap_lab::grade::report::{GradeReport, Setting, html, table};
+use spangap_lab::grade::take_away::TakeAway;
 use spangap_lab::grade::{conduct, folders, plan};
 use spangap_lab::scenario::Scenario;
 use spangap_lab::{LabError, scenarios};
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time;
+
+mod draw;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,6 +29,10 @@ Examples:
       every scenario and its near miss once, judged by spangap itself
   spangap lab grade nagle-client rto --repeats 20 --keep runs --html grade.html
       two scenarios, 20 times each; the folders stay, and the page links to them
+  spangap lab grade --draw 60 --seed 7 --out drawn
+      60 runs drawn from the declared distribution, judged by `spangap hunt` and, beside it, by two dumb judges
+  spangap lab grade --runs drawn --judge rules --take-away hosts --take-away spans
+      the same runs again, judged by the rules, also without recordings of hosts and without spans
   spangap lab grade --runs runs --judge ./mine.sh
       another judge on the same folders, without new runs: `./mine.sh FOLDER` prints
       {\"culprit\": CAUSE, \"none\" or \"unknown\", \"side\": \"client\" or \"server\", \"leg\": LEG, \"why\": TEXT}
@@ -40,9 +48,20 @@ pub struct GradeArgs {
     /// Runs of each
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeats: u64,
-    /// Command that gets a run's folder as its last word and prints a verdict [default: spangap lab judge]
+    /// `rules`, `hunt`, or a command that gets a run's folder as its last word and prints a verdict
+    /// [default: rules; of runs that are drawn: hunt]
     #[arg(long, value_name = "CMD")]
     judge: Option<String>,
+    /// Draw N runs from the declared distribution: fault, strength, rate, sizes, stacks, clocks, noise, 0 to 2 faults
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=9_999),
+          conflicts_with_all = ["scenarios", "repeats", "set", "runs", "near_misses", "html", "blind"])]
+    draw: Option<u64>,
+    /// Of the draw this run alone, and of what was drawn for it the ATTEMPT alone
+    #[arg(long, value_name = "NUMBER[.ATTEMPT]", requires = "draw")]
+    only: Option<Only>,
+    /// Judge drawn runs with this evidence taken away, too: hosts, spans, client, server, snap, spans-10%
+    #[arg(long, value_name = "WHAT")]
+    take_away: Vec<TakeAway>,
     /// How long the judge may take for a run
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     judge_limit: Duration,
@@ -52,8 +71,8 @@ pub struct GradeArgs {
     /// Grade the folders in DIR, as `lab run` or `--keep` left them, instead of making runs
     #[arg(long, value_name = "DIR", conflicts_with_all = ["repeats", "keep", "set"])]
     runs: Option<PathBuf>,
-    /// Leave the folders of the runs in DIR
-    #[arg(long, value_name = "DIR")]
+    /// Leave the folders of the runs in DIR. Of a draw, those that are there already are not made again
+    #[arg(long, value_name = "DIR", visible_alias = "out")]
     keep: Option<PathBuf>,
     /// A parameter of all these scenarios
     #[arg(long, value_name = "KEY=VALUE")]
@@ -74,6 +93,30 @@ pub struct GradeArgs {
     html: Option<PathBuf>,
 }
 
+/// A run of a draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Only {
+    number: u64,
+    attempt: Option<u64>,
+}
+
+impl FromStr for Only {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+        let (first, attempt) = text.split_once('.').map_or((text, None), |(one, two)| (one, Some(two)));
+        let only = match (number(first), attempt.map(number)) {
+            (Some(number), None) => Some(Only { number, attempt: None }),
+            (Some(number), Some(Some(attempt))) => Some(Only { number, attempt: Some(attempt) }),
+            _ => None,
+        };
+        only.ok_or_else(|| {
+            "expected the number of a run, from 1, such as 17, or 17.2 for its second attempt".into()
+        })
+    }
+}
+
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum YesNo {
     Yes,
@@ -82,12 +125,16 @@ enum YesNo {
 
 /// Grades.
 pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
+    if let Some(tasks) = draw::tasks(&args)? {
+        return draw::run(args, &tasks);
+    }
     let chosen = chosen(&args)?;
     let tasks = tasks(&args, &chosen)?;
     let spangap = std::env::current_exe().context("cannot tell where this program is")?;
     let keep = args.keep.as_deref().map(std::path::absolute).transpose().context("no such folder")?;
     let limit = args.judge_limit.std();
-    let judge = Judge { command: args.judge, limit };
+    let who = args.judge.as_deref().map_or(Who::Rules, Who::of);
+    let judge = Judge { who, limit };
     let interrupted = signals::flag(ASKED_OR_LEFT)?;
     let shown = Shown::new(tasks.len());
     let mut setting = Setting {
@@ -208,16 +255,17 @@ impl Shown {
 
     fn tell(&self, told: &Told<'_>) {
         match told {
-            Told::Begins(name) => self.bar.set_message((*name).to_owned()),
-            Told::Over(row) => {
-                self.bar.inc(1);
-                self.over(row);
-            }
+            Told::Begins(name) => self.begins(name),
+            Told::Over(row) => self.over(table::line(row)),
         }
     }
 
-    fn over(&self, row: &Row) {
-        let line = table::line(row);
+    fn begins(&self, name: &str) {
+        self.bar.set_message(name.to_owned());
+    }
+
+    fn over(&self, line: String) {
+        self.bar.inc(1);
         match self.bar.is_hidden() {
             true => eprintln!("{}/{} {line}", self.bar.position(), self.bar.length().unwrap_or(0)),
             false => self.bar.println(line),

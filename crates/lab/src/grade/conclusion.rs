@@ -1,0 +1,251 @@
+//! What a judge concludes, in full: not just a name, but how sure, where, and which calls it rests on.
+//!
+//! Read from either form that a judge may print: the document of `spangap hunt --json`, or the short verdict of
+//! [`verdict`](super::verdict).
+
+use super::verdict::{self, VerdictError};
+use serde::{Deserialize, Serialize};
+use spangap_diagnose::{Answer, Verdict};
+use spangap_model::{Cause, Culprit, Legs, Side};
+
+/// What it comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One culprit.
+    One,
+    /// Several, each of which has a part in it.
+    Several,
+    /// Where the time passed, not why.
+    Place,
+    /// Nothing is wrong.
+    Nothing,
+    /// It cannot tell.
+    Unknown,
+}
+
+/// Which question the shares answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// Why the slow calls are slower than the others.
+    Slow,
+    /// What all calls spend their time on.
+    All,
+}
+
+/// The 90 % interval of a share of the excess.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// Somebody who is blamed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Named {
+    /// Who.
+    pub culprit: Culprit,
+    /// For how much of the excess, where the judge says so.
+    pub share: Option<Interval>,
+}
+
+/// What a judge concludes of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conclusion {
+    /// What it comes to.
+    pub kind: Kind,
+    /// Who is to blame, the most first; empty unless `one` or `several`.
+    pub culprits: Vec<Named>,
+    /// Where the time passed, of a `place`.
+    pub place: Option<Legs>,
+    /// What the shares are of.
+    pub question: Option<Question>,
+    /// Calls that it rests on.
+    pub trace_ids: Vec<String>,
+    /// Its reasons.
+    pub why: Option<String>,
+}
+
+impl Conclusion {
+    /// One that names nobody.
+    pub fn of(kind: Kind) -> Conclusion {
+        Conclusion {
+            kind,
+            culprits: Vec::new(),
+            place: None,
+            question: None,
+            trace_ids: Vec::new(),
+            why: None,
+        }
+    }
+
+    /// One that names somebody.
+    pub fn named(culprit: Culprit) -> Conclusion {
+        Conclusion { culprits: vec![Named { culprit, share: None }], ..Conclusion::of(Kind::One) }
+    }
+
+    /// One that names a place.
+    pub fn place(legs: Legs) -> Conclusion {
+        Conclusion { place: Some(legs), ..Conclusion::of(Kind::Place) }
+    }
+
+    /// What a judge printed, in either form.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(printed: &[u8]) -> Result<Conclusion, VerdictError> {
+        let document: serde_json::Value =
+            serde_json::from_slice(printed).map_err(|error| VerdictError::NoVerdict(error.to_string()))?;
+        if document.get("verdict").is_none() {
+            return Ok(verdict::parse(printed)?.into());
+        }
+        Conclusion::of_document(document)
+    }
+
+    /// The document of `spangap hunt --json`.
+    ///
+    /// # Errors
+    /// When it is another one.
+    pub fn of_document(document: serde_json::Value) -> Result<Conclusion, VerdictError> {
+        let document: Document = serde_json::from_value(document)
+            .map_err(|error| VerdictError::NoVerdict(format!("as of `spangap hunt --json`: {error}")))?;
+        let culprits = document.culprits.into_iter().map(|one| {
+            let cause = Cause::of_name(&one.cause).ok_or(VerdictError::NoCause(one.cause))?;
+            let side = match one.side {
+                Some(side) => Some(Side::of_name(&side).ok_or(VerdictError::NoSide(side))?),
+                None => None,
+            };
+            // A share without a width says nothing of how sure it is.
+            let share = one.share.filter(|share| share.high > share.low);
+            Ok(Named { culprit: Culprit { cause, side }, share })
+        });
+        let culprits = culprits.collect::<Result<Vec<_>, VerdictError>>()?;
+        let kind = match document.verdict {
+            // Named or not is what counts.
+            Kind::One | Kind::Several if culprits.is_empty() => Kind::Unknown,
+            kind => kind,
+        };
+        let names = matches!(kind, Kind::One | Kind::Several);
+        Ok(Conclusion {
+            kind,
+            culprits: if names { culprits } else { Vec::new() },
+            place: document.place.filter(|_| kind == Kind::Place).map(|place| place.leg),
+            question: document.question,
+            trace_ids: document.trace_ids,
+            why: document.words,
+        })
+    }
+
+    /// In a few words: `rto, run-queue (server)`, `at server_app`, `unknown`.
+    pub fn words(&self) -> String {
+        match self.kind {
+            Kind::One | Kind::Several => {
+                self.culprits.iter().map(|one| one.culprit.to_string()).collect::<Vec<_>>().join(", ")
+            }
+            Kind::Place => self.place.map_or("a place".to_owned(), |legs| format!("at {legs}")),
+            Kind::Nothing => "nothing".to_owned(),
+            Kind::Unknown => "unknown".to_owned(),
+        }
+    }
+}
+
+impl From<Verdict> for Conclusion {
+    fn from(verdict: Verdict) -> Conclusion {
+        let said = match (verdict.answer, verdict.leg) {
+            (Answer::NOTHING, _) => Conclusion::of(Kind::Nothing),
+            (Answer::Culprit(culprit), _) => Conclusion::named(culprit),
+            (Answer::Unknown, Some(legs)) => Conclusion::place(legs),
+            (Answer::Unknown, None) => Conclusion::of(Kind::Unknown),
+        };
+        Conclusion { why: verdict.why, ..said }
+    }
+}
+
+/// What is read of the document; it has more.
+#[derive(Deserialize)]
+struct Document {
+    verdict: Kind,
+    #[serde(default)]
+    question: Option<Question>,
+    #[serde(default)]
+    culprits: Vec<Blamed>,
+    #[serde(default)]
+    place: Option<Place>,
+    #[serde(default)]
+    trace_ids: Vec<String>,
+    #[serde(default)]
+    words: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Blamed {
+    cause: String,
+    #[serde(default)]
+    side: Option<String>,
+    #[serde(default)]
+    share: Option<Interval>,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    leg: Legs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use spangap_model::Leg;
+
+    fn parse(document: &serde_json::Value) -> Result<Conclusion, VerdictError> {
+        Conclusion::parse(document.to_string().as_bytes())
+    }
+
+    #[test]
+    fn the_document_of_a_hunt() {
+        let said = parse(&json!({
+            "verdict": "several", "question": "slow", "words": "because",
+            "culprits": [
+                { "cause": "rto", "share": { "low": 0.4, "mid": 0.5, "high": 0.6 }, "remedy": "none" },
+                { "cause": "run-queue", "side": "server", "share": { "low": 0.0, "mid": 0.0, "high": 0.0 } }
+            ],
+            "trace_ids": ["ab"], "excess": { "calls": 3 }
+        }))
+        .expect("a conclusion");
+        assert_eq!(said.words(), "rto, run-queue (server)");
+        assert_eq!(said.culprits[0].share, Some(Interval { low: 0.4, high: 0.6 }));
+        assert_eq!((said.culprits[1].share, said.question), (None, Some(Question::Slow)));
+        assert_eq!(said.trace_ids, ["ab"]);
+        let place = parse(&json!({ "verdict": "place", "place": { "leg": "server_app", "share": {} } }));
+        assert_eq!(place.expect("one"), Conclusion::place(Legs::one(Leg::ServerApp)));
+        let nobody = parse(&json!({ "verdict": "one", "culprits": [] })).expect("one");
+        assert_eq!(nobody.kind, Kind::Unknown);
+    }
+
+    #[test]
+    fn a_short_verdict() {
+        let said = |document| parse(&document).expect("one");
+        assert_eq!(said(json!({ "culprit": "none" })).kind, Kind::Nothing);
+        assert_eq!(said(json!({ "culprit": "unknown" })).kind, Kind::Unknown);
+        assert_eq!(said(json!({ "culprit": "unknown", "leg": "client_send" })).words(), "at client_send");
+        // The leg of a named culprit is no place that stands for it.
+        let rto = said(json!({ "culprit": "rto", "leg": "response_wire" }));
+        assert_eq!((rto.words(), rto.place), ("rto".to_owned(), None));
+    }
+
+    #[test]
+    fn what_is_neither_is_refused() {
+        for (document, expected) in [
+            (json!({ "verdict": "guilty" }), "guilty"),
+            (json!({ "verdict": "one", "culprits": [{ "cause": "gremlins" }] }), "gremlins"),
+            (json!({ "verdict": "one", "culprits": [{ "cause": "rto", "side": "middle" }] }), "middle"),
+            (json!({ "culprit": 3 }), "expected one JSON object"),
+        ] {
+            let error = parse(&document).expect_err("it is none").to_string();
+            assert!(error.contains(expected), "{document}: {error}");
+        }
+    }
+}
