@@ -4,9 +4,7 @@ use anyhow::Context;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
-use std::thread;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -42,17 +40,14 @@ impl Caught {
 
 /// Set by the first of them, and by each after it where what they ended has cleared it. None of them ends this process any
 /// more, so that another Ctrl-C does not end what is done because of the first.
+///
+/// The handler itself sets it. A thread that waits for signals would set it when it gets a CPU, and on a busy machine
+/// whoever looks at the flag between two changes could make all of them before that.
 pub fn flag(kinds: &[SignalKind]) -> anyhow::Result<Arc<AtomicBool>> {
-    let (runtime, mut caught) = catch(kinds)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    let wait = move || {
-        loop {
-            runtime.block_on(caught.first());
-            told.store(true, Relaxed);
-        }
-    };
-    thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
+    for kind in kinds {
+        signal_hook::flag::register(kind.as_raw_value(), stop.clone()).context("cannot catch signals")?;
+    }
     Ok(stop)
 }
 
@@ -76,6 +71,7 @@ fn catch(kinds: &[SignalKind]) -> anyhow::Result<(Runtime, Caught)> {
 mod tests {
     use super::*;
     use rustix::process::{Signal, getpid, kill_process};
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::{Duration, Instant};
 
     #[test]
@@ -89,8 +85,18 @@ mod tests {
             kill_process(getpid(), signal).expect("it is sent");
             while !flag.load(Relaxed) {
                 assert!(begun.elapsed() < Duration::from_secs(20), "the flag is not set");
-                thread::yield_now();
+                std::thread::yield_now();
             }
+        }
+    }
+
+    #[test]
+    fn a_signal_is_known_before_its_sender_goes_on() {
+        let flag = flag(&[SignalKind::user_defined1()]).expect("signals are caught");
+        for _ in 0..1_000 {
+            // To this very thread: its handler has run when the call returns, whoever else wants the CPU.
+            signal_hook::low_level::raise(SignalKind::user_defined1().as_raw_value()).expect("it is sent");
+            assert!(flag.swap(false, Relaxed));
         }
     }
 }

@@ -266,7 +266,7 @@ fn ctrl_c_ends_the_wait_and_shows_what_there_is() {
     let began = Instant::now();
     while !catches() {
         assert!(began.elapsed() < PATIENCE, "it never waits");
-        std::thread::yield_now();
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
     }
     let killed = Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap();
     assert!(killed.success());

@@ -106,7 +106,7 @@ fn interrupting_a_tank_prints_the_result_so_far() {
     let begun = Instant::now();
     while log.as_file().metadata().expect("the file is there").len() == 0 {
         assert!(begun.elapsed() < Duration::from_secs(60), "no call in a minute");
-        std::thread::yield_now();
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
     }
     let (status, table) = tank.end("INT");
     assert_eq!(status.code(), Some(0), "{table}");

@@ -105,7 +105,7 @@ fn wait_until_gone(pid: u32) {
             return;
         }
         assert!(begun.elapsed() < PATIENCE, "process {pid} is still there: {stat}");
-        std::thread::yield_now();
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
     }
 }
 

@@ -37,6 +37,14 @@ pub enum LabError {
         /// What it said, or what was waited for in vain.
         why: String,
     },
+    /// The calls of a run had ended before the fault could begin.
+    #[error(
+        "{actor} was not ready before the calls were over: this machine is too busy for a run that short"
+    )]
+    TooLate {
+        /// What makes the fault.
+        actor: String,
+    },
     /// A parameter that is not there, or has no such value.
     #[error("{0}")]
     Parameter(String),

@@ -51,7 +51,7 @@ impl Drop for Quota {
         // The kernel may take a moment to let go of the last process.
         let deadline = Instant::now() + Duration::from_secs(10);
         while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
-            std::thread::yield_now();
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
     }
 }

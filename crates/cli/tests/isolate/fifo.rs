@@ -32,7 +32,7 @@ impl Fifo {
                 return;
             }
             assert!(begun.elapsed() < PATIENCE, "nobody writes {}", self.path.display());
-            std::thread::yield_now();
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
     }
 
@@ -65,7 +65,7 @@ impl Fifo {
                 self.take();
             }
             assert!(begun.elapsed() < PATIENCE, "process {pid} does not end");
-            std::thread::yield_now();
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
     }
 

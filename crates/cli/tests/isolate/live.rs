@@ -312,7 +312,7 @@ impl Drop for Groups {
                 && Path::new(&group).exists()
                 && begun.elapsed() < crate::process::PATIENCE
             {
-                std::thread::yield_now();
+                std::thread::park_timeout(std::time::Duration::from_millis(1));
             }
         }
     }

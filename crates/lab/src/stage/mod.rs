@@ -269,7 +269,7 @@ impl<'a> Stage<'a> {
     /// [`Stage::end_actor`], or the end.
     ///
     /// # Errors
-    /// When it does not become ready.
+    /// When it does not become ready, or the calls are over by then.
     pub fn actor(
         &mut self,
         side: Side,
@@ -281,7 +281,10 @@ impl<'a> Stage<'a> {
         command.args(arguments);
         let number = self.actors.len();
         let mut program = Program::start(&format!("{name}-{number}"), command, &self.folder)?;
-        program.says("ready", PATIENCE, &self.settings.interrupted)?;
+        if let Err(error) = program.says("ready", PATIENCE, &self.settings.interrupted) {
+            let is_over = self.client.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+            return Err(if is_over { LabError::TooLate { actor: name.to_owned() } } else { error });
+        }
         let pid = program.pid();
         self.actors.push((name.to_owned(), program));
         Ok(pid)

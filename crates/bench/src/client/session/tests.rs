@@ -38,7 +38,15 @@ impl Ends {
 
     /// Everything that is said until the end, its reason last.
     fn rest(&mut self) -> (Vec<Phase>, Vec<Interval>, String) {
-        let (mut phases, mut intervals) = (Vec::new(), Vec::new());
+        self.rest_after(Vec::new(), Vec::new())
+    }
+
+    /// The same, behind what was said before.
+    fn rest_after(
+        &mut self,
+        mut phases: Vec<Phase>,
+        mut intervals: Vec<Interval>,
+    ) -> (Vec<Phase>, Vec<Interval>, String) {
         loop {
             match self.message() {
                 ClientMessage::Phase { phase, .. } => phases.push(phase),
@@ -47,6 +55,19 @@ impl Ends {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// Everything that is said until a phase begins, which is the last of the phases.
+    fn until(&mut self, begins: Phase) -> (Vec<Phase>, Vec<Interval>) {
+        let (mut phases, mut intervals) = (Vec::new(), Vec::new());
+        while phases.last() != Some(&begins) {
+            match self.message() {
+                ClientMessage::Phase { phase, .. } => phases.push(phase),
+                ClientMessage::Interval(interval) => intervals.push(*interval),
+                other => panic!("{other:?}"),
+            }
+        }
+        (phases, intervals)
     }
 }
 
@@ -140,6 +161,8 @@ fn the_end_of_the_life_line_stops_in_the_warm_up() {
     // A call that outlives the stop ends as cancelled when it is told to.
     tally.lock().sent(Phase::Warmup, Some(7));
     assert!(ends.session.wait_to_give_up());
+    // A reporter that got no CPU for the whole grace has the warm-up still to report: the call is to end after that.
+    let (phases, intervals) = ends.until(Phase::Drain);
     let done_ns = clock::monotonic_ns();
     assert!(done_ns >= ends.session.end_ns() + STOP_GRACE_NS);
     let failure = Some((Code::Cancelled, "stopped"));
@@ -148,7 +171,7 @@ fn the_end_of_the_life_line_stops_in_the_warm_up() {
     tally.lock().ended(&ended);
     ends.session.finish();
     assert!(!ends.session.wait_to_give_up());
-    let (phases, intervals, reason) = ends.rest();
+    let (phases, intervals, reason) = ends.rest_after(phases, intervals);
     assert_eq!((phases, reason.as_str()), (vec![Phase::Warmup, Phase::Drain, Phase::Drained], "stopped"));
     assert!(intervals.iter().all(|one| one.phase == Phase::Warmup));
     assert_eq!(intervals.iter().map(|one| one.due).sum::<u64>(), calls + 1);
