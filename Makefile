@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build dist clients test test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
+.PHONY: run build dist packages clients test test-deploy test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-host bench-isolate story-a story-b story-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,16 @@ test-lab: build ## Make every fault of the lab and its near miss REPEATS times (
 test-lab-kernels: build ## Make runs of the lab on kernels with netem and control groups v2, in virtual machines (about 12 minutes)
 	@scripts/setup.sh kernels
 	@SPANGAP=target/release/spangap scripts/lab_machine.sh
+
+test-deploy: ## Check what is below deploy/ by the programs that read it: Helm, Kubernetes' schemas, dpkg in a Debian of its own
+	@scripts/setup.sh deploy
+	@$(MAKE) --no-print-directory $(PAGE)
+	cargo test --locked --package spangap --test deploy --test pages -- --show-output
+	@scripts/deb_root.sh
+
+packages: dist ## Make Debian packages and a container image of `make dist`, in target/package
+	@scripts/deb.sh
+	@scripts/image.sh
 
 lab-pages: build ## Make docs/lab anew from real runs; as root
 	@scripts/lab.mjs pages $(SCENARIOS)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|kernels|lint|bench`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kernels|lint|bench`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | clients | test | kernels | lint | bench) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, kernels, lint or bench" >&2
+case $stage in build | clients | test | deploy | kernels | lint | bench) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kernels, lint or bench" >&2
   exit 2
   ;;
 esac
@@ -108,7 +108,7 @@ need_header() { # need_header HEADER PACKAGE
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev
 have node || { missing+=(node) && packages+=(nodejs); }
-case $stage in test | bench)
+case $stage in test | deploy | bench)
   go_ok || { missing+=("go >= $GO_MIN (found: $(version_of go || true))") && packages+=(golang-go); }
   ;;
 esac
@@ -128,6 +128,15 @@ case $stage in
     need kmod kmod
     need xz xz-utils
     need ip iproute2
+    ;;
+  deploy)
+    need prometheus prometheus
+    need promtool prometheus
+    need systemd-analyze systemd
+    need dpkg-shlibdeps dpkg-dev
+    need debootstrap debootstrap
+    need pip3 python3-pip
+    need kubectl kubernetes-client
     ;;
   lint) need shellcheck shellcheck ;;
   bench)
@@ -283,7 +292,7 @@ if ! node_ok; then
   node_ok || { say "node $NODE_MIN or newer is missing (found: $(version_of node))" && exit 1; }
 fi
 
-go_wanted() { case $stage in clients | test | bench) ;; *) return 1 ;; esac; }
+go_wanted() { case $stage in clients | test | deploy | bench) ;; *) return 1 ;; esac; }
 if go_wanted; then
   if ! go_ok && have go; then
     say "go $(version_of go) is older than $GO_MIN: fetching $GO_TOOLCHAIN as a Go module"
@@ -308,11 +317,24 @@ fi
 peer() {
   if have "$1" || ! go_ok; then return; fi
   say "go install $2"
-  GOBIN="$tools/bin" go install "$2" </dev/null >&2 || say "$1 cannot be built, see above; the comparison with it will say 'not run'"
+  GOBIN="$tools/bin" go install "$2" </dev/null >&2 || say "$1 cannot be built, see above; what needs it will say 'not run'"
 }
 if [ "$stage" = bench ]; then
   peer ghz github.com/bojand/ghz/cmd/ghz@v0.120.0
   peer fortio fortio.org/fortio@v1.63.9
+fi
+
+# ---- What checks the chart ------------------------------------------------------------------------------------
+
+if [ "$stage" = deploy ]; then
+  peer helm helm.sh/helm/v3/cmd/helm@v3.19.4
+  if ! have kubernetes-validate; then
+    say "pip: kubernetes-validate, in a folder of its own"
+    python3 -m pip install --quiet --disable-pip-version-check --target "$tools/kubernetes-validate" kubernetes-validate==1.34.1 </dev/null >&2 ||
+      say "kubernetes-validate cannot be fetched, see above; the check of the chart's documents will say 'not run'"
+    printf '#!/bin/sh\nPYTHONPATH=%s exec python3 -m kubernetes_validate "$@"\n' "$tools/kubernetes-validate" >"$tools/bin/kubernetes-validate"
+    chmod 755 "$tools/bin/kubernetes-validate"
+  fi
 fi
 
 # ---- The page's packages --------------------------------------------------------------------------------------

@@ -46,11 +46,17 @@ pub fn installed() -> Result<(), String> {
 impl Prometheus {
     /// Starts one that scrapes `http://TARGET/metrics` five times a second, and waits until it answers.
     pub fn start(target: SocketAddr, scrape: Scrape) -> Prometheus {
+        Prometheus::start_with_rules(target, scrape, &[])
+    }
+
+    /// The same, with files of rules that it evaluates as often.
+    pub fn start_with_rules(target: SocketAddr, scrape: Scrape, rules: &[&str]) -> Prometheus {
         let data = tempfile::tempdir().unwrap();
         let config = data.path().join("prometheus.yml");
         let job = format!("  - job_name: spangap\n    static_configs:\n      - targets: ['{target}']\n");
-        let text =
-            format!("global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\nscrape_configs:\n{job}");
+        let text = format!(
+            "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  evaluation_interval: 200ms\nrule_files: {rules:?}\nscrape_configs:\n{job}"
+        );
         std::fs::write(&config, text).unwrap();
         let features = match scrape {
             Scrape::Native => "native-histograms,exemplar-storage",

@@ -1,0 +1,136 @@
+//! The Helm chart and the kustomize base.
+
+use crate::process::{FREE_PORTS, Meter, Program};
+use crate::{done, here};
+use std::fs;
+
+/// Everything that the chart can render, and some ways to ask for less of it.
+const VALUES: [&[&str]; 4] = [
+    &["meter.enabled=true"],
+    &["agent.enabled=true", "agent.tokenSecret.name=spangap-agent"],
+    &["meter.enabled=false", "agent.enabled=true", "agent.meter=https://meter.example:4317"],
+    &[
+        "agent.enabled=true",
+        "serviceMonitor.enabled=true",
+        "prometheusRule.enabled=true",
+        "dashboards.enabled=true",
+        "meter.persistence.storageClassName=fast",
+        "meter.extraArgs={--by,method}",
+    ],
+];
+
+fn rendered(values: &[&str]) -> Option<String> {
+    let mut arguments = vec![
+        "template",
+        "here",
+        "deploy/helm/spangap",
+        // A helm that was built by `go install` takes itself for one of an old Kubernetes.
+        "--kube-version",
+        "1.34.0",
+        "--namespace",
+        "spangap",
+        "--set",
+        "image.repository=example/spangap",
+    ];
+    for value in values {
+        arguments.extend(["--set", *value]);
+    }
+    done("helm", &arguments)
+}
+
+#[test]
+fn helm_takes_the_chart() {
+    let Some(said) = done(
+        "helm",
+        &["lint", "--strict", "deploy/helm/spangap", "--set", "image.repository=example/spangap"],
+    ) else {
+        return println!("not run: the chart: there is no helm (make test-deploy builds it)");
+    };
+    assert!(said.contains("0 chart(s) failed"), "{said}");
+    let all = rendered(VALUES[3]).expect("helm is there");
+    for kind in [
+        "StatefulSet",
+        "DaemonSet",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "ServiceMonitor",
+        "PrometheusRule",
+    ] {
+        assert!(all.contains(&format!("kind: {kind}\n")), "no {kind}");
+    }
+    assert!(rendered(VALUES[2]).is_some_and(|text| !text.contains("StatefulSet")));
+    // Without an image there is nothing to install: that is said, in words.
+    let bare =
+        crate::output("helm", &["template", "here", "deploy/helm/spangap", "--kube-version", "1.34.0"])
+            .expect("helm is there");
+    assert!(
+        !bare.status.success()
+            && String::from_utf8_lossy(&bare.stderr).contains("image.repository: name the image")
+    );
+}
+
+/// Kinds that Kubernetes does not bring along.
+const OF_OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
+
+#[test]
+fn what_is_rendered_is_of_kubernetes_own_schemas() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut documents = Vec::new();
+    for values in VALUES {
+        let Some(text) = rendered(values) else {
+            return println!("not run: the chart's documents: there is no helm (make test-deploy builds it)");
+        };
+        documents.extend(text.split("\n---\n").map(str::to_owned));
+    }
+    let base = fs::read_to_string(here("deploy/kustomize/base/spangap.yaml")).expect("text");
+    documents.extend(base.split("\n---\n").map(str::to_owned));
+    let own = |text: &&String| {
+        text.contains("kind: ") && !OF_OPERATORS.iter().any(|kind| text.contains(&format!("kind: {kind}\n")))
+    };
+    let text = documents.iter().filter(own).cloned().collect::<Vec<_>>().join("\n---\n");
+    let file = folder.path().join("all.yaml");
+    fs::write(&file, &text).expect("written");
+    for version in ["1.25", "1.34"] {
+        let arguments = ["--strict", "--kubernetes-version", version, file.to_str().expect("a plain path")];
+        let Some(said) = done("kubernetes-validate", &arguments) else {
+            return println!(
+                "not run: Kubernetes' schemas: there is no kubernetes-validate (make test-deploy fetches it)"
+            );
+        };
+        assert!(!said.contains("ERROR"), "{said}");
+    }
+}
+
+#[test]
+fn the_kustomize_base_is_what_the_chart_renders() {
+    let Some(now) = done("deploy/kustomize/render.sh", &["--check"]) else {
+        return println!("not run: the kustomize base: there is no helm (make test-deploy builds it)");
+    };
+    if now.contains("not run") {
+        return println!("{now}");
+    }
+    let Some(built) = done("kubectl", &["kustomize", "deploy/kustomize/base"]) else {
+        return println!("not run: kustomize: there is no kubectl");
+    };
+    assert!(built.contains("kind: StatefulSet") && built.contains("namespace: spangap"), "{built}");
+}
+
+/// The chart writes options by name: the meter has to know them, and to start with them.
+#[test]
+fn the_meter_starts_with_the_configuration_of_the_chart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = fs::read_to_string(here("deploy/kustomize/base/spangap.yaml")).expect("text");
+    let (_, rest) = base.split_once("meter.toml: |\n").expect("the configuration");
+    let text: String = rest
+        .lines()
+        .take_while(|line| line.starts_with("    "))
+        .map(|line| format!("{}\n", line.trim_start()))
+        .collect();
+    assert!(text.contains("otlp-grpc = ") && text.contains("history-size = "), "{text}");
+    let (file, data) = (folder.path().join("meter.toml"), folder.path().join("data"));
+    fs::write(&file, &text).expect("written");
+    let [file, data] = [&file, &data].map(|path| path.to_str().expect("a plain path"));
+    let arguments = ["meter", "--config", file, "--data", data];
+    let meter = Meter::ready(Program::start(&[&arguments[..], &FREE_PORTS[..]].concat()));
+    assert_eq!(meter.stop().code, Some(0));
+}

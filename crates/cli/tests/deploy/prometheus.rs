@@ -1,0 +1,121 @@
+//! Rules and dashboards, by promtool and by a Prometheus that scrapes a meter with calls.
+
+use crate::process::{FREE_PORTS, Meter, Program, until};
+use crate::server::{Prometheus, Scrape, installed};
+use crate::{done, here};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+const RULES: [&str; 2] = ["deploy/prometheus/rules.yaml", "deploy/prometheus/alerts.yaml"];
+
+#[test]
+fn promtool_takes_the_rules_and_their_tests_pass() {
+    let Some(said) = done("promtool", &[&["check", "rules"], &RULES[..]].concat()) else {
+        return println!("not run: the rules of deploy/prometheus: there is no promtool");
+    };
+    assert!(said.contains("rules found"), "{said}");
+    done("promtool", &["test", "rules", "deploy/prometheus/tests.yaml"]);
+}
+
+/// Every alert has a case in which it fires: `alertname` is followed by alerts that are expected.
+#[test]
+fn every_alert_is_tested() {
+    let read = |path: &str| std::fs::read_to_string(here(path)).expect("text");
+    let (alerts, tests) = (read(RULES[1]), read("deploy/prometheus/tests.yaml"));
+    // The four of the budget differ in their windows and factors alone, and one of them is tested.
+    let untested = ["SpangapGapBudgetBurns", "SpangapGapBudgetBurnsSlowly", "SpangapGapBudgetEbbs"];
+    let mut named = 0;
+    for name in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        named += 1;
+        let fires = tests.split("alertname: ").skip(1).any(|case| {
+            case.lines().next() == Some(name)
+                && case.lines().nth(2).is_some_and(|line| line.trim() == "exp_alerts:")
+        });
+        assert!(fires || untested.contains(&name), "{name} has no case in which it fires");
+    }
+    assert!(named > 10, "{named} alerts");
+}
+
+#[test]
+fn dashboards_are_as_their_script_writes_them() {
+    if done("node", &["deploy/grafana/dashboards.mjs", "--check"]).is_none() {
+        println!("not run: the dashboards of deploy/grafana: there is no node");
+    }
+}
+
+/// The queries of a dashboard with their variables filled in, by the title of their panel.
+fn queries(dashboard: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(here(&format!("deploy/grafana/{dashboard}.json"))).expect("text");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let mut queries = Vec::new();
+    for panel in document["panels"].as_array().expect("panels") {
+        let title = panel["title"].as_str().expect("a title");
+        for target in panel["targets"].as_array().expect("targets") {
+            let mut expr = target["expr"].as_str().expect("an expression").to_owned();
+            for (variable, value) in
+                [("$client", ".*"), ("$server", ".*"), ("$instance", ".*"), ("$__rate_interval", "1m")]
+            {
+                expr = expr.replace(variable, value);
+            }
+            assert!(!expr.contains('$'), "{title}: a variable that nobody fills in: {expr}");
+            queries.push((title.to_owned(), expr));
+        }
+    }
+    queries
+}
+
+/// Names of metrics in an expression.
+fn metrics(expr: &str) -> BTreeSet<String> {
+    let words = expr.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
+    words.filter(|word| word.starts_with("spangap") && !word.ends_with(':')).map(str::to_owned).collect()
+}
+
+/// Series that are there only once something has happened that no healthy run has.
+const OF_TROUBLE: [&str; 2] = ["spangap_negative_calls_total", "spangap_whole_span_horizon_seconds"];
+
+#[test]
+fn every_query_answers_of_a_real_run() {
+    if let Err(why) = installed() {
+        return println!("not run: the queries of deploy/ on a real Prometheus: {why}");
+    }
+    let demo = Meter::ready(Program::start(&[&["demo", "--interval", "2ms"], &FREE_PORTS[..]].concat()));
+    let rules = RULES.map(|path| here(path).to_str().expect("a plain path").to_owned());
+    let prometheus =
+        Prometheus::start_with_rules(demo.http, Scrape::Classic, &rules.each_ref().map(String::as_str));
+    let answer = |expr: &str| {
+        let data = prometheus.api("query", &[("query", expr)]);
+        data["result"].as_array().cloned().unwrap_or_default()
+    };
+    // A minute closes one time to live after its end; then the pair has counters that rise.
+    until("calls in the recording rules", || {
+        answer("spangap:calls:rate5m > 0").into_iter().next().filter(|row| row["metric"]["client"] == "tank")
+    });
+    for dashboard in ["fleet", "pair", "meter"] {
+        for (title, expr) in queries(dashboard) {
+            if !metrics(&expr).iter().any(|name| OF_TROUBLE.contains(&name.as_str())) {
+                eprintln!("{dashboard}, {title}");
+                // Rules come after the scrapes that they go by, and those that go by rules after them.
+                prometheus.query(&expr);
+            }
+        }
+    }
+    // Agents are not part of this run: their queries have to be PromQL all the same.
+    for (_, expr) in queries("hosts") {
+        answer(&expr);
+    }
+    let groups = prometheus.api("rules", &[]);
+    let mut rules = 0;
+    for rule in groups["groups"]
+        .as_array()
+        .expect("groups")
+        .iter()
+        .flat_map(|group| group["rules"].as_array().expect("rules"))
+    {
+        rules += 1;
+        assert!(rule["lastError"].is_null(), "{rule:#}");
+        // A healthy run alerts nobody.
+        assert!(rule["type"] != "alerting" || rule["state"] == "inactive", "{rule:#}");
+    }
+    assert!(rules > 30, "{rules} rules");
+    assert_eq!(demo.stop().code, Some(0));
+}
