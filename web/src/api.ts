@@ -45,6 +45,16 @@ export interface PairRow {
   server_match_ratio: number | null;
   worst: WorstRow[];
   worst_complete_above_ns?: number;
+  before?: PairBefore;
+  lost_ns_by_step?: number[];
+}
+
+export interface PairBefore {
+  calls: number;
+  gap: Quantiles;
+  client_duration: Quantiles;
+  server_duration: Quantiles;
+  lost_ns_total: number;
 }
 
 export interface WorstRow {
@@ -55,9 +65,15 @@ export interface WorstRow {
   server_ns: number;
   start_unix_ns: number;
   status: string;
+  legs?: CallLegs;
   client_host?: string;
   server_host?: string;
   whole: boolean;
+}
+
+export interface CallLegs {
+  request_ns: number;
+  bound_ns: number;
 }
 
 export interface Coverage {
@@ -171,8 +187,37 @@ export interface PairsReport {
   covered_from_unix_s?: number;
   pairs_left_out?: number;
   pairs: PairRow[];
+  matching?: Matching;
+  against_unix_s?: [number, number];
+  step_s?: number;
   spans: SpanCounts;
   skipped?: Skipped[];
+}
+
+export interface Matching {
+  pairs: number;
+  of_pairs: number;
+  calls: number;
+  lost_ns_total: number;
+  lost_before_ns_total?: number;
+}
+
+export interface Timeline {
+  from_unix_s: number;
+  to_unix_s: number;
+  covered_from_unix_s?: number;
+  step_s: number;
+  points: TimelinePoint[];
+}
+
+export interface TimelinePoint {
+  unix_s: number;
+  calls: number;
+  lost_ns_total: number;
+}
+
+export interface Changes {
+  version: string;
 }
 
 export interface Skipped {
@@ -235,55 +280,3 @@ export interface PairName {
   method?: string | undefined;
 }
 
-/** What the API could not do, in the words the user sees. */
-export class ApiProblem extends Error {}
-
-const ANSWER_WITHIN_MS = 20_000;
-
-async function get<T>(path: string, query: Record<string, string | undefined>, signal: AbortSignal): Promise<T> {
-  const given = Object.entries(query).filter((entry): entry is [string, string] => entry[1] !== undefined);
-  const url = given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
-  const late = AbortSignal.timeout(ANSWER_WITHIN_MS);
-  let response: Response;
-  let text: string;
-  try {
-    response = await fetch(url, { signal: AbortSignal.any([signal, late]), cache: "no-store" });
-    text = await response.text();
-  } catch (cause) {
-    if (signal.aborted) throw cause;
-    if (late.aborted) throw new ApiProblem(`${path} was not answered within ${ANSWER_WITHIN_MS / 1000} s.`, { cause });
-    throw new ApiProblem(`The meter does not answer (${path}). Is it still running?`, { cause });
-  }
-  let body: unknown;
-  try {
-    body = JSON.parse(text);
-  } catch {
-    throw new ApiProblem(`${path} answered ${response.status} with something that is not JSON: ${text.slice(0, 120)}`);
-  }
-  if (!response.ok) {
-    const said = (body as Partial<ApiError>).error ?? response.statusText;
-    throw new ApiProblem(`${path} answered ${response.status}: ${said}`);
-  }
-  return body as T;
-}
-
-export function fetchPairs(window: string, signal: AbortSignal): Promise<PairsReport> {
-  return get("/api/v1/pairs", { window }, signal);
-}
-
-export function fetchPair(pair: PairName, window: string, signal: AbortSignal): Promise<PairOverTime> {
-  return get("/api/v1/pair", { client: pair.client, server: pair.server, method: pair.method, window }, signal);
-}
-
-export function fetchWorst(pair: PairName, window: string, limit: number, signal: AbortSignal): Promise<WorstReport> {
-  const query = { client: pair.client, server: pair.server, method: pair.method, window, limit: String(limit) };
-  return get("/api/v1/worst", query, signal);
-}
-
-export function fetchCall(traceId: string, clientSpanId: string, signal: AbortSignal): Promise<CallReport> {
-  return get("/api/v1/call", { trace_id: traceId, client_span_id: clientSpanId }, signal);
-}
-
-export function fetchCoverage(signal: AbortSignal): Promise<Coverage> {
-  return get("/api/v1/coverage", {}, signal);
-}

@@ -1,5 +1,7 @@
 // The heatmap's colour scale: one hue path from near the plot's ground to far from it, light and dark apart.
 
+import { isDark } from "./theme";
+
 type Rgb = [number, number, number];
 
 const LIGHT: Rgb[] = [
@@ -31,7 +33,7 @@ export function ramp(stops: readonly Rgb[], place: number): string {
 
 /** Colour of a count, logarithmic, so that a few slow calls stay visible beside thousands of fast ones. */
 export function countColour(most: number): (n: number) => string {
-  const stops = matchMedia("(prefers-color-scheme: dark)").matches ? DARK : LIGHT;
+  const stops = isDark() ? DARK : LIGHT;
   const full = Math.log1p(most);
   const none = Math.log1p(1);
   return (n) => ramp(stops, full > none ? (Math.log1p(n) - none) / (full - none) : 1);

@@ -53,7 +53,14 @@ export function byId(id: string): HTMLElement {
   return element;
 }
 
-/** Resolved value of a colour variable of the style sheet. */
+let probe: HTMLElement | null = null;
+
+/** Resolved value of a colour variable of the style sheet, in the theme shown. */
 export function cssColour(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  if (!probe) {
+    probe = el("span", { hidden: true });
+    document.body.append(probe);
+  }
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
 }

@@ -44,10 +44,27 @@ export function duration(ns: number): string {
   return `${inUnit(ns, factor)}${THIN}${name}`;
 }
 
-/** An interval in the unit of its value, without it: `9.10–10.6` beside `9.81 ms`. */
+/** Below this part of its value's unit, an end of an interval has a unit of its own. */
+const OWN_UNIT_BELOW = 0.01;
+const OWN_UNIT_ABOVE = 10_000;
+
+/** An interval in the unit of its value, without it: `9.10–10.6` beside `9.81 ms`. Ends far from it have their own. */
 export function interval(valueNs: number, [lowNs, highNs]: [number, number]): string {
   const [factor] = unitOf(valueNs);
+  const far = (ns: number) => ns !== 0 && (ns < factor * OWN_UNIT_BELOW || ns >= factor * OWN_UNIT_ABOVE);
+  if (far(lowNs) || far(highNs)) return `${duration(lowNs)}–${duration(highNs)}`;
   return `${inUnit(lowNs, factor)}–${inUnit(highNs, factor)}`;
+}
+
+/** A difference with its sign: `+46.0 ms`, `−1.20 s`, `±0`. */
+export function change(ns: number): string {
+  if (ns === 0) return "±0";
+  return `${ns > 0 ? "+" : "−"}${duration(Math.abs(ns))}`;
+}
+
+/** What is lost in each second of time: `0.46 s/s`. */
+export function rate(ns: number, seconds: number): string {
+  return `${duration(ns / Math.max(1, seconds))}/s`;
 }
 
 /** A count with thin spaces between thousands. */

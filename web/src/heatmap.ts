@@ -5,6 +5,7 @@ import type { Heatmap } from "./api";
 import { countColour } from "./colour";
 import { el, cssColour } from "./dom";
 import { axisDurations, axisLabel, count, dayAndClock, clock, duration, percent, span } from "./format";
+import type { Cells } from "./state";
 import { timeTicks } from "./ticks";
 
 /** Cells of the drawn grid. */
@@ -92,15 +93,77 @@ export class HeatmapView {
   private range: [number, number] = [0, 60];
   private grid: Grid | null = null;
   private cell: [number, number] | null = null;
+  private readonly box = el("div", { class: "brushed", hidden: true });
+  private cells: Cells | null = null;
+  private dragFrom: [number, number] | null = null;
+  /** The moment pointed at, or none. */
+  onMoment: (unixS: number | null) => void = () => {};
+  /** Cells chosen by dragging or with Enter, or none. */
+  onCells: (cells: Cells | null) => void = () => {};
+
+  private readonly gone = new AbortController();
 
   constructor() {
-    this.root.append(el("div", { class: "plot" }, this.canvas, this.tip), this.legend);
+    this.root.append(el("div", { class: "plot" }, this.canvas, this.box, this.tip), this.legend);
     this.canvas.addEventListener("pointermove", (event) => this.point(event.offsetX, event.offsetY));
     this.canvas.addEventListener("pointerleave", () => this.show(null));
+    this.canvas.addEventListener("pointerdown", (event) => {
+      this.dragFrom = event.button === 0 ? this.cellAt(event.offsetX, event.offsetY, true) : null;
+      if (this.dragFrom) this.canvas.setPointerCapture(event.pointerId);
+    });
+    this.canvas.addEventListener("pointerup", (event) => {
+      const [from, to] = [this.dragFrom, this.cellAt(event.offsetX, event.offsetY, true)];
+      this.dragFrom = null;
+      if (from && to) this.onCells(this.within(from, to));
+    });
+    this.canvas.addEventListener("pointercancel", () => {
+      this.dragFrom = null;
+      this.drawBox();
+    });
     this.canvas.addEventListener("blur", () => this.show(null));
     this.canvas.addEventListener("keydown", (event) => this.step(event));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    addEventListener("themechange", () => this.draw(), { signal: this.gone.signal });
+  }
+
+  /** Marks the cells that are chosen. */
+  choose(cells: Cells | null): void {
+    this.cells = cells;
+    this.drawBox();
+  }
+
+  /** The cells between two corners, as a stretch of time and a band of gaps. */
+  private within(a: [number, number], b: [number, number]): Cells | null {
+    const { grid } = this;
+    if (!grid) return null;
+    const [left, right] = [Math.min(a[0], b[0]), Math.max(a[0], b[0])];
+    const [bottom, top] = [Math.min(a[1], b[1]), Math.max(a[1], b[1])];
+    return {
+      from: grid.startS + left * grid.columnS,
+      to: grid.startS + (right + 1) * grid.columnS,
+      // A gap of exactly zero is drawn in the lowest row.
+      lowNs: bottom === 0 ? 0 : Math.round(lowOf(grid, bottom)),
+      highNs: Math.round(highOf(grid, top)),
+    };
+  }
+
+  private drawBox(): void {
+    const { grid, cells } = this;
+    this.box.hidden = !grid || !cells;
+    if (!grid || !cells) return;
+    const frame = this.frame();
+    const share = (unixS: number) => Math.min(1, Math.max(0, (unixS - grid.startS) / (grid.columns * grid.columnS)));
+    const [low, high] = [Math.log(lowOf(grid, 0)), Math.log(highOf(grid, grid.rows - 1))];
+    const height = (ns: number) => Math.min(1, Math.max(0, (Math.log(Math.max(1, ns)) - low) / (high - low)));
+    this.box.style.left = `${frame.left + share(cells.from) * frame.width}px`;
+    this.box.style.width = `${(share(cells.to) - share(cells.from)) * frame.width}px`;
+    this.box.style.top = `${frame.top + (1 - height(cells.highNs)) * frame.height}px`;
+    this.box.style.height = `${(height(cells.highNs) - height(cells.lowNs)) * frame.height}px`;
+  }
+
+  /** Ends what outlives its elements. */
+  destroy(): void {
+    this.gone.abort();
   }
 
   update(map: Heatmap, fromS: number, toS: number): void {
@@ -155,8 +218,9 @@ export class HeatmapView {
       calls === 0
         ? "Heatmap of the gap: no calls in this time range"
         : `Heatmap of the gap of ${count(calls)} calls from ${duration(lowOf(grid, 0))} to ` +
-            `${duration(highOf(grid, grid.rows - 1))}; arrow keys move from cell to cell`,
+            `${duration(highOf(grid, grid.rows - 1))}; arrow keys move from cell to cell, Enter shows the calls of a cell`,
     );
+    this.drawBox();
     this.show(this.cell);
   }
 
@@ -209,13 +273,27 @@ export class HeatmapView {
     this.legend.replaceChildren("1", ramp, `${count(grid.most)} calls per ${each} (log colour scale)`);
   }
 
-  private point(x: number, y: number): void {
+  /** The cell at a place of the canvas; `clamped`, the nearest one. */
+  private cellAt(x: number, y: number, clamped: boolean): [number, number] | null {
     const { grid } = this;
+    if (!grid) return null;
     const frame = this.frame();
-    const column = Math.floor(((x - frame.left) / frame.width) * (grid?.columns ?? 0));
-    const row = Math.floor((1 - (y - frame.top) / frame.height) * (grid?.rows ?? 0));
-    const inside = grid && column >= 0 && column < grid.columns && row >= 0 && row < grid.rows;
-    this.show(inside ? [column, row] : null);
+    const column = Math.floor(((x - frame.left) / frame.width) * grid.columns);
+    const row = Math.floor((1 - (y - frame.top) / frame.height) * grid.rows);
+    const near: [number, number] = [Math.min(Math.max(column, 0), grid.columns - 1), Math.min(Math.max(row, 0), grid.rows - 1)];
+    return clamped || (near[0] === column && near[1] === row) ? near : null;
+  }
+
+  private point(x: number, y: number): void {
+    const cell = this.cellAt(x, y, false);
+    this.show(cell);
+    const { dragFrom } = this;
+    if (dragFrom) {
+      const before = this.cells;
+      this.cells = this.within(dragFrom, this.cellAt(x, y, true) ?? dragFrom);
+      this.drawBox();
+      this.cells = before;
+    }
   }
 
   private step(event: KeyboardEvent): void {
@@ -226,6 +304,11 @@ export class HeatmapView {
       ArrowUp: [0, 1],
       ArrowDown: [0, -1],
     };
+    if (event.key === "Enter" && grid && this.cell) {
+      event.preventDefault();
+      this.onCells(this.within(this.cell, this.cell));
+      return;
+    }
     const move = moves[event.key];
     if (!move || !grid) return;
     event.preventDefault();
@@ -240,6 +323,7 @@ export class HeatmapView {
     const { grid, tip } = this;
     this.cell = cell;
     tip.hidden = cell === null;
+    this.onMoment(cell && grid ? grid.startS + (cell[0] + 0.5) * grid.columnS : null);
     if (!cell || !grid) return;
     const [column, row] = cell;
     const frame = this.frame();

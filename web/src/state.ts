@@ -2,73 +2,195 @@
 
 import type { PairName } from "./api";
 
-/** Time ranges the picker offers, as the API's `window` takes them. */
+/** Time ranges that end now, as the API's `window` takes them. */
 export const RANGES = [
   { window: "15m", label: "15 min", seconds: 900 },
   { window: "1h", label: "1 h", seconds: 3_600 },
   { window: "6h", label: "6 h", seconds: 21_600 },
   { window: "24h", label: "24 h", seconds: 86_400 },
+  { window: "7d", label: "7 d", seconds: 604_800 },
 ] as const;
 
 export type Range = (typeof RANGES)[number];
 
-/** Columns the pairs can be sorted by. */
-export const SORTS = [
-  "pair",
-  "calls",
-  "lost",
-  "gap_p50",
-  "gap_p99",
-  "client_p99",
-  "server_p99",
-  "negative",
-  "attempts",
-  "match",
-] as const;
+/** A stretch of time with both ends fixed, in Unix seconds. */
+export interface Stretch {
+  from: number;
+  to: number;
+}
+
+/** Columns the pairs can be sorted by, as the API names them. */
+export const SORTS = ["pair", "calls", "lost", "change", "gap_p50", "gap_p99", "client_p99", "server_p99", "negative", "attempts", "match"] as const;
 
 export type Sort = (typeof SORTS)[number];
 
-export interface View {
-  range: Range;
-  sort: Sort;
-  descending: boolean;
-  pair: PairName | null;
-  call: { traceId: string; clientSpanId: string } | null;
+/** What a row stands for. */
+export const GROUPS = [
+  { by: "kept", label: "as kept", hint: "what the meter keeps apart: pairs, and with --by methods or nodes as well" },
+  { by: "pair", label: "pair", hint: "client and server service" },
+  { by: "client", label: "client", hint: "calling service, or with --by client-node service and node" },
+  { by: "server", label: "server", hint: "called service, or with --by server-node service and node" },
+  { by: "method", label: "method", hint: "server and method, of a meter that runs with --by method" },
+] as const;
+
+export type Group = (typeof GROUPS)[number]["by"];
+
+/** Which pairs are shown; an empty text lets everything through. */
+export interface Filters {
+  q: string;
+  service: string;
+  client: string;
+  server: string;
+  method: string;
+  node: string;
+  status: string;
 }
 
-export const START: View = { range: RANGES[0], sort: "lost", descending: true, pair: null, call: null };
+export const NO_FILTERS: Filters = { q: "", service: "", client: "", server: "", method: "", node: "", status: "" };
+
+/** Which cells of a heatmap are chosen: a stretch of time and a band of gaps, in nanoseconds. */
+export interface Cells extends Stretch {
+  lowNs: number;
+  highNs: number;
+}
+
+/** Stretches that a range is compared with. */
+export const AGAINST = ["previous", "day", "week"] as const;
+
+export type Against = (typeof AGAINST)[number] | Stretch;
+
+export type Place = "fleet" | "pair" | "call" | "cases" | "case" | "hosts";
+
+export interface View {
+  place: Place;
+  range: Range;
+  /** A stretch with fixed ends, in place of the range. */
+  fixed: Stretch | null;
+  against: Against | null;
+  filters: Filters;
+  by: Group;
+  sort: Sort;
+  descending: boolean;
+  page: number;
+  map: boolean;
+  pair: PairName | null;
+  cells: Cells | null;
+  call: { traceId: string; clientSpanId: string } | null;
+  caseId: string | null;
+}
+
+export const START: View = {
+  place: "fleet",
+  range: RANGES[0],
+  fixed: null,
+  against: null,
+  filters: NO_FILTERS,
+  by: "kept",
+  sort: "lost",
+  descending: true,
+  page: 1,
+  map: false,
+  pair: null,
+  cells: null,
+  call: null,
+  caseId: null,
+};
+
+function stretch(from: string | null, to: string | null): Stretch | null {
+  const [a, b] = [Number(from), Number(to)];
+  if (from === null || to === null || !Number.isSafeInteger(a) || !Number.isSafeInteger(b) || a < 0 || b <= a) return null;
+  return { from: a, to: b };
+}
+
+function cellsOf(text: string | null): Cells | null {
+  const [from, to, lowNs, highNs] = (text ?? "").split(",").map(Number);
+  if (from === undefined || to === undefined || lowNs === undefined || highNs === undefined) return null;
+  if (![from, to, lowNs, highNs].every(Number.isFinite) || to <= from || highNs < lowNs) return null;
+  return { from, to, lowNs, highNs };
+}
+
+function againstOf(text: string | null): Against | null {
+  if (text === null) return null;
+  const [from, to] = text.split("-");
+  return AGAINST.find((one) => one === text) ?? stretch(from ?? null, to ?? null);
+}
 
 /** Reads a hash; what it does not understand takes its value from [`START`]. */
 export function parseHash(hash: string): View {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
-  const client = given.get("client");
-  const server = given.get("server");
+  const view = given.get("view");
+  // Beside the pair's own name, a filter of the fleet may have one.
+  const [client, server] = [given.get("client"), given.get("server")];
+  const named = client !== null && server !== null;
+  const pair = named ? { client, server, method: given.get("method") ?? undefined } : null;
   const traceId = given.get("trace_id");
-  const clientSpanId = given.get("client_span_id");
-  const pair = client !== null && server !== null ? { client, server, method: given.get("method") ?? undefined } : null;
+  const caseId = given.get("case");
+  const call = traceId ? { traceId, clientSpanId: given.get("client_span_id") ?? "" } : null;
+  const page = Number(given.get("page") ?? 1);
+  const place: Place = call ? "call" : pair ? "pair" : caseId ? "case" : view === "cases" || view === "hosts" ? view : "fleet";
+  const text = (key: string) => given.get(key) ?? "";
   return {
+    place,
     range: RANGES.find((range) => range.window === given.get("window")) ?? START.range,
+    fixed: stretch(given.get("from"), given.get("to")),
+    against: againstOf(given.get("against")),
+    filters: {
+      q: text("q"),
+      service: text("service"),
+      client: text("of_client"),
+      server: text("of_server"),
+      method: text("of_method"),
+      node: text("node"),
+      status: text("status"),
+    },
+    by: GROUPS.find((group) => group.by === given.get("by"))?.by ?? START.by,
     sort: SORTS.find((sort) => sort === given.get("sort")) ?? START.sort,
     descending: given.get("order") !== "ascending",
+    page: Number.isSafeInteger(page) && page > 0 ? page : 1,
+    map: given.get("show") === "map",
     pair,
-    call: pair && traceId && clientSpanId ? { traceId, clientSpanId } : null,
+    cells: pair ? cellsOf(given.get("cells")) : null,
+    call,
+    caseId,
   };
 }
 
 /** The hash of a view; what is as in [`START`] is left out. */
 export function toHash(view: View): string {
   const said = new URLSearchParams();
+  const { fixed, filters, pair, call, against, cells, place } = view;
+  if (place === "cases" || place === "hosts") said.set("view", place);
+  if (place === "case" && view.caseId) said.set("case", view.caseId);
   if (view.range !== START.range) said.set("window", view.range.window);
+  if (fixed) {
+    said.set("from", String(fixed.from));
+    said.set("to", String(fixed.to));
+  }
+  if (against) said.set("against", typeof against === "string" ? against : `${against.from}-${against.to}`);
+  const filter: [string, string][] = [
+    ["q", filters.q],
+    ["service", filters.service],
+    ["of_client", filters.client],
+    ["of_server", filters.server],
+    ["of_method", filters.method],
+    ["node", filters.node],
+    ["status", filters.status],
+  ];
+  for (const [key, value] of filter) if (value !== "") said.set(key, value);
+  if (view.by !== START.by) said.set("by", view.by);
   if (view.sort !== START.sort) said.set("sort", view.sort);
   if (!view.descending) said.set("order", "ascending");
-  if (view.pair) {
-    said.set("client", view.pair.client);
-    said.set("server", view.pair.server);
-    if (view.pair.method !== undefined) said.set("method", view.pair.method);
-    if (view.call) {
-      said.set("trace_id", view.call.traceId);
-      said.set("client_span_id", view.call.clientSpanId);
-    }
+  if (view.page !== 1) said.set("page", String(view.page));
+  if (view.map) said.set("show", "map");
+  if (pair && (place === "pair" || place === "call")) {
+    said.set("client", pair.client);
+    said.set("server", pair.server);
+    if (pair.method !== undefined) said.set("method", pair.method);
+    if (cells) said.set("cells", [cells.from, cells.to, cells.lowNs, cells.highNs].join(","));
+  }
+  if (call && place === "call") {
+    said.set("trace_id", call.traceId);
+    if (call.clientSpanId !== "") said.set("client_span_id", call.clientSpanId);
   }
   return `#${said}`;
 }
@@ -80,4 +202,29 @@ export function pairKey(pair: PairName): string {
 
 export function samePair(a: PairName | null, b: PairName | null): boolean {
   return a === b || (a !== null && b !== null && pairKey(a) === pairKey(b));
+}
+
+/** Where the stretch shown begins and ends, as of now. */
+export function shownStretch(view: View, nowS: number): Stretch {
+  return view.fixed ?? { from: nowS - view.range.seconds, to: nowS };
+}
+
+/** The stretch compared with. The one before has no minute in common with the one shown. */
+export function againstStretch(view: View, nowS: number): Stretch | null {
+  const { against } = view;
+  if (against === null) return null;
+  if (typeof against !== "string") return against;
+  const shown = shownStretch(view, nowS);
+  const length = shown.to - shown.from;
+  if (against === "previous") {
+    const to = Math.floor(shown.from / 60) * 60 - 1;
+    return { from: Math.max(0, to - length), to };
+  }
+  const back = against === "day" ? 86_400 : 604_800;
+  return { from: Math.max(0, shown.from - back), to: Math.max(60, shown.to - back) };
+}
+
+/** What the time range is called in a sentence: "in the last 15 min". */
+export function rangeWords(view: View, clock: (unixS: number) => string): string {
+  return view.fixed ? `from ${clock(view.fixed.from)} to ${clock(view.fixed.to)}` : `in the last ${view.range.label}`;
 }

@@ -62,9 +62,16 @@ export class TimeSeriesView {
   private points: PairPoint[] = [];
   private range: [number, number] = [0, 60];
 
+  private readonly gone = new AbortController();
+
   constructor() {
     new ResizeObserver(() => this.resize()).observe(this.root);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.rebuild());
+    addEventListener("themechange", () => this.rebuild(), { signal: this.gone.signal });
+  }
+
+  /** Ends what outlives its elements. */
+  destroy(): void {
+    this.gone.abort();
   }
 
   update(points: PairPoint[], fromS: number, toS: number): void {
@@ -73,6 +80,14 @@ export class TimeSeriesView {
     this.data = toColumns(points, ...this.range);
     if (this.plot) this.plot.setData(this.data as uPlot.AlignedData);
     else this.rebuild();
+  }
+
+  /** Points at a moment, as the heatmap beside it does. */
+  pointAt(unixS: number | null): void {
+    const { plot } = this;
+    if (!plot) return;
+    const left = unixS === null ? -10 : plot.valToPos(unixS, "x");
+    plot.setCursor({ left, top: unixS === null ? -10 : 10 });
   }
 
   private resize(): void {

@@ -2,15 +2,18 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Coverage, PairRow, Quantiles } from "../src/api";
-import { compare } from "../src/call";
+import type { CallReport, Coverage, Quantiles } from "../src/api";
+import { lay, whichLeg } from "../src/call";
 import { ramp } from "../src/colour";
-import { findings } from "../src/coverage";
 import { awaited } from "../src/empty";
+import { findings } from "../src/findings";
+import { difference, direction, reach } from "../src/fleet";
+import { place } from "../src/layout";
 import { attributes, valueText } from "../src/otlp";
 import { chartStart } from "../src/pair";
-import { pairKey, parseHash, RANGES, START, toHash, type View } from "../src/state";
-import { sorted } from "../src/table";
+import { compare } from "../src/spans";
+import { againstStretch, NO_FILTERS, pairKey, parseHash, RANGES, shownStretch, START, toHash, type View } from "../src/state";
+import { traceUrl, wrongWith } from "../src/trace_link";
 
 const NONE: Quantiles = {
   count: 0,
@@ -128,48 +131,94 @@ test("a view survives its way through the URL, whatever the names", () => {
   for (const client of names) {
     for (const server of names) {
       const view: View = {
+        ...START,
+        place: "call",
         range: RANGES[2],
+        fixed: { from: 1_000, to: 2_000 },
+        against: server === "" ? "previous" : { from: 10, to: 20 },
+        filters: { ...NO_FILTERS, q: client, service: server, client: server, server: client, node: "n=&", status: "http_5xx" },
+        by: "server",
         sort: "gap_p99",
         descending: false,
+        page: 3,
+        map: true,
         pair: { client, server, method: server === "a" ? undefined : "m/" + client },
+        cells: { from: 60, to: 120, lowNs: 1_000, highNs: 5_000 },
         call: { traceId: "ab".repeat(16), clientSpanId: "cd".repeat(8) },
       };
       assert.deepEqual(parseHash(toHash(view)), view);
     }
   }
   assert.deepEqual(parseHash(""), START);
-  assert.deepEqual(parseHash("#sort=nonsense&window=7y&order=up"), START);
+  assert.deepEqual(parseHash("#sort=nonsense&window=7y&order=up&from=9&to=3&against=never&page=-1&by=magic"), START);
+  for (const place of ["fleet", "cases", "hosts"] as const) assert.equal(parseHash(toHash({ ...START, place })).place, place);
+  const one: View = { ...START, place: "case", caseId: "c/1 &" };
+  assert.deepEqual(parseHash(toHash(one)), one);
+  // Addresses that were handed out before there were more views.
+  const old = parseHash("#client=a&server=b&trace_id=00ff&client_span_id=12&window=6h");
+  assert.deepEqual([old.place, old.pair?.client, old.call?.traceId, old.range.window], ["call", "a", "00ff", "6h"]);
   assert.equal(new Set(names.flatMap((a) => names.map((b) => pairKey({ client: a, server: b })))).size, names.length ** 2);
 });
 
-test("pairs are sorted by each column in both directions", () => {
-  const row = (client: string, lost: number, calls: number): PairRow => ({
-    client,
-    server: "s",
-    calls,
-    gap: NONE,
-    client_duration: NONE,
-    server_duration: NONE,
-    client_p99_ns: 0,
-    server_p99_ns: 0,
-    lost_ns_total: lost,
-    negative: 0,
-    negative_by_status: {},
-    attempts_over_one: 0,
-    excluded_large: 0,
-    size_known_ratio: null,
-    mate_delay: NONE,
-    client_match_ratio: null,
-    server_match_ratio: null,
-    worst: [],
-  });
-  const rows = [row("b", 5, 10), row("a", 9, 10), row("c", 7, 30)];
-  const order = (...args: [Parameters<typeof sorted>[1], boolean]) => sorted(rows, ...args).map((r) => r.client).join("");
-  assert.equal(order("lost", true), "acb");
-  assert.equal(order("lost", false), "bca");
-  assert.equal(order("calls", true), "cab");
-  assert.equal(order("pair", true), "abc");
-  assert.equal(order("pair", false), "cba");
+test("the stretch compared with has no minute in common with the one shown", () => {
+  const now = 1_700_000_045;
+  for (const range of RANGES) {
+    const view: View = { ...START, range, against: "previous" };
+    const [shown, before] = [shownStretch(view, now), againstStretch(view, now)!];
+    assert.equal(before.to - before.from, range.seconds);
+    assert.ok(Math.floor(before.to / 60) < Math.floor(shown.from / 60), range.window);
+  }
+  const fixed = { from: 86_400 * 10, to: 86_400 * 10 + 600 };
+  assert.deepEqual(againstStretch({ ...START, fixed, against: "day" }, now), { from: 86_400 * 9, to: 86_400 * 9 + 600 });
+  assert.equal(againstStretch(START, now), null);
+});
+
+test("a difference is named only when the intervals leave no other", () => {
+  assert.equal(direction(difference([44, 51], [0.9, 1.2])), "up");
+  assert.equal(direction(difference([0.9, 1.2], [44, 51])), "down");
+  assert.equal(direction(difference([10, 20], [15, 30])), "open");
+  assert.deepEqual(difference([44, 51], [1, 2]), [42, 50]);
+});
+
+test("the plot over time reaches further than the range, and no further than the history", () => {
+  const now = 10_000_000;
+  const shown = { from: now - 900, to: now };
+  assert.deepEqual(reach(shown, now, null), { from: now - 3_600, to: now });
+  assert.deepEqual(reach({ from: now - 86_400, to: now }, now, now - 7_200), { from: now - 86_400, to: now });
+  assert.deepEqual(reach({ from: now - 21_600, to: now }, now, now - 30_000), { from: now - 30_000, to: now });
+});
+
+test("callers stand to the left of those they call, and circles end", () => {
+  const spots = place([
+    { from: "web", to: "cart" },
+    { from: "cart", to: "db" },
+    { from: "web", to: "db" },
+    { from: "db", to: "web" },
+    { from: "cart", to: "cart" },
+  ]);
+  const layer = (name: string) => spots.get(name)!.layer;
+  assert.ok(layer("web") < layer("cart") && layer("cart") < layer("db"), JSON.stringify([...spots]));
+  const taken = [...spots.values()].map((spot) => `${spot.layer} ${spot.row}`);
+  assert.equal(new Set(taken).size, 3);
+});
+
+test("where the server worked is as open as the clocks leave it", () => {
+  const call = { gap_ns: 10e6, client_ns: 30e6, server_ns: 20e6, client_span: null, server_span: null } as unknown as CallReport;
+  assert.deepEqual([lay(call).earliestNs, lay(call).latestNs], [0, 10e6], "nothing is known but that it lies within");
+  const some = lay({ ...call, legs: { request_ns: 9e6, bound_ns: 2e6 } });
+  assert.deepEqual([some.earliestNs, some.startNs, some.latestNs], [7e6, 9e6, 10e6], "no leg is negative");
+  const exact = lay({ ...call, legs: { request_ns: 4e6, bound_ns: 0 } });
+  assert.deepEqual([exact.earliestNs, exact.latestNs], [4e6, 4e6]);
+  assert.match(whichLeg(0.7, 0.9), /request leg/);
+  assert.match(whichLeg(0.1, 0.3), /response leg/);
+  assert.match(whichLeg(0.45, 0.55), /half/);
+  assert.equal(whichLeg(0, 1), "");
+});
+
+test("the address of a trace UI is one, and has a place for the id", () => {
+  for (const good of ["", "https://j.example/trace/{trace_id}", "http://127.0.0.1:3000/x?t={trace_id}&s={span_id}"]) assert.equal(wrongWith(good), null, good);
+  for (const bad of ["javascript:alert('{trace_id}')", "https://j.example/", "j.example/{trace_id}", "https://{trace_id}:x/"]) assert.notEqual(wrongWith(bad), null, bad);
+  assert.equal(traceUrl("https://j/{trace_id}/{span_id}", "ab", "c/d"), "https://j/ab/c%2Fd");
 });
 
 test("two spans are compared by key, and values of every kind are text", () => {

@@ -13,7 +13,7 @@ use crate::pending::Key;
 use crate::samples::{Drawn, Samples, Taken};
 use crate::window::{CallFigures, Minute, Windows, minute_of};
 use spangap_model::accounting::Malformed;
-use spangap_model::pair::{KeptSide, WORST_KEPT, WholeSpan};
+use spangap_model::pair::{CallLegs, KeptSide, WORST_KEPT, WholeSpan};
 use spangap_model::shared::{Account, SharedBytes};
 use spangap_model::{Accounting, Histogram, KeptCall, PairKey, PairStats};
 use std::cell::RefCell;
@@ -433,6 +433,11 @@ impl Meter {
         drawn.filter(|(_, drawn)| !drawn.is_empty()).collect()
     }
 
+    /// Where every span went, as of now.
+    pub fn accounting(&self) -> Accounting {
+        self.state().join.accounting
+    }
+
     /// What is not of one pair.
     pub fn overview(&self) -> Overview {
         let interned = self.origins.read();
@@ -577,7 +582,8 @@ impl State {
             let worst = stats.would_keep(gap_ns);
             let taken = self.samples.offer(pair, gap_ns);
             if worst | taken.any() {
-                let whole = Whole { at_ms, pair, gap_ns, worst, taken };
+                let legs = figures.request_leg_ns.map(|request_ns| CallLegs { request_ns, bound_ns });
+                let whole = Whole { at_ms, pair, gap_ns, legs, worst, taken };
                 self.keep_whole(whole, &call, arriving, bytes, interned);
             }
         }
@@ -594,7 +600,7 @@ impl State {
         bytes: &[u8],
         interned: &Interned,
     ) {
-        let Whole { at_ms, pair, gap_ns, worst, taken } = whole;
+        let Whole { at_ms, pair, gap_ns, legs, worst, taken } = whole;
         // The bytes are one copy, on the account of the list that holds them longer.
         let (account, limit, refused) = match worst {
             true => (&self.worst, self.worst_bytes, &mut self.worst_refused),
@@ -626,6 +632,7 @@ impl State {
             trace_id: arriving.trace_id(),
             client_span_id: client_span_id(arriving),
             status: call.status,
+            legs,
             client: side(&call.client),
             server: side(&call.server),
         };
@@ -677,6 +684,7 @@ struct Whole {
     at_ms: u64,
     pair: u32,
     gap_ns: u64,
+    legs: Option<CallLegs>,
     /// Among the worst of its minute.
     worst: bool,
     taken: Taken,

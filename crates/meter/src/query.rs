@@ -88,6 +88,8 @@ pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow 
         server_match_ratio: matches.ratio(&key.server, |c| (c.server_joined, c.server_unmatched)),
         worst: stats.worst.iter().take(WORST_SHOWN).map(worst_row).collect(),
         worst_complete_above_ns: stats.worst_complete_above_ns(WORST_SHOWN),
+        before: None,
+        lost_ns_by_step: None,
     }
 }
 
@@ -104,6 +106,7 @@ pub fn worst_row(call: &KeptCall) -> WorstRow {
         server_ns: call.server.duration_ns,
         start_unix_ns: call.client.start_unix_ns,
         status: call.status.name().to_string(),
+        legs: call.legs.map(|legs| CallLegs { request_ns: legs.request_ns, bound_ns: legs.bound_ns }),
         client_host: call.client.host.as_ref().map(|h| h.to_string()),
         server_host: call.server.host.as_ref().map(|h| h.to_string()),
         whole: call.client.whole.is_some() && call.server.whole.is_some(),

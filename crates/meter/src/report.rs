@@ -102,6 +102,27 @@ pub struct PairRow {
     /// a gap up to this may be missing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub worst_complete_above_ns: Option<u64>,
+    /// The same pair in the stretch of time that it is compared with; absent unless one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub before: Option<PairBefore>,
+    /// Time lost in each step of the stretch, oldest first; absent unless asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost_ns_by_step: Option<Vec<u64>>,
+}
+
+/// A pair in the stretch of time that another is compared with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PairBefore {
+    /// Calls in the distributions.
+    pub calls: u64,
+    /// Gap.
+    pub gap: Quantiles,
+    /// Client span durations of the same calls.
+    pub client_duration: Quantiles,
+    /// Server span durations of the same calls.
+    pub server_duration: Quantiles,
+    /// Sum of all gaps.
+    pub lost_ns_total: u64,
 }
 
 /// One of the worst calls.
@@ -121,6 +142,9 @@ pub struct WorstRow {
     pub start_unix_ns: u64,
     /// How the call ended.
     pub status: String,
+    /// How the gap divides; absent when the hosts' clock offset was not known when the call was joined.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub legs: Option<CallLegs>,
     /// Client's host, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_host: Option<String>,
@@ -129,6 +153,15 @@ pub struct WorstRow {
     pub server_host: Option<String>,
     /// Whether both spans are held whole and can be shown.
     pub whole: bool,
+}
+
+/// The two legs of one call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallLegs {
+    /// Client start to server start; the response leg is the rest of the gap.
+    pub request_ns: u64,
+    /// Each leg may be off by this much either way.
+    pub bound_ns: u64,
 }
 
 /// What the meter saw and did not see.
@@ -395,8 +428,18 @@ pub struct PairsReport {
     /// Pairs left out because the answer would have been too large: those that lost the least time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pairs_left_out: Option<u64>,
-    /// Pairs, most time lost first.
+    /// Pairs, most time lost first unless asked for otherwise.
     pub pairs: Vec<PairRow>,
+    /// All pairs that the filters let through, of which `pairs` may be a page; absent for files.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub matching: Option<Matching>,
+    /// The stretch of time compared with, as `[from, to]` in Unix seconds; absent unless one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub against_unix_s: Option<[u64; 2]>,
+    /// Length of a step of `lost_ns_by_step`; absent unless asked for. The first step starts at or before
+    /// `from_unix_s`, at a multiple of this length.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub step_s: Option<u64>,
     /// Where every span went.
     pub spans: SpanCounts,
     /// What could not be read; always empty for the service.
@@ -405,6 +448,56 @@ pub struct PairsReport {
     /// What sets the slow calls of the pairs apart, where that was asked for; the service has it at `/api/v1/explain`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub explain: Option<Vec<Explanation>>,
+}
+
+/// Sums over every pair that the filters let through.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Matching {
+    /// How many pairs.
+    pub pairs: u64,
+    /// How many pairs there are without the filters.
+    pub of_pairs: u64,
+    /// Calls in their distributions.
+    pub calls: u64,
+    /// Sum of all their gaps.
+    pub lost_ns_total: u64,
+    /// Sum of all their gaps in the stretch compared with; absent unless one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost_before_ns_total: Option<u64>,
+}
+
+/// `GET /api/v1/timeline`: time lost by all pairs that the filters let through.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The stretch of time asked for, in Unix seconds.
+    pub from_unix_s: u64,
+    /// End of the stretch.
+    pub to_unix_s: u64,
+    /// As in [`PairsReport`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub covered_from_unix_s: Option<u64>,
+    /// Length of a step.
+    pub step_s: u64,
+    /// One a step, oldest first; steps without calls are absent.
+    pub points: Vec<TimelinePoint>,
+}
+
+/// One step of the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimelinePoint {
+    /// Start of the step.
+    pub unix_s: u64,
+    /// Calls in the distributions.
+    pub calls: u64,
+    /// Sum of their gaps.
+    pub lost_ns_total: u64,
+}
+
+/// `GET /api/v1/changes`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Another word whenever an answer of the API may be another.
+    pub version: String,
 }
 
 /// A part of a file that could not be read.

@@ -269,6 +269,7 @@ mod tests {
             trace_id,
             client_span_id: id.to_le_bytes(),
             status: CallStatus::UNSET,
+            legs: None,
             client: side.clone(),
             server: side,
         }

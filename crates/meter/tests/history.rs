@@ -202,7 +202,7 @@ proptest! {
                         prop_assert!(same(stats, &truth) && !still_open);
                     }
                 }
-                let worst = view.worst(from_s, to_s, |_| true, 20, &UnwrittenMinutes::default()).unwrap().calls;
+                let worst = view.worst(from_s, to_s, |_| true, 0..=u64::MAX, 20, &UnwrittenMinutes::default()).unwrap().calls;
                 let mut gaps: Vec<u64> = wanted.values().flat_map(|s| &s.worst).map(|call| call.gap_ns).collect();
                 gaps.sort_unstable_by(|a, b| b.cmp(a));
                 // The truth keeps ten of each pair.
@@ -506,7 +506,7 @@ fn what_waits_in_memory_is_in_answers_once() {
     let mut calls = 0;
     view.pairs(0, 200, &memory, |_, stats| calls += stats.calls()).unwrap();
     assert_eq!(calls, 6);
-    let worst = view.worst(0, 200, |_| true, 10, &memory).unwrap().calls;
+    let worst = view.worst(0, 200, |_| true, 0..=u64::MAX, 10, &memory).unwrap().calls;
     assert_eq!(worst.iter().map(|(_, call)| call.gap_ns).collect::<Vec<_>>(), [60, 50, 40, 20]);
     let id = memory.open[0].stats.worst[0].trace_id;
     assert!(view.call(&id, None, &memory).unwrap().is_some());

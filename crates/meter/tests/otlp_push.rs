@@ -57,6 +57,7 @@ fn stats(calls: u64) -> PairStats {
         trace_id: *b"0123456789abcdef",
         client_span_id: *b"span-id.",
         status: CallStatus::UNSET,
+        legs: None,
         client: side("node-1", 2_000_000 + gap_ns),
         server: side("node-2", 2_000_000),
     });

@@ -63,6 +63,7 @@ fn stats(calls: u64, seed: u64) -> PairStats {
                 trace_id: (u128::from(seed) << 64 | u128::from(i + 1)).to_be_bytes(),
                 client_span_id: (i + 1).to_be_bytes(),
                 status: CallStatus::from_grpc(0),
+                legs: None,
                 client: side("node-1", server_ns + gap_ns),
                 server: side("node-2", server_ns),
             });

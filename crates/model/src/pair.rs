@@ -117,6 +117,15 @@ pub struct WholeSpan {
     pub span: SharedBytes,
 }
 
+/// How a call's gap divides into its two legs, as far as the hosts' clocks told when it was joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLegs {
+    /// Client start to server start in nanoseconds; the response leg is the rest of the gap.
+    pub request_ns: u64,
+    /// Each leg may be off by this much either way, nanoseconds.
+    pub bound_ns: u64,
+}
+
 /// A call kept with both its spans: one of those with the largest gap of its pair and window, or one of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptCall {
@@ -128,6 +137,8 @@ pub struct KeptCall {
     pub client_span_id: [u8; 8],
     /// How the call ended.
     pub status: CallStatus,
+    /// Its legs, when the hosts' clock offset was known.
+    pub legs: Option<CallLegs>,
     /// The CLIENT span.
     pub client: KeptSide,
     /// The SERVER span.
@@ -296,6 +307,7 @@ mod tests {
             trace_id: [id; 16],
             client_span_id: [id; 8],
             status: CallStatus::UNSET,
+            legs: None,
             client: side.clone(),
             server: side,
         }

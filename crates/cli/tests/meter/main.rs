@@ -6,6 +6,7 @@ mod bytes;
 mod client;
 mod demo;
 mod exposition;
+mod fleet;
 mod grpc;
 mod history;
 mod http;

@@ -98,6 +98,7 @@ mod tests {
             trace_id: [0xab; 16],
             client_span_id: [1; 8],
             status: CallStatus::UNSET,
+            legs: None,
             client,
             server,
         }

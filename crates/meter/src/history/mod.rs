@@ -12,6 +12,7 @@
 mod aside;
 mod file;
 mod first;
+mod lost;
 mod prune;
 mod read;
 mod roll;
@@ -23,6 +24,7 @@ mod waiting;
 use crate::engine::PairMinute;
 use crate::report::HistorySteps;
 use file::{Lock, Place, SCHEMA_VERSION, check_format};
+pub use lost::step_for;
 pub use read::{Cancel, Covered, OverTime, Reader, UnwrittenMinutes, View, Worst};
 use rusqlite::{Connection, OptionalExtension, params};
 use spangap_model::{Accounting, PairKey, PairStats};
@@ -31,6 +33,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use step::Step;
+pub use sums::Lost;
 pub use waiting::{Batch, MAX_BYTES as MAX_WAITING_BYTES, Waiting};
 
 /// How much is kept.

@@ -12,6 +12,7 @@ use rusqlite::{Connection, InterruptHandle, OptionalExtension, Row, params};
 use spangap_model::{KeptCall, PairKey, PairStats};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -64,7 +65,7 @@ pub struct UnwrittenMinutes {
 }
 
 impl UnwrittenMinutes {
-    fn minutes(&self, from_s: u64, to_s: u64) -> impl Iterator<Item = (&PairMinute, bool)> {
+    pub(super) fn minutes(&self, from_s: u64, to_s: u64) -> impl Iterator<Item = (&PairMinute, bool)> {
         let waiting = self.waiting.iter().flat_map(|batch| batch.iter()).map(|minute| (minute, false));
         let all = waiting.chain(self.open.iter().map(|minute| (minute, true)));
         all.filter(move |(minute, _)| (from_s..=to_s).contains(&minute.unix_s))
@@ -197,31 +198,35 @@ impl View {
         self.generation
     }
 
-    fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &Connection {
         self.connection.as_ref().expect("it is taken when the view is dropped")
     }
 
-    fn failed(&self, reason: rusqlite::Error) -> HistoryError {
+    pub(super) fn failed(&self, reason: rusqlite::Error) -> HistoryError {
         match self.cancel.is_cancelled() {
             true => HistoryError::Cancelled,
             false => HistoryError::Database { path: self.place.name(), reason },
         }
     }
 
-    fn rows(&self) -> Result<Rows<'_>, HistoryError> {
+    pub(super) fn rows(&self) -> Result<Rows<'_>, HistoryError> {
         let rows = Rows::new(self.connection(), &self.reader.0.damaged_rows);
         rows.map_err(|e| self.failed(e))
     }
 
-    fn go_on(&self) -> Result<(), HistoryError> {
+    pub(super) fn count_damaged(&self, rows: u64) {
+        self.reader.count_damaged(rows);
+    }
+
+    pub(super) fn go_on(&self) -> Result<(), HistoryError> {
         if self.cancel.is_cancelled() { Err(HistoryError::Cancelled) } else { Ok(()) }
     }
 
-    fn buckets(&self, from_s: u64, to_s: u64) -> Result<Buckets, HistoryError> {
+    pub(super) fn buckets(&self, from_s: u64, to_s: u64) -> Result<Buckets, HistoryError> {
         Buckets::read(self.connection(), from_s, end_of(to_s)).map_err(|e| self.failed(e))
     }
 
-    fn pairs_known(&self) -> Result<Vec<(i64, PairKey)>, HistoryError> {
+    pub(super) fn pairs_known(&self) -> Result<Vec<(i64, PairKey)>, HistoryError> {
         let read = || -> rusqlite::Result<Vec<(i64, PairKey)>> {
             let mut select =
                 self.connection().prepare_cached("SELECT pair_id, client, server, method FROM pair")?;
@@ -352,7 +357,7 @@ impl View {
         }
     }
 
-    /// The `limit` worst calls of all pairs that match.
+    /// The `limit` worst calls of all pairs that match, among those whose gap lies in `gap_ns`.
     ///
     /// # Errors
     /// When the database refuses, or nobody waits any more.
@@ -361,6 +366,7 @@ impl View {
         from_s: u64,
         to_s: u64,
         matches: impl Fn(&PairKey) -> bool,
+        gap_ns: RangeInclusive<u64>,
         limit: usize,
         memory: &UnwrittenMinutes,
     ) -> Result<Worst, HistoryError> {
@@ -375,6 +381,7 @@ impl View {
         let mut calls: Vec<(PairKey, KeptCall)> = of_memory
             .iter()
             .flat_map(|minute| minute.stats.worst.iter().map(|call| (minute.key.clone(), call.clone())))
+            .filter(|(_, call)| gap_ns.contains(&call.gap_ns))
             .collect();
         keep_worst(&mut calls, limit);
 
@@ -387,7 +394,8 @@ impl View {
                 let row = rows.one(*step, *start_s, *id).map_err(|e| self.failed(e))?;
                 let Some(row) = row else { continue };
                 floor_ns = floor_ns.max(row.stats.worst_floor_ns);
-                tops.extend(row.tops.into_iter().map(|top| (top, number)));
+                let within = row.tops.into_iter().filter(|top| gap_ns.contains(&top.gap_ns));
+                tops.extend(within.map(|top| (top, number)));
             }
             if tops.len() > 2 * limit {
                 tops.sort_unstable_by_key(|(top, _)| std::cmp::Reverse(top.gap_ns));
@@ -411,7 +419,8 @@ impl View {
             self.go_on()?;
             let (id, key) = &pairs[number];
             let stored = rows.worst_of(unix_s, *id).map_err(|e| self.failed(e))?;
-            calls.extend(stored.into_iter().map(|call| (key.clone(), call)));
+            let within = stored.into_iter().filter(|call| gap_ns.contains(&call.gap_ns));
+            calls.extend(within.map(|call| (key.clone(), call)));
             if calls.len() > 2 * limit {
                 keep_worst(&mut calls, limit);
             }
@@ -528,11 +537,11 @@ impl View {
 }
 
 /// End of the minute that `to_s` lies in.
-fn end_of(to_s: u64) -> u64 {
+pub(super) fn end_of(to_s: u64) -> u64 {
     Step::Minute.start(to_s).saturating_add(60)
 }
 
-fn covered(buckets: &Buckets, rows: &[(Step, u64)], from_s: u64) -> Covered {
+pub(super) fn covered(buckets: &Buckets, rows: &[(Step, u64)], from_s: u64) -> Covered {
     let all_there = from_s >= buckets.minutes_dropped_before_s();
     let first_s = rows.first().map(|(_, start_s)| *start_s).filter(|_| !all_there);
     Covered { from_unix_s: first_s.unwrap_or(from_s) }

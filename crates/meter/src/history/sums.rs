@@ -3,7 +3,7 @@
 use super::row::{Figures, decode_worst};
 use super::step::{Step, cell};
 use rusqlite::{CachedStatement, Connection};
-use spangap_model::{KeptCall, PairStats};
+use spangap_model::{Histogram, KeptCall, PairStats};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,6 +12,28 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Cover {
     /// Step and start of each, in the order of time.
     pub rows: Vec<(Step, u64)>,
+}
+
+/// What a stretch of time cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Calls in the distribution.
+    pub calls: u64,
+    /// Sum of their gaps, nanoseconds.
+    pub gap_ns: u128,
+}
+
+impl Lost {
+    /// Of a distribution of gaps.
+    pub fn of(gap: &Histogram) -> Lost {
+        Lost { calls: gap.count(), gap_ns: gap.sum_ns() }
+    }
+
+    /// Takes another stretch, or another pair, into it.
+    pub fn add(&mut self, other: Lost) {
+        self.calls += other.calls;
+        self.gap_ns += other.gap_ns;
+    }
 }
 
 /// Where rows are.
@@ -128,6 +150,17 @@ impl<'c> Rows<'c> {
             self.damaged.fetch_add(1, Relaxed);
         }
         Ok(figures)
+    }
+
+    /// Calls and time lost of one row; a damaged one is counted and left out.
+    pub fn lost(&mut self, step: Step, start_s: u64, pair_id: i64) -> rusqlite::Result<Option<Lost>> {
+        let mut rows = self.stats[step as usize].query([cell(start_s, pair_id)])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let gap = Figures::decode_gap(row.get_ref(0)?.as_blob()?);
+        if gap.is_none() {
+            self.damaged.fetch_add(1, Relaxed);
+        }
+        Ok(gap.map(|gap| Lost::of(&gap)))
     }
 
     /// The sum of rows of one pair.

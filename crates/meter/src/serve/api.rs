@@ -1,7 +1,9 @@
 //! The HTTP API, `/metrics`, and health. Shapes are in [`crate::report`], documented in docs/api.md.
 
 use super::answer::streamed;
+use super::changes::{changes, has, not_modified, with_tag};
 use super::clock::Clock;
+use super::fleet::{self, Filter, Steps, Table};
 use super::otlp::Receiver;
 use super::places::Port;
 use super::recorder::Store;
@@ -15,7 +17,7 @@ use crate::query::{self, Matches};
 use crate::report::*;
 use axum::extract::{FromRequestParts, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -26,33 +28,35 @@ use spangap_model::PairKey;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// Questions to the history that are worked on at once; others stand in line, and no other request does.
 const QUERIES: usize = 2;
 /// Questions in line; further ones are told to come again.
 const LINE: usize = 64;
-/// Pairs in an answer at most, those that lost the most time: about 40 MB.
-const MAX_PAIRS: usize = 20_000;
 /// Worst calls in an answer at most.
 const MAX_WORST: usize = 1_000;
 
 /// What a request may look at.
 #[derive(Clone, Debug)]
 pub struct Api {
-    meter: Arc<Meter>,
-    clock: Clock,
+    pub(super) meter: Arc<Meter>,
+    pub(super) clock: Clock,
     receiver: Arc<Receiver>,
     ports: [Arc<Port>; 3],
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     exported: Arc<Mutex<Monotone>>,
     turns: Arc<Semaphore>,
     line: Arc<Semaphore>,
+    /// Tells this run from others.
+    pub(super) started_unix_ms: u64,
+    /// Changes when the service ends.
+    pub(super) stopping: watch::Receiver<()>,
 }
 
 /// An error of the API, with its status.
 #[derive(Debug)]
-struct Problem(StatusCode, String);
+pub(super) struct Problem(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
@@ -72,20 +76,20 @@ impl From<HistoryError> for Problem {
 }
 
 /// JSON that is written as it is sent.
-struct Streamed<T>(HeaderMap, T);
+pub(super) struct Streamed<T>(pub(super) HeaderMap, pub(super) T);
 
 impl<T: Serialize + Send + 'static> Streamed<T> {
-    async fn answer(self) -> Response {
+    pub(super) async fn answer(self) -> Response {
         let Streamed(request, value) = self;
         let write = move |out: &mut dyn io::Write| Ok(serde_json::to_writer(out, &value)?);
         streamed(&request, "application/json", write).await
     }
 }
 
-type Answer = Result<Response, Problem>;
+pub(super) type Answer = Result<Response, Problem>;
 
 /// What the query string asks for; one that cannot be read is an error in the API's own shape.
-struct Ask<T>(T);
+pub(super) struct Ask<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Ask<T> {
     type Rejection = Problem;
@@ -106,7 +110,9 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/worst", get(worst))
         .route("/api/v1/call", get(call))
         .route("/api/v1/explain", get(explained))
+        .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/coverage", get(coverage))
+        .route("/api/v1/changes", get(changes))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -151,6 +157,9 @@ struct Asked {
     server: Option<String>,
     method: Option<String>,
     limit: Option<usize>,
+    /// Gaps of the calls asked for, in nanoseconds.
+    min_gap_ns: Option<u64>,
+    max_gap_ns: Option<u64>,
 }
 
 impl Asked {
@@ -200,14 +209,26 @@ impl Api {
         ports: [Arc<Port>; 3],
         store: Arc<Store>,
         exported_pairs: usize,
+        stopping: watch::Receiver<()>,
     ) -> Api {
         let exported = Arc::new(Mutex::new(Monotone::new(exported_pairs)));
         let (turns, line) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(LINE)));
-        Api { meter, clock, receiver, ports, store, exported, turns, line }
+        Api {
+            meter,
+            clock,
+            receiver,
+            ports,
+            store,
+            exported,
+            turns,
+            line,
+            started_unix_ms: clock.unix_ms(),
+            stopping,
+        }
     }
 
     /// Answers a question to the history, in its turn.
-    async fn query<T: Send + 'static>(
+    pub(super) async fn query<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Api, &Arc<Cancel>) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<T, Problem> {
@@ -314,48 +335,57 @@ async fn off_thread<T: Send + 'static>(
 }
 
 /// The first second covered, where it is not the minute asked for.
-fn covered(covered: Covered, from_s: u64) -> Option<u64> {
+pub(super) fn covered(covered: Covered, from_s: u64) -> Option<u64> {
     (covered.from_unix_s != from_s - from_s % 60).then_some(covered.from_unix_s)
 }
 
-async fn pairs(State(api): State<Api>, headers: HeaderMap, Ask(stretch): Ask<Stretch>) -> Answer {
-    let (from_s, to_s) = stretch.seconds(&api.clock)?;
-    let report = api.query(move |api, cancel| {
-        let overview = api.meter.overview();
-        let matches = query::Matches::new(&overview);
-        let (view, memory) = api.store.view(cancel, |_| true)?;
-        let mut rows: Vec<PairRow> = Vec::new();
-        let mut left_out = 0;
-        let mut keep = |rows: &mut Vec<PairRow>| {
-            query::most_lost_first(rows);
-            left_out += rows.len().saturating_sub(MAX_PAIRS) as u64;
-            rows.truncate(MAX_PAIRS);
-        };
-        let reached = view.pairs(from_s, to_s, &memory, |key, stats| {
-            rows.push(query::pair_row(&key, &stats, &matches));
-            if rows.len() >= 2 * MAX_PAIRS {
-                keep(&mut rows);
-            }
-        })?;
-        keep(&mut rows);
-        Ok(PairsReport {
-            pairs: rows,
-            pairs_left_out: (left_out > 0).then_some(left_out),
-            covered_from_unix_s: covered(reached, from_s),
-            ..query::pairs_report([], &overview, from_s, to_s)
-        })
-    });
-    Ok(Streamed(headers, report.await?).answer().await)
+async fn pairs(
+    State(api): State<Api>,
+    uri: Uri,
+    headers: HeaderMap,
+    Ask(stretch): Ask<Stretch>,
+    Ask(filter): Ask<Filter>,
+    Ask(table): Ask<Table>,
+) -> Answer {
+    let stretch = stretch.seconds(&api.clock)?;
+    let tag = api.tag(&uri);
+    if has(&headers, &tag) {
+        return Ok(not_modified(&tag));
+    }
+    let report = fleet::pairs(&api, stretch, filter, table).await?;
+    Ok(with_tag(Streamed(headers, report).answer().await, &tag))
+}
+
+async fn timeline(
+    State(api): State<Api>,
+    uri: Uri,
+    headers: HeaderMap,
+    Ask(stretch): Ask<Stretch>,
+    Ask(filter): Ask<Filter>,
+    Ask(steps): Ask<Steps>,
+) -> Answer {
+    let stretch = stretch.seconds(&api.clock)?;
+    let tag = api.tag(&uri);
+    if has(&headers, &tag) {
+        return Ok(not_modified(&tag));
+    }
+    let report = fleet::timeline(&api, stretch, filter, steps).await?;
+    Ok(with_tag(Streamed(headers, report).answer().await, &tag))
 }
 
 async fn pair(
     State(api): State<Api>,
+    uri: Uri,
     headers: HeaderMap,
     Ask(stretch): Ask<Stretch>,
     Ask(asked): Ask<Asked>,
 ) -> Answer {
     let key = asked.key()?;
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
+    let tag = api.tag(&uri);
+    if has(&headers, &tag) {
+        return Ok(not_modified(&tag));
+    }
     let of = key.clone();
     let report = api.query(move |api, cancel| {
         let (view, memory) = api.store.view(cancel, |key| *key == of)?;
@@ -369,7 +399,7 @@ async fn pair(
         let names = format!("{} -> {}", key.client, key.server);
         Problem(StatusCode::NOT_FOUND, format!("no calls of {names} in this stretch of time"))
     })?;
-    Ok(Streamed(headers, report).answer().await)
+    Ok(with_tag(Streamed(headers, report).answer().await, &tag))
 }
 
 /// Worst calls in an answer unless told otherwise.
@@ -377,15 +407,21 @@ const DEFAULT_LIMIT: usize = 20;
 
 async fn worst(
     State(api): State<Api>,
+    uri: Uri,
     headers: HeaderMap,
     Ask(stretch): Ask<Stretch>,
     Ask(asked): Ask<Asked>,
 ) -> Answer {
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
     let limit = asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_WORST);
+    let gap_ns = asked.min_gap_ns.unwrap_or(0)..=asked.max_gap_ns.unwrap_or(u64::MAX);
+    let tag = api.tag(&uri);
+    if has(&headers, &tag) {
+        return Ok(not_modified(&tag));
+    }
     let report = api.query(move |api, cancel| {
         let (view, memory) = api.store.view(cancel, |key| asked.matches(key))?;
-        let worst = view.worst(from_s, to_s, |key| asked.matches(key), limit, &memory)?;
+        let worst = view.worst(from_s, to_s, |key| asked.matches(key), gap_ns, limit, &memory)?;
         let last_ns = worst.calls.last().map_or(0, |(_, call)| call.gap_ns);
         let calls = worst.calls.iter().map(|(key, call)| query::worst_of_pair(key, call));
         Ok(WorstReport {
@@ -393,7 +429,7 @@ async fn worst(
             complete_above_ns: (last_ns < worst.floor_ns).then_some(worst.floor_ns),
         })
     });
-    Ok(Streamed(headers, report.await?).answer().await)
+    Ok(with_tag(Streamed(headers, report.await?).answer().await, &tag))
 }
 
 /// What sets the slow calls of a pair apart, by its samples.

@@ -5,8 +5,10 @@ pub mod admission;
 pub mod answer;
 pub mod api;
 pub mod body;
+pub mod changes;
 pub mod clock;
 pub mod connections;
+pub mod fleet;
 pub mod otlp;
 pub mod places;
 pub mod recorder;
@@ -120,6 +122,7 @@ pub async fn serve(
     let ports = [("otlp_grpc", 256), ("otlp_http", 256), ("http", 16)]
         .map(|(name, streams)| Port::new(name, streams, places, deadlines));
     let recorder = Recorder::start(meter.clone(), clock, history);
+    let (stopping, stopped) = tokio::sync::watch::channel(());
     let api = api::Api::new(
         meter.clone(),
         clock,
@@ -127,12 +130,12 @@ pub async fn serve(
         ports.clone(),
         recorder.store(),
         settings.exported_pairs,
+        stopped.clone(),
     );
     let push = settings.push.map(|push| {
         let source = api.clone();
         Push::start(push, move || source.snapshot(), |notice| tell(&notice))
     });
-    let (stopping, stopped) = tokio::sync::watch::channel(());
     let [grpc_port, http_port, pages_port] = ports;
     let receivers = [(grpc, grpc_port), (http, http_port)].map(|(listener, port)| {
         let receiver = receiver.clone();

@@ -207,5 +207,13 @@ fn worst_call(random: &mut Random, gap_ns: u64, unix_s: u64, resource: &SharedBy
     let mut trace_id = [0; 16];
     trace_id.chunks_exact_mut(8).for_each(|half| half.copy_from_slice(&random.bits().to_be_bytes()));
     let client_span_id = random.bits().to_be_bytes();
-    KeptCall { gap_ns, trace_id, client_span_id, status: CallStatus::from_grpc(0), client, server }
+    KeptCall {
+        gap_ns,
+        trace_id,
+        client_span_id,
+        status: CallStatus::from_grpc(0),
+        legs: None,
+        client,
+        server,
+    }
 }

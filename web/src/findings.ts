@@ -1,8 +1,7 @@
-// Coverage, always in sight: where every span went, and in words what is wrong and what to do about it.
+// Where every span went, and in words what is wrong and what to do about it.
 
-import type { Coverage, HistoryCoverage, LimitReport, MalformedCounts, PortReport, ServiceCoverage, SpanCounts } from "./api";
-import { el, refill, svg } from "./dom";
-import { bytes, count, dayAndClock, duration, percent, shortCount, span } from "./format";
+import type { Coverage, HistoryCoverage, LimitReport, MalformedCounts, ServiceCoverage, SpanCounts } from "./api";
+import { bytes, count, dayAndClock, duration, percent, span } from "./format";
 
 export interface Finding {
   level: "wrong" | "note";
@@ -18,11 +17,11 @@ const SERVICES_NAMED = 6;
 const HOLES_NAMED = 3;
 
 /** Classes of spans in the order of the strip. */
-const CLASSES: { key: keyof SpanCounts; label: string; hint: string; bad?: boolean }[] = [
+export const CLASSES: { key: keyof SpanCounts; label: string; hint: string; bad?: boolean }[] = [
   { key: "joined", label: "joined", hint: "found their mate: two for each joined call" },
   { key: "pending", label: "pending", hint: "still waiting for their mate" },
-  { key: "expired_client_only", label: "client only", hint: "CLIENT spans whose SERVER span did not come in time", bad: true },
-  { key: "expired_server_only", label: "server only", hint: "SERVER spans whose CLIENT span did not come in time", bad: true },
+  { key: "expired_client_only", label: "client only", hint: "CLIENT spans whose SERVER span did not come in time: also those of databases, which have none" },
+  { key: "expired_server_only", label: "server only", hint: "SERVER spans whose CLIENT span did not come in time" },
   { key: "evicted", label: "evicted", hint: "thrown out early because the store of pending spans was full", bad: true },
   { key: "duplicate", label: "duplicates", hint: "seen before with the same ids; counted once" },
   { key: "extra_attempts", label: "extra attempts", hint: "further SERVER spans under one CLIENT span: retries and hedges" },
@@ -50,30 +49,6 @@ const LIMITS: Record<string, (limit: LimitReport) => string | null> = {
   sample_bytes: (l) => `${count(l.refused)} spans of sampled calls are not held, because they or all together are too large: raise --sample-bytes.`,
 };
 
-function numbersTable(caption: string, head: string[], rows: [string, ...string[]][]): HTMLElement {
-  return el(
-    "table",
-    { class: "services" },
-    el("caption", {}, caption),
-    el("thead", {}, el("tr", {}, ...head.map((text, at) => el("th", { scope: "col", class: at > 0 ? "number" : "" }, text)))),
-    el("tbody", {}, ...rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, name), ...cells.map((cell) => el("td", { class: "number" }, cell))))),
-  );
-}
-
-function limitsTable(limits: LimitReport[]): HTMLElement {
-  const size = (limit: LimitReport, n: number) => (limit.name.endsWith("_bytes") ? bytes(n) : count(n));
-  const rows = limits.map((l): [string, ...string[]] => [l.name, size(l, l.used), size(l, l.limit), count(l.cut), count(l.forgotten), count(l.refused)]);
-  return numbersTable("Limits: what is held, and what did not fit", ["limit of", "used", "limit", "cut", "forgotten", "refused"], rows);
-}
-
-function portsTable(ports: PortReport[]): HTMLElement {
-  const rows = ports.map((p): [string, ...string[]] => {
-    const closed = [p.closed_no_request, p.closed_idle, p.closed_not_reading, p.closed_for_room, p.refused];
-    return [p.port, `${count(p.open)} of ${count(p.limit)}`, count(p.accepted), ...closed.map(count)];
-  });
-  return numbersTable("Connections of each port", ["port", "open", "accepted", "without request", "idle", "not reading", "for room", "refused"], rows);
-}
-
 function unmatched(services: ServiceCoverage[]): Finding[] {
   const lacking: { lost: number; finding: Finding }[] = [];
   const judge = (service: string, kind: "CLIENT" | "SERVER", joined: number, lost: number) => {
@@ -91,7 +66,10 @@ function unmatched(services: ServiceCoverage[]): Finding[] {
       return;
     }
     const share = joined === 0 ? `No ${kind} span of ${service} has found its` : `${percent(lost / all)} of the ${kind} spans of ${service} never found their`;
-    lacking.push({ lost, finding: { level: "wrong", text: `${share} ${mate} span (${count(lost)} of ${count(all)}): ${ask}` } });
+    // A service that calls services and databases loses the share of its databases, and nothing is wrong.
+    const level = kind === "CLIENT" ? "note" : "wrong";
+    const beside = kind === "CLIENT" ? " Calls of databases and caches are among these, and have none." : "";
+    lacking.push({ lost, finding: { level, text: `${share} ${mate} span (${count(lost)} of ${count(all)}): ${ask}${beside}` } });
   };
   for (const s of services) {
     judge(s.service, "CLIENT", s.client_joined, s.client_unmatched);
@@ -190,82 +168,3 @@ export function findings(c: Coverage): Finding[] {
   return found;
 }
 
-/** Proportions of the classes as one bar. */
-function bar(spans: SpanCounts): SVGSVGElement {
-  let x = 0;
-  const parts = CLASSES.map(({ key, label }) => {
-    const width = spans.received > 0 ? (spans[key] / spans.received) * 1000 : 0;
-    const rect = svg("rect", { class: `class-${key}`, x, y: 0, width, height: 6 }, svg("title", {}, `${label}: ${count(spans[key])}`));
-    x += width;
-    return rect;
-  });
-  return svg("svg", { class: "shares", viewBox: "0 0 1000 6", preserveAspectRatio: "none", "aria-hidden": "true" }, ...parts);
-}
-
-function tile(key: string, label: string, value: string, hint: string, bad: boolean, swatch = false): HTMLElement {
-  const mark = swatch && el("i", { class: `swatch class-${key}` });
-  return el("div", { class: bad ? "tile bad" : "tile", title: hint }, el("dt", {}, mark, label), el("dd", { "data-count": key }, value));
-}
-
-function servicesTable(services: ServiceCoverage[]): HTMLElement {
-  const cell = (joined: number, lost: number) => {
-    const all = joined + lost;
-    const share = all > 0 ? joined / all : null;
-    const weak = share !== null && 1 - share >= UNMATCHED_SHARE && all >= ENOUGH_SPANS;
-    return [
-      el("td", { class: "number" }, all > 0 ? count(joined) : "–"),
-      el("td", { class: "number" }, all > 0 ? count(lost) : "–"),
-      el("td", { class: weak ? "number bad" : "number" }, percent(share)),
-    ];
-  };
-  const heading = (text: string) => el("th", { scope: "col", class: "number" }, text);
-  return el(
-    "table",
-    { class: "services" },
-    el("caption", {}, "Spans of each service that found their mate, since the meter's start"),
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "service"), heading("CLIENT joined"), heading("unmatched"), heading("match"), heading("SERVER joined"), heading("unmatched"), heading("match"))),
-    el("tbody", {}, ...services.map((s) => el("tr", {}, el("th", { scope: "row" }, s.service), ...cell(s.client_joined, s.client_unmatched), ...cell(s.server_joined, s.server_unmatched)))),
-  );
-}
-
-export class CoverageView {
-  private readonly tiles = el("dl", { class: "tiles" });
-  private readonly shares = el("div", {});
-  private readonly list = el("ul", { class: "findings" });
-  private readonly more = el("div", { class: "more" });
-  private readonly details = el("details", {}, el("summary", {}, "services, arrival, memory and limits"), this.more);
-
-  /** The strip stays in sight; the remarks scroll with the page. */
-  constructor(strip: HTMLElement, remarks: HTMLElement) {
-    strip.append(this.tiles, this.shares);
-    remarks.append(this.list, this.details);
-  }
-
-  update(c: Coverage): void {
-    const { spans } = c;
-    refill(
-      this.tiles,
-      tile("received", "spans received", shortCount(spans.received), `${count(spans.received)} spans since the meter's start, ${span(c.uptime_s)} ago`, false),
-      tile("match_ratio", "match ratio", percent(c.match_ratio), "share of settled CLIENT and SERVER spans that found their mate", unmatched(c.services).some((finding) => finding.level === "wrong")),
-      ...CLASSES.map(({ key, label, hint, bad }) => tile(key, label, shortCount(spans[key]), `${count(spans[key])} spans: ${hint}`, bad === true && spans[key] > 0, true)),
-      tile("refused_requests", "refused", shortCount(c.refused_requests), "requests refused because the meter was overloaded", c.refused_requests > 0),
-      tile("invalid_requests", "undecodable", shortCount(c.invalid_requests), "requests that could not be decoded", c.invalid_requests > 0),
-    );
-    refill(this.shares, bar(spans));
-    refill(this.list, ...findings(c).map((finding) => el("li", { class: finding.level }, finding.text)));
-    refill(
-      this.more,
-      el(
-        "p",
-        {},
-        `The meter started ${span(c.uptime_s)} ago. Half of all mates came within ${duration(c.mate_delay.p50_ns)} of each other, ` +
-          `99 % within ${duration(c.mate_delay.p99_ns)}, the slowest within ${duration(c.mate_delay.max_ns)}. ` +
-          `Pending spans take ${bytes(c.pending_bytes)} of at most ${bytes(c.pending_bytes_limit)}; ` +
-          `whole spans for the worst calls ${bytes(c.whole_bytes)}.`,
-      ),
-      c.services.length > 0 && servicesTable(c.services),
-      limitsTable(c.limits),
-      portsTable(c.ports),
-    );
-  }
-}

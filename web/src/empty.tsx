@@ -1,7 +1,6 @@
 // What is said while there is nothing to show.
 
 import type { Coverage } from "./api";
-import { el } from "./dom";
 import { count } from "./format";
 
 /** What the meter is waiting for, from what it has seen so far. */
@@ -20,21 +19,23 @@ export function awaited(c: Coverage | null, rangeLabel: string): string {
 }
 
 /** How to send spans, with the two endpoints in their default places. */
-export function howToSend(sentence: string): HTMLElement {
+export function HowToSend({ sentence }: { sentence: string }) {
   const host = location.hostname || "127.0.0.1";
-  return el(
-    "div",
-    { class: "empty" },
-    el("h2", {}, sentence),
-    el("p", {}, "Point the OTLP exporters of both sides, client and server, at this meter. It listens, unless told otherwise, on:"),
-    el(
-      "dl",
-      {},
-      el("dt", {}, "OTLP over gRPC"),
-      el("dd", {}, el("code", {}, `OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT=http://${host}:4317`)),
-      el("dt", {}, "OTLP over HTTP, protobuf or JSON"),
-      el("dd", {}, el("code", {}, `OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf OTEL_EXPORTER_OTLP_ENDPOINT=http://${host}:4318`)),
-    ),
-    el("p", {}, "A call shows up once both of its spans are here, usually within five seconds of its end: that is how long SDKs hold spans back. --otlp-grpc and --otlp-http move the endpoints; the meter prints them when it starts."),
+  return (
+    <div class="empty panel">
+      <h2>{sentence}</h2>
+      <p>Point the OTLP exporters of both sides, client and server, at this meter. It listens, unless told otherwise, on:</p>
+      <dl>
+        <dt>OTLP over gRPC</dt>
+        <dd>
+          <code>OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT=http://{host}:4317</code>
+        </dd>
+        <dt>OTLP over HTTP, protobuf or JSON</dt>
+        <dd>
+          <code>OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf OTEL_EXPORTER_OTLP_ENDPOINT=http://{host}:4318</code>
+        </dd>
+      </dl>
+      <p class="quiet">A call shows up once both of its spans are here, usually within five seconds of its end: that is how long SDKs hold spans back. --otlp-grpc and --otlp-http move the endpoints; the meter prints them when it starts.</p>
+    </div>
   );
 }

@@ -1,0 +1,114 @@
+//! Who has an answer already is not given it again: versions of what the API knows, as entity tags and to wait for.
+
+use super::api::{Answer, Api, Ask, Problem, Streamed};
+use crate::report::Changes;
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// How often a version is looked at while somebody waits for another.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long somebody waits at most, and unless told otherwise.
+const WAIT_AT_MOST: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_secs(20);
+
+impl Api {
+    /// Changes whenever an answer may: with every span, and with every minute, since ranges move with the clock.
+    fn version(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let accounting = self.meter.accounting();
+        format!("{accounting:?}").hash(&mut hasher);
+        (self.clock.unix_s() / 60).hash(&mut hasher);
+        // Ranges are read from the history, which is also pruned.
+        self.store.figures().bytes.hash(&mut hasher);
+        self.started_unix_ms.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The entity tag of an answer to this request as of now.
+    pub(super) fn tag(&self, uri: &Uri) -> String {
+        let mut hasher = DefaultHasher::new();
+        (uri.path_and_query().map(|asked| asked.as_str()), self.version()).hash(&mut hasher);
+        format!("W/\"{:016x}\"", hasher.finish())
+    }
+}
+
+/// Whether the client has the answer of this tag.
+pub(super) fn has(headers: &HeaderMap, tag: &str) -> bool {
+    let given = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_string();
+    given.flat_map(|list| list.split(',')).any(|one| one.trim() == "*" || weak(one) == weak(tag))
+}
+
+/// What a client is told that has it.
+pub(super) fn not_modified(tag: &str) -> Response {
+    with_tag(StatusCode::NOT_MODIFIED.into_response(), tag)
+}
+
+/// Puts the tag on an answer; the browser asks each time whether it still holds.
+pub(super) fn with_tag(mut response: Response, tag: &str) -> Response {
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// What the client knows, and how long it waits for more.
+#[derive(Debug, Deserialize)]
+pub(super) struct Waiting {
+    since: Option<String>,
+    wait: Option<String>,
+}
+
+/// Answers when there is something new, or when the wait is over.
+pub(super) async fn changes(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<Waiting>) -> Answer {
+    let wait = match asked.wait.as_deref() {
+        None => WAIT,
+        Some(text) => {
+            let ns = spangap_model::duration::parse_ns(text)
+                .map_err(|e| Problem(StatusCode::BAD_REQUEST, format!("wait: {e}")))?;
+            Duration::from_nanos(ns).min(WAIT_AT_MOST)
+        }
+    };
+    let until = Instant::now() + wait;
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stopping = api.stopping.clone();
+    let version = loop {
+        let version = format!("{:016x}", api.version());
+        if asked.since.as_deref() != Some(&version) || Instant::now() >= until {
+            break version;
+        }
+        tokio::select! {
+            _ = look.tick() => {}
+            // Whoever waits must not hold up the end of the service.
+            _ = stopping.changed() => break version,
+        }
+    };
+    Ok(Streamed(headers, Changes { version }).answer().await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_found_in_a_list_whether_weak_or_not() {
+        let with = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_static(value));
+            headers
+        };
+        for held in ["W/\"1\"", "\"1\"", "\"0\", W/\"1\"", "*"] {
+            assert!(has(&with(held), "W/\"1\""), "{held}");
+        }
+        assert!(!has(&with("\"2\""), "W/\"1\""));
+        assert!(!has(&HeaderMap::new(), "W/\"1\""));
+    }
+}

@@ -1,0 +1,136 @@
+// Shapes of cases and agents, as the meter answers them. What a case does not have yet is absent.
+
+import type { PairName } from "./api";
+
+export interface Share {
+  low: number;
+  mid: number;
+  high: number;
+}
+
+export type CaseState = "open" | "explained" | "proven" | "fixed" | "regressed" | "unknown";
+
+export interface CaseRow {
+  id: string;
+  pair: PairName;
+  method?: string | null;
+  state: CaseState;
+  trigger: string;
+  opened_unix_ms: number;
+  verdict?: CaseVerdict | null;
+  slow_calls?: number;
+  excess_ns?: number | null;
+}
+
+export interface CaseVerdict {
+  verdict: string;
+  words: string;
+  culprit?: string | null;
+  side?: string | null;
+  share?: Share | null;
+}
+
+export interface CasesReport {
+  cases: CaseRow[];
+}
+
+export interface CaseHost {
+  agent?: string | null;
+  rule?: string | null;
+  why_not?: string | null;
+}
+
+export interface CaseReport extends CaseRow {
+  hosts?: { client?: CaseHost; server?: CaseHost };
+  time_line?: { unix_ms: number; what: string }[];
+  hunt?: Hunt | null;
+  files?: { name: string; bytes: number }[];
+  before?: CaseGap | null;
+  after?: CaseGap | null;
+  lacks?: string[];
+}
+
+/** Of a gap row what before and after are compared by. */
+export interface CaseGap {
+  calls?: number;
+  gap?: { p50_ns: number; p99_ns: number; p50_ci95_ns?: [number, number]; p99_ci95_ns?: [number, number] };
+  lost_ns_total?: number;
+}
+
+/** The document of `spangap hunt --json`. */
+export interface Hunt {
+  verdict: string;
+  culprits?: Culprit[];
+  place?: { leg: string; share: Share } | null;
+  excess?: { pair?: unknown; method?: string | null; calls?: number; slow_calls?: number; total_ns?: number; baseline_ns?: number };
+  sheet?: SheetRow[];
+  unexplained?: Share | null;
+  coverage?: { calls?: number; captured?: number; with_legs?: number; hosts?: unknown[] };
+  cleared?: { cause: string; side?: string | null; would_show?: string; seen?: string }[];
+  not_looked?: { cause: string; side?: string | null; needs?: string }[];
+  look_next?: unknown[];
+  experiments?: Experiment[];
+  trace_ids?: string[];
+}
+
+export interface Culprit {
+  cause: string;
+  side?: string | null;
+  share: Share;
+  calls?: number;
+  for?: unknown[];
+  against?: unknown[];
+  remedy?: unknown;
+}
+
+export interface SheetRow {
+  cause?: string | null;
+  leg?: string | null;
+  side?: string | null;
+  ns: number;
+  low_ns: number;
+  high_ns: number;
+}
+
+export interface Experiment {
+  lever?: string;
+  predicted_ns?: number;
+  effect_ns?: Share;
+  outcome?: string;
+}
+
+export interface AgentsReport {
+  agents: Agent[];
+  unmatched?: { client?: number; server?: number };
+}
+
+export interface Agent {
+  id: string;
+  host_name: string;
+  connected: boolean;
+  since_unix_ms?: number;
+  last_seen_unix_ms?: number;
+  payload?: string;
+  kernel?: string;
+  version?: string;
+  addresses?: string[];
+  containers?: number;
+  rings?: Ring[];
+  memory_bytes?: number;
+  memory_limit_bytes?: number;
+  cpu_share?: number;
+  cpu_limit?: number;
+  given_up?: unknown[];
+  lacks?: unknown[];
+}
+
+export interface Ring {
+  instrument: string;
+  from_unix_ns?: number | null;
+  to_unix_ns?: number | null;
+  bytes?: number;
+  taken?: number;
+  lost?: number;
+  canaries_sent?: number;
+  canaries_seen?: number;
+}

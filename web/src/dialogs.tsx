@@ -1,0 +1,81 @@
+// Dialogs: what keys there are, and what can be set in this browser.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { EXAMPLE, setTemplate, template, wrongWith } from "./trace_link";
+
+export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    // The browser keeps the focus inside, and gives it back.
+    dialog.current?.showModal();
+  }, []);
+  return (
+    <dialog ref={dialog} aria-label={title} onClose={onClose} onClick={(event) => event.target === dialog.current && onClose()}>
+      <div class="dialog">
+        <div class="panel-head">
+          <h2>{title}</h2>
+          <button type="button" class="plain" onClick={onClose}>
+            close
+          </button>
+        </div>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+const KEYS: [string, string][] = [
+  ["/", "search pairs"],
+  ["j  k  ↓  ↑", "next and previous row"],
+  ["Enter", "open what is focused; in a heatmap, the calls of a cell"],
+  ["Esc", "one step back"],
+  ["← → ↑ ↓", "from cell to cell of a heatmap"],
+  ["f  c  h", "fleet, cases, hosts"],
+  ["m", "table or map"],
+  ["t", "dark, light, or as the system has it"],
+  ["?", "this list"],
+];
+
+export function KeysDialog() {
+  return (
+    <table>
+      <tbody>
+        {KEYS.map(([key, words]) => (
+          <tr key={key}>
+            <th scope="row">
+              <kbd>{key}</kbd>
+            </th>
+            <td>{words}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+export function SettingsDialog({ onDone }: { onDone: () => void }) {
+  const [text, setText] = useState(template());
+  const wrong = wrongWith(text.trim());
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (wrong) return;
+        setTemplate(text.trim());
+        onDone();
+      }}
+    >
+      <label class="field">
+        Address of a trace in your trace UI
+        <input type="url" value={text} placeholder={EXAMPLE} aria-invalid={wrong !== null} aria-describedby="template-said" onInput={(event) => setText(event.currentTarget.value)} />
+      </label>
+      <p id="template-said" class={wrong ? "bad" : "quiet"}>
+        {wrong ?? "{trace_id} and {span_id} are replaced. Kept in this browser alone; empty for no links."}
+      </p>
+      <button type="submit" disabled={wrong !== null}>
+        save
+      </button>
+    </form>
+  );
+}

@@ -1,0 +1,402 @@
+// All pairs: what they lost together, over time, and each in a row.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Coverage, Matching, PairRow, PairsReport } from "./api";
+import { askEdges, askPairs, askTimeline, ROWS } from "./ask";
+import { CoverageView } from "./coverage";
+import { awaited, HowToSend } from "./empty";
+import { axisLabel, change, count, dayAndClock, duration, percent, rate, shortCount, span } from "./format";
+import { useAnswer } from "./live";
+import { EDGES, MapView } from "./map";
+import { Failed, Figure, PairTitle, Panel, plotRange, Spark, titleOf, Waiting, Whisker } from "./parts";
+import { againstStretch, GROUPS, NO_FILTERS, pairKey, rangeWords, shownStretch, toHash, type Filters, type Sort, type Stretch, type View } from "./state";
+import { TimelineView, type Annotation } from "./timeline";
+
+interface Props {
+  view: View;
+  nowS: number;
+  beat: number;
+  coverage: Coverage | null;
+  annotations: Annotation[];
+  go: (view: View) => void;
+}
+
+/** What a stretch is multiplied by for the plot above the table, and the stretches that come out. */
+const REACH = 4;
+const REACHES_S = [3_600, 21_600, 86_400, 604_800, 2_592_000, 31_536_000];
+
+/** The stretch that the plot over the table covers: longer than the one shown, and as far as the history goes. */
+export function reach(shown: Stretch, nowS: number, historyFromS: number | null): Stretch {
+  const length = shown.to - shown.from;
+  const wanted = REACHES_S.find((one) => one >= length * REACH) ?? length * REACH;
+  const to = Math.max(shown.to, Math.min(nowS, shown.to + wanted / 2));
+  const from = to - wanted;
+  // What lies before the history is not drawn, but an hour always is.
+  const held = historyFromS === null ? from : Math.max(from, Math.min(historyFromS, to - 3_600));
+  return { from: Math.min(held, shown.from), to };
+}
+
+/** Which part of the time that the client waited lies between the two spans. */
+export function lostShare(row: PairRow): number | null {
+  const waited = row.client_duration.mean_ns * row.client_duration.count;
+  return waited > 0 ? Math.min(1, row.lost_ns_total / waited) : null;
+}
+
+interface Column {
+  sort: Sort;
+  title: string;
+  hint: string;
+}
+
+const COLUMNS: Column[] = [
+  { sort: "pair", title: "Client → server", hint: "calling and called service" },
+  { sort: "calls", title: "Calls", hint: "calls in the distributions" },
+  { sort: "lost", title: "Time lost", hint: "sum of all gaps: what a fix could win; beside it, as a share of what the client waited" },
+  { sort: "change", title: "Change", hint: "time lost in each second, against the stretch compared with" },
+  { sort: "gap_p50", title: "Gap p50", hint: "median of client duration minus server duration, with its 95 % interval" },
+  { sort: "gap_p99", title: "Gap p99", hint: "99th percentile of the gap, with its 95 % interval" },
+  { sort: "client_p99", title: "Client p99", hint: "99th percentile of the client spans' durations" },
+  { sort: "server_p99", title: "Server p99", hint: "99th percentile of the server spans' durations" },
+  { sort: "negative", title: "Negative", hint: "calls whose server span was the longer one, counted apart: timeouts, cancellations, work after the reply" },
+  { sort: "attempts", title: "Attempts > 1", hint: "calls with more than one SERVER span under the CLIENT span, counted apart: retries and hedges" },
+  { sort: "match", title: "Match", hint: "share of the client service's CLIENT spans, and of the server service's SERVER spans, that found their mate since the meter's start; calls of databases never do" },
+];
+
+/** What a difference of two figures can be, from their intervals. */
+export function difference(now: [number, number], before: [number, number]): [number, number] {
+  return [now[0] - before[1], now[1] - before[0]];
+}
+
+/** Whether it went up or down beyond what the intervals leave open. */
+export function direction([low, high]: [number, number]): "up" | "down" | "open" {
+  return low > 0 ? "up" : high < 0 ? "down" : "open";
+}
+
+function Change({ row, seconds }: { row: PairRow; seconds: [number, number] }) {
+  const { before } = row;
+  if (!before) return <td class="number">–</td>;
+  const perSecond = row.lost_ns_total / seconds[0] - before.lost_ns_total / seconds[1];
+  if (before.calls === 0) return <td class="number">new</td>;
+  if (row.calls === 0) return <td class="number">ended</td>;
+  const p99 = difference(row.gap.p99_ci95_ns, before.gap.p99_ci95_ns);
+  const went = direction(p99);
+  const words = went === "open" ? "p99 the same within its interval" : `p99 ${change(row.gap.p99_ns - before.gap.p99_ns)}`;
+  return (
+    <td class="number" title={`gap p99 was ${duration(before.gap.p99_ns)}, is ${duration(row.gap.p99_ns)}; the difference lies between ${change(p99[0])} and ${change(p99[1])}`}>
+      {change(perSecond)}/s <span class={`interval went-${went}`}>{words}</span>
+    </td>
+  );
+}
+
+function Row({ row, view, range, seconds, comparing, stepS }: { row: PairRow; view: View; range: [number, number]; seconds: [number, number]; comparing: boolean; stepS: number | undefined }) {
+  const isGroup = row.client === "*" || row.server === "*";
+  const pair = { client: row.client, server: row.server, method: row.method };
+  // A group opens into its pairs.
+  const target: View = isGroup
+    ? {
+        ...view,
+        by: "kept",
+        page: 1,
+        filters: { ...view.filters, client: row.client === "*" ? view.filters.client : row.client, server: row.server === "*" ? view.filters.server : row.server, method: row.method ?? view.filters.method },
+      }
+    : { ...view, place: "pair", pair, cells: null };
+  const weak = row.negative + row.attempts_over_one;
+  return (
+    <tr
+      onClick={(event) => {
+        if (!(event.target instanceof Element) || event.target.closest("a")) return;
+        if (getSelection()?.isCollapsed === false) return;
+        event.currentTarget.querySelector("a")?.click();
+      }}
+    >
+      <th scope="row">
+        <a class="pair-link" href={toHash(target)} title={titleOf(pair)}>
+          <PairTitle pair={pair} />
+        </a>
+      </th>
+      <td class="number" data-label="calls" title={`${count(row.calls)} calls`}>
+        {shortCount(row.calls)}
+      </td>
+      <td class="number lost" data-label="lost">
+        <b>{duration(row.lost_ns_total)}</b> <span class="interval">{percent(lostShare(row))}</span>
+      </td>
+      {comparing && <Change row={row} seconds={seconds} />}
+      <td class="sparkline">{row.lost_ns_by_step && stepS && <Spark values={row.lost_ns_by_step} label={`time lost per ${span(stepS)}, at most ${duration(Math.max(...row.lost_ns_by_step))}`} />}</td>
+      <td class="number" data-label="gap p50">
+        <Figure ns={row.gap.p50_ns} ci95={row.gap.p50_ci95_ns} calls={row.gap.count} />
+      </td>
+      <td class="number" data-label="gap p99">
+        <Figure ns={row.gap.p99_ns} ci95={row.gap.p99_ci95_ns} calls={row.gap.count} />
+      </td>
+      <td class="plotted">
+        <Whisker gap={row.gap} range={range} before={comparing ? row.before?.gap : undefined} />
+      </td>
+      <td class="number wide">{row.calls > 0 ? duration(row.client_p99_ns) : "–"}</td>
+      <td class="number wide">{row.calls > 0 ? duration(row.server_p99_ns) : "–"}</td>
+      <td class="number wide">{shortCount(row.negative)}</td>
+      <td class="number wide">{shortCount(row.attempts_over_one)}</td>
+      <td class="number wide" title={weak > 0 ? `${count(weak)} calls are counted apart` : ""}>
+        {percent(row.client_match_ratio)} <span class="interval">/ {percent(row.server_match_ratio)}</span>
+      </td>
+    </tr>
+  );
+}
+
+/** Rows in the order they had while the reader points into the table, so that none jumps away. */
+function useSteadyOrder(rows: PairRow[], key: string, held: () => boolean): PairRow[] {
+  const before = useRef<{ key: string; order: string[] }>({ key: "", order: [] });
+  let shown = rows;
+  if (before.current.key === key && held()) {
+    const byKey = new Map(rows.map((row) => [pairKey(row), row]));
+    if (before.current.order.length === rows.length && before.current.order.every((one) => byKey.has(one))) {
+      shown = before.current.order.flatMap((one) => byKey.get(one) ?? []);
+    }
+  }
+  before.current = { key, order: shown.map(pairKey) };
+  return shown;
+}
+
+function Table({ report, view, answered, seconds, go }: { report: PairsReport; view: View; answered: string; seconds: [number, number]; go: (view: View) => void }) {
+  const body = useRef<HTMLTableSectionElement>(null);
+  const held = () => body.current !== null && (body.current.matches(":hover") || body.current.contains(document.activeElement));
+  const rows = useSteadyOrder(report.pairs, answered, held);
+  const comparing = report.against_unix_s !== undefined;
+  const range = plotRange(rows.flatMap((row) => (comparing && row.before ? [row.gap, row.before.gap] : [row.gap])));
+  const matching = report.matching;
+  const sortBy = (sort: Sort) => go({ ...view, sort, descending: sort === view.sort ? !view.descending : true, page: 1 });
+  const heading = (column: Column) => {
+    const way = (column.sort === "pair") === view.descending ? "ascending" : "descending";
+    const isWide = ["client_p99", "server_p99", "negative", "attempts", "match"].includes(column.sort);
+    return (
+      <th key={column.sort} scope="col" class={column.sort === "pair" ? "" : isWide ? "number wide" : "number"} aria-sort={column.sort === view.sort ? way : "none"}>
+        <button type="button" title={column.hint} onClick={() => sortBy(column.sort)}>
+          {column.title}
+        </button>
+      </th>
+    );
+  };
+  const number = matching?.pairs ?? rows.length;
+  const filtered = matching && matching.of_pairs > matching.pairs && view.by === "kept";
+  return (
+    <div class="scroller" tabIndex={0} role="region" aria-label="Pairs">
+      <table class="pairs">
+        <caption>
+          {count(number)} {number === 1 ? "row" : "rows"}
+          {filtered ? ` of ${count(matching.of_pairs)} pass the filters` : ""}, {rangeWords(view, dayAndClock)}
+        </caption>
+        <thead>
+          <tr>
+            {COLUMNS.flatMap((column) => {
+              if (column.sort === "change" && !comparing) return [];
+              const one = heading(column);
+              if (column.sort === "gap_p99") {
+                const plot = (
+                  <th key="plot" scope="col" class="plotted">
+                    <span class="unseen">Gap p50 and p99 drawn</span>
+                    <span>{axisLabel(range[0])}</span>
+                    <span>log</span>
+                    <span>{axisLabel(range[1])}</span>
+                  </th>
+                );
+                return [one, plot];
+              }
+              if (column.sort === (comparing ? "change" : "lost")) {
+                const spark = (
+                  <th key="spark" scope="col" class="sparkline">
+                    over time
+                  </th>
+                );
+                return [one, spark];
+              }
+              return [one];
+            })}
+          </tr>
+        </thead>
+        <tbody ref={body}>
+          {rows.map((row) => (
+            <Row key={pairKey(row)} row={row} view={view} range={range} seconds={seconds} comparing={comparing} stepS={report.step_s} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Pager({ view, total, go }: { view: View; total: number; go: (view: View) => void }) {
+  if (total <= ROWS && view.page === 1) return null;
+  const pages = Math.max(1, Math.ceil(total / ROWS));
+  const first = (view.page - 1) * ROWS + 1;
+  const to = (page: number) => go({ ...view, page });
+  return (
+    <nav class="pager" aria-label="Pages">
+      <button type="button" disabled={view.page <= 1} onClick={() => to(view.page - 1)}>
+        ‹ earlier rows
+      </button>
+      <span>
+        {count(Math.min(first, total))}–{count(Math.min(total, view.page * ROWS))} of {count(total)}
+      </span>
+      <button type="button" disabled={view.page >= pages} onClick={() => to(view.page + 1)}>
+        later rows ›
+      </button>
+    </nav>
+  );
+}
+
+const FIELDS: { key: keyof Filters; label: string; hint: string }[] = [
+  { key: "service", label: "service", hint: "on either side" },
+  { key: "client", label: "client", hint: "calling service" },
+  { key: "server", label: "server", hint: "called service" },
+  { key: "method", label: "method", hint: "of a meter that runs with --by method" },
+  { key: "node", label: "node", hint: "a host that one of the worst calls ran on" },
+  { key: "status", label: "status", hint: "how one of the worst calls, or of those counted apart, ended" },
+];
+
+/** What the rows shown have to offer for each filter. */
+function offered(rows: PairRow[], services: string[]): Record<string, string[]> {
+  const some = (values: Iterable<string | undefined>) => [...new Set([...values].filter((value): value is string => value !== undefined))].sort().slice(0, 300);
+  const calls = rows.flatMap((row) => row.worst);
+  return {
+    service: some(services),
+    client: some(rows.map((row) => row.client)),
+    server: some(rows.map((row) => row.server)),
+    method: some(rows.map((row) => row.method)),
+    node: some(calls.flatMap((call) => [call.client_host, call.server_host])),
+    status: some([...calls.map((call) => call.status), ...rows.flatMap((row) => Object.keys(row.negative_by_status))]),
+  };
+}
+
+function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; coverage: Coverage | null; go: (view: View) => void }) {
+  const [text, setText] = useState(view.filters.q);
+  const [open, setOpen] = useState(false);
+  useEffect(() => setText(view.filters.q), [view.filters.q]);
+  const set = (changed: Partial<Filters>) => go({ ...view, filters: { ...view.filters, ...changed }, page: 1 });
+  // Typing asks once, when it pauses.
+  useEffect(() => {
+    if (text === view.filters.q) return;
+    const soon = setTimeout(() => set({ q: text }), 250);
+    return () => clearTimeout(soon);
+  }, [text]);
+  const set_filters = FIELDS.filter(({ key }) => view.filters[key] !== "");
+  const lists = open ? offered(rows, (coverage?.services ?? []).map((s) => s.service)) : {};
+  return (
+    <div class="toolbar">
+      <input id="search" type="search" placeholder="search pairs   /" aria-label="Search pairs" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+      <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
+        filter{set_filters.length > 0 ? ` (${set_filters.length})` : ""}
+      </button>
+      <label>
+        rows by{" "}
+        <select value={view.by} onChange={(event) => go({ ...view, by: GROUPS.find((group) => group.by === event.currentTarget.value)?.by ?? "kept", page: 1 })}>
+          {GROUPS.map((group) => (
+            <option key={group.by} value={group.by} title={group.hint}>
+              {group.label}
+            </option>
+          ))}
+        </select>
+      </label>
+      <span class="segmented" role="group" aria-label="Show as">
+        <button type="button" aria-pressed={!view.map} onClick={() => go({ ...view, map: false })}>
+          table
+        </button>
+        <button type="button" aria-pressed={view.map} onClick={() => go({ ...view, map: true })}>
+          map
+        </button>
+      </span>
+      {set_filters.map(({ key, label }) => (
+        <span key={key} class="chip">
+          {label}: <b>{view.filters[key]}</b>
+          <button type="button" aria-label={`remove the filter ${label}`} onClick={() => set({ [key]: "" })}>
+            ×
+          </button>
+        </span>
+      ))}
+      {(set_filters.length > 0 || view.filters.q !== "") && (
+        <button type="button" class="plain" onClick={() => go({ ...view, filters: NO_FILTERS, page: 1 })}>
+          clear
+        </button>
+      )}
+      {open && (
+        <div class="filters">
+          {FIELDS.map(({ key, label, hint }) => (
+            <label key={key} title={hint}>
+              {label}
+              <input list={`offered-${key}`} value={view.filters[key]} placeholder={hint} onChange={(event) => set({ [key]: event.currentTarget.value.trim() })} />
+              <datalist id={`offered-${key}`}>
+                {(lists[key] ?? []).map((value) => (
+                  <option key={value} value={value} />
+                ))}
+              </datalist>
+            </label>
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Headline({ matching, view, seconds }: { matching: Matching; view: View; seconds: [number, number] }) {
+  const { lost_ns_total: lost, lost_before_ns_total: before } = matching;
+  const perSecond = lost / seconds[0];
+  const than = before === undefined ? null : perSecond - before / seconds[1];
+  return (
+    <p class="headline">
+      Clients waited <b>{duration(lost)}</b> beside their servers' work {rangeWords(view, dayAndClock)}
+      <span class="quiet">
+        {" "}
+        · {rate(lost, seconds[0])} · {shortCount(matching.calls)} calls
+      </span>
+      {than !== null && before !== undefined && (
+        <span class="versus">
+          {" "}
+          {change(than)}/s <span class="quiet">against {rate(before, seconds[1])} in the stretch compared with</span>
+        </span>
+      )}
+    </p>
+  );
+}
+
+export function FleetView({ view, nowS, beat, coverage, annotations, go }: Props) {
+  const minute = Math.floor(nowS / 60) * 60;
+  const key = toHash({ ...view, map: false });
+  const pairs = useAnswer("pairs", key, (signal) => askPairs(view, nowS, ROWS, signal), beat);
+  const edges = useAnswer("edges", view.map ? toHash({ ...view, page: 1 }) : null, (signal) => askEdges(view, EDGES, signal), beat);
+  const shown = shownStretch(view, nowS);
+  const history = coverage?.history?.steps.reduce<number | null>((least, step) => (step.from_unix_s === null ? least : Math.min(least ?? Infinity, step.from_unix_s)), null) ?? null;
+  const plotted = reach(shownStretch(view, minute), minute, history);
+  // Once a minute is enough for minutes.
+  const timeline = useAnswer("timeline", JSON.stringify([view.filters, plotted]), (signal) => askTimeline(view.filters, plotted, 160, signal), Math.floor(beat / 4));
+  const against = againstStretch(view, minute);
+  const report = pairs.data;
+  if (!report) {
+    if (pairs.error) return <Failed>{pairs.error}</Failed>;
+    return <Waiting>Loading the pairs…</Waiting>;
+  }
+  const length = (from: number, to: number) => Math.max(60, to - from);
+  const compared = report.against_unix_s;
+  const seconds: [number, number] = [length(report.from_unix_s, report.to_unix_s), compared ? length(...compared) : 1];
+  const isFiltered = Object.values(view.filters).some((value) => value !== "");
+  const isEmpty = report.pairs.length === 0 && !isFiltered && view.page === 1;
+  return (
+    <>
+      {isEmpty ? (
+        <HowToSend sentence={awaited(coverage, view.fixed ? span(view.fixed.to - view.fixed.from) : view.range.label)} />
+      ) : (
+        <Panel title="Fleet" id="pairs" aside={report.matching && <Headline matching={report.matching} view={view} seconds={seconds} />}>
+          {timeline.data && <TimelineView timeline={timeline.data} shown={shown} against={against} holes={coverage?.holes ?? []} annotations={annotations} onChoose={(fixed) => go({ ...view, fixed, page: 1 })} />}
+          {timeline.error && <Failed>{timeline.error}</Failed>}
+          <Toolbar view={view} rows={report.pairs} coverage={coverage} go={go} />
+          {report.covered_from_unix_s !== undefined && <p class="quiet">The figures begin at {dayAndClock(report.covered_from_unix_s)}: of the time before, the history has only longer steps, or nothing.</p>}
+          {pairs.error && <Failed>{pairs.error}</Failed>}
+          <div class={pairs.stale ? "stale" : ""}>
+            {view.map && (edges.data ? <MapView report={edges.data} view={view} /> : edges.error ? <Failed>{edges.error}</Failed> : <Waiting>Loading the map…</Waiting>)}
+            {!view.map && report.pairs.length === 0 && <p class="waiting">No pair passes the filters.</p>}
+            {!view.map && report.pairs.length > 0 && <Table report={report} view={view} answered={pairs.stale ? "" : key} seconds={seconds} go={go} />}
+            {!view.map && <Pager view={view} total={report.matching?.pairs ?? report.pairs.length} go={go} />}
+          </div>
+        </Panel>
+      )}
+      {coverage && <CoverageView coverage={coverage} />}
+    </>
+  );
+}
+

@@ -1,0 +1,140 @@
+// Agents: which hosts are watched, how far back their rings reach, what they cost and what they lost.
+
+import type { Agent, AgentsReport, Ring } from "./cases_api";
+import { bytes, count, dayAndClock, percent, span } from "./format";
+import { Panel, ShareBar, Waiting } from "./parts";
+
+const nsToS = (ns: number | null | undefined) => (ns == null ? null : ns / 1e9);
+
+function RingLine({ ring, nowS }: { ring: Ring; nowS: number }) {
+  const [from, to] = [nsToS(ring.from_unix_ns), nsToS(ring.to_unix_ns)];
+  const lost = ring.lost ?? 0;
+  const taken = ring.taken ?? 0;
+  const missed = (ring.canaries_sent ?? 0) - (ring.canaries_seen ?? 0);
+  return (
+    <tr>
+      <th scope="row">{ring.instrument}</th>
+      <td class="number">{from === null || to === null ? "empty" : span(to - from)}</td>
+      <td class="number">{to === null ? "–" : to >= nowS - 5 ? "now" : `${span(nowS - to)} ago`}</td>
+      <td class="number">{ring.bytes === undefined ? "–" : bytes(ring.bytes)}</td>
+      <td class="number">{count(taken)}</td>
+      <td class={lost > 0 ? "number bad" : "number"}>{count(lost)}{lost > 0 && taken + lost > 0 ? ` (${percent(lost / (taken + lost))})` : ""}</td>
+      <td class={missed > 0 ? "number bad" : "number"}>{ring.canaries_sent === undefined ? "–" : `${count(ring.canaries_seen ?? 0)} of ${count(ring.canaries_sent)}`}</td>
+    </tr>
+  );
+}
+
+const text = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
+
+function AgentView({ agent, nowS }: { agent: Agent; nowS: number }) {
+  const seen = agent.last_seen_unix_ms === undefined ? null : agent.last_seen_unix_ms / 1000;
+  const problems = [...(agent.given_up ?? []).map((one) => ({ word: "given up", one })), ...(agent.lacks ?? []).map((one) => ({ word: "lacks", one }))];
+  const memory = agent.memory_limit_bytes ? (agent.memory_bytes ?? 0) / agent.memory_limit_bytes : null;
+  const cpu = agent.cpu_limit ? (agent.cpu_share ?? 0) / agent.cpu_limit : null;
+  return (
+    <Panel
+      title={agent.host_name || agent.id}
+      aside={
+        <span class={agent.connected ? "pill" : "pill bad"}>
+          {agent.connected ? `connected${agent.since_unix_ms === undefined ? "" : ` since ${dayAndClock(agent.since_unix_ms / 1000)}`}` : `gone${seen === null ? "" : `, last seen ${span(nowS - seen)} ago`}`}
+        </span>
+      }
+    >
+      <div class="agent">
+        <dl class="meters">
+          <div>
+            <dt>memory</dt>
+            <dd>
+              {agent.memory_bytes === undefined ? "–" : bytes(agent.memory_bytes)}
+              {agent.memory_limit_bytes ? ` of ${bytes(agent.memory_limit_bytes)}` : ""}
+              {memory !== null && <ShareBar low={memory} mid={memory} high={memory} />}
+            </dd>
+          </div>
+          <div>
+            <dt>CPU</dt>
+            <dd>
+              {agent.cpu_share === undefined ? "–" : percent(agent.cpu_share)}
+              {agent.cpu_limit ? ` of ${percent(agent.cpu_limit)}` : ""}
+              {cpu !== null && <ShareBar low={cpu} mid={cpu} high={cpu} />}
+            </dd>
+          </div>
+          <div>
+            <dt>containers</dt>
+            <dd>{agent.containers === undefined ? "–" : count(agent.containers)}</dd>
+          </div>
+          <div>
+            <dt>payload</dt>
+            <dd>{agent.payload ?? "–"}</dd>
+          </div>
+          <div>
+            <dt>kernel, agent</dt>
+            <dd>
+              {agent.kernel ?? "–"}, {agent.version ?? "–"}
+            </dd>
+          </div>
+        </dl>
+        {problems.length > 0 && (
+          <ul class="findings">
+            {problems.map(({ word, one }, at) => (
+              <li key={at} class={word === "given up" ? "wrong" : "note"}>
+                {word}: {text(one)}
+              </li>
+            ))}
+          </ul>
+        )}
+        {(agent.rings ?? []).length > 0 && (
+          <div class="scroller" tabIndex={0} role="region" aria-label={`Rings of ${agent.host_name}`}>
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">ring</th>
+                  {["reaches back", "until", "bytes", "taken", "lost", "canaries seen"].map((head) => (
+                    <th key={head} scope="col" class="number">
+                      {head}
+                    </th>
+                  ))}
+                </tr>
+              </thead>
+              <tbody>
+                {agent.rings?.map((ring) => (
+                  <RingLine key={ring.instrument} ring={ring} nowS={nowS} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )}
+        {(agent.addresses ?? []).length > 0 && <p class="remark addresses">{agent.addresses?.join(", ")}</p>}
+      </div>
+    </Panel>
+  );
+}
+
+export function HostsView({ report, none, nowS }: { report: AgentsReport | null; none: boolean; nowS: number }) {
+  if (!report && !none) return <Waiting>Loading the agents…</Waiting>;
+  if (!report || report.agents.length === 0) {
+    return (
+      <div class="empty panel">
+        <h2>No agent yet</h2>
+        <p>An agent keeps the last seconds of packets and scheduling of its host, and hands over a slice when a call was slow. Start one on each host of the fleet, as root:</p>
+        <p>
+          <code>spangap agent --meter http://{location.hostname || "127.0.0.1"}:4317</code>
+        </p>
+        <p class="quiet">It takes 256 MiB and 2 % of a CPU at most, unless --memory and --cpu say otherwise, and shows up here within a second.</p>
+      </div>
+    );
+  }
+  const { unmatched } = report;
+  const missed = (unmatched?.client ?? 0) + (unmatched?.server ?? 0);
+  const sorted = [...report.agents].sort((a, b) => Number(a.connected) - Number(b.connected) || a.host_name.localeCompare(b.host_name));
+  const connected = report.agents.filter((agent) => agent.connected).length;
+  return (
+    <>
+      <p class="headline">
+        {count(connected)} of {count(report.agents.length)} agents connected.{missed > 0 ? ` Of slow calls, ${count(unmatched?.client ?? 0)} client and ${count(unmatched?.server ?? 0)} server sides ran on no host with an agent.` : ""}
+      </p>
+      {sorted.map((agent) => (
+        <AgentView key={agent.id} agent={agent} nowS={nowS} />
+      ))}
+    </>
+  );
+}

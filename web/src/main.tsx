@@ -1,0 +1,191 @@
+// The page: reads its view from the URL's hash, follows the meter, and draws one of five views.
+
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { askAgents, askCases, askCoverage } from "./ask";
+import { CallView } from "./call";
+import { CasesView, CaseView } from "./cases";
+import { CoverageWord } from "./coverage";
+import { Dialog, KeysDialog, SettingsDialog } from "./dialogs";
+import { FleetView } from "./fleet";
+import { HostsView } from "./hosts";
+import { keepUpToDate, useAnswer, usePulse } from "./live";
+import { PairView } from "./pair";
+import { titleOf } from "./parts";
+import { RangeLine, RangePicker } from "./range";
+import { againstStretch, parseHash, START, toHash, type Place, type View } from "./state";
+import { restoreTheme, setTheme, theme, THEMES } from "./theme";
+import type { Annotation } from "./timeline";
+
+function useView(): [View, (view: View) => void] {
+  const [view, setView] = useState(() => parseHash(location.hash));
+  useEffect(() => {
+    const changed = () => setView(parseHash(location.hash));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return [
+    view,
+    (next) => {
+      location.hash = toHash(next);
+    },
+  ];
+}
+
+/** One step back towards all pairs. */
+function outOf(view: View): View | null {
+  if (view.place === "call") return { ...view, place: view.pair ? "pair" : "fleet", call: null };
+  if (view.place === "pair") return view.cells ? { ...view, cells: null } : { ...view, place: "fleet", pair: null };
+  if (view.place === "case") return { ...view, place: "cases", caseId: null };
+  if (view.place === "cases" || view.place === "hosts") return { ...view, place: "fleet" };
+  return null;
+}
+
+/** Moves the focus from row to row of the view's first table. */
+function step(by: number): void {
+  const links = [...document.querySelectorAll<HTMLAnchorElement>("main table tbody th a")].filter((link) => link.offsetParent !== null);
+  if (links.length === 0) return;
+  const at = links.findIndex((link) => link === document.activeElement);
+  const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + by, 0), links.length - 1)];
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+function App() {
+  const [view, go] = useView();
+  const pulse = usePulse();
+  const [dialog, setDialog] = useState<"keys" | "settings" | null>(null);
+  const [, redraw] = useState(0);
+  const { beat } = pulse;
+  // One moment for all that is asked and drawn with a beat.
+  const now = useRef({ beat: -1, s: 0 });
+  if (now.current.beat !== beat) now.current = { beat, s: Math.floor(Date.now() / 1000) };
+  const nowS = now.current.s;
+  const coverage = useAnswer("coverage", "coverage", askCoverage, beat);
+  const cases = useAnswer("cases", "cases", askCases, beat);
+  const agents = useAnswer("agents", view.place === "hosts" ? "agents" : "few", askAgents, view.place === "hosts" ? beat : 0);
+  const heading = useRef<string>("");
+
+  useEffect(() => {
+    const name = view.place === "pair" && view.pair ? titleOf(view.pair) : view.place === "call" ? "call" : view.place === "case" ? "case" : view.place;
+    // Another view begins at its top and with its heading; the same one stays where it is.
+    const key = JSON.stringify([view.place, view.pair, view.call, view.caseId]);
+    if (heading.current !== "" && heading.current !== key) {
+      scrollTo(0, 0);
+      document.querySelector<HTMLElement>("main h2[tabindex]")?.focus({ preventScroll: true });
+    }
+    heading.current = key;
+    document.title = view.place === "fleet" ? "spangap" : `${name} – spangap`;
+  }, [view]);
+
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const { target } = event;
+      const typing = target instanceof HTMLInputElement || target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement;
+      if (event.key === "Escape") {
+        if (dialog) setDialog(null);
+        else if (typing) (target as HTMLElement).blur();
+        else {
+          const out = outOf(view);
+          if (out) go(out);
+        }
+        return;
+      }
+      if (typing || dialog) return;
+      const places: Record<string, Place> = { f: "fleet", c: "cases", h: "hosts" };
+      const place = places[event.key];
+      if (event.key === "/") {
+        event.preventDefault();
+        const search = document.getElementById("search");
+        if (search) search.focus();
+        else go({ ...view, place: "fleet", pair: null, call: null, caseId: null });
+      } else if (event.key === "?") setDialog("keys");
+      else if (event.key === "t") nextTheme();
+      else if (event.key === "m" && view.place === "fleet") go({ ...view, map: !view.map });
+      else if (place) go({ ...view, place, pair: null, call: null, caseId: null });
+      else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
+      else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && target instanceof Element && target.closest("main table")) {
+        event.preventDefault();
+        step(event.key === "ArrowDown" ? 1 : -1);
+      }
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, [view, dialog]);
+
+  const nextTheme = () => {
+    setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length] ?? "system");
+    redraw((n) => n + 1);
+  };
+
+  const rows = cases.data?.cases ?? [];
+  const open = rows.filter((one) => one.state === "open" || one.state === "explained" || one.state === "regressed").length;
+  const connected = agents.data?.agents.filter((agent) => agent.connected).length ?? 0;
+  const annotations: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, href: toHash({ ...view, place: "case", caseId: one.id }) }));
+  const tab = (place: Place, words: string, isHere: boolean, more = "") => (
+    <a key={place} class="tab" href={toHash({ ...view, place, pair: null, call: null, caseId: null, cells: null })} aria-current={isHere ? "page" : undefined}>
+      {words}
+      {more !== "" && <span class="tab-count">{more}</span>}
+    </a>
+  );
+  const timed = view.place === "fleet" || view.place === "pair";
+  const against = againstStretch(view, Math.floor(nowS / 60) * 60);
+  const freshness = pulse.paused ? "paused" : pulse.problem ? "trying again" : pulse.heard ? `as of ${pulse.heard.toLocaleTimeString([], { hour12: false })}` : "";
+  return (
+    <>
+      <header id="top">
+        <h1>
+          <a href={toHash({ ...START, range: view.range })}>spangap</a>
+        </h1>
+        <nav aria-label="Views">
+          {tab("fleet", "Fleet", view.place === "fleet" || view.place === "pair" || view.place === "call")}
+          {tab("cases", "Cases", view.place === "cases" || view.place === "case", open > 0 ? String(open) : "")}
+          {tab("hosts", "Hosts", view.place === "hosts", connected > 0 ? String(connected) : "")}
+        </nav>
+        <span class="grow" />
+        <CoverageWordOn view={view} coverage={coverage.data} />
+        <p id="freshness" role="status" class={pulse.problem ? "late" : ""}>
+          {freshness}
+        </p>
+        <button type="button" class="icon" title={`theme: ${theme()} (t)`} aria-label={`theme: ${theme()}`} onClick={nextTheme}>
+          {theme() === "dark" ? "☾" : theme() === "light" ? "☀" : "◐"}
+        </button>
+        <button type="button" class="icon" title="settings" aria-label="settings" onClick={() => setDialog("settings")}>
+          ⚙
+        </button>
+        <button type="button" class="icon" title="keys (?)" aria-label="keys" onClick={() => setDialog("keys")}>
+          ?
+        </button>
+      </header>
+      {timed && (
+        <section id="when" aria-label="Time shown">
+          <RangePicker view={view} nowS={nowS} go={go} />
+          <RangeLine view={view} nowS={nowS} go={go} against={against} />
+        </section>
+      )}
+      <main data-refreshed={beat} data-place={view.place}>
+        <p id="problem" role="alert" hidden={pulse.problem === null}>
+          {pulse.problem} {coverage.data ? "What is shown below is the last answer." : ""}
+        </p>
+        {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} annotations={annotations} go={go} />}
+        {view.place === "pair" && <PairView key={JSON.stringify(view.pair)} view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} go={go} />}
+        {view.place === "call" && <CallView view={view} onSettings={() => setDialog("settings")} />}
+        {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={cases.data === null && !cases.stale && cases.error === null} />}
+        {view.place === "case" && <CaseView view={view} beat={beat} />}
+        {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} />}
+      </main>
+      {dialog && <Dialog onClose={() => setDialog(null)} title={dialog === "keys" ? "Keys" : "Settings"}>{dialog === "keys" ? <KeysDialog /> : <SettingsDialog onDone={() => setDialog(null)} />}</Dialog>}
+    </>
+  );
+}
+
+function CoverageWordOn({ view, coverage }: { view: View; coverage: Parameters<typeof CoverageWord>[0]["coverage"] }) {
+  return view.place === "fleet" ? <CoverageWord coverage={coverage} /> : null;
+}
+
+restoreTheme();
+const root = document.getElementById("app");
+if (!root) throw new Error("the page has no element #app");
+render(<App />, root);
+void keepUpToDate();

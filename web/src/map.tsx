@@ -1,0 +1,85 @@
+// The service map: who calls whom, and how much time is lost on the way. Bounded: the pairs that lose most.
+
+import type { PairsReport } from "./api";
+import { count, duration } from "./format";
+import { place } from "./layout";
+import { titleOf } from "./parts";
+import { pairKey, toHash, type View } from "./state";
+
+/** Pairs on a map at most. */
+export const EDGES = 40;
+
+const NODE = { width: 168, height: 30, gapX: 120, gapY: 16 };
+
+const shorten = (name: string) => (name.length > 22 ? `${name.slice(0, 13)}…${name.slice(-8)}` : name);
+
+export function MapView({ report, view }: { report: PairsReport; view: View }) {
+  const rows = report.pairs;
+  if (rows.length === 0) return <p class="waiting">No pair passes the filters.</p>;
+  const spots = place(rows.map((row) => ({ from: row.client, to: row.server })));
+  const layers = [...spots.values()].reduce((most, spot) => Math.max(most, spot.layer + 1), 1);
+  const perLayer = new Map<number, number>();
+  for (const { layer } of spots.values()) perLayer.set(layer, (perLayer.get(layer) ?? 0) + 1);
+  const tallest = Math.max(...perLayer.values());
+  const width = layers * NODE.width + (layers - 1) * NODE.gapX + 20;
+  const height = tallest * (NODE.height + NODE.gapY) + 24;
+  const corner = (name: string): [number, number] => {
+    const spot = spots.get(name) ?? { layer: 0, row: 0 };
+    const free = (tallest - (perLayer.get(spot.layer) ?? 1)) * (NODE.height + NODE.gapY);
+    return [10 + spot.layer * (NODE.width + NODE.gapX), 18 + free / 2 + spot.row * (NODE.height + NODE.gapY)];
+  };
+  const most = rows.reduce((a, row) => Math.max(a, row.lost_ns_total), 1);
+  const lost = new Map<string, number>();
+  for (const row of rows) lost.set(row.server, (lost.get(row.server) ?? 0) + row.lost_ns_total);
+  const all = report.matching?.pairs ?? rows.length;
+  return (
+    <figure class="map">
+      <div class="scroller" tabIndex={0} role="region" aria-label="Service map">
+        <svg viewBox={`0 0 ${width} ${height}`} width={width} height={height} role="group" aria-label={`${count(rows.length)} pairs of ${count(spots.size)} services`}>
+          <defs>
+            <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" markerUnits="userSpaceOnUse" orient="auto-start-reverse">
+              <path d="M0 0.5 7.5 4 0 7.5z" class="arrowhead" />
+            </marker>
+          </defs>
+          {rows.map((row) => {
+            const [[x1, y1], [x2, y2]] = [corner(row.client), corner(row.server)];
+            const back = x2 <= x1;
+            const [fromX, fromY, toX, toY] = [x1 + NODE.width, y1 + NODE.height / 2, back ? x2 + NODE.width : x2, y2 + NODE.height / 2];
+            const bend = back ? 60 : Math.max(40, (toX - fromX) / 2);
+            const path = `M${fromX} ${fromY}C${fromX + bend} ${fromY} ${back ? toX + bend : toX - bend} ${toY} ${toX} ${toY}`;
+            const share = row.lost_ns_total / most;
+            const words = `${titleOf(row)}: ${duration(row.lost_ns_total)} lost by ${count(row.calls)} calls`;
+            return (
+              <a key={pairKey(row)} href={toHash({ ...view, place: "pair", pair: { client: row.client, server: row.server, method: row.method }, cells: null })} aria-label={words}>
+                <title>{words}</title>
+                <path class="reach" d={path} />
+                <path class="edge" d={path} stroke-width={1 + 6 * Math.sqrt(share)} opacity={0.35 + 0.65 * Math.sqrt(share)} marker-end="url(#tip)" />
+                {share > 0.02 && (
+                  <text class="edge-label" aria-hidden="true" x={(fromX + toX) / 2} y={(fromY + toY) / 2 - 5} text-anchor="middle">
+                    {duration(row.lost_ns_total)}
+                  </text>
+                )}
+              </a>
+            );
+          })}
+          {[...spots.keys()].map((name) => {
+            const [x, y] = corner(name);
+            const words = `${name}: ${duration(lost.get(name) ?? 0)} lost on calls to it`;
+            return (
+              <a key={name} href={toHash({ ...view, filters: { ...view.filters, service: name }, page: 1 })} aria-label={`${words}; shows its pairs`}>
+                <title>{words}</title>
+                <rect class="node" x={x} y={y} width={NODE.width} height={NODE.height} rx="6" />
+                <text class="node-name" aria-hidden="true" x={x + NODE.width / 2} y={y + NODE.height / 2 + 4} text-anchor="middle">
+                  {shorten(name)}
+                </text>
+              </a>
+            );
+          })}
+        </svg>
+      </div>
+      <figcaption class="quiet">
+        {all > rows.length ? `The ${count(rows.length)} of ${count(all)} pairs that lose most. ` : ""}An arrow goes from caller to called; the wider it is, the more time is lost there. A service shows its pairs, an arrow its pair.
+      </figcaption>
+    </figure>
+  );
+}

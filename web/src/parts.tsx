@@ -1,0 +1,167 @@
+// Small parts that several views are made of.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Quantiles } from "./api";
+import { duration, interval } from "./format";
+
+/** Names of a pair, each cut with an ellipsis where there is no room; the whole stands in the title. */
+export function PairTitle({ pair }: { pair: { client: string; server: string; method?: string | undefined } }) {
+  return (
+    <>
+      <span class="name">{pair.client}</span>
+      <span class="arrow"> → </span>
+      <span class="name">{pair.server}</span>
+      {pair.method !== undefined && <span class="method"> {pair.method}</span>}
+    </>
+  );
+}
+
+export const titleOf = (pair: { client: string; server: string; method?: string | undefined }): string =>
+  [pair.client, "→", pair.server, pair.method].filter((part) => part !== undefined).join(" ");
+
+/** A figure with its interval below. */
+export function Figure({ ns, ci95, calls }: { ns: number; ci95?: [number, number]; calls: number }) {
+  if (calls === 0) return <span class="quiet">–</span>;
+  return (
+    <>
+      {duration(ns)}
+      {ci95 && <span class="interval"> ({interval(ns, ci95)})</span>}
+    </>
+  );
+}
+
+const WIDTH = 130;
+
+/** From which to which duration the small plots of all rows reach. */
+export function plotRange(gaps: Quantiles[]): [number, number] {
+  const seen = gaps.filter((gap) => gap.count > 0);
+  if (seen.length === 0) return [1, 10];
+  const low = seen.reduce((least, gap) => Math.min(least, Math.max(1, gap.p50_ci95_ns[0])), Infinity);
+  const high = seen.reduce((most, gap) => Math.max(most, gap.p99_ci95_ns[1]), 1);
+  return [low * 0.8, Math.max(low * 2, high * 1.25)];
+}
+
+/** Median and 99th percentile with their intervals, on one log scale for all rows. */
+export function Whisker({ gap, range: [low, high], before }: { gap: Quantiles; range: [number, number]; before?: Quantiles | undefined }) {
+  const x = (ns: number) => (Math.log(Math.max(ns, low) / low) / Math.log(high / low)) * (WIDTH - 8) + 4;
+  const mark = (name: string, ns: number, [from, to]: [number, number], y: number) => (
+    <>
+      <line class={name} x1={x(from)} x2={x(to)} y1={y} y2={y} />
+      <line class={name} x1={x(from)} x2={x(from)} y1={y - 4} y2={y + 4} />
+      <line class={name} x1={x(to)} x2={x(to)} y1={y - 4} y2={y + 4} />
+      <circle class={name} cx={x(ns)} cy={y} r={2.6} />
+    </>
+  );
+  const both = (quantiles: Quantiles, y: number) =>
+    quantiles.count > 0 && (
+      <>
+        <line class="between" x1={x(quantiles.p50_ns)} x2={x(quantiles.p99_ns)} y1={y} y2={y} />
+        {mark("p50", quantiles.p50_ns, quantiles.p50_ci95_ns, y)}
+        {mark("p99", quantiles.p99_ns, quantiles.p99_ci95_ns, y)}
+      </>
+    );
+  const height = before ? 24 : 16;
+  return (
+    <svg class="whisker" viewBox={`0 0 ${WIDTH} ${height}`} width={WIDTH} height={height} aria-hidden="true">
+      {both(gap, before ? 6 : 8)}
+      {before && <g class="before">{both(before, 17)}</g>}
+    </svg>
+  );
+}
+
+/** A few bars, oldest first, each as high as its value of the largest. */
+export function Spark({ values, label }: { values: number[]; label: string }) {
+  const most = values.reduce((a, b) => Math.max(a, b), 0);
+  const width = 90 / Math.max(1, values.length);
+  return (
+    <svg class="spark" viewBox="0 0 90 20" width="90" height="20" role="img" aria-label={label} preserveAspectRatio="none">
+      <title>{label}</title>
+      {most > 0 && values.map((value, i) => value > 0 && <rect key={i} x={i * width} width={Math.max(0.6, width - 0.6)} y={20 - Math.max(1, (value / most) * 19)} height={Math.max(1, (value / most) * 19)} />)}
+    </svg>
+  );
+}
+
+/** A button that copies a text and says that it did. */
+export function Copy({ text, what = "copy" }: { text: string; what?: string }) {
+  const [word, setWord] = useState(what);
+  const copy = (event: MouseEvent) => {
+    event.stopPropagation();
+    // The clipboard needs HTTPS or loopback; elsewhere the text is selected instead.
+    if (!navigator.clipboard) {
+      const id = event.currentTarget instanceof Element ? event.currentTarget.parentElement?.querySelector(".id") : null;
+      if (id) getSelection()?.selectAllChildren(id);
+      return setWord("selected");
+    }
+    navigator.clipboard.writeText(text).then(
+      () => setWord("copied"),
+      () => setWord("refused"),
+    );
+  };
+  return (
+    <button type="button" class="copy" title={`copy ${text}`} aria-label={`${word} ${text}`} onClick={copy}>
+      {word}
+    </button>
+  );
+}
+
+/** Hands a text to the user as a file. */
+export function save(name: string, text: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(url);
+}
+
+/** A drawing that is made by hand, put where it belongs. */
+export function Mounted({ root, class: name }: { root: HTMLElement; class?: string }) {
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    place.current?.append(root);
+    return () => root.remove();
+  }, [root]);
+  return <div ref={place} class={name} />;
+}
+
+export function Waiting({ children }: { children: ComponentChildren }) {
+  return (
+    <p class="waiting" role="status">
+      {children}
+    </p>
+  );
+}
+
+export function Failed({ children }: { children: ComponentChildren }) {
+  return (
+    <p class="failed" role="alert">
+      {children}
+    </p>
+  );
+}
+
+/** A part of a page with its heading. */
+export function Panel({ title, aside, id, children }: { title: ComponentChildren; aside?: ComponentChildren; id?: string; children: ComponentChildren }) {
+  return (
+    <section class="panel" id={id}>
+      <div class="panel-head">
+        <h2>{title}</h2>
+        {aside}
+      </div>
+      {children}
+    </section>
+  );
+}
+
+/** Share of a whole as a bar with its interval. */
+export function ShareBar({ low, mid, high, name = "" }: { low: number; mid: number; high: number; name?: string }) {
+  const x = (share: number) => Math.min(100, Math.max(0, share * 100));
+  return (
+    <svg class={`sharebar ${name}`} viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
+      <rect class="ground" x="0" y="0" width="100" height="10" />
+      <rect class="mid" x="0" y="0" width={x(mid)} height="10" />
+      <rect class="reach" x={x(low)} y="3.5" width={Math.max(0.4, x(high) - x(low))} height="3" />
+    </svg>
+  );
+}

@@ -1,0 +1,56 @@
+// Two spans as rows to compare.
+
+import { duration, moment } from "./format";
+import { attributes, type OtlpSide, type OtlpSpan } from "./otlp";
+
+const KINDS = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"];
+const CODES = ["unset", "ok", "error"];
+
+/** One row of the comparison; `undefined` where that side does not have it. */
+export interface Compared {
+  name: string;
+  client: string | undefined;
+  server: string | undefined;
+  /** Both sides have it, and not the same. */
+  differs: boolean;
+}
+
+/** Attributes of both sides by key, in the order of the alphabet. */
+export function compare(client: Map<string, string>, server: Map<string, string>): Compared[] {
+  const names = [...new Set([...client.keys(), ...server.keys()])].sort();
+  return names.map((name) => {
+    const [c, s] = [client.get(name), server.get(name)];
+    return { name, client: c, server: s, differs: c !== undefined && s !== undefined && c !== s };
+  });
+}
+
+export function nanos(value: string | number | undefined): bigint {
+  return value === undefined ? 0n : BigInt(value);
+}
+
+/** What a span says of itself, beside its attributes. */
+export function facts(side: OtlpSide | null): Map<string, string> {
+  const span: OtlpSpan | undefined = side?.span;
+  if (!span) return new Map();
+  const [start, end] = [nanos(span.startTimeUnixNano), nanos(span.endTimeUnixNano)];
+  const code = span.status?.code ?? 0;
+  const said = span.status?.message;
+  const found = new Map([
+    ["name", span.name ?? ""],
+    ["kind", KINDS[span.kind ?? 0] ?? String(span.kind)],
+    ["span id", span.spanId ?? ""],
+    ["start", moment(start)],
+    ["end", moment(end)],
+    ["status", `${CODES[code] ?? code}${said ? `: ${said}` : ""}`],
+  ]);
+  (span.events ?? []).forEach((event, i) => {
+    const offset = duration(Number(nanos(event.timeUnixNano) - start));
+    const extra = [...attributes(event.attributes)].map(([key, value]) => `${key}=${value}`).join(" ");
+    found.set(`event ${i + 1}`, `${event.name ?? ""} at ${offset} ${extra}`.trim());
+  });
+  return found;
+}
+
+/** Rows that always differ say nothing by it. */
+export const EXPECTED_TO_DIFFER = new Set(["kind", "span id", "start", "end", "service.name"]);
+

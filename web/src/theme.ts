@@ -1,0 +1,48 @@
+// Dark or light: as the system has it, unless chosen here. The choice stays in this browser.
+
+const KEY = "spangap.theme";
+export const THEMES = ["system", "light", "dark"] as const;
+export type Theme = (typeof THEMES)[number];
+
+function stored(key: string): string | null {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    // A browser may refuse storage; then a choice lasts as long as the page.
+    return null;
+  }
+}
+
+/** Keeps a setting in this browser; empty ones are removed. */
+export function keep(key: string, value: string): void {
+  try {
+    if (value === "") localStorage.removeItem(key);
+    else localStorage.setItem(key, value);
+  } catch {
+    // See above.
+  }
+}
+
+export const kept = (key: string): string => stored(key) ?? "";
+
+export function theme(): Theme {
+  return THEMES.find((one) => one === document.documentElement.dataset["theme"]) ?? "system";
+}
+
+export function setTheme(to: Theme): void {
+  if (to === "system") delete document.documentElement.dataset["theme"];
+  else document.documentElement.dataset["theme"] = to;
+  keep(KEY, to === "system" ? "" : to);
+  dispatchEvent(new Event("themechange"));
+}
+
+export function restoreTheme(): void {
+  const was = THEMES.find((one) => one === stored(KEY));
+  if (was && was !== "system") document.documentElement.dataset["theme"] = was;
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
+}
+
+export function isDark(): boolean {
+  const chosen = theme();
+  return chosen === "system" ? matchMedia("(prefers-color-scheme: dark)").matches : chosen === "dark";
+}

@@ -1,0 +1,126 @@
+// Time lost by all pairs shown, over a longer stretch than the table: drag over it to choose the table's.
+
+import { useRef, useState } from "preact/hooks";
+import type { Hole, Timeline } from "./api";
+import { clock, count, dayAndClock, duration, rate, span } from "./format";
+import type { Stretch } from "./state";
+import { timeTicks } from "./ticks";
+
+/** Something that happened at a moment, drawn as a tick. */
+export interface Annotation {
+  unixS: number;
+  text: string;
+  href?: string;
+}
+
+interface Props {
+  timeline: Timeline;
+  shown: Stretch;
+  against: Stretch | null;
+  holes: Hole[];
+  annotations: Annotation[];
+  onChoose: (stretch: Stretch) => void;
+}
+
+const WIDTH = 1000;
+const HEIGHT = 64;
+/** A shorter drag is a click. */
+const LEAST_DRAG = 6;
+
+export function TimelineView({ timeline, shown, against, holes, annotations, onChoose }: Props) {
+  const picture = useRef<SVGSVGElement>(null);
+  const [drag, setDrag] = useState<[number, number] | null>(null);
+  const [pointed, setPointed] = useState<number | null>(null);
+  const { step_s: step, points, from_unix_s: from, to_unix_s: to } = timeline;
+  const length = Math.max(1, to - from);
+  const x = (unixS: number) => Math.min(WIDTH, Math.max(0, ((unixS - from) / length) * WIDTH));
+  const most = points.reduce((a, point) => Math.max(a, point.lost_ns_total), 0);
+  const at = (event: PointerEvent): number => {
+    const box = picture.current?.getBoundingClientRect();
+    if (!box || box.width === 0) return from;
+    return from + Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * length;
+  };
+  const stretchOf = ([a, b]: [number, number]): Stretch => {
+    const [low, high] = [Math.min(a, b), Math.max(a, b)];
+    return { from: Math.floor(low / 60) * 60, to: Math.max(Math.ceil(high / 60) * 60, Math.floor(low / 60) * 60 + 60) };
+  };
+  const ended = (event: PointerEvent) => {
+    if (drag) {
+      const box = picture.current?.getBoundingClientRect();
+      const wide = box ? (Math.abs(drag[1] - drag[0]) / length) * box.width : 0;
+      // A click chooses the step it is on.
+      const start = Math.floor(at(event) / step) * step;
+      onChoose(wide >= LEAST_DRAG ? stretchOf(drag) : { from: start, to: start + step });
+    }
+    setDrag(null);
+  };
+  const band = (name: string, stretch: Stretch) => <rect class={name} x={x(stretch.from)} width={Math.max(1.5, x(stretch.to) - x(stretch.from))} y="0" height={HEIGHT} />;
+  const point = pointed === null ? undefined : points.find((one) => pointed >= one.unix_s && pointed < one.unix_s + step);
+  const ticks = timeTicks(from, to, 8);
+  const days = length > 86_400;
+  const total = points.reduce((sum, one) => sum + one.lost_ns_total, 0);
+  return (
+    <div class="timeline">
+      <svg
+        ref={picture}
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`Time lost from ${dayAndClock(from)} to ${dayAndClock(to)}: ${duration(total)} in all, at most ${duration(most)} in ${span(step)}`}
+        onPointerDown={(event) => {
+          if (event.button !== 0) return;
+          picture.current?.setPointerCapture(event.pointerId);
+          setDrag([at(event), at(event)]);
+        }}
+        onPointerMove={(event) => {
+          setPointed(at(event));
+          if (drag) setDrag([drag[0], at(event)]);
+        }}
+        onPointerUp={ended}
+        onPointerCancel={() => setDrag(null)}
+        onPointerLeave={() => setPointed(null)}
+      >
+        {against && band("against", against)}
+        {band("shown", shown)}
+        {holes.map((hole) => hole.to_unix_s > from && band("hole", { from: hole.from_unix_s, to: hole.to_unix_s }))}
+        {points.map((one) => {
+          const height = most > 0 ? Math.max(one.lost_ns_total > 0 ? 1 : 0, (one.lost_ns_total / most) * (HEIGHT - 6)) : 0;
+          const inside = one.unix_s + step > shown.from && one.unix_s <= shown.to;
+          return <rect key={one.unix_s} class={inside ? "bar in" : "bar"} x={x(one.unix_s) + 0.4} width={Math.max(0.8, (step / length) * WIDTH - 0.8)} y={HEIGHT - height} height={height} />;
+        })}
+        {annotations.map((one) => one.unixS >= from && one.unixS <= to && <path key={`${one.unixS} ${one.text}`} class="annotation" d={`M${x(one.unixS)} 0V${HEIGHT}`} />)}
+        {drag && band("dragged", stretchOf(drag))}
+      </svg>
+      <div class="timeline-axis" aria-hidden="true">
+        {ticks.map((tick) => (
+          <span key={tick} style={{ left: `${((tick - from) / length) * 100}%` }}>
+            {days ? dayAndClock(tick).slice(5) : clock(tick)}
+          </span>
+        ))}
+      </div>
+      <p class="timeline-said quiet">
+        {drag ? (
+          `${dayAndClock(stretchOf(drag).from)} – ${clock(stretchOf(drag).to)} (${span(stretchOf(drag).to - stretchOf(drag).from)})`
+        ) : pointed !== null ? (
+          point ? `${dayAndClock(point.unix_s)}, ${span(step)}: ${duration(point.lost_ns_total)} lost by ${count(point.calls)} calls` : `${dayAndClock(Math.floor(pointed / step) * step)}: no calls`
+        ) : (
+          <>
+            Time lost per {span(step)}, at most {duration(most)} ({rate(most, step)}). Drag to choose a stretch.
+          </>
+        )}
+      </p>
+      {annotations.some((one) => one.href) && (
+        <ul class="annotations">
+          {annotations
+            .filter((one) => one.unixS >= from && one.unixS <= to)
+            .slice(-6)
+            .map((one) => (
+              <li key={`${one.unixS} ${one.text}`}>
+                {clock(one.unixS)} {one.href ? <a href={one.href}>{one.text}</a> : one.text}
+              </li>
+            ))}
+        </ul>
+      )}
+    </div>
+  );
+}

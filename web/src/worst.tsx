@@ -1,0 +1,153 @@
+// The worst calls of one pair, by trace id, and which hosts they ran on.
+
+import type { WorstOfPair, WorstReport } from "./api";
+import { clock, count, dayAndClock, duration, moment, percent } from "./format";
+import { Copy } from "./parts";
+import { toHash, type Cells, type View } from "./state";
+import { TraceLink } from "./trace_link";
+
+/** What a status is called; the sender's own word stays in the title. */
+export function statusWord(status: string): string {
+  return status === "unset" ? "no status" : status;
+}
+
+export const statusHint = (status: string): string => (status === "unset" ? "the CLIENT span has neither a gRPC nor an HTTP status, and its own status is unset" : "status of the CLIENT span");
+
+interface Props {
+  view: View;
+  report: WorstReport;
+  cells: Cells | null;
+  onCells: (cells: Cells | null) => void;
+}
+
+export function WorstView({ view, report, cells, onCells }: Props) {
+  const { calls } = report;
+  return (
+    <div class="worst">
+      {cells && (
+        <p class="chosen-cells">
+          Calls with a gap of {duration(cells.lowNs)} to {duration(cells.highNs)}, {dayAndClock(cells.from)} – {clock(cells.to)}{" "}
+          <button type="button" class="plain" onClick={() => onCells(null)}>
+            show all
+          </button>{" "}
+          <a href={toHash({ ...view, fixed: { from: cells.from, to: cells.to }, cells: null })}>zoom to this time</a>
+        </p>
+      )}
+      {calls.length === 0 && <p class="quiet">{cells ? "None of these calls is held: of each minute the meter keeps the ones with the largest gap. Choose higher cells." : "No call of this time range is held."}</p>}
+      {calls.length > 0 && (
+        <div class="scroller" tabIndex={0} role="region" aria-label="Worst calls">
+          <table class="calls">
+            <thead>
+              <tr>
+                <th scope="col">trace id</th>
+                <th scope="col" class="number">
+                  gap
+                </th>
+                <th scope="col" class="number">
+                  client
+                </th>
+                <th scope="col" class="number">
+                  server
+                </th>
+                <th scope="col" class="number" title="of the CLIENT span, by the client's clock">
+                  start
+                </th>
+                <th scope="col">status</th>
+                <th scope="col">hosts</th>
+                <th scope="col">spans</th>
+              </tr>
+            </thead>
+            <tbody>
+              {calls.map((call, at) => (
+                // A trace sent again later is another call of the same ids.
+                <tr key={`${call.trace_id} ${call.client_span_id} ${at}`}>
+                  <th scope="row">
+                    <a class="id" href={toHash({ ...view, place: "call", call: { traceId: call.trace_id, clientSpanId: call.client_span_id } })}>
+                      {call.trace_id}
+                    </a>{" "}
+                    <Copy text={call.trace_id} /> <TraceLink traceId={call.trace_id} spanId={call.client_span_id} />
+                  </th>
+                  <td class="number" data-label="gap">
+                    <b>{duration(call.gap_ns)}</b>
+                  </td>
+                  <td class="number" data-label="client">
+                    {duration(call.client_ns)}
+                  </td>
+                  <td class="number" data-label="server">
+                    {duration(call.server_ns)}
+                  </td>
+                  <td class="number" data-label="start">
+                    {moment(BigInt(Math.round(call.start_unix_ns))).slice(0, -3)}
+                  </td>
+                  <td title={statusHint(call.status)}>{statusWord(call.status)}</td>
+                  <td>
+                    {call.client_host ?? "?"} → {call.server_host ?? "?"}
+                  </td>
+                  <td class="quiet">{call.whole ? "both whole" : "times only"}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {report.complete_above_ns !== undefined && <p class="quiet">Calls with a gap up to {duration(report.complete_above_ns)} may be missing: calls with several attempts had taken their places.</p>}
+    </div>
+  );
+}
+
+const NODES_SHOWN = 12;
+
+/** On which hosts the worst calls ran: a sample by size, and said to be one. */
+export function NodesView({ calls, view }: { calls: WorstOfPair[]; view: View }) {
+  const groups = new Map<string, { client: string; server: string; calls: number; gapNs: number }>();
+  for (const call of calls) {
+    const [client, server] = [call.client_host ?? "unknown", call.server_host ?? "unknown"];
+    const key = JSON.stringify([client, server]);
+    const group = groups.get(key) ?? { client, server, calls: 0, gapNs: 0 };
+    group.calls += 1;
+    group.gapNs += call.gap_ns;
+    groups.set(key, group);
+  }
+  const rows = [...groups.values()].sort((a, b) => b.gapNs - a.gapNs);
+  const all = rows.reduce((sum, row) => sum + row.gapNs, 0);
+  if (rows.length === 0) return null;
+  const host = (name: string) => (name === "unknown" ? name : <a href={toHash({ ...view, place: "fleet", filters: { ...view.filters, node: name }, page: 1 })}>{name}</a>);
+  return (
+    <table class="nodes">
+      <caption>Hosts of the {count(calls.length)} worst calls held</caption>
+      <thead>
+        <tr>
+          <th scope="col">client's host → server's host</th>
+          <th scope="col" class="number">
+            calls
+          </th>
+          <th scope="col" class="number">
+            of their gaps
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.slice(0, NODES_SHOWN).map((row) => (
+          <tr key={`${row.client}\u0000${row.server}`}>
+            <th scope="row">
+              {host(row.client)} <span class="arrow">→</span> {host(row.server)}
+            </th>
+            <td class="number">{count(row.calls)}</td>
+            <td class="number">
+              {percent(all > 0 ? row.gapNs / all : null)} <span class="quiet">({duration(row.gapNs)})</span>
+            </td>
+          </tr>
+        ))}
+      </tbody>
+      {rows.length > NODES_SHOWN && (
+        <tfoot>
+          <tr>
+            <td colSpan={3} class="quiet">
+              and {count(rows.length - NODES_SHOWN)} more
+            </td>
+          </tr>
+        </tfoot>
+      )}
+    </table>
+  );
+}

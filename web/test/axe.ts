@@ -1,0 +1,21 @@
+// What axe-core finds wrong with a page, in words.
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type { Page } from "playwright-core";
+
+const SOURCE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+interface Axe {
+  run(): Promise<{ violations: { id: string; help: string; nodes: { target: unknown[]; html: string }[] }[] }>;
+}
+
+/** Every rule broken, with the first elements that break it; empty when there is none. */
+export async function accessibilityProblems(page: Page): Promise<string[]> {
+  // The page's own policy forbids scripts; a debugger's evaluation is not one of the page.
+  await page.evaluate(SOURCE);
+  return page.evaluate(async () => {
+    const { violations } = await (window as unknown as { axe: Axe }).axe.run();
+    return violations.map((found) => `${found.id}: ${found.help}: ${found.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
+  });
+}

@@ -1,0 +1,234 @@
+// The fleet in a real browser over a real meter: search, filters, groups, comparing, the map, choosing stretches, keys.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Page } from "playwright-core";
+import type { PairsReport } from "../src/api";
+import { accessibilityProblems } from "./axe";
+import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
+import { api, send, startMeter, type RunningMeter } from "./meter";
+import { call } from "./traffic";
+
+const skip = CHROMIUM ? false : "no Chromium on this machine";
+if (skip) console.log(`not run: the fleet in a browser: ${skip}; install the package chromium`);
+
+const MS = 1_000_000n;
+/** A name as long as the meter keeps any. */
+const LONG = `payments-${"very-".repeat(48)}long`.slice(0, 255);
+const SERVICES: [string, string, number][] = [
+  ["web", "checkout", 40],
+  ["checkout", "payment", 30],
+  ["checkout", "cart", 20],
+  ["cart", "redis", 12],
+  ["web", LONG, 11],
+];
+let meter: RunningMeter;
+let browser: OpenBrowser;
+let watched: Watched;
+let page: Page;
+
+const rowsBecome = (wanted: string[]) =>
+  page.waitForFunction((rows) => JSON.stringify([...document.querySelectorAll(".pairs tbody th")].map((cell) => cell.textContent)) === rows, JSON.stringify(wanted));
+const hashHas = (part: string) => page.waitForFunction((text) => decodeURIComponent(location.hash).includes(text), part);
+
+before(async () => {
+  if (!CHROMIUM) return;
+  meter = await startMeter();
+  const calls = SERVICES.flatMap(([client, server, n]) => Array.from({ length: n }, (_, i) => call(client, server, BigInt(n + i) * MS)));
+  await send(meter, calls.flatMap((one) => [one.client, one.server]));
+  browser = await launch(CHROMIUM);
+  watched = await browser.open(meter.page);
+  page = watched.page;
+  await page.waitForSelector(".pairs tbody tr");
+});
+
+after(async () => {
+  await browser?.close();
+  await meter?.stop();
+});
+
+const ALL = ["web → checkout", "checkout → payment", "checkout → cart", "cart → redis", `web → ${LONG}`];
+
+test("a search narrows the pairs, is in the address, and is undone by going back", { skip }, async () => {
+  await rowsBecome(ALL);
+  await page.keyboard.press("/");
+  await page.keyboard.type("CHECKOUT pay");
+  await rowsBecome(["checkout → payment"]);
+  await hashHas("q=CHECKOUT+pay");
+  assert.match(await page.innerText(".pairs caption"), /1 row of 5 pass the filters/);
+  await page.keyboard.press("Escape");
+  await page.goBack();
+  await rowsBecome(ALL);
+  assert.equal(await page.inputValue("#search"), "");
+});
+
+test("filters by service and node hold together and can be taken off", { skip }, async () => {
+  await page.getByRole("button", { name: "filter" }).click();
+  await page.getByLabel("service", { exact: true }).fill("checkout");
+  await page.keyboard.press("Enter");
+  await rowsBecome(ALL.slice(0, 3));
+  await page.getByLabel("node", { exact: true }).fill("node-nowhere");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("text=No pair passes the filters");
+  await page.getByRole("button", { name: "remove the filter node" }).click();
+  await rowsBecome(ALL.slice(0, 3));
+  await page.getByRole("button", { name: "clear" }).click();
+  await rowsBecome(ALL);
+});
+
+test("rows are grouped by client, and a group opens into its pairs", { skip }, async () => {
+  await page.selectOption(".toolbar select", "client");
+  await rowsBecome(["checkout → *", "web → *", "cart → *"].sort((a, b) => lostOf(b) - lostOf(a)));
+  await page.locator(".pairs a", { hasText: "checkout → *" }).click();
+  await rowsBecome(["checkout → payment", "checkout → cart"]);
+  await page.goBack();
+  await page.goBack();
+  await rowsBecome(ALL);
+});
+
+/** What a client's calls lost, from how they were made. */
+function lostOf(group: string): number {
+  const client = group.split(" ")[0];
+  return SERVICES.filter(([name]) => name === client).reduce((sum, [, , n]) => sum + n * n + (n * (n - 1)) / 2, 0);
+}
+
+test("the map has every service, and leads to pairs", { skip }, async () => {
+  await page.keyboard.press("m");
+  await page.waitForSelector(".map .node");
+  assert.equal(await page.locator(".map .node").count(), 6);
+  assert.equal(await page.locator(".map .edge").count(), 5);
+  assert.deepEqual(await accessibilityProblems(page), []);
+  await page.locator(".map a", { hasText: "web → checkout" }).focus();
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#pair .content");
+  assert.equal(await page.innerText("#pair h2"), "web → checkout");
+  await page.keyboard.press("Escape");
+  await page.waitForSelector(".map .node");
+  await page.keyboard.press("m");
+  await rowsBecome(ALL);
+});
+
+test("comparing shows what is new, and in the pair how sure a difference is", { skip }, async () => {
+  await page.selectOption(".rangeline select", "previous");
+  await page.waitForSelector(".pairs thead th:has-text('Change')");
+  assert.equal(await page.locator(".pairs tbody td:has-text('new')").count(), 5);
+  await hashHas("against=previous");
+  // The same minutes on both sides: nothing differs.
+  const report = (await api(meter, "pairs", { window: "15m" })) as PairsReport;
+  const [from, to] = [report.to_unix_s - 600, report.to_unix_s + 120];
+  await page.goto(`${meter.page}#client=web&server=checkout&from=${from}&to=${to}&against=${from}-${to}`);
+  await page.waitForSelector(".versus-table");
+  const said = await page.$$eval(".versus-table tbody tr td:last-child", (cells) => cells.map((cell) => cell.textContent));
+  assert.deepEqual(said.slice(0, 4), Array(4).fill("not told apart"));
+  assert.deepEqual(await accessibilityProblems(page), []);
+});
+
+test("a stretch is chosen by dragging over the plot, and given up again", { skip }, async () => {
+  await page.goto(meter.page);
+  await page.waitForSelector(".timeline svg");
+  const box = (await page.locator(".timeline svg").boundingBox())!;
+  await page.mouse.move(box.x + box.width * 0.9, box.y + 20);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.95, box.y + 20, { steps: 4 });
+  await page.mouse.move(box.x + box.width, box.y + 20, { steps: 4 });
+  await page.mouse.up();
+  await hashHas("from=");
+  await rowsBecome(ALL);
+  assert.equal(await page.locator("#ranges input[value=fixed]").isChecked(), true);
+  await page.getByRole("button", { name: "back to now" }).click();
+  await page.waitForFunction(() => !location.hash.includes("from="));
+});
+
+test("cells chosen in the heatmap show their calls, by mouse and by key", { skip }, async () => {
+  await page.goto(`${meter.page}#client=web&server=checkout`);
+  await page.waitForSelector(".heatmap .plot canvas[aria-label*='of 40 calls']");
+  await page.waitForSelector(".worst tbody tr");
+  const all = await page.locator(".worst tbody tr").count();
+  await page.focus(".heatmap .plot canvas");
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("Enter");
+  await hashHas("cells=");
+  await page.waitForSelector(".chosen-cells");
+  await page.waitForSelector(".brushed:not([hidden])");
+  await page.keyboard.press("Escape");
+  await page.waitForSelector(".chosen-cells", { state: "detached" });
+  const box = (await page.locator(".heatmap .plot canvas").boundingBox())!;
+  await page.mouse.move(box.x + 64, box.y + 10);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width - 22, box.y + box.height - 30, { steps: 5 });
+  await page.mouse.up();
+  await page.waitForSelector(".chosen-cells");
+  await page.waitForFunction((rows) => document.querySelectorAll(".worst tbody tr").length === rows, all);
+  await page.getByRole("button", { name: "show all" }).click();
+  await page.waitForSelector(".chosen-cells", { state: "detached" });
+});
+
+test("the cursor of the heatmap is that of the quantiles", { skip }, async () => {
+  await page.focus(".heatmap .plot canvas");
+  await page.keyboard.press("ArrowUp");
+  await page.waitForFunction(() => [...document.querySelectorAll(".u-legend .u-value")].some((value) => /ms/.test(value.textContent ?? "")));
+});
+
+test("keys: a list of them, rows, views, and the theme, which stays", { skip }, async () => {
+  await page.goto(meter.page);
+  await rowsBecome(ALL);
+  await page.keyboard.press("?");
+  await page.waitForSelector("dialog[open] kbd");
+  assert.deepEqual(await accessibilityProblems(page), []);
+  await page.keyboard.press("Escape");
+  await page.waitForSelector("dialog", { state: "detached" });
+  await page.keyboard.press("j");
+  await page.keyboard.press("ArrowDown");
+  assert.equal(await page.evaluate(() => document.activeElement?.textContent), ALL[1]);
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#pair h2");
+  await page.keyboard.press("f");
+  await rowsBecome(ALL);
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const before = await ground();
+  await page.keyboard.press("t");
+  await page.keyboard.press("t");
+  await page.waitForFunction((was) => getComputedStyle(document.body).backgroundColor !== was, before);
+  assert.deepEqual(await accessibilityProblems(page), [], "in the dark");
+  await page.reload();
+  await rowsBecome(ALL);
+  assert.notEqual(await ground(), before);
+  await page.keyboard.press("t");
+});
+
+test("a call links to the trace UI that was set here, and can be taken along", { skip }, async () => {
+  await page.goto(`${meter.page}#client=web&server=checkout`);
+  await page.locator(".worst .id").first().click();
+  await page.waitForSelector("table.spans");
+  await page.getByRole("button", { name: "link to your trace UI" }).click();
+  await page.getByLabel("Address of a trace").fill("https://traces.example/");
+  assert.equal(await page.getByRole("button", { name: "save" }).isDisabled(), true);
+  await page.getByLabel("Address of a trace").fill("https://traces.example/t/{trace_id}?span={span_id}");
+  await page.getByRole("button", { name: "save" }).click();
+  const href = await page.getAttribute("a.out", "href");
+  const shown = new URLSearchParams(new URL(page.url()).hash.slice(1));
+  assert.equal(href, `https://traces.example/t/${shown.get("trace_id")}?span=${shown.get("client_span_id")}`);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "download JSON" }).click()]);
+  assert.equal(download.suggestedFilename(), `call-${shown.get("trace_id")}.json`);
+  assert.deepEqual(await accessibilityProblems(page), []);
+});
+
+test("nothing is wider than the screen, from a phone to a desk, however long the names", { skip }, async () => {
+  const views = ["", "show=map", "against=previous", `client=web&server=${LONG}`, "client=web&server=checkout&against=previous", "view=cases", "view=hosts"];
+  for (const width of [1920, 1280, 768, 390]) {
+    await page.setViewportSize({ width, height: 844 });
+    for (const view of views) {
+      await page.goto(`${meter.page}#${view}`);
+      await page.waitForSelector("main .panel");
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(over <= 0, `${width} px, #${view}: ${over} px too wide`);
+    }
+    await page.goto(`${meter.page}#`);
+    await rowsBecome(ALL);
+    assert.deepEqual(await accessibilityProblems(page), [], `${width} px`);
+  }
+});
+
+test("nothing was complained about", { skip }, () => {
+  assert.deepEqual(watched.complaints, []);
+});
