@@ -249,7 +249,7 @@ function HuntView({ hunt, state }: { hunt: Hunt; state: State }) {
               <thead>
                 <tr>
                   <th scope="col">suspect</th>
-                  <th scope="col" />
+                  <th scope="col">judged</th>
                   <th scope="col">what would show it</th>
                   <th scope="col">what was seen</th>
                 </tr>

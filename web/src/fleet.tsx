@@ -80,7 +80,7 @@ function Change({ row, seconds }: { row: PairRow; seconds: [number, number] }) {
   if (row.calls === 0) return <td class="number">ended</td>;
   const p99 = difference(row.gap.p99_ci95_ns, before.gap.p99_ci95_ns);
   const went = direction(p99);
-  const words = went === "open" ? "p99 the same within its interval" : `p99 ${change(row.gap.p99_ns - before.gap.p99_ns)}`;
+  const words = went === "open" ? "p99 not told apart" : `p99 ${change(row.gap.p99_ns - before.gap.p99_ns)}`;
   return (
     <td class="number" title={`gap p99 was ${duration(before.gap.p99_ns)}, is ${duration(row.gap.p99_ns)}; the difference lies between ${change(p99[0])} and ${change(p99[1])}`}>
       {change(perSecond)}/s <span class={`interval went-${went}`}>{words}</span>

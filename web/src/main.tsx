@@ -62,7 +62,10 @@ function App() {
   if (now.current.beat !== beat) now.current = { beat, s: Math.floor(Date.now() / 1000) };
   const nowS = now.current.s;
   const coverage = useAnswer("coverage", "coverage", askCoverage, beat);
-  const cases = useAnswer("cases", "cases", askCases, beat);
+  // A meter without cases is asked for them once, and again by whoever looks for them.
+  const noCases = useRef(false);
+  const cases = useAnswer("cases", "cases", askCases, noCases.current && view.place !== "cases" ? -1 : beat);
+  noCases.current = cases.data === null && !cases.stale && cases.error === null;
   const agents = useAnswer("agents", view.place === "hosts" ? "agents" : "few", askAgents, view.place === "hosts" ? beat : 0);
   const heading = useRef<string>("");
 
@@ -171,7 +174,7 @@ function App() {
         {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} annotations={annotations} go={go} />}
         {view.place === "pair" && <PairView key={JSON.stringify(view.pair)} view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} go={go} />}
         {view.place === "call" && <CallView view={view} onSettings={() => setDialog("settings")} />}
-        {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={cases.data === null && !cases.stale && cases.error === null} />}
+        {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} />}
         {view.place === "case" && <CaseView view={view} beat={beat} />}
         {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} />}
       </main>

@@ -9,6 +9,9 @@ import { pairKey, toHash, type View } from "./state";
 /** Pairs on a map at most. */
 export const EDGES = 40;
 
+/** Arrows that say how much is lost. */
+const LABELS = 12;
+
 const NODE = { width: 168, height: 30, gapX: 120, gapY: 16 };
 
 const shorten = (name: string) => (name.length > 22 ? `${name.slice(0, 13)}…${name.slice(-8)}` : name);
@@ -31,6 +34,8 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
   const most = rows.reduce((a, row) => Math.max(a, row.lost_ns_total), 1);
   const lost = new Map<string, number>();
   for (const row of rows) lost.set(row.server, (lost.get(row.server) ?? 0) + row.lost_ns_total);
+  // Labels of the widest arrows alone, nearer to the caller where an arrow turns back.
+  const labelled = new Set([...rows].sort((a, b) => b.lost_ns_total - a.lost_ns_total).slice(0, LABELS));
   const all = report.matching?.pairs ?? rows.length;
   return (
     <figure class="map">
@@ -50,11 +55,11 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
             const share = row.lost_ns_total / most;
             const words = `${titleOf(row)}: ${duration(row.lost_ns_total)} lost by ${count(row.calls)} calls`;
             return (
-              <a key={pairKey(row)} href={toHash({ ...view, place: "pair", pair: { client: row.client, server: row.server, method: row.method }, cells: null })} aria-label={words}>
+              <a key={pairKey(row)} href={toHash({ ...view, place: "pair", pair: { client: row.client, server: row.server, method: row.method }, cells: null })}>
                 <title>{words}</title>
                 <path class="reach" d={path} />
                 <path class="edge" d={path} stroke-width={1 + 6 * Math.sqrt(share)} opacity={0.35 + 0.65 * Math.sqrt(share)} marker-end="url(#tip)" />
-                {share > 0.02 && (
+                {labelled.has(row) && !back && (
                   <text class="edge-label" aria-hidden="true" x={(fromX + toX) / 2} y={(fromY + toY) / 2 - 5} text-anchor="middle">
                     {duration(row.lost_ns_total)}
                   </text>
@@ -66,8 +71,8 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
             const [x, y] = corner(name);
             const words = `${name}: ${duration(lost.get(name) ?? 0)} lost on calls to it`;
             return (
-              <a key={name} href={toHash({ ...view, filters: { ...view.filters, service: name }, page: 1 })} aria-label={`${words}; shows its pairs`}>
-                <title>{words}</title>
+              <a key={name} href={toHash({ ...view, filters: { ...view.filters, service: name }, page: 1 })}>
+                <title>{`${words}; shows its pairs`}</title>
                 <rect class="node" x={x} y={y} width={NODE.width} height={NODE.height} rx="6" />
                 <text class="node-name" aria-hidden="true" x={x + NODE.width / 2} y={y + NODE.height / 2 + 4} text-anchor="middle">
                   {shorten(name)}

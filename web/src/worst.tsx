@@ -80,7 +80,7 @@ export function WorstView({ view, report, cells, onCells }: Props) {
                     {moment(BigInt(Math.round(call.start_unix_ns))).slice(0, -3)}
                   </td>
                   <td title={statusHint(call.status)}>{statusWord(call.status)}</td>
-                  <td>
+                  <td class="hosts">
                     {call.client_host ?? "?"} → {call.server_host ?? "?"}
                   </td>
                   <td class="quiet">{call.whole ? "both whole" : "times only"}</td>
@@ -113,6 +113,7 @@ export function NodesView({ calls, view }: { calls: WorstOfPair[]; view: View })
   if (rows.length === 0) return null;
   const host = (name: string) => (name === "unknown" ? name : <a href={toHash({ ...view, place: "fleet", filters: { ...view.filters, node: name }, page: 1 })}>{name}</a>);
   return (
+    <div class="scroller" tabIndex={0} role="region" aria-label="Hosts of the worst calls">
     <table class="nodes">
       <caption>Hosts of the {count(calls.length)} worst calls held</caption>
       <thead>
@@ -149,5 +150,6 @@ export function NodesView({ calls, view }: { calls: WorstOfPair[]; view: View })
         </tfoot>
       )}
     </table>
+    </div>
   );
 }

@@ -26,9 +26,14 @@ export interface RunningMeter {
 }
 
 /** Starts the meter and waits until it says that it is ready. */
-export async function startMeter(...options: string[]): Promise<RunningMeter> {
+export function startMeter(...options: string[]): Promise<RunningMeter> {
+  return startMeterAt("127.0.0.1:0", ...options);
+}
+
+/** The same, with its page at an address that is known beforehand. */
+export async function startMeterAt(http: string, ...options: string[]): Promise<RunningMeter> {
   const free = "127.0.0.1:0";
-  const child: ChildProcess = spawn(binary(), ["meter", "--otlp-grpc", free, "--otlp-http", free, "--http", free, ...options], {
+  const child: ChildProcess = spawn(binary(), ["meter", "--otlp-grpc", free, "--otlp-http", free, "--http", http, ...options], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const exited = once(child, "exit");

@@ -1,0 +1,201 @@
+// Cases and hosts in a real browser. What the meter answers of them is put in its mouth: the page is what is tested here.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Page } from "playwright-core";
+import type { AgentsReport, CaseReport, CasesReport } from "../src/cases_api";
+import { accessibilityProblems } from "./axe";
+import { CHROMIUM, launch, type OpenBrowser } from "./browser";
+import { send, startMeter, type RunningMeter } from "./meter";
+import { call } from "./traffic";
+
+const skip = CHROMIUM ? false : "no Chromium on this machine";
+if (skip) console.log(`not run: cases in a browser: ${skip}; install the package chromium`);
+
+const NOW = Date.now();
+const share = (low: number, mid: number, high: number) => ({ low, mid, high });
+
+export const EXPLAINED: CaseReport = {
+  id: "c-17",
+  pair: { client: "frontend", server: "customer" },
+  state: "explained",
+  trigger: "baseline",
+  opened_unix_ms: NOW - 60_000,
+  slow_calls: 814,
+  excess_ns: 36.8e9,
+  verdict: { verdict: "one", words: "nagle-delayed-ack in the client owns 93 % of what slow calls take beyond ordinary ones", culprit: "nagle-delayed-ack", side: "client", share: share(0.88, 0.93, 0.97) },
+  hosts: { client: { agent: "node-a", rule: "k8s.node.name" }, server: { why_not: "no agent on node-b" } },
+  time_line: [
+    { unix_ms: NOW - 75_000, what: "the first slow call ended" },
+    { unix_ms: NOW - 60_000, what: "triggered: the pair left its baseline" },
+    { unix_ms: NOW - 52_000, what: "verdict" },
+  ],
+  hunt: {
+    verdict: "one",
+    culprits: [{ cause: "nagle-delayed-ack", side: "client", share: share(0.88, 0.93, 0.97), calls: 801, for: ["a small segment waits for an ACK in 801 of 814 slow calls"], against: ["13 slow calls have no hold"], remedy: "set TCP_NODELAY in the client's channel options" }],
+    excess: { calls: 1_628, slow_calls: 814, total_ns: 36.8e9 },
+    sheet: [
+      { cause: "nagle-delayed-ack", leg: "client_send", side: "client", ns: 34.2e9, low_ns: 32.4e9, high_ns: 35.7e9 },
+      { cause: null, leg: "server_app", ns: 1.1e9, low_ns: 0.8e9, high_ns: 1.5e9 },
+    ],
+    unexplained: share(0.01, 0.04, 0.08),
+    coverage: { calls: 1_628, captured: 1_628, with_legs: 1_600 },
+    cleared: [{ cause: "rto", side: "client", would_show: "a segment sent again", seen: "0 of 814 calls" }],
+    not_looked: [{ cause: "steal", needs: "a steal counter" }],
+    look_next: ["spangap sockets list --pid P on node-a"],
+  },
+  files: [{ name: "client.pcapng", bytes: 2_400_000 }],
+  lacks: ["the server's host has no agent"],
+};
+
+const { hosts: _, time_line: __, hunt: ___, files: ____, lacks: _____, ...ROW } = EXPLAINED;
+const CASES: CasesReport = {
+  cases: [
+    { ...ROW, id: "c-18", state: "open", verdict: null, opened_unix_ms: NOW - 2_000 },
+    ROW,
+    { ...ROW, id: "c-16", state: "unknown", verdict: { verdict: "unknown", words: "not enough was captured" } },
+    { ...ROW, id: "c-15", state: "fixed" },
+    { ...ROW, id: "c-14", state: "regressed" },
+  ],
+};
+const AGENTS: AgentsReport = {
+  agents: [
+    {
+      id: "a1",
+      host_name: "node-a",
+      connected: true,
+      since_unix_ms: NOW - 86_400_000,
+      last_seen_unix_ms: NOW,
+      payload: "headers",
+      kernel: "6.12.0",
+      version: "0.1.0",
+      addresses: ["10.0.0.1"],
+      containers: 12,
+      rings: [{ instrument: "packets", from_unix_ns: (NOW - 40_000) * 1e6, to_unix_ns: NOW * 1e6, bytes: 64 << 20, taken: 812_000, lost: 41, canaries_sent: 60, canaries_seen: 60 }],
+      memory_bytes: 180 << 20,
+      memory_limit_bytes: 256 << 20,
+      cpu_share: 0.011,
+      cpu_limit: 0.02,
+      given_up: [],
+      lacks: ["scheduling events: no BTF on this kernel"],
+    },
+    { id: "a2", host_name: "node-c", connected: false, last_seen_unix_ms: NOW - 300_000 },
+  ],
+  unmatched: { client: 3, server: 9 },
+};
+
+let meter: RunningMeter;
+let browser: OpenBrowser;
+let page: Page;
+let complaints: string[];
+let hasCases = true;
+let asked: CaseReport = EXPLAINED;
+
+before(async () => {
+  if (!CHROMIUM) return;
+  meter = await startMeter();
+  await send(meter, Array.from({ length: 20 }, () => call("frontend", "customer", 5_000_000n)).flatMap((one) => [one.client, one.server]));
+  browser = await launch(CHROMIUM);
+  const watched = await browser.open("about:blank");
+  ({ page, complaints } = watched);
+  await page.route(/\/api\/v1\/(cases|agents)/, (route) => {
+    const { pathname } = new URL(route.request().url());
+    if (!hasCases) return route.fulfill({ status: 404, json: { error: "no such page" } });
+    if (pathname.endsWith("/agents")) return route.fulfill({ json: AGENTS });
+    return route.fulfill({ json: pathname.endsWith("/cases") ? CASES : asked });
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  await meter?.stop();
+});
+
+test("cases are listed with what was found, and counted in the navigation", { skip }, async () => {
+  await page.goto(`${meter.page}#view=cases`);
+  await page.waitForSelector("table.cases tbody tr");
+  assert.equal(await page.locator("table.cases tbody tr").count(), 5);
+  const text = await page.innerText("table.cases");
+  assert.match(text, /explained[^]*nagle-delayed-ack \(client\)[^]*93\.0.% \(88\.0.% – 97\.0.%\)/);
+  assert.match(text, /being looked into/);
+  assert.equal(await page.innerText(".tab:has-text('Cases') .tab-count"), "3");
+  assert.deepEqual(await accessibilityProblems(page), []);
+});
+
+test("a case says who owns the time, what was cleared, what was not seen, and what to do", { skip }, async () => {
+  await page.locator("table.cases a").nth(1).click();
+  await page.waitForSelector("#case .sheet");
+  const text = (await page.innerText("#case")).replace(/\u202f/g, " ");
+  for (const part of [
+    /nagle-delayed-ack in the client owns 93 %/,
+    /set TCP_NODELAY/,
+    /13 slow calls have no hold/,
+    /not explained[^]*4\.00 % \(1\.00 % – 8\.00 %\)/,
+    /rto \(client\)[^]*cleared[^]*0 of 814 calls/,
+    /steal[^]*not looked at[^]*a steal counter/,
+    /\+15\.0 s/,
+    /no agent on node-b/,
+    /the server's host has no agent/,
+  ]) {
+    assert.match(text, part);
+  }
+  assert.equal(await page.getAttribute(".files a", "href"), "/api/v1/cases/c-17/files/client.pcapng");
+  assert.equal(await page.innerText(".steps [aria-current=step]"), "explained");
+  assert.deepEqual(await accessibilityProblems(page), []);
+});
+
+test("a case that is being made is followed, and one without a verdict says so", { skip }, async () => {
+  const { hunt: _, verdict: __, ...open } = EXPLAINED;
+  asked = { ...open, id: "c-18", state: "open", time_line: EXPLAINED.time_line!.slice(0, 2) };
+  await page.goto(`${meter.page}#case=c-18`);
+  await page.waitForSelector("text=Looking: this page follows by itself");
+  asked = EXPLAINED;
+  await send(meter, [call("frontend", "customer", 5_000_000n)].flatMap((one) => [one.client, one.server]));
+  await page.waitForSelector("#case .sheet");
+  // The least that a meter may answer.
+  asked = { id: "c-1", pair: { client: "a", server: "b" }, state: "unknown", trigger: "person", opened_unix_ms: NOW };
+  await page.goto(`${meter.page}#case=c-1`);
+  await page.waitForSelector("text=No verdict.");
+  await page.keyboard.press("Escape");
+  await page.waitForSelector("table.cases");
+});
+
+test("a pair shows its cases, and the fleet when they were opened", { skip }, async () => {
+  await page.goto(`${meter.page}#client=frontend&server=customer`);
+  await page.waitForSelector(".its-cases .state-explained");
+  await page.goto(meter.page);
+  await page.waitForSelector(".annotations a");
+});
+
+test("hosts show how far their rings reach, what they cost, and what they lost", { skip }, async () => {
+  await page.goto(`${meter.page}#view=hosts`);
+  await page.waitForSelector(".agent");
+  const text = (await page.innerText("main")).replace(/\u202f/g, " ");
+  for (const part of [/1 of 2 agents connected/, /3 client and 9 server sides/, /180 MiB of 256 MiB/, /1\.10 % of 2\.00 %/, /packets[^]*40 s[^]*41 \(/, /60 of 60/, /lacks: scheduling events/, /gone, last seen 5 min/]) assert.match(text, part);
+  assert.deepEqual(await accessibilityProblems(page), []);
+});
+
+test("on a phone nothing is wider than the screen", { skip }, async () => {
+  await page.setViewportSize({ width: 390, height: 844 });
+  asked = EXPLAINED;
+  for (const view of ["view=cases", "case=c-17", "view=hosts"]) {
+    await page.goto(`${meter.page}#${view}`);
+    await page.waitForSelector("main .panel");
+    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, view);
+  }
+});
+
+test("without agents each view says how to begin", { skip }, async () => {
+  hasCases = false;
+  await page.goto("about:blank");
+  await page.goto(`${meter.page}#view=hosts`);
+  await page.waitForSelector("text=No agent yet");
+  assert.match(await page.innerText(".empty"), /spangap agent --meter http:\/\/127\.0\.0\.1:4317/);
+  await page.goto(`${meter.page}#view=cases`);
+  await page.waitForSelector("text=No case yet");
+  assert.deepEqual(await accessibilityProblems(page), []);
+});
+
+test("nothing was complained about", { skip }, () => {
+  assert.deepEqual(complaints.filter((text) => !text.startsWith("request to")), []);
+});
