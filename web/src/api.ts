@@ -1,6 +1,7 @@
 // The meter's JSON API: every shape as the meter's `report.rs` has it, held to it by a test, and the calls that
 // fetch them. A key's unit ends its name. Absent keys are optional here; `null` means "not known".
 
+import type { Explanation } from "./explain_api";
 import type { OtlpSide } from "./otlp";
 
 export interface Quantiles {
@@ -192,6 +193,7 @@ export interface PairsReport {
   step_s?: number;
   spans: SpanCounts;
   skipped?: Skipped[];
+  explain?: Explanation[];
 }
 
 export interface Matching {

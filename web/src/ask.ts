@@ -2,6 +2,7 @@
 
 import type { ApiError, CallReport, Changes, Coverage, PairName, PairOverTime, PairsReport, Timeline, WorstReport } from "./api";
 import type { AgentsReport, CaseReport, CasesReport } from "./cases_api";
+import type { Explanation } from "./explain_api";
 import { againstStretch, type Cells, type Filters, type Stretch, type View } from "./state";
 
 /** What the API could not do, in the words the user sees. */
@@ -115,6 +116,10 @@ export function askWorst(view: View, pair: PairName, cells: Cells | null, limit:
     ? { from: cells.from, to: Math.max(cells.from, cells.to - 1), min_gap_ns: Math.ceil(cells.lowNs), max_gap_ns: Math.floor(cells.highNs) }
     : time(view);
   return get("/api/v1/worst", { ...pairQuery(pair), ...within, limit }, signal);
+}
+
+export function askExplanation(pair: PairName, signal: AbortSignal): Promise<Explanation> {
+  return get("/api/v1/explain", pairQuery(pair), signal);
 }
 
 export function askCall(traceId: string, clientSpanId: string, signal: AbortSignal): Promise<CallReport> {

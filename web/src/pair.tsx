@@ -2,9 +2,10 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Coverage, LegReport, PairBefore, PairOverTime, PairPoint, PairRow, Quantiles } from "./api";
-import { askBeside, askPair, askWorst } from "./ask";
+import { askBeside, askExplanation, askPair, askWorst } from "./ask";
 import type { CaseRow } from "./cases_api";
 import { CaseState } from "./cases";
+import { ExplanationView } from "./explain";
 import { difference, direction, lostShare } from "./fleet";
 import { change, count, dayAndClock, duration, interval, percent, rate } from "./format";
 import { HeatmapView } from "./heatmap";
@@ -282,6 +283,7 @@ export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
   const before = useAnswer("before", against ? key + JSON.stringify(against) : null, (signal) => askBeside(view, pair, nowS, signal), Math.floor(beat / 4));
   const worst = useAnswer("worst", key + JSON.stringify(cells), (signal) => askWorst(view, pair, cells, WORST_SHOWN, signal), beat);
   const sample = useAnswer("sample", key, (signal) => askWorst(view, pair, null, WORST_FOR_NODES, signal), Math.floor(beat / 4));
+  const explained = useAnswer("explained", JSON.stringify(pair), (signal) => askExplanation(pair, signal), Math.floor(beat / 3));
   heatmap.onMoment = (unixS) => series.pointAt(unixS);
   heatmap.onCells = (chosen) => go({ ...view, cells: chosen });
   const { data } = over;
@@ -339,6 +341,9 @@ export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
           </div>
           <Panel title="Where a call's time goes">
             <Legs total={data.total} />
+          </Panel>
+          <Panel title="What sets slow calls apart" aside={<span class="quiet">of the last minute, among all attributes of both spans</span>}>
+            {explained.data ? <ExplanationView explanation={explained.data} /> : explained.error ? <Failed>{explained.error}</Failed> : <Waiting>Looking at the samples…</Waiting>}
           </Panel>
           <Panel title="Worst calls" aside={<span class="quiet">largest gap first</span>}>
             {worst.data ? <WorstView view={view} report={worst.data} cells={cells} onCells={(chosen: Cells | null) => go({ ...view, cells: chosen })} /> : worst.error ? <Failed>{worst.error}</Failed> : <Waiting>Loading the worst calls…</Waiting>}

@@ -22,6 +22,12 @@ test("api.ts has every shape of report.rs and no other", () => {
   assert.deepEqual(differences(rust, typescript(API)), []);
 });
 
+test("explain_api.ts has every shape of an explanation and no other", () => {
+  // A share is a share, wherever it is told.
+  const rust = rustShapes(readFileSync("../crates/meter/src/explain/mod.rs", "utf8").split("#[cfg(test)]")[0]!.replace(/^pub (?:fn|const)[^]*?;$/gm, ""));
+  assert.deepEqual(differences(rust, typescriptShapes(readFileSync("src/explain_api.ts", "utf8"))), []);
+});
+
 test("a change on one side alone is found", () => {
   const rust = rustShapes(REPORT);
   const change = (source: string, from: string, to: string) => {

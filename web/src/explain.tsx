@@ -1,0 +1,104 @@
+// What sets the slow calls of a pair apart: attributes by how much of the excess the calls that carry them have.
+
+import type { Difference, Explanation, Named, Rise } from "./explain_api";
+import { count, duration, percent } from "./format";
+import { ShareBar, Spark } from "./parts";
+
+/** Values of exactly the same calls that are named; the others are counted. */
+const SAME_NAMED = 3;
+
+const named = ({ attribute, value }: Named) => `${attribute} = ${value}`;
+
+function sameCalls(same: Named[]): string {
+  const more = same.length > SAME_NAMED ? ` and ${count(same.length - SAME_NAMED)} more` : "";
+  return `the same calls also have ${same.slice(0, SAME_NAMED).map(named).join(", ")}${more}`;
+}
+
+function Row({ row }: { row: Difference }) {
+  const { low, mid, high } = row.share_of_excess;
+  const same = row.same_calls ?? [];
+  return (
+    <tr>
+      <th scope="row">
+        {row.attribute} = <b>{row.value}</b>
+        {row.follows && <span class="follows"> goes with {named(row.follows)}</span>}
+        {same.length > 0 && <span class="follows">{sameCalls(same)}</span>}
+      </th>
+      <td class="barcell">
+        <ShareBar low={low} mid={mid} high={high} />
+      </td>
+      <td class="number" data-label="of the excess">
+        {percent(mid)} <span class="interval">({percent(low)} – {percent(high)})</span>
+      </td>
+      <td class="number" data-label="of the calls">
+        {percent(row.share_of_calls)}
+      </td>
+      <td class="number" data-label="median gap, with and without">
+        {row.median_gap_ns === null ? "–" : duration(row.median_gap_ns)} <span class="quiet">/ {row.median_gap_without_ns === null ? "–" : duration(row.median_gap_without_ns)}</span>
+      </td>
+    </tr>
+  );
+}
+
+function RiseRow({ rise }: { rise: Rise }) {
+  const medians = rise.quarters.map((quarter) => quarter.median_gap_ns);
+  const [first, last] = [rise.quarters[0], rise.quarters.at(-1)];
+  return (
+    <li>
+      The gap {rise.correlation < 0 ? "falls" : "rises"} with <b>{rise.attribute}</b>
+      {first && last && (
+        <>
+          : {duration(first.median_gap_ns)} up to {first.to}, {duration(last.median_gap_ns)} from {last.from} <Spark values={medians} label={`median gap by quarter: ${medians.map(duration).join(", ")}`} />
+        </>
+      )}
+    </li>
+  );
+}
+
+export function ExplanationView({ explanation: e }: { explanation: Explanation }) {
+  const looked = `${count(e.attributes)} attributes of ${count(e.sampled)} calls, sampled from ${count(e.calls)}`;
+  if (e.sampled === 0) return <p class="quiet">No call of the last minute is held whole{e.without_spans > 0 ? `: of ${count(e.without_spans)} sampled ones the spans were overwritten` : ""}.</p>;
+  const nothing = e.differs.length === 0 && e.rises_with.length === 0;
+  return (
+    <>
+      {nothing && <p>Nothing: slow calls have no attribute more often than others have it.</p>}
+      {e.differs.length > 0 && (
+        <div class="scroller" tabIndex={0} role="region" aria-label="What sets slow calls apart">
+          <table class="explained calls">
+            <thead>
+              <tr>
+                <th scope="col">calls with</th>
+                <th scope="col">share</th>
+                <th scope="col" class="number">
+                  of the excess
+                </th>
+                <th scope="col" class="number">
+                  of the calls
+                </th>
+                <th scope="col" class="number" title="median gap of calls with it, and of those without">
+                  median gap with / without
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {e.differs.map((row) => (
+                <Row key={named(row)} row={row} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {e.rises_with.length > 0 && (
+        <ul class="plain-list">
+          {e.rises_with.map((rise) => (
+            <RiseRow key={rise.attribute} rise={rise} />
+          ))}
+        </ul>
+      )}
+      <p class="remark">
+        {looked}
+        {e.without_spans > 0 ? `, ${count(e.without_spans)} more were no longer held whole` : ""}; {count(e.tested)} values tested, at most {percent(e.false_discovery_rate)} of what is shown by chance. It says what goes with slow calls, not that it is the reason.
+      </p>
+    </>
+  );
+}
