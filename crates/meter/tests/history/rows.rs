@@ -21,7 +21,7 @@ pub fn worst_call(gap_ns: u64, id: u64) -> KeptCall {
         trace_id: (u128::from(id) << 32 | 7).to_be_bytes(),
         client_span_id: id.to_be_bytes(),
         status: CallStatus::from_grpc(id % 17),
-        legs: (id % 3 > 0).then(|| CallLegs { request_ns: gap_ns / 2, bound_ns: id % 5 }),
+        legs: (!id.is_multiple_of(3)).then_some(CallLegs { request_ns: gap_ns / 2, bound_ns: id % 5 }),
         client: side(Some("node-1"), format!("client span {id}").as_bytes()),
         server: KeptSide { whole: None, ..side(None, b"") },
     }
