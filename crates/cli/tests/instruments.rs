@@ -36,7 +36,8 @@ fn what_each_verb_saves_is_gathered_from_a_folder() {
     let sources = Sources::of_folder(folder).unwrap();
     assert_eq!(sources.documents.len(), 3, "{sources:?}");
     let mut on_progress = |_| ControlFlow::Continue(());
-    let seen = evidence(&sources, Wanted { calls: 10 }, &mut on_progress, &AtomicBool::new(false)).unwrap();
+    let seen = evidence(&sources, Wanted { calls: 10, sample: 0 }, &mut on_progress, &AtomicBool::new(false))
+        .unwrap();
     let quota = seen.findings.iter().find(|finding| finding.culprit.to_string() == "cpu-quota").unwrap();
     assert!(quota.is_shown() && quota.instrument == Instrument::HostCheck, "{quota:?}");
     for instrument in [Instrument::Packets, Instrument::HostCheck, Instrument::Sockets, Instrument::Isolation]

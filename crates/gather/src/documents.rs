@@ -77,7 +77,7 @@ mod tests {
         let sources = Sources::of_folder(folder)?;
         evidence(
             &sources,
-            Wanted { calls: 10 },
+            Wanted { calls: 10, sample: 0 },
             &mut |_| std::ops::ControlFlow::Continue(()),
             &AtomicBool::new(false),
         )

@@ -55,6 +55,13 @@ pub enum GatherError {
 pub struct Wanted {
     /// Calls looked at one by one, the slowest.
     pub calls: usize,
+    /// Calls beside these, drawn at random from all others.
+    pub sample: usize,
+}
+
+impl Wanted {
+    /// What a verdict rests on: slow calls, and ordinary ones to compare them with.
+    pub const FOR_A_HUNT: Wanted = Wanted { calls: 10_000, sample: 10_000 };
 }
 
 /// Reads captures and lays beside their calls what spans and hosts say of them: what `dissect` reports.
@@ -89,7 +96,8 @@ pub fn evidence(
     }
     let read = spans::read_all(&sources.spans, &[], true, stop)?;
     let captures = sources.captures.iter().map(|path| Capture::open(path)).collect::<Result<_, _>>()?;
-    let settings = Settings { slowest: wanted.calls, spans: read.spans, ..Settings::default() };
+    let settings =
+        Settings { slowest: wanted.calls, sample: wanted.sample, spans: read.spans, ..Settings::default() };
     let dissection = dissection(captures, &sources.recordings, read.caveats, &settings, on_progress)?;
     let mut evidence = spangap_wire::report::evidence(&dissection);
     if let Some(meter) = read.joined {

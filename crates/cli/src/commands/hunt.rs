@@ -26,7 +26,9 @@ their kind; otherwise the place where the time passed is, or neither. Exit code 
 whatever it is.";
 
 /// Calls looked at one by one.
-const CALLS: usize = 20_000;
+const CALLS: usize = 10_000;
+/// Calls drawn at random beside these.
+const SAMPLE: usize = 10_000;
 /// Columns of the bar of a whole share.
 const BAR: usize = 30;
 /// Lines of the sheet shown; the JSON has all.
@@ -56,7 +58,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
-    let evidence = evidence(&sources, Wanted { calls: CALLS }, &mut on_progress, &stop)?;
+    let evidence = evidence(&sources, Wanted { calls: CALLS, sample: SAMPLE }, &mut on_progress, &stop)?;
     let hunt = hunt(&evidence);
     match args.json {
         true => print_text(&(serde_json::to_string_pretty(&hunt).context("a verdict is plain data")? + "\n")),

@@ -57,10 +57,10 @@ impl Who {
     }
 
     /// Calls that it looks at one by one.
-    pub fn calls(&self) -> usize {
+    pub fn wanted(&self) -> Wanted {
         match self {
-            Who::Rules => CALLS,
-            Who::Hunt | Who::Command(_) => HUNTED_CALLS,
+            Who::Rules => Wanted { calls: CALLS, sample: 0 },
+            Who::Hunt | Who::Command(_) => Wanted::FOR_A_HUNT,
         }
     }
 }
@@ -69,8 +69,6 @@ impl Who {
 const OWN: &str = "spangap lab judge";
 /// Slow calls beyond these would not change a verdict of the rules.
 const CALLS: usize = 2_000;
-/// As many as `spangap hunt` looks at.
-const HUNTED_CALLS: usize = 20_000;
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -133,7 +131,7 @@ impl Judge {
     /// # Errors
     /// When it cannot be read, or not in time.
     pub fn evidence(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Evidence, JudgeError> {
-        gathered(folder, self.who.calls(), self.limit, interrupted)
+        gathered(folder, self.who.wanted(), self.limit, interrupted)
     }
 
     /// What it concludes of a folder, in full. `evidence` is what was gathered of it, which a command does for itself.
@@ -192,12 +190,12 @@ impl Judge {
 /// # Errors
 /// When the evidence cannot be read, or not in time.
 pub fn own(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
-    Ok(judge(&gathered(folder, CALLS, limit, interrupted)?))
+    Ok(judge(&gathered(folder, Who::Rules.wanted(), limit, interrupted)?))
 }
 
 fn gathered(
     folder: &Path,
-    calls: usize,
+    wanted: Wanted,
     limit: Duration,
     interrupted: &AtomicBool,
 ) -> Result<Evidence, JudgeError> {
@@ -207,7 +205,7 @@ fn gathered(
         false => ControlFlow::Continue(()),
     };
     let sources = Sources::of_folder(folder)?;
-    let gathered = spangap_gather::evidence(&sources, Wanted { calls }, &mut on_progress, interrupted);
+    let gathered = spangap_gather::evidence(&sources, wanted, &mut on_progress, interrupted);
     if interrupted.load(Relaxed) {
         return Err(JudgeError::Interrupted);
     }

@@ -37,9 +37,49 @@ pub struct CallRecord {
     pub legs: Vec<LegRecord>,
     /// What held it up, most costly first.
     pub findings: Vec<Finding>,
+    /// Its legs over all hops, for a call through proxies; they sum to `duration_ns` exactly. Empty without proxies.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub path: Vec<HopLeg>,
+    /// Of a call that was drawn at random, how many it stands for; absent for one that stands for itself.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stands_for: Option<f64>,
+}
+
+/// A leg of a call through proxies, as far as one hop goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HopLeg {
+    /// How many proxies are before it; a proxy's own time belongs to the hop that leads to it.
+    pub hop: u8,
+    /// Which of several attempts of a proxy it is of, from 1; zero where there is one.
+    pub attempt: u8,
+    /// Where.
+    pub place: HopPlace,
+    /// Nanoseconds; see [`LegTime`].
+    pub ns: i64,
+    /// How far off it may be either way.
+    pub bound_ns: u64,
+}
+
+/// Where a call through proxies is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HopPlace {
+    /// A leg of the call to the next host, as of any call.
+    Leg(Legs),
+    /// In the proxy: the request before it is passed on, or the response before it is.
+    Proxy,
+    /// In the proxy or on the way to or from it: its own capture of that is missing.
+    ProxyOrWire,
+    /// From the end of a proxy's attempt to its next one.
+    BetweenAttempts,
 }
 
 impl CallRecord {
+    /// How many calls it stands for.
+    pub fn weight(&self) -> f64 {
+        self.stands_for.unwrap_or(1.0)
+    }
+
     /// Time of all legs of these names, nanoseconds.
     pub fn leg_ns(&self, legs: Legs) -> i64 {
         self.legs.iter().filter(|leg| leg.legs == legs).map(|leg| leg.ns).sum()

@@ -14,7 +14,7 @@ mod coverage;
 mod finding;
 mod testimony;
 
-pub use call::{CallRecord, HostPart, HostTime, LegRecord, LegTime};
+pub use call::{CallRecord, HopLeg, HopPlace, HostPart, HostTime, LegRecord, LegTime};
 pub use certainty::{Certainty, Missing, Need};
 pub use coverage::{Coverage, Instrument};
 pub use finding::{Finding, Interval, PacketRecord, Proof, Scope};
@@ -31,7 +31,7 @@ pub const VERSION: u32 = 1;
 pub struct Evidence {
     /// The shapes' version.
     pub version: Version,
-    /// Calls that were looked at one by one, slowest first.
+    /// Calls that were looked at one by one, slowest first; behind these, some drawn at random from all others.
     pub calls: Vec<CallRecord>,
     /// Calls that there were, looked at or not.
     pub matching_calls: u64,

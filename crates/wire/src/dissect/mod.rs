@@ -31,6 +31,8 @@ use std::ops::ControlFlow;
 pub struct Settings {
     /// How many calls to keep, the slowest.
     pub slowest: usize,
+    /// How many to keep beside these, drawn at random from all others that fit.
+    pub sample: usize,
     /// Keep only calls that took at least this long, nanoseconds.
     pub over_ns: Option<u64>,
     /// Keep the calls of these traces and no others; empty for any.
@@ -110,8 +112,10 @@ pub struct Dissection {
     pub sections: Vec<SectionTotals>,
     /// Calls followed through proxies; `None` where nothing looks like one.
     pub hops: Option<HopTotals>,
-    /// The calls kept, slowest first.
+    /// The calls kept, slowest first, those drawn at random after them.
     pub calls: Vec<Call>,
+    /// How many of `calls`, at the end, are not among the slowest: drawn at random from all others.
+    pub drawn: usize,
     /// Text of every method number that occurs in `calls`, by capture and section.
     pub methods: BTreeMap<(u8, usize, TextId), String>,
     /// Sums over all calls, not only those kept.

@@ -3,7 +3,7 @@
 use super::again::Rereading;
 use super::caveats::{Known, caveats};
 use super::followed::{Followed, Settled};
-use super::run::{Closed, Concluded, Run};
+use super::run::{Closed, Concluded, Keeper, Run};
 use super::sections::{self, Section};
 use super::{CaptureTotals, Dissection, OnProgress, Progress, SectionTotals, Settings};
 use crate::align::Clock;
@@ -442,13 +442,17 @@ impl<'a> Whole<'a> {
         let groups = clock_groups(self.captures, self.settings);
         let clocks = AllClocks { groups, linked, drifts, resolution_ns };
         renumber(&mut closed, &numbers);
-        let mut kept: Vec<_> = self.runs.iter_mut().flat_map(Run::take_kept).collect();
-        kept.sort_by_key(|kept| Reverse(kept.duration_ns));
-        kept.truncate(self.settings.slowest);
+        let mut kept = Keeper::new(self.settings.slowest, self.settings.sample);
+        for run in &mut self.runs {
+            kept.add(run.take_kept());
+        }
+        let (slowest, sample) = kept.take();
+        let drawn = sample.len();
         let settle = |(run, closed): (&mut Run<'_>, &mut Closed)| run.settled(closed);
         let sections = self.runs.iter_mut().zip(&mut closed).map(settle).collect();
         let rereading = Rereading { sections, clocks, steps: self.steps };
-        let calls: Vec<Call> = kept.into_iter().map(|kept| rereading.call(kept.call)).collect();
+        let kept = slowest.into_iter().chain(sample);
+        let calls: Vec<Call> = kept.map(|kept| rereading.call(kept.call)).collect();
         let shown = |linker: &Linker<Held>| {
             let signs = self.runs.iter().any(Run::has_proxy) || linker.counts.links != [0; 4];
             signs || self.captures > 2
@@ -471,6 +475,7 @@ impl<'a> Whole<'a> {
             self.methods(call, &rereading.sections, &mut dissection.methods);
         }
         dissection.calls = calls;
+        dissection.drawn = drawn;
         dissection.rereading = rereading;
         places(&mut dissection);
         dissection.warnings = super::strangers::warnings(&dissection);

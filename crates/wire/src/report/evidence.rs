@@ -2,18 +2,50 @@
 
 use super::CallReport;
 use super::build::{call_report, clock_of, side_of};
+use crate::call::Call;
 use crate::dissect::{CaptureTotals, Dissection};
-use spangap_model::evidence::{CallRecord, Clocks, Coverage, Evidence, Instrument, Interval};
+use crate::hops::{PathLeg, Stage};
+use spangap_model::evidence::{
+    CallRecord, Clocks, Coverage, Evidence, HopLeg, HopPlace, Instrument, Interval,
+};
 
 /// All that a dissection says of the calls between two ends.
 pub fn evidence(dissection: &Dissection) -> Evidence {
     Evidence {
-        calls: dissection.calls.iter().map(|call| record(call_report(call, dissection))).collect(),
+        calls: records(dissection),
         matching_calls: dissection.matching,
         clocks: clocks(dissection),
         coverage: coverage(dissection),
         ..Evidence::default()
     }
+}
+
+fn records(dissection: &Dissection) -> Vec<CallRecord> {
+    let slowest = dissection.calls.len().saturating_sub(dissection.drawn);
+    let others = dissection.matching.saturating_sub(slowest as u64);
+    let each = others as f64 / dissection.drawn.max(1) as f64;
+    let one = |(place, call): (usize, &Call)| {
+        let mut record = record(call_report(call, dissection));
+        record.path = call.path.iter().map(hop_leg).collect();
+        record.stands_for = (place >= slowest && each > 1.0).then_some(each);
+        record
+    };
+    dissection.calls.iter().enumerate().map(one).collect()
+}
+
+fn hop_leg(leg: &PathLeg) -> HopLeg {
+    let PathLeg { hop, attempt, stage, ns, bound_ns } = *leg;
+    let place = match stage {
+        Stage::Call(legs) => HopPlace::Leg(legs),
+        Stage::ProxyRequest { with_wire: false } | Stage::ProxyResponse { with_wire: false } => {
+            HopPlace::Proxy
+        }
+        Stage::ProxyRequest { with_wire: true } | Stage::ProxyResponse { with_wire: true } => {
+            HopPlace::ProxyOrWire
+        }
+        Stage::ProxyRetry => HopPlace::BetweenAttempts,
+    };
+    HopLeg { hop, attempt, place, ns, bound_ns }
 }
 
 fn record(call: CallReport) -> CallRecord {
@@ -30,6 +62,8 @@ fn record(call: CallReport) -> CallRecord {
         response_bytes: call.response_bytes,
         legs: call.legs,
         findings: call.findings,
+        path: Vec::new(),
+        stands_for: None,
     }
 }
 

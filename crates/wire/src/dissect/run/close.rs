@@ -1,13 +1,12 @@
 //! The end of a section: connections that are over, sums, clocks.
 
 use super::Run;
-use super::conclude::Kept;
+use super::kept::Keeper;
 use crate::align::Clock;
 use crate::dissect::followed::{Followed, Settled};
 use crate::dissect::{CaptureTotals, Dissection};
 use crate::join::links::Link;
 use crate::totals::Finished;
-use std::cmp::Reverse;
 
 /// What is known at the end of a section.
 pub(in crate::dissect) struct Closed {
@@ -98,10 +97,9 @@ impl Run<'_> {
         self.every.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The calls kept, slowest first.
-    pub fn take_kept(&mut self) -> Vec<Kept> {
-        let kept = std::mem::take(&mut self.kept).into_sorted_vec();
-        kept.into_iter().map(|Reverse(kept)| kept).collect()
+    /// The calls kept.
+    pub fn take_kept(&mut self) -> Keeper {
+        std::mem::take(&mut self.kept)
     }
 
     /// The result but for the calls, with the captures' numbers here.

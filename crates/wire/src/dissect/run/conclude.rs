@@ -9,19 +9,9 @@ use crate::hops::LinkedBy;
 use crate::join::Joined;
 use crate::legs::Moments;
 use spangap_model::Side;
-use std::cmp::Reverse;
 
 /// A call waits no longer than until so many wait.
 const MAX_SETTLING: usize = 1024;
-
-/// A call kept. The slowest calls are kept; of equal ones the first.
-pub(in crate::dissect) struct Kept {
-    pub duration_ns: u64,
-    /// Whether it got no response: of equally long calls these come first.
-    pub unanswered: bool,
-    order: Reverse<u64>,
-    pub call: Followed,
-}
 
 /// A call about which all is known but whether it is a hop of another.
 #[derive(Debug)]
@@ -31,30 +21,6 @@ pub(in crate::dissect) struct Concluded {
     pub moments: Moments,
     pub duration_ns: u64,
     pub findings: Vec<Finding>,
-}
-
-impl PartialEq for Kept {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Kept {}
-
-impl PartialOrd for Kept {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Kept {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.duration_ns, self.unanswered, self.order).cmp(&(
-            other.duration_ns,
-            other.unanswered,
-            other.order,
-        ))
-    }
 }
 
 impl Run<'_> {
@@ -128,7 +94,7 @@ impl Run<'_> {
             let call = Followed { section: self.section, link: key, ends, halves, findings, hops };
             match &mut self.every {
                 Some(every) => every.push(call),
-                None => self.keep(call, weight),
+                None => self.kept.offer(call, weight, self.calls),
             }
         }
         self.close(link);
@@ -157,19 +123,6 @@ impl Run<'_> {
         let of_trace =
             ids.is_empty() || trace.is_some_and(|trace| ids.iter().any(|id| is_trace(id, &trace.trace_id)));
         of_trace && self.settings.over_ns.is_none_or(|over| duration_ns >= over)
-    }
-
-    fn keep(&mut self, call: Followed, weight: (u64, bool)) {
-        let (duration_ns, unanswered) = weight;
-        let full = self.kept.len() >= self.settings.slowest;
-        if full && self.kept.peek().is_none_or(|least| (least.0.duration_ns, least.0.unanswered) >= weight) {
-            return;
-        }
-        if full {
-            self.kept.pop();
-        }
-        let order = Reverse(self.calls);
-        self.kept.push(Reverse(Kept { duration_ns, unanswered, order, call }));
     }
 }
 

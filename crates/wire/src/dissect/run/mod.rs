@@ -3,9 +3,11 @@
 mod close;
 mod conclude;
 mod held_up;
+mod kept;
 
 pub(super) use close::Closed;
 pub(super) use conclude::Concluded;
+pub(super) use kept::Keeper;
 
 use super::followed::{Followed, Settled};
 use super::pace::Pace;
@@ -25,11 +27,9 @@ use crate::source::Capture;
 use crate::tap::Tap;
 use crate::tcp::{ConnectionFacts, Handshake};
 use crate::totals::Totals;
-use conclude::Kept;
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Packets of one capture read before the other's turn is considered.
@@ -58,7 +58,7 @@ pub(super) struct Run<'a> {
     settling: VecDeque<Joined>,
     memory: Memory,
     totals: Totals,
-    kept: BinaryHeap<Reverse<Kept>>,
+    kept: Keeper,
     /// Every call that fits, instead of the slowest, when the captures are read again.
     every: Option<Vec<Followed>>,
     /// Packets to read of each capture: what a file has grown by since the first reading counts nowhere.
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             settling: VecDeque::new(),
             memory: Memory::default(),
             totals: Totals::default(),
-            kept: BinaryHeap::new(),
+            kept: Keeper::new(settings.slowest, settings.sample),
             every: None,
             packets: [u64::MAX; 2],
             calls: 0,
