@@ -1,7 +1,37 @@
-//! What a call's record says of who may own some of its time.
+//! What a call's record says of who may own some of its time: one table of ranks, and what a host's threads did by cause.
 
 use spangap_model::evidence::{CallRecord, Certainty, Finding, HostPart, Missing};
-use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side, Taker};
+use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side, Taker, WaitReason};
+
+/// Who comes first where two claim the same time: what is inside of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// Earlier attempts: whatever held them up is theirs.
+    Attempts,
+    /// An event that held the call up.
+    Event,
+    /// What a host did to the threads of the call.
+    Host,
+    /// A wait behind something else, which has events of its own inside.
+    Behind,
+    /// What a program did itself, which is what it is when nothing else was the matter.
+    Own,
+}
+
+/// When a cause claims its time; `None` for one that only says where the time passed.
+pub fn rank(cause: Cause) -> Option<Rank> {
+    Some(match cause {
+        place if is_place(place) => return None,
+        Cause::Retries => Rank::Attempts,
+        Cause::HeadOfLine
+        | Cause::BatchedArrival
+        | Cause::ConnectionPerCall
+        | Cause::SharedConnection
+        | Cause::PoolWait
+        | Cause::Proxy => Rank::Behind,
+        _ => Rank::Event,
+    })
+}
 
 /// What is only possible owns nothing, unless what is missing is there: packets do not show when a call began, the leg
 /// between its span and the wire does.
@@ -26,6 +56,37 @@ pub fn is_place(cause: Cause) -> bool {
     )
 }
 
+/// Causes that keep threads from their work, so that they are beside the work in the same legs.
+pub fn is_of_host(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::RunQueue
+            | Cause::CpuQuota
+            | Cause::SoftirqOnCpu
+            | Cause::Steal
+            | Cause::CpuSaturated
+            | Cause::Stopped
+            | Cause::Lock
+            | Cause::Disk
+            | Cause::Memory
+    )
+}
+
+/// What a thread was kept waiting for by its host; `None` for what it chose to wait for.
+fn of_wait(reason: WaitReason) -> Option<Cause> {
+    Some(match reason {
+        WaitReason::Lock | WaitReason::KernelLock => Cause::Lock,
+        WaitReason::Disk
+        | WaitReason::Fsync
+        | WaitReason::Journal
+        | WaitReason::RemoteFiles
+        | WaitReason::WriteThrottle => Cause::Disk,
+        WaitReason::PageFault | WaitReason::Reclaim => Cause::Memory,
+        WaitReason::Stopped | WaitReason::Traced | WaitReason::Frozen => Cause::Stopped,
+        _ => return None,
+    })
+}
+
 /// Who kept the threads of a call from running in a part of a leg; `None` where nobody did.
 pub fn of_host(part: &HostPart, legs: Legs) -> Option<Culprit> {
     let packets = part.behind.as_ref().is_some_and(Taker::moves_packets);
@@ -35,8 +96,24 @@ pub fn of_host(part: &HostPart, legs: Legs) -> Option<Culprit> {
         Doing::Throttled => Cause::CpuQuota,
         Doing::Stopped => Cause::Stopped,
         Doing::SoftirqLate => Cause::SoftirqLate,
-        Doing::Interrupted | Doing::Running | Doing::Blocked | Doing::Unknown => return None,
+        Doing::Blocked => of_wait(part.waited_for?)?,
+        Doing::Interrupted | Doing::Running | Doing::Unknown => return None,
     };
-    let at_client = matches!(legs.first, Leg::ClientAppOut | Leg::ClientSend | Leg::ClientAppIn);
-    Some(Culprit::at(cause, if at_client { Side::Client } else { Side::Server }))
+    Some(Culprit::at(cause, host_of(legs)))
+}
+
+/// Whether the client's own program took that part of a leg: it ran, or slept as long as it had asked to. A thread that
+/// waits for a socket, a lock or another thread waits for somebody.
+pub fn is_clients_own(part: &HostPart, legs: Legs) -> bool {
+    let asleep = part.doing == Doing::Blocked && part.waited_for == Some(WaitReason::Sleep);
+    let at_client = legs == Legs::one(Leg::ClientAppOut) || legs == Legs::one(Leg::ClientAppIn);
+    at_client && (part.doing == Doing::Running || asleep)
+}
+
+/// The host that a leg passes on, as far as its begin tells.
+pub fn host_of(legs: Legs) -> Side {
+    match legs.first {
+        Leg::ClientAppOut | Leg::ClientSend | Leg::ClientAppIn => Side::Client,
+        _ => Side::Server,
+    }
 }

@@ -6,6 +6,6 @@ pub mod hunt;
 mod judge;
 mod verdict;
 
-pub use hunt::hunt;
+pub use hunt::{Question, hunt};
 pub use judge::judge;
 pub use verdict::{Answer, Verdict};

@@ -1,9 +1,10 @@
 //! The sheet of one call: every nanosecond of it has one owner, a culprit or the place where it passed.
 
 use super::Owner;
-use crate::claims::{counts, is_place, of_host};
-use spangap_model::evidence::{CallRecord, Finding, Instrument, LegRecord};
-use spangap_model::{Cause, Culprit, Leg, Legs};
+use super::logical::Logical;
+use crate::claims::{Rank, counts, is_clients_own, is_place, of_host, rank};
+use spangap_model::evidence::{CallRecord, Finding, HopPlace, Instrument, LegRecord};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
 /// Nanoseconds by owner; they sum to the call's duration exactly.
@@ -11,55 +12,120 @@ pub type Account = BTreeMap<Owner, i64>;
 
 /// What of a leg nobody has claimed yet.
 struct Free {
-    legs: Legs,
-    /// Begin and end since the call began, nanoseconds.
-    from_ns: i64,
-    to_ns: i64,
+    owner: Owner,
+    hop: u8,
+    /// Place among the legs of the call, where it is one of them.
+    place: Option<usize>,
+    /// Stretches since the call began that nobody has claimed, nanoseconds.
+    stretches: Vec<(i64, i64)>,
+    /// What is not claimed, nanoseconds; less than the stretches where a claim did not say when. Below zero in a leg that
+    /// is, which has no stretch.
     ns: i64,
+}
+
+impl Free {
+    /// Takes up to `ns`, from what lies within a stretch where that is known. How much.
+    fn take(&mut self, ns: i64, within: Option<(i64, i64)>) -> i64 {
+        let most = ns.min(self.ns).max(0);
+        let Some((from, to)) = within else {
+            self.ns -= most;
+            return most;
+        };
+        let mut left = most;
+        let mut rest = Vec::with_capacity(self.stretches.len() + 1);
+        for &(begin, end) in &self.stretches {
+            let (first, last) = (begin.max(from), end.min(to));
+            let taken = (last - first).min(left).max(0);
+            if taken == 0 {
+                rest.push((begin, end));
+                continue;
+            }
+            left -= taken;
+            rest.extend(
+                [(begin, first), (first + taken, end)].into_iter().filter(|(begin, end)| begin < end),
+            );
+        }
+        self.stretches = rest;
+        let taken = most - left;
+        self.ns -= taken;
+        taken
+    }
 }
 
 /// A claim to some of a call's time.
 struct Claim {
-    rank: u8,
+    rank: Rank,
     culprit: Culprit,
     ns: i64,
     /// The stretch that it lies in, since the call began; `None` where that is not known.
     within: Option<(i64, i64)>,
     /// The leg that it lies in, by place; `None` for any.
     leg: Option<usize>,
+    /// The hop that it lies in; `None` for any.
+    hop: Option<u8>,
+}
+
+/// The sheet of a call with all its attempts.
+pub fn of_logical(call: &Logical<'_>) -> Account {
+    let retries = Culprit::of(Cause::Retries);
+    let earlier = call.retried.map(|(from, to)| Claim {
+        rank: Rank::Attempts,
+        culprit: retries,
+        ns: to - from,
+        within: Some((from, to)),
+        leg: None,
+        hop: None,
+    });
+    let mut account = laid(call.record, earlier);
+    let whole = i64::try_from(call.duration_ns).unwrap_or(i64::MAX);
+    let record = i64::try_from(call.record.duration_ns).unwrap_or(i64::MAX);
+    if whole != record {
+        *account.entry(Owner::Culprit(retries)).or_default() += whole - record;
+    }
+    account
 }
 
 /// Lays a call's time to its owners: the most particular claim first, none gets more than is left.
 pub fn account(call: &CallRecord) -> Account {
-    let mut free = free(&call.legs);
+    laid(call, None)
+}
+
+fn laid(call: &CallRecord, earlier: Option<Claim>) -> Account {
+    let mut free = if call.path.is_empty() { free(&call.legs) } else { over_hops(call) };
     let mut account = Account::new();
     let mut claims: Vec<Claim> =
         call.findings.iter().filter_map(|finding| of_finding(finding, call)).collect();
     claims.extend(call.legs.iter().enumerate().flat_map(|(place, leg)| of_leg(place, leg)));
+    claims.extend(earlier);
     claims.sort_by_key(|claim| (claim.rank, std::cmp::Reverse(claim.ns)));
     for claim in claims {
         let mut left = claim.ns;
-        for (place, free) in free.iter_mut().enumerate() {
-            if claim.leg.is_some_and(|leg| leg != place) {
-                continue;
-            }
-            let most = match claim.within {
-                Some((from, to)) => (free.to_ns.min(to) - free.from_ns.max(from)).max(0),
-                None => i64::MAX,
-            };
-            let taken = left.min(most).min(free.ns).max(0);
-            free.ns -= taken;
-            left -= taken;
-            if taken > 0 {
-                *account.entry(Owner::Culprit(claim.culprit)).or_default() += taken;
+        // What packets show without saying when is less likely in the middle of the server's work.
+        let is_late = |free: &Free| {
+            claim.leg.is_none()
+                && claim.within.is_none()
+                && free.owner == Owner::Place(Legs::one(Leg::ServerApp))
+        };
+        for late in [false, true] {
+            for free in free.iter_mut().filter(|free| is_late(free) == late) {
+                let elsewhere = claim.leg.is_some_and(|leg| free.place != Some(leg))
+                    || claim.hop.is_some_and(|hop| free.hop != hop);
+                if elsewhere {
+                    continue;
+                }
+                let taken = free.take(left, claim.within);
+                left -= taken;
+                if taken > 0 {
+                    *account.entry(Owner::Culprit(claim.culprit)).or_default() += taken;
+                }
             }
         }
     }
     for free in &free {
-        *account.entry(Owner::Place(free.legs)).or_default() += free.ns;
+        *account.entry(free.owner).or_default() += free.ns;
     }
+    let known: i64 = account.values().sum();
     // A call whose legs are not known passed somewhere.
-    let known: i64 = call.legs.iter().map(|leg| leg.ns).sum();
     let unknown = i64::try_from(call.duration_ns).unwrap_or(i64::MAX).saturating_sub(known);
     if unknown != 0 {
         *account.entry(Owner::Place(ALL)).or_default() += unknown;
@@ -70,15 +136,48 @@ pub fn account(call: &CallRecord) -> Account {
 
 /// All of a call.
 pub const ALL: Legs = Legs { first: Leg::ClientAppOut, last: Leg::ClientAppIn };
+/// From the client's host and back to it.
+pub const BEYOND_CLIENT: Legs = Legs { first: Leg::RequestWire, last: Leg::ResponseWire };
+
+/// Legs one after the other, each where the ones before it end.
+struct Row(i64);
+
+impl Row {
+    fn next(&mut self, owner: Owner, hop: u8, place: Option<usize>, ns: i64) -> Free {
+        let from = self.0;
+        self.0 += ns;
+        let stretches = if ns > 0 { vec![(from, self.0)] } else { Vec::new() };
+        Free { owner, hop, place, stretches, ns }
+    }
+}
 
 fn free(legs: &[LegRecord]) -> Vec<Free> {
-    let mut at = 0;
-    let one = |leg: &LegRecord| {
-        let from_ns = at;
-        at += leg.ns;
-        Free { legs: leg.legs, from_ns, to_ns: at.max(from_ns), ns: leg.ns }
-    };
-    legs.iter().map(one).collect()
+    let mut row = Row(0);
+    let one = |(place, leg): (usize, &LegRecord)| row.next(Owner::Place(leg.legs), 0, Some(place), leg.ns);
+    legs.iter().enumerate().map(one).collect()
+}
+
+/// The legs over all hops. Where the proxy itself waited for somebody, which is then only possible, its time is a place.
+fn over_hops(call: &CallRecord) -> Vec<Free> {
+    let waited =
+        call.findings.iter().any(|finding| finding.culprit.cause == Cause::Proxy && !finding.is_shown());
+    let mut row = Row(0);
+    let mut over = Vec::with_capacity(call.path.len());
+    for leg in &call.path {
+        let owner = match leg.place {
+            HopPlace::Leg(legs) if leg.hop == 0 => Owner::Place(legs),
+            HopPlace::Leg(legs) => Owner::Hop(leg.hop, legs),
+            HopPlace::BetweenAttempts => Owner::Culprit(Culprit::of(Cause::Retries)),
+            HopPlace::Proxy if !waited => Owner::Culprit(Culprit::of(Cause::Proxy)),
+            HopPlace::Proxy | HopPlace::ProxyOrWire => Owner::Place(BEYOND_CLIENT),
+        };
+        let place = match leg.place {
+            HopPlace::Leg(legs) if leg.hop == 0 => call.legs.iter().position(|own| own.legs == legs),
+            _ => None,
+        };
+        over.push(row.next(owner, leg.hop, place, leg.ns));
+    }
+    over
 }
 
 fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
@@ -87,31 +186,40 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
     if from_host || is_place(finding.culprit.cause) || !counts(finding, call) {
         return None;
     }
+    // The time of a proxy is a leg of the path; of a call without one, nobody knows where it would lie.
+    if finding.culprit.cause == Cause::Proxy && !call.path.is_empty() {
+        return None;
+    }
     let within = finding.when.map(|when| {
         (
             when.from_unix_ns.saturating_sub(call.start_unix_ns),
             when.to_unix_ns.saturating_sub(call.start_unix_ns),
         )
     });
-    // What a wait behind others, or for a new connection, has inside of it comes first.
-    let behind = matches!(
-        finding.culprit.cause,
-        Cause::HeadOfLine | Cause::BatchedArrival | Cause::ConnectionPerCall | Cause::SharedConnection
-    );
     Some(Claim {
-        rank: if behind { 2 } else { 0 },
+        rank: rank(finding.culprit.cause)?,
         culprit: finding.culprit,
         ns: i64::try_from(finding.cost_ns?).unwrap_or(i64::MAX),
         // A stretch that clocks put outside of the call is where it was by another clock.
-        within: within.filter(|(from, to)| to > from && *to > 0 && *from < call.duration_ns as i64),
+        within: within.filter(|(from, to)| {
+            finding.hop.is_none() && to > from && *to > 0 && *from < call.duration_ns as i64
+        }),
         leg: None,
+        hop: finding.hop.filter(|_| !call.path.is_empty()),
     })
 }
 
 fn of_leg(place: usize, leg: &LegRecord) -> impl Iterator<Item = Claim> + '_ {
     leg.host.iter().flat_map(|host| &host.parts).filter_map(move |part| {
         let ns = i64::try_from(part.ns).unwrap_or(i64::MAX);
-        Some(Claim { rank: 1, culprit: of_host(part, leg.legs)?, ns, within: None, leg: Some(place) })
+        let (rank, culprit) = match of_host(part, leg.legs) {
+            Some(culprit) => (Rank::Host, culprit),
+            None if is_clients_own(part, leg.legs) => {
+                (Rank::Own, Culprit::at(Cause::ClientApp, Side::Client))
+            }
+            None => return None,
+        };
+        Some(Claim { rank, culprit, ns, within: None, leg: Some(place), hop: None })
     })
 }
 

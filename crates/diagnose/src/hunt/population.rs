@@ -1,8 +1,11 @@
-//! Calls of one kind are compared with each other: same method, same class of size, a new connection or not.
+//! Calls of one kind are compared with each other: same method, same class of size, a new connection or not, and seen by the
+//! same instruments, since a leg that is only known of some calls would look like an excess of these.
 
 use super::account::Account;
-use spangap_model::Cause;
+use super::logical::Logical;
+use super::{Question, Slower};
 use spangap_model::evidence::CallRecord;
+use spangap_model::{Cause, Leg, Legs};
 use std::collections::BTreeMap;
 
 /// Fewer calls of a kind have no median worth the name.
@@ -12,14 +15,30 @@ const MOST_OF_EXCESS: f64 = 0.8;
 /// The excess has to be that of so many calls at least, (sum x)^2 / sum x^2: one outlier is a story of its own.
 const EFFECTIVE: f64 = 4.0;
 /// It has to be at least this much of what such calls take anyway.
-const LEAST_OF_MEDIAN: f64 = 0.25;
-/// And at least this long for a call, nanoseconds: the noise of timers and taps is below.
-const LEAST_NS: u64 = 200_000;
+const LEAST_OF_MEDIAN: f64 = 0.05;
+/// And so many times the spread of the pair's quicker half, median to 10th percentile: a tail of the same noise is less.
+const SPREADS: f64 = 4.0;
+/// Few calls that take so much of all time are not nothing.
+const MUCH: f64 = 0.2;
+/// What a tap and a timer cannot tell from nothing, nanoseconds.
+const RESOLUTION_NS: f64 = 20_000.0;
+
+/// What makes calls comparable.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    method: Option<String>,
+    /// Size of both messages by powers of eight.
+    size: u32,
+    /// Whether it opened its connection.
+    opens: bool,
+    /// Whether begin and end at the client, begin and end at the server, and both taps are known.
+    seen: [bool; 4],
+}
 
 /// A call beside others of its kind.
 pub struct Row<'a> {
     /// The call.
-    pub call: &'a CallRecord,
+    pub call: &'a Logical<'a>,
     /// Its sheet.
     pub account: &'a Account,
     /// Its kind.
@@ -28,106 +47,221 @@ pub struct Row<'a> {
     pub beyond_ns: i64,
 }
 
+/// What is usual in a kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usual {
+    /// Median duration, nanoseconds.
+    pub median_ns: u64,
+    /// From the 10th percentile to the median, nanoseconds.
+    pub spread_ns: u64,
+}
+
 /// All calls in question.
 pub struct Population<'a> {
-    /// All of them.
+    /// All of them, in order of time.
     pub rows: Vec<Row<'a>>,
     /// Those of kinds too rare to have a median: they are slow beside nothing.
     pub set_aside: usize,
-    /// Time of all rows, nanoseconds.
-    pub total_ns: u64,
-    /// Median duration of each kind, nanoseconds.
-    pub medians: BTreeMap<usize, u64>,
+    /// Time of all calls that the rows stand for, nanoseconds.
+    pub total_ns: f64,
+    /// What is usual in each kind.
+    pub usual: BTreeMap<usize, Usual>,
+    /// The number of each kind; those too rare have zero.
+    pub kinds: BTreeMap<Kind, usize>,
 }
 
 /// The slow calls.
 pub struct Slow<'p, 'a> {
     /// The largest excess first.
     pub rows: Vec<&'p Row<'a>>,
-    /// Excess of all of them, nanoseconds.
-    pub beyond_ns: u64,
+    /// Excess of all calls that they stand for, nanoseconds.
+    pub beyond_ns: f64,
+    /// How many these are.
+    pub calls: f64,
 }
 
 impl<'a> Population<'a> {
     /// Sorts calls into kinds.
-    pub fn of(calls: &[&'a CallRecord], accounts: &'a [Account]) -> Population<'a> {
-        let kinds: Vec<(Option<&str>, u32, bool)> = calls.iter().map(|call| kind(call)).collect();
-        let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    pub fn of(calls: &'a [Logical<'a>], accounts: &'a [Account]) -> Population<'a> {
+        let kinds: Vec<Kind> = calls.iter().map(|call| kind(call.record)).collect();
+        let mut counts: BTreeMap<&Kind, usize> = BTreeMap::new();
         for kind in &kinds {
-            *counts.entry(*kind).or_default() += 1;
+            *counts.entry(kind).or_default() += 1;
         }
         // Kinds that are too rare by themselves are compared with each other.
-        let numbers: BTreeMap<_, usize> = counts
-            .iter()
-            .filter(|(_, count)| **count >= LEAST)
-            .zip(1..)
-            .map(|((kind, _), n)| (*kind, n))
-            .collect();
-        let stratum = |place: usize| numbers.get(&kinds[place]).copied().unwrap_or(0);
-        let mut durations: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-        for (place, call) in calls.iter().enumerate() {
-            durations.entry(stratum(place)).or_default().push(call.duration_ns);
+        let common = counts.iter().filter(|(_, count)| **count >= LEAST);
+        let numbers: BTreeMap<Kind, usize> =
+            common.zip(1..).map(|((kind, _), number)| ((*kind).clone(), number)).collect();
+        let strata: Vec<usize> = kinds.iter().map(|kind| numbers.get(kind).copied().unwrap_or(0)).collect();
+        let mut durations: BTreeMap<usize, Vec<(u64, f64)>> = BTreeMap::new();
+        for (call, stratum) in calls.iter().zip(&strata) {
+            durations.entry(*stratum).or_default().push((call.duration_ns, call.weight));
         }
         let rare = durations.get(&0).map_or(0, Vec::len);
         let set_aside = if rare < LEAST { rare } else { 0 };
-        let medians: BTreeMap<usize, u64> = durations.into_iter().map(|(n, of)| (n, median(of))).collect();
-        let rows: Vec<Row<'a>> = calls
-            .iter()
-            .zip(accounts)
-            .enumerate()
-            .map(|(place, (call, account))| {
-                let stratum = stratum(place);
-                let median = medians.get(&stratum).copied().unwrap_or(0);
-                let beyond = i64::try_from(call.duration_ns).unwrap_or(i64::MAX) - median as i64;
-                // What is compared with nothing is not slow by comparison.
-                let beyond_ns = if stratum == 0 && set_aside > 0 { 0 } else { beyond };
-                Row { call, account, stratum, beyond_ns }
-            })
-            .collect();
-        let total_ns = rows.iter().map(|row| row.call.duration_ns).sum();
-        Population { rows, set_aside, total_ns, medians }
+        let usual: BTreeMap<usize, Usual> =
+            durations.into_iter().map(|(stratum, of)| (stratum, Usual::of(of))).collect();
+        let row = |((call, account), stratum): ((&'a Logical<'a>, &'a Account), usize)| {
+            let median = usual.get(&stratum).map_or(0, |usual| usual.median_ns);
+            let beyond = i64::try_from(call.duration_ns).unwrap_or(i64::MAX) - median as i64;
+            // What is compared with nothing is not slow by comparison.
+            let beyond_ns = if stratum == 0 && set_aside > 0 { 0 } else { beyond };
+            Row { call, account, stratum, beyond_ns }
+        };
+        let rows: Vec<Row<'a>> = calls.iter().zip(accounts).zip(strata).map(row).collect();
+        let total_ns = rows.iter().map(|row| row.call.weight * row.call.duration_ns as f64).sum();
+        Population { rows, set_aside, total_ns, usual, kinds: numbers }
+    }
+
+    /// How many calls the rows stand for.
+    pub fn calls(&self) -> f64 {
+        self.rows.iter().map(|row| row.call.weight).sum()
+    }
+
+    /// What calls of the slowest kind take, nanoseconds: its median.
+    pub fn median_ns(&self) -> u64 {
+        self.usual.values().map(|usual| usual.median_ns).max().unwrap_or(0)
+    }
+
+    /// Whether a call is an ordinary one of its kind.
+    pub fn is_ordinary(row: &Row<'_>) -> bool {
+        row.beyond_ns <= 0
+    }
+
+    /// Calls that stand out and are too few to say why, with what they take beyond others, nanoseconds: of one call's time
+    /// anything may own most by chance.
+    pub fn few<'p>(&'p self) -> Option<Slow<'p, 'a>> {
+        let mut rows: Vec<&Row<'a>> = self.rows.iter().filter(|row| row.beyond_ns > 0).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.beyond_ns));
+        rows.truncate(most_of_it(&rows));
+        let sums = self.sums(&rows);
+        let is_much = sums.beyond >= MUCH * self.total_ns;
+        (sums.beyond > 0.0 && is_much && sums.stands_out()).then_some(Slow {
+            rows,
+            beyond_ns: sums.beyond,
+            calls: sums.calls,
+        })
+    }
+
+    fn sums(&self, rows: &[&Row<'_>]) -> Sums {
+        let mut sums = Sums::default();
+        for row in rows {
+            sums.add(row, self.usual.get(&row.stratum).copied().unwrap_or_default());
+        }
+        sums
     }
 
     /// The calls that are slow beside others of their kind; `None` where nothing stands out from the spread.
-    pub fn slow<'p>(&'p self) -> Option<Slow<'p, 'a>> {
+    pub fn slow<'p>(&'p self, question: &Question<'_>) -> Option<Slow<'p, 'a>> {
         let mut rows: Vec<&Row<'a>> = self.rows.iter().filter(|row| row.beyond_ns > 0).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.beyond_ns));
-        let all: f64 = rows.iter().map(|row| row.beyond_ns as f64).sum();
-        let (mut sum, mut squares, mut medians, mut count) = (0.0, 0.0, 0.0, 0);
-        let mut enough_ns = 0;
-        for row in &rows {
-            // Those nearly as slow as the last one belong to it: a cut between two causes would leave one of them out.
-            if sum >= MOST_OF_EXCESS * all && row.beyond_ns < enough_ns / 2 {
-                break;
-            }
-            if sum < MOST_OF_EXCESS * all {
-                enough_ns = row.beyond_ns;
-            }
-            sum += row.beyond_ns as f64;
-            squares += (row.beyond_ns as f64).powi(2);
-            medians += self.medians.get(&row.stratum).copied().unwrap_or(0) as f64;
-            count += 1;
+        let over_ns = match question.slower {
+            Some(Slower::Over(ns)) => Some(ns),
+            Some(Slower::Quantile(share)) => Some(quantile(
+                self.rows.iter().map(|row| (row.call.duration_ns, row.call.weight)).collect(),
+                share,
+            )),
+            None => None,
+        };
+        match over_ns {
+            Some(ns) => rows.retain(|row| row.call.duration_ns >= ns),
+            None => rows.truncate(most_of_it(&rows)),
         }
-        rows.truncate(count);
-        let effective = if squares > 0.0 { sum * sum / squares } else { 0.0 };
-        let enough = effective >= EFFECTIVE
-            && sum >= LEAST_OF_MEDIAN * medians
-            && sum >= LEAST_NS as f64 * count as f64;
-        enough.then_some(Slow { rows, beyond_ns: sum as u64 })
+        let sums = self.sums(&rows);
+        // Who asks for calls by their duration has said what slow is.
+        let stands_out = over_ns.is_some() || sums.stands_out();
+        (sums.effective() >= EFFECTIVE && stands_out).then_some(Slow {
+            rows,
+            beyond_ns: sums.beyond,
+            calls: sums.calls,
+        })
     }
 }
 
-/// Method, size by powers of eight, and whether it opened its connection.
-fn kind(call: &CallRecord) -> (Option<&str>, u32, bool) {
+/// How many of the slowest have most of all excess. Those nearly as slow as the last one belong to them: a cut between two
+/// causes would leave one of them out.
+fn most_of_it(rows: &[&Row<'_>]) -> usize {
+    let of = |row: &&Row<'_>| row.call.weight * row.beyond_ns as f64;
+    let all: f64 = rows.iter().map(of).sum();
+    let (mut sum, mut enough_ns) = (0.0, 0);
+    for (place, row) in rows.iter().enumerate() {
+        if sum >= MOST_OF_EXCESS * all && row.beyond_ns < enough_ns / 2 {
+            return place;
+        }
+        if sum < MOST_OF_EXCESS * all {
+            enough_ns = row.beyond_ns;
+        }
+        sum += of(row);
+    }
+    rows.len()
+}
+
+#[derive(Default)]
+struct Sums {
+    calls: f64,
+    beyond: f64,
+    squares: f64,
+    medians: f64,
+    spreads: f64,
+}
+
+impl Sums {
+    fn add(&mut self, row: &Row<'_>, usual: Usual) {
+        let (weight, beyond) = (row.call.weight, row.beyond_ns as f64);
+        self.calls += weight;
+        self.beyond += weight * beyond;
+        self.squares += weight * beyond * beyond;
+        self.medians += weight * usual.median_ns as f64;
+        self.spreads += weight * usual.spread_ns as f64;
+    }
+
+    /// Of how many calls the excess is, as if all of them had the same.
+    fn effective(&self) -> f64 {
+        if self.squares > 0.0 { self.beyond * self.beyond / self.squares } else { 0.0 }
+    }
+
+    fn stands_out(&self) -> bool {
+        self.beyond >= LEAST_OF_MEDIAN * self.medians
+            && self.beyond >= SPREADS * self.spreads
+            && self.beyond >= RESOLUTION_NS * self.calls
+    }
+}
+
+impl Usual {
+    fn of(durations: Vec<(u64, f64)>) -> Usual {
+        let median_ns = quantile(durations.clone(), 0.5);
+        Usual { median_ns, spread_ns: median_ns.saturating_sub(quantile(durations, 0.1)) }
+    }
+}
+
+/// The kind of a call.
+pub fn kind(call: &CallRecord) -> Kind {
     let bytes = call.request_bytes + call.response_bytes.unwrap_or(0);
     let opens = call
         .findings
         .iter()
         .any(|finding| finding.culprit.cause == Cause::ConnectionPerCall && finding.is_shown());
-    (call.method.as_deref(), (u64::BITS - bytes.leading_zeros()) / 3, opens)
+    let known = |leg: Leg| call.legs.iter().any(|own| own.legs == Legs::one(leg));
+    let spans = [known(Leg::ClientAppOut) && known(Leg::ClientAppIn), known(Leg::ServerApp)];
+    let taps = call.seen_in.map(|capture| capture.is_some());
+    Kind {
+        method: call.method.clone(),
+        size: (u64::BITS - bytes.leading_zeros()) / 3,
+        opens,
+        seen: [spans[0], spans[1], taps[0], taps[1]],
+    }
 }
 
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values[values.len() / 2]
+/// The value below which this share of the weight lies.
+pub fn quantile(mut values: Vec<(u64, f64)>, share: f64) -> u64 {
+    values.sort_unstable_by_key(|(value, _)| *value);
+    let all: f64 = values.iter().map(|(_, weight)| weight).sum();
+    let mut sum = 0.0;
+    for (value, weight) in &values {
+        sum += weight;
+        if sum > share * all {
+            return *value;
+        }
+    }
+    values.last().map_or(0, |(value, _)| *value)
 }

@@ -1,7 +1,6 @@
 //! Shares of an excess with their intervals: a bootstrap over blocks of time, since what makes calls slow comes in clusters.
 
 use super::Owner;
-use super::account::Account;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -11,6 +10,8 @@ const BLOCKS: usize = 60;
 const DRAWS: usize = 200;
 /// Of the draws, so much lies below an interval, and as much above it: 90 % intervals.
 const TAIL: f64 = 0.05;
+/// No share is known better than so: what one cause does to the next is not in the bootstrap.
+const FLOOR: f64 = 0.05;
 
 /// A share with its 90 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -23,97 +24,126 @@ pub struct Share {
     pub high: f64,
 }
 
+impl Share {
+    /// The same, no narrower than what is left out of the bootstrap makes it: `slack` to either side, and the floor.
+    pub fn widened(self, slack: f64) -> Share {
+        let half = slack.max(0.0);
+        let (low, high) = (self.low - half, self.high + half);
+        Share { low: low.min(self.mid - FLOOR), mid: self.mid, high: high.max(self.mid + FLOOR) }
+    }
+}
+
 /// A call in one of the two groups that are compared.
-pub struct Weighed<'a> {
+pub struct Weighed<'a, Key = Owner> {
     /// Its sheet.
-    pub account: &'a Account,
+    pub account: &'a BTreeMap<Key, i64>,
     /// What it counts: above zero for a call in question, below zero for what it is compared with. The weights of either
     /// group sum to one and minus one; without a comparison all are above zero.
     pub weight: f64,
 }
 
-/// What each owner has of the difference between two groups of calls, in order of time.
-pub fn shares(calls: &[Weighed<'_>]) -> BTreeMap<Owner, Share> {
-    let blocks: Vec<Sum> = calls.chunks(calls.len().div_ceil(BLOCKS).max(1)).map(Sum::of).collect();
-    let mid = Sum::total(blocks.iter());
-    let mut drawn: BTreeMap<Owner, Vec<f64>> = BTreeMap::new();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    for _ in 0..DRAWS {
-        let draw = Sum::total((0..blocks.len()).map(|_| &blocks[random.below(blocks.len())]));
-        for owner in mid.owners.keys() {
-            drawn.entry(*owner).or_default().push(draw.share(owner));
-        }
-    }
-    let of = |owner: &Owner| {
-        let mut values = drawn.remove(owner).unwrap_or_default();
-        values.sort_by(f64::total_cmp);
-        let at = |quantile: f64| {
-            let place = (values.len() as f64 * quantile) as usize;
-            values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
-        };
-        let mid = mid.share(owner);
-        Share { low: at(TAIL).min(mid), mid, high: at(1.0 - TAIL).max(mid) }
-    };
-    mid.owners
-        .keys()
-        .copied()
-        .collect::<Vec<_>>()
-        .into_iter()
-        .map({
-            let mut of = of;
-            move |owner| (owner, of(&owner))
-        })
-        .collect()
+/// What is compared, and how sure that is.
+#[derive(Clone, Debug)]
+pub struct Compared<Key> {
+    /// What each has of the difference.
+    pub shares: BTreeMap<Key, Share>,
+    /// The difference for a call, nanoseconds.
+    pub each_ns: Share,
 }
 
-/// Weighted sums of some calls.
-#[derive(Clone, Default)]
+/// What each owner has of the difference between two groups of calls, in order of time.
+pub fn shares<Key: Ord + Copy>(calls: &[Weighed<'_, Key>]) -> BTreeMap<Key, Share> {
+    compared(calls).shares
+}
+
+/// As [`shares`], with the difference itself.
+pub fn compared<Key: Ord + Copy>(calls: &[Weighed<'_, Key>]) -> Compared<Key> {
+    let mut keys: Vec<Key> = calls.iter().flat_map(|call| call.account.keys().copied()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let sum = |calls: &[Weighed<'_, Key>]| Sum::of(calls, &keys);
+    let blocks: Vec<Sum> = calls.chunks(calls.len().div_ceil(BLOCKS).max(1)).map(sum).collect();
+    let whole = Sum::total(blocks.iter(), keys.len());
+    let mut drawn: Vec<Vec<f64>> = vec![Vec::with_capacity(DRAWS); keys.len()];
+    let mut differences: Vec<f64> = Vec::with_capacity(DRAWS);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..DRAWS {
+        let draw = Sum::total((0..blocks.len()).map(|_| &blocks[random.below(blocks.len())]), keys.len());
+        let all = draw.all();
+        differences.push(all);
+        for (place, values) in drawn.iter_mut().enumerate() {
+            values.push(draw.share(place, all));
+        }
+    }
+    let all = whole.all();
+    let mut shares = BTreeMap::new();
+    for (place, (key, values)) in keys.iter().zip(drawn).enumerate() {
+        shares.insert(*key, interval(values, whole.share(place, all)));
+    }
+    Compared { shares, each_ns: interval(differences, all) }
+}
+
+fn interval(mut values: Vec<f64>, mid: f64) -> Share {
+    values.sort_by(f64::total_cmp);
+    let at = |quantile: f64| {
+        let place = (values.len() as f64 * quantile) as usize;
+        values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    };
+    Share { low: at(TAIL).min(mid), mid, high: at(1.0 - TAIL).max(mid) }
+}
+
+/// Weighted sums of some calls, by the place of each key.
 struct Sum {
-    owners: BTreeMap<Owner, (f64, f64)>,
+    of: Vec<(f64, f64)>,
     plus: f64,
     minus: f64,
 }
 
 impl Sum {
-    fn of(calls: &[Weighed<'_>]) -> Sum {
-        let mut sum = Sum::default();
+    fn of<Key: Ord>(calls: &[Weighed<'_, Key>], keys: &[Key]) -> Sum {
+        let mut sum = Sum { of: vec![(0.0, 0.0); keys.len()], plus: 0.0, minus: 0.0 };
         for call in calls {
-            if call.weight >= 0.0 {
-                sum.plus += call.weight
+            let weight = call.weight.abs();
+            let is_plus = call.weight >= 0.0;
+            if is_plus {
+                sum.plus += weight
             } else {
-                sum.minus -= call.weight
+                sum.minus += weight
             }
-            for (owner, ns) in call.account {
-                let (plus, minus) = sum.owners.entry(*owner).or_default();
-                let ns = *ns as f64 * call.weight.abs();
-                if call.weight >= 0.0 { *plus += ns } else { *minus += ns }
+            for (key, ns) in call.account {
+                let Ok(place) = keys.binary_search(key) else { continue };
+                let (plus, minus) = &mut sum.of[place];
+                *(if is_plus { plus } else { minus }) += *ns as f64 * weight;
             }
         }
         sum
     }
 
-    fn total<'a>(blocks: impl Iterator<Item = &'a Sum>) -> Sum {
-        blocks.fold(Sum::default(), |mut total, block| {
+    fn total<'a>(blocks: impl Iterator<Item = &'a Sum>, keys: usize) -> Sum {
+        let none = Sum { of: vec![(0.0, 0.0); keys], plus: 0.0, minus: 0.0 };
+        blocks.fold(none, |mut total, block| {
             total.plus += block.plus;
             total.minus += block.minus;
-            for (owner, (plus, minus)) in &block.owners {
-                let sum = total.owners.entry(*owner).or_default();
-                sum.0 += plus;
-                sum.1 += minus;
+            for ((plus, minus), of) in total.of.iter_mut().zip(&block.of) {
+                *plus += of.0;
+                *minus += of.1;
             }
             total
         })
     }
 
     /// Mean of the one group minus mean of the other.
-    fn excess(&self, of: (f64, f64)) -> f64 {
+    fn excess(&self, (plus, minus): (f64, f64)) -> f64 {
         let mean = |sum: f64, weight: f64| if weight > 0.0 { sum / weight } else { 0.0 };
-        mean(of.0, self.plus) - mean(of.1, self.minus)
+        mean(plus, self.plus) - mean(minus, self.minus)
     }
 
-    fn share(&self, owner: &Owner) -> f64 {
-        let all: f64 = self.owners.values().map(|of| self.excess(*of)).sum();
-        let of = self.owners.get(owner).map_or(0.0, |of| self.excess(*of));
+    fn all(&self) -> f64 {
+        self.of.iter().map(|of| self.excess(*of)).sum()
+    }
+
+    fn share(&self, place: usize, all: f64) -> f64 {
+        let of = self.of.get(place).map_or(0.0, |of| self.excess(*of));
         if all > 0.0 { of / all } else { 0.0 }
     }
 }
@@ -134,6 +164,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hunt::account::Account;
     use spangap_model::{Cause, Culprit, Leg, Legs};
 
     #[test]

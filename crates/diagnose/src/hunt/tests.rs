@@ -38,7 +38,7 @@ fn lost(ms: u64) -> Finding {
 
 fn of(calls: impl Iterator<Item = CallRecord>) -> Hunt {
     let calls: Vec<CallRecord> = calls.collect();
-    hunt(&Evidence { matching_calls: calls.len() as u64, calls, ..Evidence::default() })
+    hunt(&Evidence { matching_calls: calls.len() as u64, calls, ..Evidence::default() }, &Question::default())
 }
 
 #[test]
@@ -160,7 +160,150 @@ fn what_other_instruments_show_stands_beside_the_sheet() {
     let mut shown = lost(1);
     shown.instrument = Instrument::Thieves;
     let findings = vec![possible, shown];
-    let hunt = hunt(&Evidence { findings, ..Evidence::default() });
+    let hunt = hunt(&Evidence { findings, ..Evidence::default() }, &Question::default());
     let order: Vec<Instrument> = hunt.beside.iter().map(|finding| finding.instrument).collect();
     assert_eq!((hunt.verdict, order), (Kind::Nothing, vec![Instrument::Thieves, Instrument::HostCheck]));
+}
+
+#[test]
+fn a_sample_stands_for_the_calls_that_it_was_drawn_from() {
+    // The slowest are all kept; of a thousand ordinary calls, fifty. Half of all the slow ones' time would be their service.
+    let mut calls: Vec<CallRecord> = (0..40)
+        .map(|n| call(n, "/a", vec![leg(Leg::ServerApp, 20), leg(Leg::ResponseWire, 41)], vec![lost(40)]))
+        .collect();
+    for n in 0..50 {
+        let mut drawn =
+            call(n * 20, "/a", vec![leg(Leg::ServerApp, 20), leg(Leg::ResponseWire, 1)], Vec::new());
+        drawn.stands_for = Some(20.0);
+        calls.push(drawn);
+    }
+    let evidence = Evidence { matching_calls: 1_040, calls, ..Evidence::default() };
+    let hunt = hunt(&evidence, &Question { slower: Some(Slower::Quantile(0.97)), ..Question::default() });
+    assert_eq!(
+        (hunt.verdict, hunt.excess.calls, hunt.excess.slow_calls),
+        (Kind::One, 1_040, 40),
+        "{hunt:#?}"
+    );
+    assert!((hunt.culprits[0].share.mid - 1.0).abs() < 0.01);
+    assert_eq!(hunt.culprits[0].wins.p99_ns, 40 * MS as u64);
+}
+
+#[test]
+fn against_a_reference_only_the_difference_counts() {
+    let of = |wire: i64| -> Evidence {
+        let calls = (0..100).map(|n| {
+            let legs = vec![leg(Leg::ServerApp, 30), leg(Leg::ResponseWire, wire + n % 3)];
+            call(n, "/a", legs, if wire > 5 { vec![lost(wire as u64 - 1)] } else { Vec::new() })
+        });
+        Evidence { matching_calls: 100, calls: calls.collect(), ..Evidence::default() }
+    };
+    let (before, now) = (of(1), of(15));
+    let asked = |against| Question { against: Some(against), ..Question::default() };
+    let worse = hunt(&now, &asked(&before));
+    assert_eq!((worse.verdict, worse.question), (Kind::One, "all"), "{worse:#?}");
+    assert_eq!(worse.culprits[0].culprit.cause, Cause::Rto);
+    assert_eq!((worse.excess.mean_ns, worse.excess.baseline_ns), (14 * MS as u64, 31_990_000));
+    let same = hunt(&before, &asked(&before));
+    assert!(same.culprits.is_empty() && same.questions.all.is_none(), "{same:#?}");
+}
+
+#[test]
+fn excesses_far_below_a_millisecond_are_found_where_calls_take_microseconds() {
+    let hunt = of((0..400).map(|n| {
+        let slow = n % 8 == 0;
+        let mut quick = call(n, "/a", vec![leg(Leg::ServerApp, 0), leg(Leg::ResponseWire, 0)], Vec::new());
+        (quick.legs[0].ns, quick.legs[1].ns) = (40_000 + n % 7 * 500, if slow { 160_000 } else { 10_000 });
+        quick.duration_ns = (quick.legs[0].ns + quick.legs[1].ns) as u64;
+        if slow {
+            let mut held = lost(0);
+            held.cost_ns = Some(145_000);
+            quick.findings.push(held);
+        }
+        quick
+    }));
+    assert_eq!((hunt.verdict, hunt.question), (Kind::One, "slow"), "{hunt:#?}");
+    assert!(hunt.excess.mean_ns < 200_000, "{}", hunt.excess.mean_ns);
+}
+
+#[test]
+fn time_before_the_last_attempt_is_retries() {
+    let ids = |n: i64, mut record: CallRecord| {
+        (record.trace_id, record.span_id) =
+            (Some(format!("{:032x}", n + 1)), Some(format!("{:016x}", n + 1)));
+        record
+    };
+    let calls = (0..200).flat_map(|n| {
+        let one = |out: i64, rest: i64| {
+            let legs = vec![leg(Leg::ClientAppOut, out), leg(Leg::ServerApp, 5), leg(Leg::ClientAppIn, rest)];
+            ids(n, call(n, "/a", legs, Vec::new()))
+        };
+        if n % 6 == 0 { vec![one(1, 60), one(61, 0)] } else { vec![one(1, 0)] }
+    });
+    let hunt = of(calls);
+    assert_eq!((hunt.verdict, hunt.excess.calls), (Kind::One, 200), "{hunt:#?}");
+    assert_eq!(hunt.culprits[0].culprit, Culprit::of(Cause::Retries));
+    assert_eq!(hunt.excess.mean_ns, 60 * MS as u64, "each call counts once");
+}
+
+#[test]
+fn suspects_are_cleared_with_figures_or_not_looked_for() {
+    let hunt = of((0..200).map(|n| match n % 10 {
+        0 => call(n, "/a", vec![leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, 201)], vec![lost(200)]),
+        _ => call(n, "/a", vec![leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, 1)], Vec::new()),
+    }));
+    let nagle =
+        hunt.cleared.iter().find(|one| one.culprit == Culprit::at(Cause::NagleDelayedAck, Side::Client));
+    let nagle = nagle.expect("packets were looked at");
+    assert_eq!(nagle.seen, "0 of 20 calls did");
+    assert!(nagle.would_show.contains("waited for a delayed ACK, for 100 ms"), "{}", nagle.would_show);
+    let busy = hunt.not_looked.iter().find(|one| one.culprit == Culprit::at(Cause::RunQueue, Side::Server));
+    assert!(busy.is_some_and(|one| one.needs.contains("host record")), "{:?}", hunt.not_looked);
+    assert!(!hunt.cleared.iter().any(|one| one.culprit.cause == Cause::Rto), "the culprit is not cleared");
+    let both = |culprit: &Culprit| hunt.not_looked.iter().any(|one| one.culprit == *culprit);
+    assert!(!hunt.cleared.iter().any(|one| both(&one.culprit)), "a suspect is one or the other");
+}
+
+#[test]
+fn an_instrument_that_looked_and_shows_nothing_speaks_against() {
+    use spangap_model::evidence::Coverage;
+    let calls: Vec<CallRecord> = (0..200)
+        .map(|n| match n % 10 {
+            0 => call(n, "/a", vec![leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, 201)], vec![lost(200)]),
+            _ => call(n, "/a", vec![leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, 1)], Vec::new()),
+        })
+        .collect();
+    let mut sockets = lost(7);
+    (sockets.instrument, sockets.scope) = (Instrument::Sockets, Scope::Host);
+    let coverage = Coverage {
+        instrument: Instrument::Thieves,
+        source: "server".into(),
+        side: Some(Side::Server),
+        when: None,
+        seen: 3,
+        lost: 0,
+        cannot: Vec::new(),
+    };
+    let evidence = Evidence {
+        matching_calls: 200,
+        calls,
+        findings: vec![sockets],
+        coverage: vec![coverage],
+        ..Evidence::default()
+    };
+    let hunt = hunt(&evidence, &Question::default());
+    let rto = &hunt.culprits[0];
+    assert!(rto.speaks_for.iter().any(|words| words.starts_with("sockets shows rto (server)")), "{rto:?}");
+    assert!(rto.speaks_for.iter().any(|words| words.starts_with("20 of 20 calls")), "{rto:?}");
+    // Who takes the CPU says nothing of lost packets.
+    assert!(rto.speaks_against.is_empty(), "{rto:?}");
+}
+
+#[test]
+fn few_calls_that_take_most_of_the_time_are_not_nothing_and_convict_nobody() {
+    let hunt = of((0..30).map(|n| match n {
+        7 => call(n, "/a", vec![leg(Leg::ServerApp, 0), leg(Leg::ResponseWire, 1_000)], vec![lost(1_000)]),
+        _ => call(n, "/a", vec![leg(Leg::ServerApp, 0), leg(Leg::ResponseWire, 1)], Vec::new()),
+    }));
+    assert_eq!((hunt.verdict, hunt.culprits.len()), (Kind::Unknown, 0), "{hunt:#?}");
+    assert!(hunt.words.starts_with("1 call takes 999 ms beyond"), "{}", hunt.words);
 }

@@ -3,7 +3,7 @@
 use super::conclusion::Conclusion;
 use super::verdict::{self, VerdictError};
 use rustix::process::{Pid, Signal, kill_process_group};
-use spangap_diagnose::{Verdict, hunt, judge};
+use spangap_diagnose::{Question, Verdict, hunt, judge};
 use spangap_gather::{GatherError, Sources, Wanted};
 use spangap_model::evidence::Evidence;
 use std::io::{self, Read};
@@ -121,7 +121,7 @@ impl Judge {
     pub fn ask(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
         match &self.who {
             Who::Rules => own(folder, self.limit, interrupted),
-            Who::Hunt => Ok(hunt(&self.evidence(folder, interrupted)?).verdict()),
+            Who::Hunt => Ok(hunt(&self.evidence(folder, interrupted)?, &Question::default()).verdict()),
             Who::Command(words) => Ok(verdict::parse(&self.ask_command(words, folder, interrupted)?)?),
         }
     }
@@ -147,7 +147,7 @@ impl Judge {
         match &self.who {
             Who::Rules => Ok(judge(evidence.map_err(JudgeError::NotGathered)?).into()),
             Who::Hunt => {
-                let hunt = hunt(evidence.map_err(JudgeError::NotGathered)?);
+                let hunt = hunt(evidence.map_err(JudgeError::NotGathered)?, &Question::default());
                 let document = serde_json::to_value(hunt).expect("a verdict is plain data");
                 Ok(Conclusion::of_document(document)?)
             }

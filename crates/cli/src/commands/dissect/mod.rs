@@ -192,6 +192,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     let traced = !trace_ids.is_empty();
     let settings = Settings {
         slowest: args.slowest.unwrap_or(if traced { 100 } else { 10 }) as usize,
+        sample: 0,
         over_ns: args.over.map(Duration::ns),
         trace_ids,
         spans: read.spans,

@@ -1,0 +1,222 @@
+//! `spangap hunt`: from recorded files to a verdict.
+
+mod page;
+mod text;
+
+use crate::Outcome;
+use crate::args::Duration;
+use crate::output::{print_text, width};
+use crate::signals::{self, ASKED};
+use anyhow::{Context, bail};
+use clap::Args;
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use spangap_diagnose::hunt::{Hunt, Question, Slower, hunt};
+use spangap_gather::{Sources, Wanted, evidence};
+use spangap_model::evidence::Evidence;
+use spangap_wire::dissect::Progress;
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+const EXAMPLES: &str = "\
+Examples:
+  spangap hunt lab-rto-1
+      a folder with captures, and with files of spans and recordings of hosts where there are any
+  spangap hunt client.pcapng server.pcapng traces.json client.rec server.rec --json
+      the same, file by file; what each one is, its content tells
+  spangap hunt today --method /shop.Cart/Get --over 20ms
+      why calls of one method take 20 ms or longer, where others of their kind do not
+  spangap hunt today --against last-week --html verdict.html
+      why everything takes longer than it did; as a page, too
+
+A culprit is named only when even the lower bound of its share is most of what slow calls take beyond others of
+their kind; otherwise the place where the time passed is, or neither. Exit code 0 says that a verdict was reached,
+whatever it is.";
+
+/// Lay what slow calls take too long to whoever owns it, and name a culprit where one owns most of it
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct HuntArgs {
+    /// Folder, or files: captures (pcap, pcapng), spans (OTLP, Jaeger, Zipkin), recordings of `spangap host record`,
+    /// what other verbs print with --json
+    #[arg(required_unless_present = "capture", value_name = "FOLDER|FILE")]
+    sources: Vec<PathBuf>,
+    /// A capture, whatever its content looks like
+    #[arg(long, value_name = "FILE")]
+    capture: Vec<PathBuf>,
+    /// A file of spans, whatever its content looks like
+    #[arg(long, value_name = "FILE")]
+    spans: Vec<PathBuf>,
+    /// A recording of a host, whatever its content looks like
+    #[arg(long, value_name = "FILE")]
+    host: Vec<PathBuf>,
+    /// Only calls of this method, such as `/shop.Cart/Get`
+    #[arg(long)]
+    method: Option<String>,
+    /// Slow calls are those from this quantile of the durations on, such as 0.99 [default: those that stand out]
+    #[arg(long, value_name = "SHARE", conflicts_with = "over", value_parser = share)]
+    quantile: Option<f64>,
+    /// Slow calls are those that take so long or longer [default: those that stand out]
+    #[arg(long, value_name = "DURATION")]
+    over: Option<Duration>,
+    /// Only calls that begin so long after the first one, or later
+    #[arg(long, value_name = "DURATION")]
+    from: Option<Duration>,
+    /// Only calls that begin less long after the first one
+    #[arg(long, value_name = "DURATION")]
+    to: Option<Duration>,
+    /// Explain what all calls take beyond those of this folder or capture
+    #[arg(long, value_name = "FOLDER|FILE")]
+    against: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Write the verdict as a page, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok().filter(|share| (0.0..1.0).contains(share));
+    share.ok_or_else(|| {
+        format!("{text:?} is not a quantile: expected a number from 0 to below 1, such as 0.99")
+    })
+}
+
+/// Gathers, judges, prints.
+pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
+    let stop = signals::flag(ASKED)?;
+    let sources = sources(&args)?;
+    if let Some(path) = &args.html {
+        not_over(path, &sources)?;
+    }
+    let evidence = gathered(&sources, &stop)?;
+    let reference = match &args.against {
+        Some(path) => Some(gathered(&of_path(path)?, &stop).context("--against")?),
+        None => None,
+    };
+    let question = question(&args, &evidence, reference.as_ref())?;
+    let hunt = hunt(&evidence, &question);
+    cross_off(&hunt);
+    if let Some(path) = &args.html {
+        let page = page::write(&hunt, &sources.folder.display().to_string());
+        std::fs::write(path, page).with_context(|| format!("cannot write the page ({})", path.display()))?;
+    }
+    match args.json {
+        true => print_text(&(serde_json::to_string_pretty(&hunt).context("a verdict is plain data")? + "\n")),
+        false => print_text(&text::write(&hunt, width(100, 140))),
+    }
+}
+
+/// Begins count from the first call, so that nobody has to write moments.
+fn question<'e>(
+    args: &HuntArgs,
+    evidence: &Evidence,
+    against: Option<&'e Evidence>,
+) -> anyhow::Result<Question<'e>> {
+    let first_unix_ns = evidence.measured().map(|call| call.start_unix_ns).min();
+    let at = |since: Option<Duration>| Some(first_unix_ns?.saturating_add_unsigned(since?.ns()));
+    let slower = match (args.quantile, args.over) {
+        (Some(share), _) => Some(Slower::Quantile(share)),
+        (_, Some(over)) => Some(Slower::Over(over.ns())),
+        _ => None,
+    };
+    let question = Question {
+        method: args.method.clone(),
+        slower,
+        from_unix_ns: at(args.from),
+        to_unix_ns: at(args.to),
+        against,
+    };
+    if let Some(method) = &args.method
+        && !evidence.calls.iter().any(|call| call.method.as_ref() == Some(method))
+    {
+        let mut known: Vec<&str> = evidence.calls.iter().filter_map(|call| call.method.as_deref()).collect();
+        known.sort_unstable();
+        known.dedup();
+        known.truncate(8);
+        bail!("--method {method}: no call has it; expected one such as {}", known.join(", "));
+    }
+    Ok(question)
+}
+
+fn gathered(sources: &Sources, stop: &AtomicBool) -> anyhow::Result<Evidence> {
+    for other in &sources.others {
+        eprintln!("spangap: {}: not looked at: neither a capture, spans nor a recording", other.display());
+    }
+    let bar = ProgressBar::hidden();
+    let mut on_progress = |progress| {
+        show(&bar, progress);
+        match stop.load(Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    let evidence = evidence(sources, Wanted::FOR_A_HUNT, &mut on_progress, stop);
+    bar.finish_and_clear();
+    Ok(evidence?)
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    if bar.length().is_none() && io::stderr().is_terminal() {
+        let style = ProgressStyle::with_template("{spinner} {bytes}/{total_bytes}, {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_length(progress.total_bytes.unwrap_or(0));
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+    }
+    bar.set_position(progress.bytes);
+    bar.set_message(format!("{} calls", HumanCount(progress.calls)));
+}
+
+/// On a terminal, one suspect after the other, before the verdict.
+fn cross_off(hunt: &Hunt) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    for one in &hunt.cleared {
+        eprintln!("  crossed off  {:28} {}", one.culprit.to_string(), one.seen);
+    }
+    eprintln!();
+}
+
+fn sources(args: &HuntArgs) -> anyhow::Result<Sources> {
+    let mut sources = match &args.sources[..] {
+        [one] => of_path(one)?,
+        several => {
+            let mut sources = Sources::default();
+            for path in several {
+                sources.folder.clone_from(path);
+                sources.add(path.clone())?;
+            }
+            sources
+        }
+    };
+    sources.captures.extend(args.capture.iter().cloned());
+    sources.spans.extend(args.spans.iter().cloned());
+    sources.recordings.extend(args.host.iter().cloned());
+    if let Some(first) = args.capture.first().filter(|_| args.sources.is_empty()) {
+        sources.folder.clone_from(first);
+    }
+    Ok(sources)
+}
+
+fn of_path(path: &Path) -> anyhow::Result<Sources> {
+    if path.is_dir() {
+        return Ok(Sources::of_folder(path)?);
+    }
+    let mut sources = Sources { folder: path.to_owned(), ..Sources::default() };
+    sources.add(path.to_owned())?;
+    Ok(sources)
+}
+
+fn not_over(page: &Path, sources: &Sources) -> anyhow::Result<()> {
+    let read = [&sources.captures, &sources.spans, &sources.recordings, &sources.documents];
+    let same =
+        |path: &&PathBuf| path.canonicalize().ok().is_some_and(|path| page.canonicalize().ok() == Some(path));
+    if let Some(path) = read.into_iter().flatten().chain(&sources.tank).find(same) {
+        bail!("--html {}: is {}, which is read; expected another file", page.display(), path.display());
+    }
+    Ok(())
+}

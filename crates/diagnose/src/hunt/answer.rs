@@ -1,0 +1,285 @@
+//! A question and what the sheets of its calls say to it.
+
+use super::account::Account;
+use super::population::{Population, Row, quantile};
+use super::shares::{Compared, Share, Weighed, compared};
+use super::{Asked, Owner, Question};
+use spangap_model::evidence::LegRecord;
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
+use std::collections::BTreeMap;
+
+/// What the sheets say.
+pub struct Answered {
+    /// To which question.
+    pub asked: Asked,
+    /// What each owner has of the time in question, the most first.
+    pub shares: Vec<(Owner, Share)>,
+    /// What whole legs have, whoever owns it.
+    pub whole: Vec<(Legs, Share)>,
+    /// What the ends have, whoever owns it; `None` is the way between.
+    pub ends: BTreeMap<Option<Side>, Share>,
+    /// What nobody owns.
+    pub unexplained: Share,
+    /// Time in question of a call, nanoseconds.
+    pub each_ns: Share,
+    /// Calls in question.
+    pub calls: f64,
+    /// What a call takes with which they are compared, nanoseconds; zero without a comparison.
+    pub baseline_ns: f64,
+    /// Time in question, as a share of all time in calls.
+    pub of_all: f64,
+    /// Trace ids of the calls that have most of it.
+    pub trace_ids: Vec<String>,
+    /// How often each owner is there.
+    pub present: BTreeMap<Owner, Presence>,
+    /// Whether the way takes much longer for some calls than for others.
+    pub varies: bool,
+}
+
+/// How often an owner is there: in question, and among ordinary calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Presence {
+    /// Calls in question that have it.
+    pub calls: f64,
+    /// What a call in question has of it, nanoseconds.
+    pub ns: f64,
+    /// What an ordinary call has of it, nanoseconds.
+    pub ordinary_ns: f64,
+}
+
+/// Trace ids shown.
+const TRACES: usize = 5;
+/// Calls of a reference that are enough to compare with.
+const LEAST: usize = 8;
+/// What all calls take beyond a reference is noise below this share of what that takes.
+const LEAST_OF_REFERENCE: f64 = 0.05;
+/// A way varies when its time from the 10th to the 90th percentile is this much of the median.
+const VARIES: f64 = 0.5;
+
+/// Why the slow ones are slow; `None` where too few are, or not by enough.
+pub fn slow(population: &Population<'_>, question: &Question<'_>) -> Option<Answered> {
+    let slow = population.slow(question)?;
+    let mut by_stratum: BTreeMap<usize, f64> = BTreeMap::new();
+    for row in &slow.rows {
+        *by_stratum.entry(row.stratum).or_default() += row.call.weight;
+    }
+    let is_ordinary = |row: &&Row<'_>| Population::is_ordinary(row) && by_stratum.contains_key(&row.stratum);
+    let ordinary: Vec<&Row<'_>> = population.rows.iter().filter(is_ordinary).collect();
+    let others = weighed_like(&by_stratum, &ordinary);
+    let mut answered = answer(Asked::Slow, &slow.rows, &others, population)?;
+    answered.of_all = slow.beyond_ns / population.total_ns.max(1.0);
+    Some(answered)
+}
+
+/// What all calls spend their time on.
+pub fn all(population: &Population<'_>) -> Option<Answered> {
+    let mut rows: Vec<&Row<'_>> = population.rows.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.call.duration_ns));
+    answer(Asked::All, &rows, &[], population)
+}
+
+/// Why all calls take longer than those of a reference; `None` where they do not, or are of other kinds.
+pub fn against(population: &Population<'_>, reference: &Population<'_>) -> Option<Answered> {
+    // Kinds that both have, by our numbers.
+    let mut theirs: BTreeMap<usize, Vec<&Row<'_>>> = BTreeMap::new();
+    for (kind, ours) in &population.kinds {
+        let Some(number) = reference.kinds.get(kind) else { continue };
+        let rows: Vec<&Row<'_>> = reference.rows.iter().filter(|row| row.stratum == *number).collect();
+        if rows.len() >= LEAST {
+            theirs.insert(*ours, rows);
+        }
+    }
+    let mut rows: Vec<&Row<'_>> =
+        population.rows.iter().filter(|row| theirs.contains_key(&row.stratum)).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.call.duration_ns));
+    let mut others = Vec::new();
+    for (stratum, of) in &theirs {
+        let ours: f64 = rows.iter().filter(|row| row.stratum == *stratum).map(|row| row.call.weight).sum();
+        let all: f64 = of.iter().map(|row| row.call.weight).sum();
+        others.extend(of.iter().map(|row| (*row, ours * row.call.weight / all.max(1.0))));
+    }
+    let answered = answer(Asked::Against, &rows, &others, population)?;
+    (answered.each_ns.low > 0.0 && answered.each_ns.mid >= LEAST_OF_REFERENCE * answered.baseline_ns)
+        .then_some(answered)
+}
+
+/// Ordinary calls, each kind weighed as the calls in question are of it.
+fn weighed_like<'p, 'a>(by_stratum: &BTreeMap<usize, f64>, rows: &[&'p Row<'a>]) -> Vec<(&'p Row<'a>, f64)> {
+    let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
+    for row in rows {
+        *sums.entry(row.stratum).or_default() += row.call.weight;
+    }
+    let weight = |row: &Row<'_>| {
+        let ours = by_stratum.get(&row.stratum).copied().unwrap_or(0.0);
+        ours * row.call.weight / sums.get(&row.stratum).copied().unwrap_or(1.0).max(f64::MIN_POSITIVE)
+    };
+    rows.iter().map(|row| (*row, weight(row))).collect()
+}
+
+fn answer(
+    asked: Asked,
+    rows: &[&Row<'_>],
+    others: &[(&Row<'_>, f64)],
+    population: &Population<'_>,
+) -> Option<Answered> {
+    let calls: f64 = rows.iter().map(|row| row.call.weight).sum();
+    let mut weighed: Vec<(&Row<'_>, f64)> = rows.iter().map(|row| (*row, row.call.weight)).collect();
+    weighed.extend(others.iter().map(|(row, weight)| (*row, -weight)));
+    weighed.sort_by_key(|(row, _)| row.call.start_unix_ns);
+    let by_owner = compare(&weighed, |row| row.account.clone());
+    if rows.is_empty() || by_owner.each_ns.mid <= 0.0 {
+        return None;
+    }
+    let slack = slack(&weighed, asked);
+    let widened = |owner: &Owner, share: Share| {
+        let slack = slack.get(owner).copied().unwrap_or(0.0);
+        share.widened(slack / by_owner.each_ns.mid)
+    };
+    let mut shares: Vec<(Owner, Share)> =
+        by_owner.shares.iter().map(|(owner, share)| (*owner, widened(owner, *share))).collect();
+    shares.sort_by(|(_, one), (_, other)| other.mid.total_cmp(&one.mid));
+    let whole = compare(&weighed, |row| keyed(row, |leg| leg.legs));
+    let ends = compare(&weighed, |row| keyed(row, |leg| end(leg.legs)));
+    let unexplained = compare(&weighed, |row| {
+        let mut of: BTreeMap<bool, i64> = BTreeMap::new();
+        for (owner, ns) in row.account {
+            *of.entry(!matches!(owner, Owner::Culprit(_))).or_default() += ns;
+        }
+        of
+    });
+    let baseline: f64 = others.iter().map(|(row, weight)| weight * row.call.duration_ns as f64).sum();
+    Some(Answered {
+        asked,
+        shares,
+        whole: whole.shares.into_iter().map(|(legs, share)| (legs, share.widened(0.0))).collect(),
+        ends: ends.shares.into_iter().filter_map(|(end, share)| Some((end?.0, share.widened(0.0)))).collect(),
+        unexplained: unexplained.shares.get(&true).copied().unwrap_or_default(),
+        each_ns: by_owner.each_ns,
+        calls,
+        baseline_ns: baseline / others.iter().map(|(_, weight)| weight).sum::<f64>().max(1.0),
+        of_all: by_owner.each_ns.mid * calls / population.total_ns.max(1.0),
+        trace_ids: rows.iter().filter_map(|row| row.call.record.trace_id.clone()).take(TRACES).collect(),
+        present: presence(rows, others),
+        varies: varies(rows),
+    })
+}
+
+fn compare<Key: Ord + Copy>(
+    weighed: &[(&Row<'_>, f64)],
+    account: impl Fn(&Row<'_>) -> BTreeMap<Key, i64>,
+) -> Compared<Key> {
+    let accounts: Vec<BTreeMap<Key, i64>> = weighed.iter().map(|(row, _)| account(row)).collect();
+    let calls = accounts.iter().zip(weighed);
+    let calls: Vec<Weighed<'_, Key>> =
+        calls.map(|(account, (_, weight))| Weighed { account, weight: *weight }).collect();
+    compared(&calls)
+}
+
+fn keyed<Key: Ord>(row: &Row<'_>, key: impl Fn(&LegRecord) -> Key) -> BTreeMap<Key, i64> {
+    let mut of: BTreeMap<Key, i64> = BTreeMap::new();
+    for leg in &row.call.record.legs {
+        *of.entry(key(leg)).or_default() += leg.ns;
+    }
+    of
+}
+
+/// An end of the calls, or the way between; `None` where legs lie on more than one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct End(Option<Side>);
+
+fn end(legs: Legs) -> Option<End> {
+    let of = |leg: Leg| match leg {
+        Leg::ClientAppOut | Leg::ClientSend | Leg::ClientAppIn => Some(Side::Client),
+        Leg::RequestWire | Leg::ResponseWire | Leg::NoResponse => None,
+        Leg::ServerHostIn | Leg::ServerApp | Leg::ServerHostOut | Leg::ServerSend => Some(Side::Server),
+    };
+    // All of a call begins and ends at the client.
+    let (first, last) = (of(legs.first), of(legs.last));
+    (first == last && (first.is_some() || legs.first == legs.last) && legs != super::account::ALL)
+        .then_some(End(first))
+}
+
+/// What the bounds of legs, and the clocks in them, may move from one owner to another: nanoseconds of a call. Between calls
+/// of one run a clock's error is the same in both groups, and only what differs counts.
+fn slack(weighed: &[(&Row<'_>, f64)], asked: Asked) -> BTreeMap<Owner, f64> {
+    let mut sums: BTreeMap<Owner, (f64, f64)> = BTreeMap::new();
+    let (mut plus, mut minus) = (0.0, 0.0);
+    for (row, weight) in weighed {
+        if *weight >= 0.0 {
+            plus += weight
+        } else {
+            minus -= weight
+        }
+        for (owner, bound) in bounds(row.account, &row.call.record.legs) {
+            let of = sums.entry(owner).or_default();
+            *(if *weight >= 0.0 { &mut of.0 } else { &mut of.1 }) += weight.abs() * bound;
+        }
+    }
+    let mean = |sum: f64, weight: f64| if weight > 0.0 { sum / weight } else { 0.0 };
+    let of = |(owner, (ours, theirs)): (Owner, (f64, f64))| {
+        let (ours, theirs) = (mean(ours, plus), mean(theirs, minus));
+        let slack = match asked {
+            Asked::Slow => (ours - theirs).abs(),
+            Asked::All => ours,
+            Asked::Against => ours + theirs,
+        };
+        (owner, slack)
+    };
+    sums.into_iter().map(of).collect()
+}
+
+/// How far off each owner's time of a call may be. Both ways together do not depend on the clocks.
+fn bounds(account: &Account, legs: &[LegRecord]) -> BTreeMap<Owner, f64> {
+    let wire = Owner::Culprit(Culprit::of(Cause::NetworkDelay));
+    let mut bounds: BTreeMap<Owner, f64> = BTreeMap::new();
+    let mut ways: Option<f64> = None;
+    for leg in legs {
+        let bound = leg.bound_ns as f64;
+        let is_way = leg.legs == Legs::one(Leg::RequestWire) || leg.legs == Legs::one(Leg::ResponseWire);
+        if is_way {
+            ways = Some(ways.map_or(bound, |other| (other - bound).abs()));
+        } else if account.contains_key(&Owner::Place(leg.legs)) {
+            *bounds.entry(Owner::Place(leg.legs)).or_default() += bound;
+        }
+    }
+    if let Some(bound) = ways {
+        bounds.insert(wire, bound);
+    }
+    bounds
+}
+
+fn presence(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, Presence> {
+    let mut present: BTreeMap<Owner, Presence> = BTreeMap::new();
+    for row in rows {
+        for (owner, ns) in row.account.iter().filter(|(_, ns)| **ns > 0) {
+            let one = present.entry(*owner).or_default();
+            one.calls += row.call.weight;
+            one.ns += row.call.weight * *ns as f64;
+        }
+    }
+    for (row, weight) in others {
+        for (owner, ns) in row.account.iter().filter(|(_, ns)| **ns > 0) {
+            present.entry(*owner).or_default().ordinary_ns += weight * *ns as f64;
+        }
+    }
+    let ours: f64 = rows.iter().map(|row| row.call.weight).sum();
+    let theirs: f64 = others.iter().map(|(_, weight)| weight).sum();
+    for one in present.values_mut() {
+        one.ns /= ours.max(f64::MIN_POSITIVE);
+        one.ordinary_ns /= if theirs > 0.0 { theirs } else { 1.0 };
+    }
+    present
+}
+
+/// Whether both ways together take much longer for some of the calls than for most.
+fn varies(rows: &[&Row<'_>]) -> bool {
+    // What nobody else owns of it.
+    let wire = Owner::Culprit(Culprit::of(Cause::NetworkDelay));
+    let both = |row: &&Row<'_>| {
+        let ns = row.account.get(&wire).copied().unwrap_or(0);
+        (u64::try_from(ns).unwrap_or(0), row.call.weight)
+    };
+    let ways: Vec<(u64, f64)> = rows.iter().map(both).collect();
+    let at = |share: f64| quantile(ways.clone(), share) as f64;
+    at(0.9) - at(0.1) > VARIES * at(0.5)
+}

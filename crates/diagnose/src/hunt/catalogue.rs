@@ -1,0 +1,301 @@
+//! Every suspect there is, and what became of it: named, on the sheet, cleared with figures, or not looked for.
+//!
+//! One table says by which instrument a cause would be seen. What is not seen by an instrument that looked is cleared; what
+//! no instrument looked for is said to be so, with what would.
+
+use super::Owner;
+use super::answer::Answered;
+use super::population::Population;
+use crate::claims::host_of;
+use serde::Serialize;
+use spangap_model::advice::about;
+use spangap_model::duration::format_ns;
+use spangap_model::evidence::{Evidence, Instrument, Need};
+use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
+
+/// A suspect with less than this of the excess, by its upper bound, is cleared.
+const LITTLE: f64 = 0.15;
+/// An instrument has to have seen so much of the time of calls in which it could see a suspect.
+const LOOKED: f64 = 0.5;
+
+/// A suspect that is not to blame.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cleared {
+    /// Who.
+    #[serde(flatten)]
+    pub culprit: Culprit,
+    /// What it would have shown.
+    pub would_show: String,
+    /// What was seen.
+    pub seen: String,
+}
+
+/// A suspect that nobody looked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NotLooked {
+    /// Who.
+    #[serde(flatten)]
+    pub culprit: Culprit,
+    /// What would look for it.
+    pub needs: String,
+}
+
+/// What sees a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// Packets at either end.
+    Packets,
+    /// Packets at both ends.
+    BothEnds,
+    /// A recording of the host.
+    Host,
+    /// Spans of that side, beside packets.
+    Spans,
+    /// An instrument that says so only when it finds something; what would look for it.
+    Finding(&'static str),
+}
+
+/// The sides that a cause has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sides {
+    None,
+    One(Side),
+    Both,
+}
+
+const fn one(cause: Cause, sides: Sides, by: By) -> (Cause, Sides, By) {
+    (cause, sides, by)
+}
+
+const COUNTERS: &str =
+    "the counters of the server's accept queues, before and after (`spangap host check` on its host)";
+const NAMES: &str = "a capture at the client that has its DNS traffic";
+const OPENING: &str = "a capture at the client that has connections from their beginning";
+const POOL: &str = "spans in which the client says how long it waited for a connection of its pool";
+const BEYOND: &str = "a capture at the proxy and one behind it, given together with those of the ends";
+
+/// All suspects, in the order in which they are crossed off.
+const SUSPECTS: &[(Cause, Sides, By)] = &[
+    one(Cause::NagleDelayedAck, Sides::Both, By::Packets),
+    one(Cause::Rto, Sides::None, By::Packets),
+    one(Cause::TailLoss, Sides::None, By::Packets),
+    one(Cause::FastRetransmit, Sides::None, By::Packets),
+    one(Cause::ReceiverDrop, Sides::Both, By::BothEnds),
+    one(Cause::BlackHole, Sides::None, By::BothEnds),
+    one(Cause::PathMtu, Sides::None, By::BothEnds),
+    one(Cause::SynLoss, Sides::None, By::Packets),
+    one(Cause::AcceptOverflow, Sides::One(Side::Server), By::Finding(COUNTERS)),
+    one(Cause::Dns, Sides::One(Side::Client), By::Finding(NAMES)),
+    one(Cause::TlsHandshake, Sides::None, By::Finding(OPENING)),
+    one(Cause::PoolWait, Sides::One(Side::Client), By::Finding(POOL)),
+    one(Cause::ConnectionPerCall, Sides::One(Side::Client), By::Packets),
+    one(Cause::StreamLimit, Sides::One(Side::Client), By::Spans),
+    one(Cause::SharedConnection, Sides::One(Side::Client), By::Spans),
+    one(Cause::ReceiveWindow, Sides::Both, By::Packets),
+    one(Cause::FlowControl, Sides::Both, By::Packets),
+    one(Cause::HeadOfLine, Sides::Both, By::Packets),
+    one(Cause::BatchedArrival, Sides::None, By::BothEnds),
+    one(Cause::NetworkDelay, Sides::None, By::BothEnds),
+    one(Cause::Retries, Sides::None, By::Packets),
+    one(Cause::Proxy, Sides::None, By::Finding(BEYOND)),
+    one(Cause::RunQueue, Sides::Both, By::Host),
+    one(Cause::CpuQuota, Sides::Both, By::Host),
+    one(Cause::SoftirqOnCpu, Sides::Both, By::Host),
+    one(Cause::SoftirqLate, Sides::Both, By::Host),
+    one(Cause::Steal, Sides::Both, By::Host),
+    one(Cause::Stopped, Sides::Both, By::Host),
+    one(Cause::Lock, Sides::Both, By::Host),
+    one(Cause::Disk, Sides::Both, By::Host),
+    one(Cause::Memory, Sides::Both, By::Host),
+    one(Cause::ServerQueue, Sides::One(Side::Server), By::Spans),
+    one(Cause::ServerApp, Sides::One(Side::Server), By::Spans),
+    one(Cause::ClientApp, Sides::One(Side::Client), By::Spans),
+];
+
+/// What an instrument that would supply something is, with the verb that is it.
+pub fn needs(need: Need) -> String {
+    match need {
+        Need::Spans(side) => format!("spans of the {side}"),
+        Need::Capture(side) => format!("a capture at the {side} (`spangap capture`)"),
+        Need::HostRecording(side) => format!("what the {side}'s host did (`spangap host record --pid`)"),
+        Need::HostCheck(side) => format!("counters of the {side}'s host (`spangap host check`)"),
+        Need::LongerCapture => "a capture that has connections from begin to end".into(),
+        Need::Nothing => "an instrument that there is not".into(),
+    }
+}
+
+/// How much of the time that calls passed on an end's host was recorded there, from 0 to 1.
+pub fn recorded(population: &Population<'_>, side: Side) -> f64 {
+    let (mut known, mut all) = (0.0, 0.0);
+    for row in &population.rows {
+        for leg in row.call.record.legs.iter().filter(|leg| is_on_host(leg.legs, side)) {
+            let parts = leg.host.iter().flat_map(|host| &host.parts);
+            let of: u64 = parts.filter(|part| part.doing != Doing::Unknown).map(|part| part.ns).sum();
+            known += row.call.weight * of as f64;
+            all += row.call.weight * leg.ns.max(0) as f64;
+        }
+    }
+    if all > 0.0 { known / all } else { 0.0 }
+}
+
+fn is_on_host(legs: Legs, side: Side) -> bool {
+    let wire = [Leg::RequestWire, Leg::ResponseWire, Leg::NoResponse];
+    host_of(legs) == side && !wire.iter().any(|leg| legs.contains(*leg))
+}
+
+/// What looked.
+struct Looked {
+    /// Share of calls that packets of that end show.
+    packets: [f64; 2],
+    /// Share of calls that packets of both ends show.
+    both: f64,
+    /// Share of calls of which that end's application is known.
+    spans: [f64; 2],
+    /// Share of the time on that end's host that was recorded.
+    host: [f64; 2],
+    /// Packets that captures are known to lack.
+    lost: u64,
+}
+
+impl Looked {
+    fn of(evidence: &Evidence, population: &Population<'_>) -> Looked {
+        let all = population.calls().max(f64::MIN_POSITIVE);
+        let share = |is: &dyn Fn(&spangap_model::evidence::CallRecord) -> bool| {
+            let rows = population.rows.iter().filter(|row| is(row.call.record));
+            rows.map(|row| row.call.weight).sum::<f64>() / all
+        };
+        let knows = |leg: Leg| share(&move |call| call.legs.iter().any(|own| own.legs == Legs::one(leg)));
+        let packets = evidence.coverage.iter().filter(|one| one.instrument == Instrument::Packets);
+        Looked {
+            packets: [0, 1].map(|side: usize| share(&move |call| call.seen_in[side].is_some())),
+            both: share(&|call| call.seen_in.iter().all(Option::is_some)),
+            spans: [knows(Leg::ClientAppOut), knows(Leg::ServerApp)],
+            host: Side::ALL.map(|side| recorded(population, side)),
+            lost: packets.map(|one| one.lost).sum(),
+        }
+    }
+
+    /// What is missing to have looked for it; `None` where it was looked for.
+    fn lacks(&self, culprit: Culprit, by: By) -> Option<String> {
+        let side = culprit.side.unwrap_or(Side::Server);
+        let missing = |share: f64, need: Need| {
+            let some = if share > 0.0 {
+                format!("; there is one of {:.0} % only", share * 100.0)
+            } else {
+                String::new()
+            };
+            (share < LOOKED).then(|| needs(need) + &some)
+        };
+        match by {
+            By::Packets => missing(self.packets[0].max(self.packets[1]), Need::Capture(Side::Client)),
+            By::BothEnds => {
+                let lacking = if self.packets[0] < self.packets[1] { Side::Client } else { Side::Server };
+                missing(self.both, Need::Capture(lacking))
+            }
+            By::Host => missing(self.host[side.index()], Need::HostRecording(side)),
+            By::Spans => missing(self.spans[side.index()], Need::Spans(side)),
+            By::Finding(words) => Some(words.to_owned()),
+        }
+    }
+}
+
+/// All suspects but those named: cleared, or not looked for. What has a part of the excess is neither.
+pub(super) fn suspects(
+    evidence: &Evidence,
+    population: &Population<'_>,
+    answered: Option<&Answered>,
+    named: &[Culprit],
+) -> (Vec<Cleared>, Vec<NotLooked>) {
+    let (mut cleared, mut not_looked) = (Vec::new(), Vec::new());
+    let looked = Looked::of(evidence, population);
+    for (cause, sides, by) in SUSPECTS {
+        let culprits: Vec<Culprit> = match sides {
+            Sides::None => vec![Culprit::of(*cause)],
+            Sides::One(side) => vec![Culprit::at(*cause, *side)],
+            Sides::Both => Side::ALL.map(|side| Culprit::at(*cause, side)).to_vec(),
+        };
+        for culprit in culprits {
+            let same = |other: &Culprit| {
+                other.cause == culprit.cause
+                    && (culprit.side.is_none() || other.side == culprit.side || other.side.is_none())
+            };
+            let is_named = named.iter().any(|other| same(other) || is_same_time(other.cause, culprit.cause));
+            let found = found(answered, &same);
+            if is_named || found.share > LITTLE {
+                continue;
+            }
+            match looked.lacks(culprit, *by).filter(|_| found.calls == 0.0) {
+                Some(needs) => not_looked.push(NotLooked { culprit, needs }),
+                None => cleared.push(clear(culprit, &found, answered, population, looked.lost)),
+            }
+        }
+    }
+    (cleared, not_looked)
+}
+
+/// Two names of the same time: a verdict says the more exact one.
+fn is_same_time(named: Cause, other: Cause) -> bool {
+    let places = [Cause::NetworkDelay, Cause::ServerApp, Cause::ServerQueue, Cause::ClientApp];
+    match named {
+        Cause::NetworkJitter => other == Cause::NetworkDelay,
+        Cause::LargePayload => places.contains(&other),
+        _ => false,
+    }
+}
+
+/// What was seen of a suspect.
+#[derive(Default)]
+struct Found {
+    /// Upper bound of its share.
+    share: f64,
+    calls: f64,
+    ns: f64,
+    ordinary_ns: f64,
+}
+
+fn found(answered: Option<&Answered>, same: &dyn Fn(&Culprit) -> bool) -> Found {
+    let mut found = Found::default();
+    let Some(answered) = answered else { return found };
+    for (owner, share) in &answered.shares {
+        let Owner::Culprit(culprit) = owner else { continue };
+        if !same(culprit) {
+            continue;
+        }
+        found.share = found.share.max(if share.mid.abs() < 1e-9 { 0.0 } else { share.high });
+        if let Some(present) = answered.present.get(owner) {
+            found.calls += present.calls;
+            found.ns += present.ns;
+            found.ordinary_ns += present.ordinary_ns;
+        }
+    }
+    found
+}
+
+fn clear(
+    culprit: Culprit,
+    found: &Found,
+    answered: Option<&Answered>,
+    population: &Population<'_>,
+    lost: u64,
+) -> Cleared {
+    let did = about(culprit.cause, culprit.side).did;
+    let ns = |ns: f64| format_ns(ns.max(0.0) as u64);
+    let would_show = match answered {
+        Some(answered) => {
+            format!("calls that {did}, for {} of each and more", ns(answered.each_ns.mid / 2.0))
+        }
+        None => format!("calls that {did}"),
+    };
+    let calls = answered.map_or(population.calls(), |answered| answered.calls).round();
+    let mut seen = format!("{} of {calls} calls did", found.calls.round());
+    if found.calls > 0.0 {
+        seen += &format!(", {} in the mean", ns(found.ns));
+        if found.ordinary_ns > 0.0 {
+            seen += &format!("; ordinary calls {}", ns(found.ordinary_ns));
+        }
+    }
+    if lost > 0 {
+        seen += &format!("; {lost} packets are missing from the captures");
+    }
+    Cleared { culprit, would_show, seen }
+}

@@ -1,0 +1,95 @@
+//! One call of the application, however often it was tried: the attempts that carry its ids, put together.
+
+use super::Question;
+use spangap_model::evidence::{CallRecord, Evidence};
+use spangap_model::{Leg, Legs};
+use std::collections::BTreeMap;
+
+/// A call as its application knows it.
+pub struct Logical<'a> {
+    /// Its last attempt, the only one in most cases.
+    pub record: &'a CallRecord,
+    /// Begin of its first attempt, Unix nanoseconds.
+    pub start_unix_ns: i64,
+    /// From the begin of its first attempt to the end of its last, nanoseconds.
+    pub duration_ns: u64,
+    /// How often it was tried.
+    pub attempts: usize,
+    /// Time before the record of the last attempt begins, nanoseconds; zero where a span spans them all.
+    pub before_ns: i64,
+    /// The stretch of the record that earlier attempts took, nanoseconds since it began.
+    pub retried: Option<(i64, i64)>,
+    /// How many calls it stands for.
+    pub weight: f64,
+}
+
+/// The calls in question, by the time of their begin.
+pub fn calls<'a>(evidence: &'a Evidence, question: &Question<'_>) -> Vec<Logical<'a>> {
+    let mut by_ids: BTreeMap<(&str, &str), Vec<&CallRecord>> = BTreeMap::new();
+    let mut calls: Vec<Logical<'a>> = Vec::new();
+    for record in evidence.measured().filter(|record| question.is_asked(record)) {
+        match (record.trace_id.as_deref(), record.span_id.as_deref()) {
+            (Some(trace), Some(span)) => by_ids.entry((trace, span)).or_default().push(record),
+            _ => calls.push(single(record)),
+        }
+    }
+    for records in by_ids.into_values() {
+        match records[..] {
+            [one] => calls.push(single(one)),
+            _ => calls.extend(attempts(records)),
+        }
+    }
+    calls.sort_by_key(|call| call.start_unix_ns);
+    calls
+}
+
+fn single(record: &CallRecord) -> Logical<'_> {
+    Logical {
+        record,
+        start_unix_ns: record.start_unix_ns,
+        duration_ns: record.duration_ns,
+        attempts: 1,
+        before_ns: 0,
+        retried: None,
+        weight: record.weight(),
+    }
+}
+
+/// When its first byte left the client, Unix nanoseconds.
+fn sent_unix_ns(record: &CallRecord) -> i64 {
+    record.start_unix_ns.saturating_add(record.leg_ns(Legs::one(Leg::ClientAppOut)))
+}
+
+fn end_unix_ns(record: &CallRecord) -> i64 {
+    record.start_unix_ns.saturating_add_unsigned(record.duration_ns)
+}
+
+/// Records that carry the same ids: attempts one after the other, or, sent from elsewhere, the same call passed on.
+fn attempts(mut records: Vec<&CallRecord>) -> Vec<Logical<'_>> {
+    let host = |record: &CallRecord| {
+        record.client.as_deref().and_then(|at| at.rsplit_once(':')).map(|at| at.0.to_owned())
+    };
+    records.sort_by_key(|record| (sent_unix_ns(record), std::cmp::Reverse(record.duration_ns)));
+    let Some(first) = records.first().copied() else { return Vec::new() };
+    // Another host that carries these ids passes the call on: the time is in the call already.
+    records.retain(|record| host(record) == host(first));
+    let Some(last) = records.last().copied() else { return Vec::new() };
+    let start_unix_ns = records.iter().map(|record| record.start_unix_ns).min().unwrap_or_default();
+    let end_unix_ns = records.iter().map(|record| end_unix_ns(record)).max().unwrap_or_default();
+    let before_ns = last.start_unix_ns.saturating_sub(start_unix_ns);
+    // What comes after the last attempt's record cannot be laid to it: an earlier one answered last.
+    if records.len() > 1 && end_unix_ns > self::end_unix_ns(last) {
+        let longest = records.iter().max_by_key(|record| record.duration_ns).copied().unwrap_or(last);
+        return vec![Logical { attempts: records.len(), ..single(longest) }];
+    }
+    let retried = (sent_unix_ns(first) - last.start_unix_ns, sent_unix_ns(last) - last.start_unix_ns);
+    vec![Logical {
+        record: last,
+        start_unix_ns,
+        duration_ns: u64::try_from(end_unix_ns.saturating_sub(start_unix_ns)).unwrap_or(0),
+        attempts: records.len(),
+        before_ns,
+        retried: Some((retried.0.max(0), retried.1)).filter(|(from, to)| records.len() > 1 && to > from),
+        weight: last.weight(),
+    }]
+}

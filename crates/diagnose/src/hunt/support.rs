@@ -1,0 +1,105 @@
+//! What speaks for a culprit, and against it: the calls that it rests on, and instruments that saw the hosts and not the
+//! calls. They have no share in the sheet.
+
+use super::Owner;
+use super::answer::Answered;
+use super::verdict::Blamed;
+use spangap_model::duration::format_ns;
+use spangap_model::evidence::{Coverage, Evidence, Finding, Instrument, Proof};
+use spangap_model::{Cause, Culprit};
+
+/// Sentences of one kind.
+const MOST: usize = 4;
+
+/// Adds what speaks for and against it.
+pub(super) fn weigh(blamed: &mut Blamed, evidence: &Evidence, answered: Option<&Answered>) {
+    if let Some(answered) = answered {
+        own(blamed, answered);
+    }
+    let others = evidence.findings.iter().filter(|finding| speaks_for(finding, blamed.culprit)).take(MOST);
+    blamed.speaks_for.extend(others.map(sentence));
+    let silent = evidence.coverage.iter().filter(|coverage| {
+        would_show(coverage, blamed.culprit)
+            && !evidence.findings.iter().any(|finding| {
+                finding.instrument == coverage.instrument && speaks_for(finding, blamed.culprit)
+            })
+    });
+    blamed.speaks_against.extend(silent.take(MOST).map(|coverage| {
+        format!(
+            "{} looked at {} ({} seen) and does not show it.",
+            coverage.instrument, coverage.source, coverage.seen
+        )
+    }));
+}
+
+/// What the sheet itself says.
+fn own(blamed: &mut Blamed, answered: &Answered) {
+    let present = answered.present.iter().find(|(owner, present)| {
+        matches!(owner, Owner::Culprit(culprit) if culprit.side == blamed.culprit.side || blamed.culprit.side.is_none())
+            && present.calls.round() as u64 == blamed.calls
+            && matches!(owner, Owner::Culprit(culprit) if culprit.cause == blamed.culprit.cause)
+    });
+    let Some((_, present)) = present else { return };
+    let calls = answered.calls.round();
+    let ns = |ns: f64| format_ns(ns.max(0.0) as u64);
+    blamed.speaks_for.push(format!(
+        "{} of {calls} calls in question have it, {} of each in the mean.",
+        present.calls.round(),
+        ns(present.ns)
+    ));
+    if answered.baseline_ns > 0.0 {
+        let words = format!("Those compared with them have {} of it in the mean.", ns(present.ordinary_ns));
+        match present.ordinary_ns * 4.0 < present.ns {
+            true => blamed.speaks_for.push(words),
+            false => blamed.speaks_against.push(words),
+        }
+    }
+    let without = calls - present.calls.round();
+    if without > 0.0 {
+        blamed.speaks_against.push(format!("{without} of {calls} calls in question are without it."));
+    }
+}
+
+/// Whether a finding that stands on its own says the same, or what brings it about.
+fn speaks_for(finding: &Finding, culprit: Culprit) -> bool {
+    let one_side =
+        finding.culprit.side.is_none() || culprit.side.is_none() || finding.culprit.side == culprit.side;
+    one_side && (finding.culprit.cause == culprit.cause || brings_about(finding.culprit.cause, culprit.cause))
+}
+
+/// Whether one is a reason for the other.
+fn brings_about(cause: Cause, other: Cause) -> bool {
+    match other {
+        Cause::RunQueue => {
+            matches!(cause, Cause::CpuSaturated | Cause::Steal | Cause::SoftirqOnCpu | Cause::CpuQuota)
+        }
+        Cause::ReceiveWindow => matches!(cause, Cause::RunQueue | Cause::CpuQuota | Cause::Stopped),
+        Cause::SynLoss => cause == Cause::AcceptOverflow,
+        Cause::SoftirqLate => matches!(cause, Cause::Coalescing | Cause::SoftirqOnCpu),
+        Cause::ServerQueue => matches!(cause, Cause::RunQueue | Cause::CpuSaturated),
+        _ => false,
+    }
+}
+
+/// Whether an instrument that looked at a host would have shown it.
+fn would_show(coverage: &Coverage, culprit: Culprit) -> bool {
+    let one_side = coverage.side.is_some() && coverage.side == culprit.side;
+    one_side
+        && coverage.seen > 0
+        && coverage.instrument == Instrument::Thieves
+        && matches!(culprit.cause, Cause::RunQueue | Cause::CpuQuota | Cause::SoftirqOnCpu | Cause::Stopped)
+}
+
+fn sentence(finding: &Finding) -> String {
+    let sure = if finding.is_shown() { "shows" } else { "holds possible" };
+    let mut words = format!("{} {sure} {}", finding.instrument, finding.culprit);
+    if let Some(ns) = finding.cost_ns {
+        words += &format!(", {}", format_ns(ns));
+    }
+    let value = finding.proofs.iter().find_map(|proof| match proof {
+        Proof::Value { place, value } => Some(format!(" ({place}: {value})")),
+        _ => None,
+    });
+    words += &value.unwrap_or_default();
+    words + "."
+}

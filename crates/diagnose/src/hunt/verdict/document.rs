@@ -1,0 +1,235 @@
+//! The verdict as a document: what `hunt --json` prints.
+
+use crate::hunt::catalogue::{Cleared, NotLooked};
+use crate::hunt::shares::Share;
+use serde::Serialize;
+use spangap_model::evidence::Finding;
+use spangap_model::{Culprit, Legs, Side};
+
+/// What a verdict comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One culprit owns most of it.
+    One,
+    /// Two or three together do.
+    Several,
+    /// It is known where the time passed, and not why.
+    Place,
+    /// Nothing stands out.
+    #[default]
+    Nothing,
+    /// Neither is known.
+    Unknown,
+}
+
+/// The verdict, with its sheet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Hunt {
+    /// What it comes to.
+    pub verdict: Kind,
+    /// `slow`: why slow calls are slower than others of their kind; `all`: what all calls spend their time on, or why they
+    /// take longer than those of the reference.
+    pub question: &'static str,
+    /// Who is to blame; empty unless `one` or `several`.
+    pub culprits: Vec<Blamed>,
+    /// Where the time passed, where no culprit is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// What had to be explained.
+    pub excess: Excess,
+    /// Who owns it, the most first.
+    pub sheet: Vec<Line>,
+    /// Share that nobody owns.
+    pub unexplained: Share,
+    /// What was seen.
+    pub coverage: Seen,
+    /// Suspects that are not to blame, with figures.
+    pub cleared: Vec<Cleared>,
+    /// Suspects that nobody looked for.
+    pub not_looked: Vec<NotLooked>,
+    /// What other instruments show of hosts, processes and connections, beside the calls. It has no share: none of it says
+    /// which calls it held up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Finding>,
+    /// What would decide more, in sentences.
+    pub look_next: Vec<String>,
+    /// What was tried; nothing yet.
+    pub experiments: Vec<Experiment>,
+    /// Calls that it rests on.
+    pub trace_ids: Vec<String>,
+    /// All of it in one sentence.
+    pub words: String,
+    /// The answers to both questions, of which the first lines are one.
+    pub questions: Questions,
+}
+
+/// The answers to both questions; absent where there is nothing to answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Questions {
+    /// Why slow calls are slower than others of their kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow: Option<Answer>,
+    /// What all calls spend their time on, or why they take longer than those of the reference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all: Option<Answer>,
+}
+
+/// The answer to one question. Members as in [`Hunt`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    /// See [`Hunt::verdict`].
+    pub verdict: Kind,
+    /// See [`Hunt::culprits`].
+    pub culprits: Vec<Blamed>,
+    /// See [`Hunt::place`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// See [`Hunt::excess`].
+    pub excess: Excess,
+    /// See [`Hunt::sheet`].
+    pub sheet: Vec<Line>,
+    /// See [`Hunt::unexplained`].
+    pub unexplained: Share,
+    /// See [`Hunt::trace_ids`].
+    pub trace_ids: Vec<String>,
+    /// See [`Hunt::words`].
+    pub words: String,
+}
+
+/// Somebody to blame.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Blamed {
+    /// Who.
+    #[serde(flatten)]
+    pub culprit: Culprit,
+    /// What it has of the excess.
+    pub share: Share,
+    /// Calls in question that it has held up.
+    pub calls: u64,
+    /// What speaks for it, in sentences.
+    #[serde(rename = "for")]
+    pub speaks_for: Vec<String>,
+    /// What speaks against it, in sentences.
+    #[serde(rename = "against")]
+    pub speaks_against: Vec<String>,
+    /// What would mend it.
+    pub remedy: &'static str,
+    /// What calls would take less without it.
+    pub wins: Win,
+}
+
+impl Default for Blamed {
+    fn default() -> Blamed {
+        Blamed {
+            culprit: Culprit::NOTHING,
+            share: Share::default(),
+            calls: 0,
+            speaks_for: Vec::new(),
+            speaks_against: Vec::new(),
+            remedy: "",
+            wins: Win::default(),
+        }
+    }
+}
+
+/// What calls would take less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Win {
+    /// At the median, nanoseconds.
+    pub p50_ns: u64,
+    /// At the 99th percentile.
+    pub p99_ns: u64,
+}
+
+/// Where the time passed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Place {
+    /// The legs.
+    pub leg: Legs,
+    /// How many proxies are before them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hop: Option<u8>,
+    /// The end, where only that is known: the leg is the one of it that has most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<Side>,
+    /// What they have of the excess.
+    pub share: Share,
+}
+
+/// What had to be explained.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Excess {
+    /// `10.0.0.1->10.0.0.2:443`; counts in place of addresses where there are several.
+    pub pair: String,
+    /// The method, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// The quantile of durations from which on calls are slow, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantile: Option<f64>,
+    /// Calls that there were.
+    pub calls: u64,
+    /// Those in question.
+    pub slow_calls: u64,
+    /// Time in question of all of these, nanoseconds.
+    pub total_ns: u64,
+    /// What a call takes with which they are compared, nanoseconds; zero without a comparison.
+    pub baseline_ns: u64,
+    /// Mean time in question of one of them, nanoseconds.
+    pub mean_ns: u64,
+    /// As a share of all time in calls.
+    pub of_all: f64,
+}
+
+/// A line of the sheet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// Who owns it; absent where nobody does.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub culprit: Option<Culprit>,
+    /// Where it passed, where nobody owns it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leg: Option<Legs>,
+    /// How many proxies are before that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hop: Option<u8>,
+    /// Of a call in question, nanoseconds.
+    pub ns: i64,
+    /// The lower end of that (90 %).
+    pub low_ns: i64,
+    /// The upper end.
+    pub high_ns: i64,
+    /// What it has of the excess.
+    pub share: Share,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Seen {
+    /// Calls that there were, by spans or packets.
+    pub calls: u64,
+    /// Calls of which packets were captured.
+    pub captured: u64,
+    /// Calls that were looked at one by one.
+    pub looked_at: u64,
+    /// Calls of kinds too rare to be compared.
+    pub set_aside: u64,
+    /// Share of the time that has an owner, or lies in legs of one host or of one way.
+    pub with_legs: f64,
+    /// The ends whose hosts were recorded.
+    pub hosts: Vec<String>,
+}
+
+/// What a trial of a remedy showed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Experiment {
+    /// What was changed.
+    pub lever: String,
+    /// What it should win for a call, nanoseconds.
+    pub predicted_ns: i64,
+    /// What it won.
+    pub effect_ns: Share,
+    /// `proven`, `refuted` or `undecided`.
+    pub outcome: String,
+}

@@ -1,0 +1,381 @@
+//! From shares to a verdict: a culprit only when even its lower bound is most of the excess.
+
+mod document;
+mod read;
+
+pub use document::{Answer, Blamed, Excess, Experiment, Hunt, Kind, Line, Place, Questions, Seen, Win};
+
+use super::answer::Answered;
+use super::population::{Population, Slow, quantile};
+use super::{Asked, Owner, Question, Slower, catalogue, support};
+use crate::verdict::{self as brief, Verdict};
+use read::{Named, Read, is_standing, read, refined};
+use spangap_model::advice::{about, about_leg};
+use spangap_model::duration::format_ns;
+use spangap_model::evidence::{CallRecord, Evidence, Need};
+use spangap_model::{Cause, Culprit, Leg, Side};
+use std::collections::BTreeSet;
+
+/// What slow calls take beyond others of their kind is a footnote below this share of all time ...
+const FOOTNOTE: f64 = 0.05;
+/// ... and the headline from this share on, whatever it comes to.
+const HEADLINE: f64 = 0.2;
+/// Where nothing is shown and there is neither a reference nor a slower half, a call that takes less is not called slow for
+/// what it consists of, nanoseconds. Nothing in the pair itself tells a long call from a short one there.
+const SLOW_NS: u64 = 5_000_000;
+/// Of the calls, so many with a connection of their own say why.
+const MANY: f64 = 0.05;
+
+/// What both questions come to.
+pub(super) fn of(
+    evidence: &Evidence,
+    question: &Question<'_>,
+    population: &Population<'_>,
+    slow: Option<Answered>,
+    all: Option<Answered>,
+) -> Hunt {
+    let covered = read::covered(population);
+    let usual_ns = population.median_ns();
+    let read_of = |answered: Option<Answered>| answered.map(|answered| (read(&answered, covered), answered));
+    let (slow, all) = (read_of(slow), read_of(all));
+    let answers = Questions {
+        slow: slow.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
+        all: all.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
+    };
+    let headline = headline(question, usual_ns, slow, all);
+    let mut hunt = match &headline {
+        Some((read, answered)) => report(read, answered, population),
+        None => population.few().map_or_else(|| nothing(question, usual_ns), |few| too_few(&few)),
+    };
+    hunt.questions = answers;
+    hunt.coverage = coverage(evidence, population, covered);
+    hunt.excess.calls = population.calls().round() as u64;
+    hunt.excess.pair = pair(population);
+    hunt.excess.method.clone_from(&question.method);
+    hunt.excess.quantile = match question.slower {
+        Some(Slower::Quantile(share)) => Some(share),
+        _ => None,
+    };
+    hunt.beside.clone_from(&evidence.findings);
+    hunt.beside.sort_by_key(|finding| !finding.is_shown());
+    also(&mut hunt, evidence, population);
+    for blamed in &mut hunt.culprits {
+        support::weigh(blamed, evidence, headline.as_ref().map(|(_, answered)| answered));
+    }
+    let named: Vec<Culprit> = hunt.culprits.iter().map(|one| one.culprit).collect();
+    let (cleared, not_looked) =
+        catalogue::suspects(evidence, population, headline.as_ref().map(|(_, answered)| answered), &named);
+    (hunt.cleared, hunt.not_looked) = (cleared, not_looked);
+    if !matches!(hunt.verdict, Kind::One | Kind::Nothing) {
+        hunt.look_next.extend(needs(population));
+    }
+    if question.against.is_some() && hunt.questions.all.is_none() {
+        hunt.look_next.push(
+            "The reference has too few calls of the same kinds (method, size, new connection, instruments), or they take as \
+             long."
+                .into(),
+        );
+    }
+    hunt
+}
+
+/// Which of the two answers comes first.
+fn headline(
+    question: &Question<'_>,
+    usual_ns: u64,
+    slow: Option<(Read, Answered)>,
+    all: Option<(Read, Answered)>,
+) -> Option<(Read, Answered)> {
+    // Who says which calls are slow asks about these.
+    if question.slower.is_some() && slow.is_some() {
+        return slow;
+    }
+    if question.against.is_some() && all.is_some() {
+        return all;
+    }
+    let slow = slow.filter(|slow| slow.1.of_all >= FOOTNOTE);
+    // Of everything, a place is said of calls that take long alone; what is shown, of any.
+    let all =
+        all.filter(|(read, _)| usual_ns >= SLOW_NS || matches!(read.kind, Kind::One) && !read.is_usual());
+    match (slow, all) {
+        (Some(slow), Some(all)) => {
+            let first = match (slow.0.kind, all.0.kind) {
+                // Of two that are both named, the one that took more time of all calls; what is always there yields. Where
+                // they are the same, the contrast shows it better.
+                (Kind::One, Kind::One) if !all.0.is_usual() && !slow.0.is_same(&all.0) => {
+                    slow.0.lead() * slow.1.of_all >= all.0.lead() * all.1.of_all
+                }
+                (Kind::One, _) => true,
+                (_, of_all) => slow.1.of_all >= HEADLINE || !is_standing(of_all),
+            };
+            Some(if first { slow } else { all })
+        }
+        (slow, all) => slow.or(all),
+    }
+}
+
+fn question_name(asked: Asked) -> &'static str {
+    match asked {
+        Asked::Slow => "slow",
+        Asked::All | Asked::Against => "all",
+    }
+}
+
+fn sheet(answered: &Answered) -> Vec<Line> {
+    let line = |(owner, share): &(Owner, super::shares::Share)| {
+        let (culprit, leg, hop) = match owner {
+            Owner::Culprit(culprit) => (Some(refined(*culprit, answered)), None, None),
+            Owner::Place(legs) => (None, Some(*legs), None),
+            Owner::Hop(hop, legs) => (None, Some(*legs), Some(*hop)),
+        };
+        let of = |share: f64| (share * answered.each_ns.mid) as i64;
+        Line {
+            culprit,
+            leg,
+            hop,
+            ns: of(share.mid),
+            low_ns: of(share.low),
+            high_ns: of(share.high),
+            share: *share,
+        }
+    };
+    answered.shares.iter().map(line).collect()
+}
+
+fn blamed(read: &Read, answered: &Answered, population: &Population<'_>) -> Vec<Blamed> {
+    let one = |named: &Named| Blamed {
+        culprit: named.culprit,
+        share: named.share,
+        calls: answered.present.get(&named.owner).map_or(0, |present| present.calls.round() as u64),
+        speaks_for: Vec::new(),
+        speaks_against: Vec::new(),
+        remedy: about(named.culprit.cause, named.culprit.side).next,
+        wins: win(population, named.owner),
+    };
+    read.culprits.iter().map(one).collect()
+}
+
+/// What calls would take without an owner's time: at the median and at the 99th percentile.
+fn win(population: &Population<'_>, owner: Owner) -> Win {
+    let rows = || population.rows.iter();
+    let now: Vec<(u64, f64)> = rows().map(|row| (row.call.duration_ns, row.call.weight)).collect();
+    let without = rows().map(|row| {
+        let ns = row.account.get(&owner).copied().unwrap_or(0).max(0);
+        (row.call.duration_ns.saturating_sub(ns.unsigned_abs()), row.call.weight)
+    });
+    let without: Vec<(u64, f64)> = without.collect();
+    let at = |share: f64| quantile(now.clone(), share).saturating_sub(quantile(without.clone(), share));
+    Win { p50_ns: at(0.5), p99_ns: at(0.99) }
+}
+
+fn excess(answered: &Answered) -> Excess {
+    Excess {
+        pair: String::new(),
+        method: None,
+        quantile: None,
+        calls: 0,
+        slow_calls: answered.calls.round() as u64,
+        total_ns: (answered.each_ns.mid * answered.calls) as u64,
+        baseline_ns: answered.baseline_ns as u64,
+        mean_ns: answered.each_ns.mid as u64,
+        of_all: answered.of_all,
+    }
+}
+
+fn answer_of(read: &Read, answered: &Answered, population: &Population<'_>) -> Answer {
+    Answer {
+        verdict: read.kind,
+        culprits: blamed(read, answered, population),
+        place: read.place.clone(),
+        excess: excess(answered),
+        sheet: sheet(answered),
+        unexplained: answered.unexplained,
+        trace_ids: answered.trace_ids.clone(),
+        words: words(read, answered),
+    }
+}
+
+fn report(read: &Read, answered: &Answered, population: &Population<'_>) -> Hunt {
+    let of = answer_of(read, answered, population);
+    Hunt {
+        verdict: of.verdict,
+        question: question_name(answered.asked),
+        culprits: of.culprits,
+        look_next: of.place.iter().map(|place| about_leg(place.leg).to_owned()).collect(),
+        place: of.place,
+        excess: of.excess,
+        sheet: of.sheet,
+        unexplained: of.unexplained,
+        trace_ids: of.trace_ids,
+        words: of.words,
+        ..Hunt::default()
+    }
+}
+
+fn percent(share: super::shares::Share) -> String {
+    let of = |share: f64| format!("{:.0}", share.clamp(-9.99, 9.99) * 100.0);
+    format!("{} % ({} to {} %)", of(share.mid), of(share.low), of(share.high))
+}
+
+fn words(read: &Read, answered: &Answered) -> String {
+    let (calls, each) = (answered.calls.round(), format_ns(answered.each_ns.mid.max(0.0) as u64));
+    let what = match answered.asked {
+        Asked::Slow => format!("what {calls} slow calls take beyond others of their kind, {each} each"),
+        Asked::All => format!("the time of all {calls} calls, {each} each"),
+        Asked::Against => format!("what {calls} calls take beyond those of the reference, {each} each"),
+    };
+    let who: Vec<String> = read
+        .culprits
+        .iter()
+        .map(|named| format!("{} owns {}", named.culprit, percent(named.share)))
+        .collect();
+    match (read.kind, &read.place) {
+        (Kind::One | Kind::Several, _) => format!("Of {what}, {}.", who.join(", ")),
+        (_, Some(place)) => {
+            let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
+            format!("Of {what}, {} passed in {}{hop}; why is not known.", percent(place.share), place.leg)
+        }
+        _ => format!("Nothing owns most of {what}, nor did it pass in one place."),
+    }
+}
+
+fn nothing(question: &Question<'_>, usual_ns: u64) -> Hunt {
+    let usual = format_ns(usual_ns);
+    let words = match (question.slower, question.against) {
+        (Some(_), _) => format!(
+            "Nothing to explain: too few calls are as slow as that, or none takes longer than others of its kind; the median is \
+             {usual}."
+        ),
+        (_, Some(_)) => format!(
+            "Nothing to explain: calls take {usual} in the median, no longer than those of the reference."
+        ),
+        _ => format!(
+            "Nothing stands out: calls take {usual} or less in the median, and hardly any takes much longer."
+        ),
+    };
+    Hunt { question: if question.against.is_some() { "all" } else { "slow" }, words, ..Hunt::default() }
+}
+
+/// Calls that stand out, and too few of them to compare.
+fn too_few(few: &Slow<'_, '_>) -> Hunt {
+    let (calls, each) = (few.calls.round(), format_ns((few.beyond_ns / few.calls.max(1.0)) as u64));
+    let noun = if calls == 1.0 { "call takes" } else { "calls take" };
+    let ids = few.rows.iter().filter_map(|row| row.call.record.trace_id.clone());
+    Hunt {
+        verdict: Kind::Unknown,
+        question: "slow",
+        words: format!("{calls} {noun} {each} beyond others of the kind: too few to say why by comparison."),
+        look_next: vec!["`spangap dissect` shows the slowest calls one by one, packet by packet.".into()],
+        trace_ids: ids.take(5).collect(),
+        excess: Excess {
+            slow_calls: calls as u64,
+            total_ns: few.beyond_ns as u64,
+            mean_ns: (few.beyond_ns / few.calls.max(1.0)) as u64,
+            ..Excess::default()
+        },
+        ..Hunt::default()
+    }
+}
+
+/// The pair: hosts of the clients, and addresses of the servers, by name where there is one of each.
+fn pair(population: &Population<'_>) -> String {
+    let host = |at: &str| at.rsplit_once(':').map_or(at.to_owned(), |(host, _)| host.to_owned());
+    let records = || population.rows.iter().map(|row| row.call.record);
+    let clients: BTreeSet<String> = records().filter_map(|call| call.client.as_deref()).map(host).collect();
+    let servers: BTreeSet<String> = records().filter_map(|call| call.server.clone()).collect();
+    let name = |of: &BTreeSet<String>, noun: &str| match of.len() {
+        0 => "?".to_owned(),
+        1 => of.first().cloned().unwrap_or_default(),
+        many => format!("{many} {noun}"),
+    };
+    format!("{}->{}", name(&clients, "clients"), name(&servers, "servers"))
+}
+
+fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> Seen {
+    // Spans are counted each, two for a call.
+    let spans = evidence.spans.map_or(0, |spans| spans.joined / 2);
+    let hosts = Side::ALL.into_iter().filter(|side| catalogue::recorded(population, *side) > 0.0);
+    Seen {
+        calls: evidence.matching_calls.max(spans),
+        captured: evidence.matching_calls,
+        looked_at: population.rows.len() as u64,
+        set_aside: population.set_aside as u64,
+        with_legs: covered,
+        hosts: hosts.map(|side| side.name().to_owned()).collect(),
+    }
+}
+
+/// What the sheet cannot show, being no stretch of a call: a connection for every call.
+fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
+    let of = |culprit: Culprit| Blamed {
+        culprit,
+        remedy: about(culprit.cause, culprit.side).next,
+        ..Blamed::default()
+    };
+    let retried = evidence.spans.is_some_and(|spans| {
+        spans.extra_attempts > 1 && spans.extra_attempts as f64 >= MANY * spans.joined as f64
+    });
+    let opens = |call: &CallRecord| {
+        call.findings
+            .iter()
+            .any(|finding| finding.culprit.cause == Cause::ConnectionPerCall && finding.is_shown())
+    };
+    let opened = population.rows.iter().filter(|row| opens(row.call.record)).count();
+    let in_sheet = population.rows.iter().any(|row| row.call.attempts > 1);
+    if retried && !in_sheet && !matches!(hunt.verdict, Kind::One) {
+        hunt.words = "Calls had several attempts, as spans show; what that cost is not shown.".to_owned();
+        hunt.culprits = vec![of(Culprit::of(Cause::Retries))];
+        hunt.verdict = Kind::One;
+    } else if hunt.verdict == Kind::Nothing && opened > 1 && 2 * opened >= population.rows.len() {
+        hunt.words = format!("{opened} of {} calls opened their connection first.", population.rows.len());
+        hunt.culprits = vec![of(Culprit::at(Cause::ConnectionPerCall, Side::Client))];
+        hunt.verdict = Kind::One;
+    }
+}
+
+/// What would supply what is missing, in sentences.
+fn needs(population: &Population<'_>) -> Vec<String> {
+    let calls = || population.rows.iter().map(|row| row.call.record);
+    let missing = calls().flat_map(|call| &call.findings).filter_map(|finding| finding.certainty.missing());
+    let mut needs: BTreeSet<Need> = missing.map(|missing| missing.need()).collect();
+    let known = |leg: Leg| {
+        calls().flat_map(|call| &call.legs).any(|own| own.legs.first == leg && own.legs.last == leg)
+    };
+    for side in Side::ALL {
+        if calls().any(|call| call.seen_in[side.index()].is_none()) {
+            needs.insert(Need::Capture(side));
+        }
+        if catalogue::recorded(population, side) == 0.0 {
+            needs.insert(Need::HostRecording(side));
+        }
+    }
+    if !known(Leg::ServerApp) {
+        needs.insert(Need::Spans(Side::Server));
+    }
+    if !known(Leg::ClientAppOut) {
+        needs.insert(Need::Spans(Side::Client));
+    }
+    needs.into_iter().filter_map(sentence).collect()
+}
+
+fn sentence(need: Need) -> Option<String> {
+    Some(match need {
+        Need::Spans(_) | Need::Capture(_) | Need::HostRecording(_) | Need::HostCheck(_) => {
+            format!("Not looked: {}.", catalogue::needs(need))
+        }
+        Need::LongerCapture => "Some captures begin or end in the middle of connections.".into(),
+        Need::Nothing => return None,
+    })
+}
+
+impl Hunt {
+    /// As short as a judge says it.
+    pub fn verdict(&self) -> Verdict {
+        let answer = match (self.verdict, self.culprits.as_slice()) {
+            (Kind::One, [one]) => brief::Answer::Culprit(one.culprit),
+            (Kind::Nothing, _) => brief::Answer::NOTHING,
+            _ => brief::Answer::Unknown,
+        };
+        Verdict { answer, leg: self.place.as_ref().map(|place| place.leg), why: Some(self.words.clone()) }
+    }
+}

@@ -1,0 +1,204 @@
+//! What one question comes to, read off its shares: a culprit, several, the place, or neither.
+
+use super::{Kind, Place};
+use crate::claims::{host_of, is_of_host, is_place as only_place};
+use crate::hunt::answer::Answered;
+use crate::hunt::population::Population;
+use crate::hunt::shares::Share;
+use crate::hunt::{Asked, Owner};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
+
+/// One culprit has to own this much of the excess, by its lower bound.
+const MOST: f64 = 0.5;
+/// Of several, each has to own this much.
+const SOME: f64 = 0.15;
+/// Of everything, without a comparison, what packets or a host show has to own this much.
+const THIRD: f64 = 1.0 / 3.0;
+/// So much of the time has to lie in legs that are told apart.
+const COVERED: f64 = 0.5;
+
+/// Somebody whom the shares convict.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    pub owner: Owner,
+    pub culprit: Culprit,
+    pub share: Share,
+}
+
+/// What one question comes to.
+pub struct Read {
+    pub kind: Kind,
+    pub culprits: Vec<Named>,
+    pub place: Option<Place>,
+}
+
+impl Read {
+    /// Share of the first culprit.
+    pub fn lead(&self) -> f64 {
+        self.culprits.first().map_or(0.0, |named| named.share.mid)
+    }
+
+    /// Whether both name the same.
+    pub fn is_same(&self, other: &Read) -> bool {
+        let culprits = |read: &Read| read.culprits.iter().map(|named| named.culprit).collect::<Vec<_>>();
+        culprits(self) == culprits(other)
+    }
+
+    /// Whether it is what calls that take no time consist of.
+    pub fn is_usual(&self) -> bool {
+        self.culprits.iter().all(|named| is_place(named.culprit.cause))
+    }
+}
+
+/// Whether it says something that another answer would have to beat.
+pub fn is_standing(kind: Kind) -> bool {
+    matches!(kind, Kind::One | Kind::Place)
+}
+
+/// Causes that say where the time passed, if their look-alikes are excluded.
+fn is_place(cause: Cause) -> bool {
+    only_place(cause) || matches!(cause, Cause::NetworkJitter | Cause::LargePayload)
+}
+
+/// Reads it off.
+pub fn read(answered: &Answered, covered: f64) -> Read {
+    let named = |(owner, share): &(Owner, Share)| match owner {
+        Owner::Culprit(culprit) => {
+            Some(Named { owner: *owner, culprit: refined(*culprit, answered), share: *share })
+        }
+        Owner::Place(_) | Owner::Hop(..) => None,
+    };
+    let culprits: Vec<Named> = answered.shares.iter().filter_map(named).collect();
+    let convicted = match answered.asked {
+        Asked::Slow | Asked::Against => compared(&culprits),
+        Asked::All => consists_of(&culprits, worked(answered)),
+    };
+    if let Some((kind, culprits)) = convicted.filter(|_| covered >= COVERED) {
+        return Read { kind, culprits, place: None };
+    }
+    let place = place(answered);
+    let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
+    Read { kind, culprits: Vec::new(), place }
+}
+
+/// Of a difference between calls, who has most of it.
+fn compared(culprits: &[Named]) -> Option<(Kind, Vec<Named>)> {
+    let (first, others) = culprits.split_first()?;
+    let rival = others.iter().map(|named| named.share.high).fold(0.0, f64::max);
+    if first.share.low > MOST && first.share.low > rival {
+        return Some((Kind::One, vec![*first]));
+    }
+    several(culprits.iter())
+}
+
+/// Of all time, who has so much that it cannot be what calls consist of. A round trip and servers at work are always there:
+/// they have to be most of it, and what is shown is weighed against the time beside the server's work.
+fn consists_of(culprits: &[Named], worked: f64) -> Option<(Kind, Vec<Named>)> {
+    let usual = culprits.iter().find(|named| is_place(named.culprit.cause));
+    let most = usual.filter(|named| named.share.low > MOST);
+    let beside = (1.0 - worked).max(f64::MIN_POSITIVE);
+    let mut shown = culprits.iter().filter(|named| !is_place(named.culprit.cause));
+    if let Some(first) = shown.next() {
+        let rival = shown.next().map_or(0.0, |named| named.share.high);
+        // To send a large message takes time beside what holds it up.
+        let large = culprits.iter().find(|named| named.culprit.cause == Cause::LargePayload);
+        let rival = rival.max(large.map_or(0.0, |named| named.share.high));
+        // Work is a rival, a round trip is none.
+        let most_is_work = most.is_some_and(|named| named.culprit.cause != Cause::NetworkDelay);
+        // Threads that are kept from their work have to be kept for longer than they work.
+        let is_beside = !is_of_host(first.culprit.cause);
+        let beside = if is_beside { beside } else { 1.0 };
+        let is_enough = first.share.low / beside > THIRD && (is_beside || first.share.mid > worked);
+        if is_enough && first.share.low > rival && !most_is_work {
+            return Some((Kind::One, vec![*first]));
+        }
+    }
+    if let Some(most) = most {
+        return Some((Kind::One, vec![*most]));
+    }
+    several(culprits.iter().filter(|named| !is_place(named.culprit.cause)))
+}
+
+/// Two or three that together have most of it.
+fn several<'n>(culprits: impl Iterator<Item = &'n Named>) -> Option<(Kind, Vec<Named>)> {
+    let some: Vec<Named> = culprits.copied().filter(|named| named.share.low > SOME).take(3).collect();
+    let together: f64 = some.iter().map(|named| named.share.low).sum();
+    (some.len() > 1 && together > MOST).then_some((Kind::Several, some))
+}
+
+/// Share of the time in which the server's application worked, as far as nothing else owns it.
+fn worked(answered: &Answered) -> f64 {
+    let is_work = |owner: &Owner| {
+        *owner == Owner::Culprit(Culprit::at(Cause::ServerApp, Side::Server))
+            || *owner == Owner::Place(Legs::one(Leg::ServerApp))
+    };
+    answered
+        .shares
+        .iter()
+        .filter(|(owner, _)| is_work(owner))
+        .map(|(_, share)| share.mid.clamp(0.0, 1.0))
+        .sum()
+}
+
+/// The finest place in which most of it passed: a leg that nobody owns, a leg whoever owns it, of a difference also an end.
+/// All time of a call is always at some end.
+fn place(answered: &Answered) -> Option<Place> {
+    let unowned = answered.shares.iter().find_map(|(owner, share)| match owner {
+        Owner::Place(leg) if share.low > MOST => {
+            Some(Place { leg: *leg, hop: None, side: None, share: *share })
+        }
+        Owner::Hop(hop, leg) if share.low > MOST => {
+            Some(Place { leg: *leg, hop: Some(*hop), side: None, share: *share })
+        }
+        _ => None,
+    });
+    let largest = |of: &dyn Fn(Legs) -> bool| {
+        let legs = answered.whole.iter().filter(|(legs, _)| of(*legs));
+        legs.max_by(|(_, one), (_, other)| one.mid.total_cmp(&other.mid)).copied()
+    };
+    let whole = || {
+        let (leg, share) = largest(&|_| true)?;
+        (share.low > MOST).then_some(Place { leg, hop: None, side: None, share })
+    };
+    let end = || {
+        let (side, share) = Side::ALL.into_iter().find_map(|side| {
+            Some((side, *answered.ends.get(&Some(side))?)).filter(|(_, share)| share.low > MOST)
+        })?;
+        // The server's legs are neighbours; of the client's, the one that has most of it.
+        let leg = match side {
+            Side::Server => Legs { first: Leg::ServerHostIn, last: Leg::ServerSend },
+            Side::Client => largest(&|legs| host_of(legs) == Side::Client && legs.first == legs.last)?.0,
+        };
+        Some(Place { leg, hop: None, side: Some(side), share })
+    };
+    unowned.or_else(whole).or_else(|| if answered.asked == Asked::All { None } else { end() })
+}
+
+/// A path that some calls take longer on than others varies.
+pub fn refined(culprit: Culprit, answered: &Answered) -> Culprit {
+    match culprit.cause {
+        Cause::NetworkDelay if answered.asked == Asked::Slow || answered.varies => {
+            Culprit::of(Cause::NetworkJitter)
+        }
+        _ => culprit,
+    }
+}
+
+/// Share of the time that has an owner, or lies in legs of one host or of one way.
+pub fn covered(population: &Population<'_>) -> f64 {
+    let mut known = 0.0;
+    for row in &population.rows {
+        for (owner, ns) in row.account {
+            let single = match owner {
+                Owner::Culprit(_) => true,
+                // On one host: packets at both of its ends bound it.
+                Owner::Place(legs) | Owner::Hop(_, legs) => {
+                    legs.first == legs.last
+                        || Leg::ServerHostIn <= legs.first && legs.last <= Leg::ServerHostOut
+                }
+            };
+            known += if single { row.call.weight * (*ns).max(0) as f64 } else { 0.0 };
+        }
+    }
+    known / population.total_ns.max(1.0)
+}
