@@ -66,18 +66,10 @@ mod tests {
             proofs: Vec::new(),
         };
         CallRecord {
-            trace_id: None,
-            span_id: None,
-            client: None,
-            server: None,
-            method: None,
-            seen_in: [None; 2],
-            start_unix_ns: 0,
             duration_ns,
-            request_bytes: 0,
-            response_bytes: None,
             legs: legs.iter().map(leg).collect(),
             findings: finding.map(found).into_iter().collect(),
+            ..CallRecord::default()
         }
     }
 
