@@ -128,6 +128,7 @@ const dashboards = {
       lines("Canaries seen", "One packet a second that the agent sends itself: 1 is all of them.", "percentunit", [['rate(spangap_agent_ring_canaries_seen_total{instance=~"$instance"}[$__rate_interval]) / (rate(spangap_agent_ring_canaries_sent_total{instance=~"$instance"}[$__rate_interval]) > 0)', "{{instance}} {{instrument}}"]]),
       lines("CPU", "Of the agent and its probes, as a share of all CPUs.", "percentunit", [['spangap_agent_cpu_share{instance=~"$instance"}', "{{instance}}"]]),
       lines("Memory", "Against what it may have.", "bytes", [['spangap_agent_memory_bytes{instance=~"$instance"}', "{{instance}}"], ['max(spangap_agent_memory_limit_bytes{instance=~"$instance"})', "limit"]]),
+      lines("Attached", "1: the meter can ask it. Instruments given up: what the agent no longer records, to keep within its budget.", "short", [['spangap_agent_attached{instance=~"$instance"}', "{{instance}} attached"], ['spangap_agent_given_up{instance=~"$instance"}', "{{instance}} given up"]]),
       lines("Taken", "Packets and events per second.", "short", [['rate(spangap_agent_ring_taken_total{instance=~"$instance"}[$__rate_interval])', "{{instance}} {{instrument}}"]]),
     ],
   },

@@ -2,7 +2,7 @@
 
 use super::gaps::table;
 use super::meter::{MeterArgs, announce};
-use super::target::{Readiness, stop_signal};
+use super::target::Readiness;
 use crate::Outcome;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -61,22 +61,24 @@ pub fn run(args: DemoArgs) -> anyhow::Result<Outcome> {
         drop(pair);
         Ok(())
     });
-    let served = service.run(move |addresses| _ = ready.send(*addresses), async {
-        let interrupted = stop_signal()?;
-        let pair_failed = async {
-            while !display.is_finished() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+    let served = service.run(
+        move |addresses| _ = ready.send(*addresses),
+        |interrupted| async move {
+            let pair_failed = async {
+                while !display.is_finished() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            tokio::select! {
+                () = interrupted => {}
+                () = pair_failed => {}
             }
-        };
-        tokio::select! {
-            () = interrupted => {}
-            () = pair_failed => {}
-        }
-        // The pair ends first, so that its last spans still reach the meter.
-        drop(stop);
-        tokio::task::block_in_place(|| display.join())
-            .unwrap_or_else(|_| bail!("the table's thread panicked"))
-    });
+            // The pair ends first, so that its last spans still reach the meter.
+            drop(stop);
+            tokio::task::block_in_place(|| display.join())
+                .unwrap_or_else(|_| bail!("the table's thread panicked"))
+        },
+    );
     served?;
     Ok(Outcome::Done)
 }

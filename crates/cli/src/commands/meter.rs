@@ -19,6 +19,7 @@ use spangap_meter::serve::{Addresses, ServeSettings, serve};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
@@ -316,18 +317,25 @@ impl MeterArgs {
     }
 }
 
+/// Ready when somebody asks this process to end.
+pub type Asked = Pin<Box<dyn Future<Output = ()>>>;
+
 impl Service {
-    /// Serves until `stop` is done. `on_ready` hears the addresses once they are listened on.
-    pub fn run(
+    /// Serves until `stop` is done, which is given what tells when somebody asks this process to end. `on_ready` hears the
+    /// addresses once they are listened on.
+    pub fn run<S: Future<Output = anyhow::Result<()>>>(
         self,
         on_ready: impl FnOnce(&Addresses),
-        stop: impl Future<Output = anyhow::Result<()>>,
+        stop: impl FnOnce(Asked) -> S,
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut stopped = Ok(());
         runtime.block_on(async {
+            // Before anybody hears that it is ready: who has may ask it to end at once.
+            let stop = stop(Box::pin(stop_signal()?));
             let stop = async { stopped = stop.await };
-            serve(self.meter, self.clock, self.settings, self.history, web::router(), on_ready, stop).await
+            serve(self.meter, self.clock, self.settings, self.history, web::router(), on_ready, stop).await?;
+            anyhow::Ok(())
         })?;
         eprintln!("spangap: stopped{}", if self.stored { "; the history is closed" } else { "" });
         stopped
@@ -336,8 +344,8 @@ impl Service {
 
 /// Serves until Ctrl-C or SIGTERM.
 pub fn run(args: MeterArgs) -> anyhow::Result<Outcome> {
-    args.start()?.run(announce, async {
-        stop_signal()?.await;
+    args.start()?.run(announce, |asked| async {
+        asked.await;
         Ok(())
     })?;
     Ok(Outcome::Done)

@@ -56,6 +56,18 @@ fn the_meter_starts_with_the_settings_of_the_package() {
     assert_eq!(meter.stop().code, Some(0));
 }
 
+/// A supervisor may change its mind while a service starts.
+#[test]
+fn a_meter_that_is_stopped_as_soon_as_it_is_ready_ends_in_its_own_way() {
+    for _ in 0..20 {
+        let meter = Meter::ready(Program::start(&[&["meter"], &FREE_PORTS[..]].concat()));
+        let pid = rustix::process::Pid::from_raw(meter.program.id() as i32).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+        let ended = meter.program.wait();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+}
+
 #[test]
 fn debian_packages_hold_what_they_should_and_are_the_same_each_time() {
     let folder = tempfile::tempdir().expect("a folder");
