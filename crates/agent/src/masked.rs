@@ -5,7 +5,8 @@ use spangap_wire::mask::Masker;
 use spangap_wire::packet::Packet;
 use spangap_wire::source::write::{Origin, PcapngWriter};
 use spangap_wire::source::{Capture, SourceError};
-use std::io::{self, Cursor};
+use std::collections::hash_map::RandomState;
+use std::io;
 
 /// The capture cannot be masked; it is not sent then.
 #[derive(Debug, thiserror::Error)]
@@ -22,20 +23,26 @@ pub(crate) enum MaskError {
 const COMMENT: &str = "A slice of the ring of `spangap agent`. Payloads are masked: lengths and frame headers are true, and \
                        those header fields that the analysis needs. TCP checksums are those of the wire";
 
-/// The same packets without what their messages say.
-pub(crate) fn masked(copied: Copied) -> Result<Vec<u8>, MaskError> {
+/// The same packets without what their messages say, and how many had to be left out: fragments, behind whose headers nobody
+/// can look.
+pub(crate) fn masked(copied: Copied, key: RandomState) -> Result<(Vec<u8>, u64), MaskError> {
     let (lost, to_ns) = (copied.lost, copied.to_ns);
+    let mut masker = Masker::new(key);
+    let mut capture = Capture::from_bytes("the slice".into(), copied.file.clone())?;
+    while let Some(packet) = capture.next() {
+        masker.see(&packet);
+    }
+    drop(capture);
     let origin = Origin { interface: "any", link: copied.link, snap_bytes: 0, comment: COMMENT };
     let mut writer = PcapngWriter::create(Vec::with_capacity(copied.file.len()), &origin)?;
-    let mut capture = Capture::from_reader("the slice".into(), Box::new(Cursor::new(copied.file)))?;
-    let mut masker = Masker::default();
+    let mut capture = Capture::from_bytes("the slice".into(), copied.file)?;
     let mut bytes = Vec::new();
     while let Some(packet) = capture.next() {
         bytes.clear();
         bytes.extend_from_slice(packet.data);
-        if masker.packet(&packet, &mut bytes) {
+        if masker.mask(&mut bytes) {
             writer.packet(&Packet { data: &bytes, ..packet })?;
         }
     }
-    Ok(writer.finish(to_ns, copied.packets + lost, lost)?)
+    Ok((writer.finish(to_ns, copied.packets + lost, lost)?, masker.left_out))
 }

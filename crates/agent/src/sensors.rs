@@ -7,6 +7,7 @@ use crate::packets::Packets;
 use crate::settings::{Say, Settings};
 use spangap_fleet::v1;
 use std::collections::BTreeSet;
+use std::collections::hash_map::RandomState;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -39,6 +40,7 @@ pub(crate) struct Sensors {
     given_up: Mutex<Vec<(GivesUp, String)>>,
     inventory: Arc<Mutex<v1::Inventory>>,
     looks: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
+    mask_key: RandomState,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,6 +82,7 @@ impl Sensors {
             given_up: Mutex::default(),
             inventory,
             looks: Mutex::default(),
+            mask_key: RandomState::new(),
         };
         sensors.keep_looking(settings, scope)?;
         Ok(sensors)
@@ -124,6 +127,11 @@ impl Sensors {
     /// Addresses and containers, as they were last seen.
     pub fn inventory(&self) -> v1::Inventory {
         lock(&self.inventory).clone()
+    }
+
+    /// Under which equal values have equal masks, as long as this process lives.
+    pub fn mask_key(&self) -> RandomState {
+        self.mask_key.clone()
     }
 
     /// What is recorded, for people.

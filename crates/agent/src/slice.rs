@@ -1,6 +1,7 @@
 //! A slice of the rings: copied, masked, cut into pieces.
 
 use crate::machine::machine;
+use crate::masked::masked;
 use crate::packets::{End, Wanted, unix_ns};
 use crate::sensors::Sensors;
 use crate::settings::{Payload, Settings};
@@ -141,7 +142,14 @@ fn cut(
     if let Some(copied) = capture {
         let file = match settings.payload {
             Payload::Full => copied.file,
-            Payload::Headers => crate::masked::masked(copied).map_err(|error| because(&error))?,
+            Payload::Headers => {
+                let (file, left_out) = masked(copied, sensors.mask_key()).map_err(|error| because(&error))?;
+                if left_out > 0 {
+                    lacks
+                        .push(format!("{left_out} fragments of packets are left out: they cannot be masked"));
+                }
+                file
+            }
         };
         send(CAPTURE, &file)?;
     }

@@ -44,15 +44,16 @@ fn slices_of_both_hosts_have_the_calls_of_the_window_with_their_legs_and_what_th
     let folder = tempfile::tempdir().expect("a folder");
     // It listens already when the agents look for processes.
     let (target, address) = stage.target();
-    let _agents = [
-        stage.agent("client", meter.port, &["--payload", "full"]),
-        stage.agent("server", meter.port, &["--payload", "full"]),
-    ];
+    let _agents =
+        [stage.agent("client", meter.port, &[]), stage.agent("server", meter.port, &["--payload", "full"])];
     let client = meter.attached(stage.netns("client"));
     let server = meter.attached(stage.netns("server"));
-    for (hello, address) in [(&client, stage::CLIENT), (&server, stage::SERVER)] {
+    let payloads = [v1::Payload::Headers, v1::Payload::Full];
+    for ((hello, address), payload) in
+        [(&client, stage::CLIENT), (&server, stage::SERVER)].into_iter().zip(payloads)
+    {
         assert_eq!(hello.protocol, 1);
-        assert_eq!(hello.payload(), v1::Payload::Full);
+        assert_eq!(hello.payload(), payload);
         let inventory = hello.inventory.as_ref().expect("an inventory");
         assert!(inventory.addresses.iter().any(|one| one == address), "{address} is not in {inventory:?}");
         assert!(!inventory.addresses.iter().any(|one| one == "127.0.0.1"), "{inventory:?}");
@@ -64,10 +65,10 @@ fn slices_of_both_hosts_have_the_calls_of_the_window_with_their_legs_and_what_th
         address: stage::SERVER.into(),
         port: address.rsplit(':').next().unwrap().parse().unwrap(),
     }];
-    for side in ["client", "server"] {
+    for (side, payload) in ["client", "server"].into_iter().zip(payloads) {
         let slice = meter.slice(stage.netns(side), (from_ns, to_ns), &ends, 64 << 20);
         assert_eq!(slice.end.error, "", "{:?}", slice.end);
-        assert_eq!(slice.end.payload(), v1::Payload::Full);
+        assert_eq!(slice.end.payload(), payload);
         assert!(
             slice.end.from_unix_ns <= from_ns + 1 && slice.end.to_unix_ns >= to_ns,
             "{:?} of {from_ns} to {to_ns}",
@@ -75,7 +76,8 @@ fn slices_of_both_hosts_have_the_calls_of_the_window_with_their_legs_and_what_th
         );
         slice.write(&folder.path().join(side));
         let machine: Value = serde_json::from_slice(&slice.files["machine.json"]).expect("JSON");
-        assert_eq!(machine["payload"], "full");
+        let word = if payload == v1::Payload::Full { "full" } else { "headers" };
+        assert_eq!(machine["payload"], word);
     }
     let report = dissect(folder.path(), &["client", "server"]);
     assert_eq!(calls(&report).len(), CALLS as usize, "{:#}", report["caveats"]);

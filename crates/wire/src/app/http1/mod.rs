@@ -13,12 +13,11 @@ pub mod head;
 mod pairing;
 mod start;
 
-pub use start::{looks_like_request, looks_like_response};
+pub use start::{RequestLine, StatusLine, looks_like_request, looks_like_response};
 
 use self::body::{Body, Step};
 use self::head::Fields;
 use self::pairing::{Pairing, Request};
-use self::start::{RequestLine, StatusLine};
 use super::conversation::Conversation;
 use super::detect::Look;
 use super::{Context, Parser, Sink};

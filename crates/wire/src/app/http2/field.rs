@@ -60,6 +60,14 @@ impl Name {
         }
     }
 
+    /// The text of a name that carries a trace context.
+    pub fn text(self) -> Option<&'static [u8]> {
+        match self {
+            Name::Trace(place) => TRACE_NAMES.get(usize::from(place)).copied(),
+            _ => None,
+        }
+    }
+
     /// What a value means under this name.
     #[inline]
     pub fn read(self, value: &[u8], texts: &mut Texts) -> Meaning {

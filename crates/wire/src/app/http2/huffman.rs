@@ -199,6 +199,47 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> (Result<(), Fault>, usize) {
     }
 }
 
+/// Bits of a symbol's code.
+pub fn bits(symbol: u8) -> usize {
+    usize::from(LENGTHS[usize::from(symbol)])
+}
+
+/// The code of a text, padded with ones.
+pub fn encode(text: &[u8]) -> Vec<u8> {
+    let mut coded = Vec::with_capacity(text.len());
+    let (mut held, mut have) = (0u64, 0);
+    for symbol in text {
+        let length = bits(*symbol);
+        held = held << length | u64::from(CODES[usize::from(*symbol)]);
+        have += length;
+        while have >= 8 {
+            have -= 8;
+            coded.push((held >> have) as u8);
+        }
+    }
+    if have > 0 {
+        coded.push((held << (8 - have)) as u8 | 0xff >> have);
+    }
+    coded
+}
+
+/// The code of each symbol, aligned to the right.
+static CODES: [u32; 256] = {
+    let code = canonical();
+    let mut codes = [0; 256];
+    let mut place = 0;
+    while place < 257 {
+        let symbol = code.symbols[place] as usize;
+        if symbol < 256 {
+            let length = LENGTHS[symbol] as usize;
+            let within = (place - code.place[length] as usize) as u32;
+            codes[symbol] = (code.first[length] >> (32 - length)) + within;
+        }
+        place += 1;
+    }
+    codes
+};
+
 /// The symbol, and how many bits it takes, where it takes more than one look.
 #[cold]
 fn long(bits: u64) -> (u16, u32) {
@@ -231,6 +272,16 @@ pub mod tests {
             bits.push(1);
         }
         bits.chunks(8).map(|bits| bits.iter().fold(0, |byte, bit| byte << 1 | *bit as u8)).collect()
+    }
+
+    #[test]
+    fn the_encoder_agrees_with_the_appendix() {
+        let all: Vec<u8> = (0..=u8::MAX).collect();
+        assert_eq!(super::encode(&all), encode(&all));
+        for length in 0..40 {
+            let text = &b"www.example.com/\xff and a little more of it"[..length];
+            assert_eq!(super::encode(text), encode(text));
+        }
     }
 
     fn decoded(input: &[u8]) -> Result<Vec<u8>, Fault> {

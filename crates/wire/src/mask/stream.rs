@@ -1,0 +1,116 @@
+//! The bytes of one direction of a connection, as far as the capture has them, and what may be seen of them.
+
+use std::collections::BTreeMap;
+
+/// Bytes without a hole between them.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    /// Offset of the first.
+    pub at: u64,
+    /// As they were.
+    pub bytes: Vec<u8>,
+    /// As they may be seen: zeros where nobody has shown that they may.
+    pub masked: Vec<u8>,
+    /// Where segments begin.
+    pub segments: Vec<usize>,
+}
+
+impl Run {
+    /// Shows bytes as they are.
+    pub fn show(&mut self, from: usize, to: usize) {
+        self.masked[from..to].copy_from_slice(&self.bytes[from..to]);
+    }
+
+    /// Where the segment ends that begins in `segments[place]`.
+    pub fn segment(&self, place: usize) -> std::ops::Range<usize> {
+        self.segments[place]..self.segments.get(place + 1).copied().unwrap_or(self.bytes.len())
+    }
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// Whether its first byte is known: its SYN was seen.
+    pub from_start: bool,
+    /// Sequence number and offset of what came last.
+    last: Option<(u32, u64)>,
+    /// Pieces as they came, none within another.
+    pieces: BTreeMap<u64, Vec<u8>>,
+    pub runs: Vec<Run>,
+}
+
+/// Offset of the first byte seen: there is room before it.
+const FIRST: u64 = 1 << 40;
+
+impl Stream {
+    /// Without a byte yet.
+    pub fn new(from_start: bool) -> Stream {
+        Stream { from_start, ..Stream::default() }
+    }
+
+    /// Offset of a sequence number.
+    pub fn offset(&mut self, seq: u32) -> u64 {
+        let (last, at) = *self.last.get_or_insert((seq, FIRST));
+        let offset = at.wrapping_add_signed(i64::from(seq.wrapping_sub(last) as i32));
+        self.last = Some((seq, offset));
+        offset
+    }
+
+    /// Takes bytes in. Where there are some already, those that came first stay.
+    pub fn put(&mut self, mut offset: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let before = self.pieces.range(..=offset).next_back();
+            let covered = before.map_or(0, |(at, piece)| (at + piece.len() as u64).saturating_sub(offset));
+            let skip = usize::try_from(covered).unwrap_or(usize::MAX).min(bytes.len());
+            (offset, bytes) = (offset + skip as u64, &bytes[skip..]);
+            if skip > 0 {
+                continue;
+            }
+            let next = self.pieces.range(offset..).next().map_or(u64::MAX, |(at, _)| *at);
+            let len = usize::try_from(next - offset).unwrap_or(usize::MAX).min(bytes.len());
+            self.pieces.insert(offset, bytes[..len].to_vec());
+            (offset, bytes) = (offset + len as u64, &bytes[len..]);
+        }
+    }
+
+    /// Makes runs of the pieces. Nothing can be taken in afterwards.
+    pub fn join(&mut self) {
+        for (at, piece) in std::mem::take(&mut self.pieces) {
+            if self.runs.last().is_none_or(|run| run.at + run.bytes.len() as u64 != at) {
+                self.runs.push(Run { at, ..Run::default() });
+            }
+            if let Some(run) = self.runs.last_mut() {
+                run.segments.push(run.bytes.len());
+                run.bytes.extend(piece);
+            }
+        }
+        self.runs.iter_mut().for_each(|run| run.masked = vec![0; run.bytes.len()]);
+    }
+
+    /// Its first bytes, where they are there.
+    pub fn begin(&self) -> Option<&[u8]> {
+        let first = self.runs.first()?;
+        (self.from_start && first.at == FIRST).then_some(&first.bytes)
+    }
+
+    /// What may be seen of bytes that were taken in at `offset`, in their place.
+    pub fn masked(&self, mut offset: u64, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            let after = self.runs.partition_point(|run| run.at <= offset);
+            let run = after.checked_sub(1).map(|place| &self.runs[place]);
+            let within = run.and_then(|run| Some((run, usize::try_from(offset - run.at).ok()?)));
+            let Some((run, from)) = within.filter(|(run, from)| *from < run.bytes.len()) else {
+                bytes.fill(0);
+                return;
+            };
+            let len = bytes.len().min(run.bytes.len() - from);
+            let (head, rest) = bytes.split_at_mut(len);
+            for (place, byte) in head.iter_mut().enumerate() {
+                // Sent a second time with other content: nobody has looked at that.
+                let same = *byte == run.bytes[from + place];
+                *byte = if same { run.masked[from + place] } else { 0 };
+            }
+            (offset, bytes) = (offset + len as u64, rest);
+        }
+    }
+}
