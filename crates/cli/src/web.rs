@@ -3,13 +3,16 @@
 use axum::Router;
 use axum::extract::Request;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use flate2::write::GzEncoder;
+use spangap_meter::serve::answer::{Coding, negotiate};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::sync::LazyLock;
 
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/index.html"));
@@ -20,6 +23,14 @@ static TAG: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     (PAGE, POLICY).hash(&mut hasher);
     format!("\"{:016x}\"", hasher.finish())
+});
+
+/// The page as a slow link gets it: a third of its size.
+static COMPRESSED: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::best());
+    // Writing into memory does not fail.
+    let _ = gzip.write_all(PAGE.as_bytes());
+    gzip.finish().unwrap_or_default()
 });
 
 /// The route `/`, to be merged into the meter's HTTP server.
@@ -33,6 +44,7 @@ async fn page(request: Request) -> Response {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
     if let Ok(tag) = HeaderValue::from_str(&TAG) {
         headers.insert(ETAG, tag);
     }
@@ -40,7 +52,14 @@ async fn page(request: Request) -> Response {
         return (StatusCode::NOT_MODIFIED, headers).into_response();
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    (headers, PAGE).into_response()
+    let accepted = request.headers().get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let accepted: Vec<&str> = accepted.collect();
+    // It is there in one coding.
+    if negotiate(&format!("zstd;q=0,{}", accepted.join(","))) != Coding::Gzip {
+        return (headers, PAGE).into_response();
+    }
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    (headers, COMPRESSED.as_slice()).into_response()
 }
 
 /// Whether `If-None-Match` names `tag`; by the weak comparison that the header asks for.
@@ -54,6 +73,7 @@ fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
 mod tests {
     use super::*;
     use axum::body::Body;
+    use std::io::Read;
 
     async fn fetch(if_none_match: Option<&str>) -> Response {
         let mut request = Request::new(Body::empty());
@@ -85,6 +105,30 @@ mod tests {
             assert!(body.is_empty());
         }
         assert_eq!(fetch(Some("\"old\"")).await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn the_page_is_compressed_for_those_who_take_it() {
+        for (accepted, is_compressed) in [
+            ("gzip, deflate, br, zstd", true),
+            ("gzip", true),
+            ("gzip;q=0", false),
+            ("zstd", false),
+            ("", false),
+        ] {
+            let mut request = Request::new(Body::empty());
+            request.headers_mut().insert(ACCEPT_ENCODING, accepted.parse().unwrap());
+            let response = page(request).await;
+            assert_eq!(response.headers().contains_key(CONTENT_ENCODING), is_compressed, "{accepted}");
+            let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+            let mut plain = String::new();
+            match is_compressed {
+                true => drop(flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut plain).unwrap()),
+                false => plain = String::from_utf8(body.to_vec()).unwrap(),
+            }
+            assert!(plain == PAGE, "{accepted}");
+            assert_eq!(body.len() < PAGE.len() / 2, is_compressed, "{accepted}");
+        }
     }
 
     /// Everything the page needs is inside it.
