@@ -86,16 +86,31 @@ const fn row(scenario: &'static str, weight: u32, around: Around, ranges: &'stat
 /// Runs in which nothing is wrong.
 pub const INNOCENT: &[Row] = &[
     row("healthy", 8, OPEN, &[range("rate", 1, 2_000)]),
+    row(
+        "slow-method",
+        2,
+        OWN,
+        &[range("rate", 20, 120), range("slow", 5 * MS, 80 * MS), range("every", 4, 20)],
+    ),
+    row("long-streams", 2, OWN, &[range("rate", 10, 120), range("streams", 1, 6)]),
     row("clock", 2, CLOCKS, &[range("rate", 5, 500), range("offset", 100 * US, 1_000 * MS)]),
 ];
 
 /// The faults.
 pub const FAULTS: &[Row] = &[
     row("accept-overflow", 1, OWN, &[range("rate", 55, 120)]),
+    row(
+        "back-off",
+        2,
+        OWN,
+        &[range("rate", 15, 120), range("pause", 5 * MS, 150 * MS), range("every", 4, 12)],
+    ),
     row("client-app", 2, PAIRED, &[range("rate", 10, 60), range("pause", 15 * MS, 80 * MS)]),
     row("connection-per-call", 2, PAIRED, &[range("rate", 5, 150), range("delay", 500 * US, 30 * MS)]),
     row("cpu-quota-client", 2, OWN, &[range("rate", 50, 500), range("quota", 10 * MS, 30 * MS)]),
     row("cpu-quota-server", 2, OWN, &[range("rate", 50, 500), range("quota", 10 * MS, 30 * MS)]),
+    row("disk", 2, OWN, &[range("rate", 20, 80), range("records", 4, 60), range("every", 4, 12)]),
+    row("dns", 2, OWN, &[range("rate", 15, 60), range("calls", 3, 12)]),
     row("fast-retransmit", 2, OWN, &[range("every", 60, 250), range("delay", 4 * MS, 25 * MS)]),
     row(
         "flow-control",
@@ -105,6 +120,7 @@ pub const FAULTS: &[Row] = &[
     ),
     row("head-of-line", 2, OWN, &[range("kb", 500, 3_000), range("every", 30, 90), range("rate", 50, 200)]),
     row("large-payload", 1, OWN, &[range("mib", 6, 32), range("rate", 1, 4)]),
+    row("lock", 3, OWN, &[range("rate", 40, 150), range("hold", 8 * MS, 120 * MS)]),
     row("nagle-client", 3, PAIRED, &[range("rate", 6, 22)]),
     // After 200 ms without a packet the kernel acknowledges at once.
     row("nagle-server", 3, PAIRED, &[range("rate", 8, 20)]),
@@ -116,6 +132,12 @@ pub const FAULTS: &[Row] = &[
     ),
     row("network-jitter", 2, OWN, &[range("jitter", 2 * MS, 40 * MS)]),
     row("path-asymmetry", 1, CLOCKS, &[range("rate", 5, 100), range("there", 5 * MS, 60 * MS)]),
+    row(
+        "pool-wait",
+        3,
+        OWN,
+        &[range("rate", 60, 100), range("think", 15 * MS, 30 * MS), range("pool", 2, 4)],
+    ),
     row("receive-window-client", 1, OWN, &[range("rate", 2, 6), range("bytes", 120_000, 400_000)]),
     row("receive-window-server", 1, OWN, &[range("rate", 2, 6), range("bytes", 120_000, 400_000)]),
     row(
@@ -152,6 +174,12 @@ pub const FAULTS: &[Row] = &[
     ),
     row("syn-loss", 2, PAIRED, &[range("every", 8, 40), range("delay", MS, 10 * MS)]),
     row("tail-loss", 2, PAIRED, &[range("every", 6, 25), range("delay", 2 * MS, 15 * MS)]),
+    row(
+        "tls-handshake",
+        3,
+        OWN,
+        &[range("rate", 25, 100), range("calls", 2, 15), range("delay", MS, 20 * MS)],
+    ),
 ];
 
 /// Time that is measured: 4 s, and 8 s at fewer calls a second than this, so that there are some.

@@ -79,6 +79,15 @@ impl Hosts {
         Ok(())
     }
 
+    /// Has the programs of a host look up names with a name server that is not there, and then, after a second, in
+    /// `/etc/hosts`; or there at once. For programs that are started from here on.
+    ///
+    /// # Errors
+    /// When its files cannot be written.
+    pub fn look_up(&self, side: Side, dead_server_first: bool) -> Result<(), LabError> {
+        names::look_up(self.name(side), dead_server_first)
+    }
+
     /// Name of a host's namespace.
     pub fn name(&self, side: Side) -> &str {
         &self.names[side.index()]

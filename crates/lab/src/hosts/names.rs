@@ -24,6 +24,29 @@ pub(super) fn write(namespace: &str, hosts: &[(&str, &str)]) -> Result<(), LabEr
     Ok(())
 }
 
+/// An address of the hosts' network that no host has.
+const NOBODY: &str = "10.88.0.77";
+
+/// Where one host looks up names: with a name server that is not there first, or in its `/etc/hosts`.
+pub(super) fn look_up(namespace: &str, dead_server_first: bool) -> Result<(), LabError> {
+    for path in ["/etc/resolv.conf", "/etc/nsswitch.conf"] {
+        // Only what is there can be laid over.
+        if !Path::new(path).exists() {
+            let why = format!("there is no {path}, which would be another one on the host");
+            return Err(LabError::Unavailable { what: "a name server that does not answer".into(), why });
+        }
+    }
+    let order = if dead_server_first { "dns files" } else { "files dns" };
+    for (name, text) in [
+        ("resolv.conf", format!("nameserver {NOBODY}\noptions timeout:1 attempts:1\n")),
+        ("nsswitch.conf", format!("hosts: {order}\n")),
+    ] {
+        let path = Path::new(NAMES).join(namespace).join(name);
+        fs::write(&path, text).map_err(LabError::file("write", &path))?;
+    }
+    Ok(())
+}
+
 /// Another run that ends may remove the parent, while it is empty, at any time.
 fn make(folder: &Path) -> io::Result<()> {
     loop {

@@ -1,19 +1,25 @@
 //! The scenarios, one file each. A test compares this list with the folder.
 
 mod accept_overflow;
+mod back_off;
 mod client_app;
 mod clock;
 mod connection_per_call;
 mod cpu_quota;
+mod disk;
+mod dns;
 mod fast_retransmit;
 mod flow_control;
 mod head_of_line;
 mod healthy;
 mod large_payload;
+mod lock;
+mod long_streams;
 mod nagle;
 mod network_delay;
 mod network_jitter;
 mod path_asymmetry;
+mod pool_wait;
 mod receive_window;
 mod retries;
 mod rto;
@@ -21,32 +27,40 @@ mod run_queue;
 mod server_app;
 mod server_queue;
 mod shared_connection;
+mod slow_method;
 mod softirq;
 mod stopped;
 mod stream_limit;
 mod syn_loss;
 mod tail_loss;
+mod tls_handshake;
 
 use crate::scenario::{NEAR_MISS, Scenario};
 
 /// All of them, in the order in which they are listed.
 pub const ALL: &[&Scenario] = &[
     &accept_overflow::ACCEPT_OVERFLOW,
+    &back_off::BACK_OFF,
     &client_app::CLIENT_APP,
     &clock::CLOCK,
     &connection_per_call::CONNECTION_PER_CALL,
     &cpu_quota::CLIENT,
     &cpu_quota::SERVER,
+    &disk::DISK,
+    &dns::DNS,
     &fast_retransmit::FAST_RETRANSMIT,
     &flow_control::FLOW_CONTROL,
     &head_of_line::HEAD_OF_LINE,
     &healthy::HEALTHY,
     &large_payload::LARGE_PAYLOAD,
+    &lock::LOCK,
+    &long_streams::LONG_STREAMS,
     &nagle::CLIENT,
     &nagle::SERVER,
     &network_delay::NETWORK_DELAY,
     &network_jitter::NETWORK_JITTER,
     &path_asymmetry::PATH_ASYMMETRY,
+    &pool_wait::POOL_WAIT,
     &receive_window::CLIENT,
     &receive_window::SERVER,
     &retries::RETRIES,
@@ -56,6 +70,7 @@ pub const ALL: &[&Scenario] = &[
     &server_app::SERVER_APP,
     &server_queue::SERVER_QUEUE,
     &shared_connection::SHARED_CONNECTION,
+    &slow_method::SLOW_METHOD,
     &softirq::CLIENT,
     &softirq::SERVER,
     &stopped::CLIENT,
@@ -63,6 +78,7 @@ pub const ALL: &[&Scenario] = &[
     &stream_limit::STREAM_LIMIT,
     &syn_loss::SYN_LOSS,
     &tail_loss::TAIL_LOSS,
+    &tls_handshake::TLS_HANDSHAKE,
 ];
 
 /// A scenario by its name, and whether its near miss is meant.

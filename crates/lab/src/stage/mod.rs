@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod cpus;
 mod drawn;
 pub mod program;
+pub mod python;
 pub mod traffic;
 
 pub use cgroup::{Group, Quota};
@@ -179,25 +180,33 @@ impl<'a> Stage<'a> {
     pub fn serve(&mut self, serve: &Serve) -> Result<(), LabError> {
         (self.settings.say)("starting what serves and what records");
         let serve = &self.serve_as_drawn(serve);
-        let listen = format!("{}:{PORT}", hosts::SERVER);
-        let otlp = format!("http://{COLLECTOR}");
-        let mut command =
-            self.spangap_on(Side::Server, &serve.around, &["target", "--listen", &listen, "--otlp", &otlp]);
-        command.args(&serve.arguments);
+        let mut target = match serve.python {
+            true => self.start_python_server(serve)?,
+            false => {
+                let (listen, otlp) = (format!("{}:{PORT}", hosts::SERVER), format!("http://{COLLECTOR}"));
+                let words = ["target", "--listen", &listen, "--otlp", &otlp];
+                let mut command = self.spangap_on(Side::Server, &serve.around, &words);
+                command.args(&serve.arguments);
+                Program::start("target", command, &self.folder)?
+            }
+        };
         // All at once: each takes a while to begin, and none needs another one yet.
-        let mut target = Program::start("target", command, &self.folder)?;
         let mut started = Vec::new();
         for side in [Side::Server, Side::Client] {
-            started.push((side, self.collect(side)?, self.capture(side)?));
+            // A program that writes its spans itself sends none.
+            let collector = if serve.python { None } else { Some(self.collect(side)?) };
+            started.push((side, collector, self.capture(side)?));
         }
-        for (side, mut collector, mut capture) in started {
-            collector.says("ready", PATIENCE, &self.settings.interrupted)?;
-            self.collectors[side.index()] = Some((collector, now_unix_ns()));
+        for (side, collector, mut capture) in started {
+            if let Some(mut collector) = collector {
+                collector.says("ready", PATIENCE, &self.settings.interrupted)?;
+                self.collectors[side.index()] = Some((collector, now_unix_ns()));
+            }
             capture.says("capturing ", PATIENCE, &self.settings.interrupted)?;
             self.captures[side.index()] = Some((capture, now_unix_ns()));
         }
         target.says("listening on ", PATIENCE, &self.settings.interrupted)?;
-        let pid = served_by(&target, &serve.arguments)?;
+        let pid = if serve.python { target.pid() } else { served_by(&target, &serve.arguments)? };
         aside::shipping(pid, &serve.around)?;
         self.target = Some(target);
         self.record(Side::Server, pid)
@@ -210,6 +219,30 @@ impl<'a> Stage<'a> {
     pub fn call(&mut self, tank: &Tank) -> Result<(), LabError> {
         self.witness = Some(Witness::start());
         let tank = &self.tank_as_drawn(tank);
+        let client = match tank.python {
+            true => {
+                let mut program = self.start_python_client(tank)?;
+                program.says("calling", PATIENCE, &self.settings.interrupted)?;
+                let pid = program.pid();
+                self.tank = Some((program, tank.warmup + tank.duration));
+                Some(pid)
+            }
+            false => self.start_tank(tank)?,
+        };
+        let Some(client) = client else { return self.wait_for_tank() };
+        self.client = Some(client);
+        self.record(Side::Client, client)?;
+        let line = self.actors.iter().find(|(name, _)| name == "line").map(|(_, program)| program.pid());
+        let watch = |pid| Watch::start(move || run_delay_ns(pid));
+        self.waits = Some([Some(client), Some(self.server_pid()), line].map(|pid| pid.map(watch)));
+        self.make_noise()?;
+        let ns = u64::try_from((tank.warmup + tank.duration).as_nanos()).unwrap_or(u64::MAX);
+        (self.settings.say)(&format!("calling for {}", format_ns(ns)));
+        Ok(())
+    }
+
+    /// Starts the tank, and waits for the program that it calls with; `None` when it has ended before.
+    fn start_tank(&mut self, tank: &Tank) -> Result<Option<u32>, LabError> {
         let address = format!("{}:{PORT}", hosts::SERVER);
         let (warmup, duration) = (traffic::text(tank.warmup), traffic::text(tank.duration));
         let otlp = format!("http://{COLLECTOR}");
@@ -227,17 +260,10 @@ impl<'a> Stage<'a> {
             }
             children(pid).into_iter().find(|child| arguments_of(*child).contains(&told)).map(Some)
         })?;
-        let Some(client) = client else { return self.wait_for_tank() };
-        self.client = Some(client);
-        aside::conductor(pid, &tank.around)?;
-        self.record(Side::Client, client)?;
-        let line = self.actors.iter().find(|(name, _)| name == "line").map(|(_, program)| program.pid());
-        let watch = |pid| Watch::start(move || run_delay_ns(pid));
-        self.waits = Some([Some(client), Some(self.server_pid()), line].map(|pid| pid.map(watch)));
-        self.make_noise()?;
-        let ns = u64::try_from((tank.warmup + tank.duration).as_nanos()).unwrap_or(u64::MAX);
-        (self.settings.say)(&format!("calling for {}", format_ns(ns)));
-        Ok(())
+        if client.is_some() {
+            aside::conductor(pid, &tank.around)?;
+        }
+        Ok(client)
     }
 
     /// Process of the program that serves.
@@ -386,7 +412,8 @@ impl<'a> Stage<'a> {
     }
 
     fn capture(&self, side: Side) -> Result<Program, LabError> {
-        let filter = format!("tcp port {PORT}");
+        // Look-ups of names, too, as somebody would who does not know what is the matter.
+        let filter = format!("tcp port {PORT} or udp port 53");
         let (interface, file) = (hosts::DEVICE, folder::capture(side));
         let mut arguments = vec!["capture", "--interface", interface, "--filter", &filter];
         arguments.extend(["--snap", "256KiB", "--write", file]);

@@ -56,12 +56,20 @@ impl Around {
 pub struct Serve {
     pub(super) arguments: Vec<String>,
     pub(super) around: Around,
+    /// Whether it is the server in Python.
+    pub(super) python: bool,
 }
 
 impl Serve {
     /// Of a stack of `spangap target`.
     pub fn stack(stack: &str) -> Serve {
-        Serve { arguments: vec!["--stack".into(), stack.into()], around: Around::default() }
+        Serve { arguments: vec!["--stack".into(), stack.into()], around: Around::default(), python: false }
+    }
+
+    /// The server in Python, with these arguments of its own.
+    pub fn python(arguments: &[&str]) -> Serve {
+        let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+        Serve { arguments, around: Around::default(), python: true }
     }
 
     /// With more arguments of `spangap target`.
@@ -90,13 +98,20 @@ pub struct Tank {
     pub(super) warmup: Duration,
     pub(super) duration: Duration,
     pub(super) around: Around,
+    /// Whether it is the client in Python.
+    pub(super) python: bool,
 }
 
 impl Tank {
     /// Of a stack of `spangap tank`, for so long after a second of warming up.
     pub fn stack(stack: &str, duration: Duration) -> Tank {
         let (warmup, around) = (Duration::from_secs(1), Around::default());
-        Tank { stack: stack.into(), arguments: Vec::new(), warmup, duration, around }
+        Tank { stack: stack.into(), arguments: Vec::new(), warmup, duration, around, python: false }
+    }
+
+    /// The client in Python, with arguments of its own.
+    pub fn python(duration: Duration) -> Tank {
+        Tank { python: true, ..Tank::stack("python", duration) }
     }
 
     /// With more arguments of `spangap tank`.

@@ -1,0 +1,142 @@
+//! A server and a client as people write them in Python, for faults that programs of our own do not have: `programs/`.
+//! They speak HTTP/1.1, leave spans of their own, and tell which calls they kept waiting.
+
+use super::{PORT, Program, Serve, Stage, Tank};
+use crate::calls::Calls;
+use crate::truth::{Active, Affected};
+use crate::{LabError, folder, hosts};
+use serde::Deserialize;
+use spangap_model::Side;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SOURCES: [(&str, &str); 2] = [
+    ("client.py", include_str!("../programs/client.py")),
+    ("server.py", include_str!("../programs/server.py")),
+];
+/// What the programs write of their waits, in the run's folder.
+const LOGS: [&str; 2] = ["client.waits", "server.waits"];
+const PYTHON: &str = "python3";
+
+/// A wait that a program timed around itself.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Wait {
+    /// What for, as the client names it; the server has one kind.
+    #[serde(default)]
+    pub what: String,
+    /// The call that waited.
+    pub trace_id: String,
+    /// Begin.
+    pub from_unix_ns: u64,
+    /// End.
+    pub to_unix_ns: u64,
+}
+
+impl Stage<'_> {
+    fn python(&self, side: Side, around: &super::Around) -> Result<Command, LabError> {
+        let found = Command::new(PYTHON).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !found.is_ok_and(|status| status.success()) {
+            let why = format!("it needs the program {PYTHON}, which the package {PYTHON} has");
+            return Err(LabError::Unavailable { what: "a program in Python".into(), why });
+        }
+        let (name, source) = SOURCES[side.index()];
+        let path = self.file(name);
+        fs::write(&path, source).map_err(LabError::file("write", &path))?;
+        let mut command = self.on(side, around, Path::new(PYTHON));
+        command.current_dir(&self.folder).arg(name);
+        command.args(["--spans", folder::spans(side), "--log", LOGS[side.index()]]);
+        Ok(command)
+    }
+
+    pub(super) fn start_python_server(&self, serve: &Serve) -> Result<Program, LabError> {
+        let mut command = self.python(Side::Server, &serve.around)?;
+        command.args(["--listen", &format!("{}:{PORT}", hosts::SERVER)]).args(&serve.arguments);
+        Program::start("target", command, &self.folder)
+    }
+
+    pub(super) fn start_python_client(&self, tank: &Tank) -> Result<Program, LabError> {
+        let mut command = self.python(Side::Client, &tank.around)?;
+        let [warmup, duration] = [tank.warmup, tank.duration].map(|time| time.as_secs_f64().to_string());
+        command.args(["--target", &format!("{}:{PORT}", hosts::SERVER), "--seed", &self.seed().to_string()]);
+        command.args(["--warmup", &warmup, "--duration", &duration]).args(&tank.arguments);
+        Program::start("tank", command, &self.folder)
+    }
+
+    /// Makes a certificate for this run, `certificate.pem` and `key.pem`.
+    ///
+    /// # Errors
+    /// [`LabError::Unavailable`] where there is nothing that makes one.
+    pub fn certificate(&self) -> Result<(), LabError> {
+        let words =
+            "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=server -keyout key.pem -out certificate.pem";
+        let made = Command::new("openssl").args(words.split(' ')).current_dir(&self.folder).output();
+        let what = || "a certificate".to_owned();
+        let made = made.map_err(|error| LabError::Unavailable {
+            what: what(),
+            why: format!("openssl: {error}; the package openssl has it"),
+        })?;
+        match made.status.success() {
+            true => Ok(()),
+            false => Err(LabError::program("openssl", String::from_utf8_lossy(&made.stderr).trim())),
+        }
+    }
+
+    /// What a side's program says that its calls waited for, of those of `what`. To be called after [`Stage::end`].
+    ///
+    /// # Errors
+    /// When it has written nothing, or something else.
+    pub fn waits(&self, side: Side, what: &str) -> Result<Vec<Wait>, LabError> {
+        let path = self.file(LOGS[side.index()]);
+        let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
+        let read = |line: &str| {
+            serde_json::from_str(line)
+                .map_err(|error| LabError::file("understand", &path)(std::io::Error::other(error)))
+        };
+        let waits: Vec<Wait> = text.lines().map(read).collect::<Result<_, _>>()?;
+        Ok(waits.into_iter().filter(|wait| wait.what == what).collect())
+    }
+}
+
+/// What waits cost the measured calls: when, and each call with the sum of its own.
+pub fn cost(waits: &[Wait], calls: &Calls, least_ns: u64) -> (Vec<Active>, Vec<Affected>) {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for wait in waits {
+        *sums.entry(&wait.trace_id).or_default() += wait.to_unix_ns.saturating_sub(wait.from_unix_ns);
+    }
+    let measured = calls.all.iter().filter_map(|call| Some((call, *sums.get(call.trace_id.as_str())?)));
+    let affected: Vec<Affected> = measured
+        .filter(|(_, ns)| *ns >= least_ns)
+        .map(|(call, ns)| Affected { trace_id: call.trace_id.clone(), cost_ns: Some(ns) })
+        .collect();
+    let is_affected = |wait: &&Wait| affected.iter().any(|call| call.trace_id == wait.trace_id);
+    let active = waits
+        .iter()
+        .filter(is_affected)
+        .map(|wait| Active { from_unix_ns: wait.from_unix_ns, to_unix_ns: wait.to_unix_ns })
+        .collect();
+    (active, affected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::Call;
+
+    #[test]
+    fn waits_of_one_call_sum_and_those_of_others_do_not_count() {
+        let wait = |id: &str, from_unix_ns, to_unix_ns| Wait {
+            what: String::new(),
+            trace_id: id.into(),
+            from_unix_ns,
+            to_unix_ns,
+        };
+        let call = |id: &str| Call { trace_id: id.into(), ..Call::default() };
+        let calls = Calls { all: vec![call("a"), call("b")], server_only: 0 };
+        let waits = [wait("a", 10, 15), wait("a", 20, 27), wait("b", 5, 6), wait("warm-up", 0, 90)];
+        let (active, affected) = cost(&waits, &calls, 3);
+        assert_eq!(affected, [Affected { trace_id: "a".into(), cost_ns: Some(12) }]);
+        assert_eq!(active.len(), 2);
+    }
+}
