@@ -194,19 +194,24 @@ pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], question: Quest
     share.is_finite().then_some(share)
 }
 
-/// What the faults of a run cost a call that they made longer, mean, nanoseconds; beside what calls usually take. Where the
-/// cost is not known by construction, what slow calls take beyond the median stands for it.
+/// What the first fault of a run costs a call that it made longer, mean, nanoseconds. Where that is not known by construction:
+/// what these calls take beyond the median of the others, or beyond the fastest where it made all of them longer.
 pub fn excess_ns(known: &Known) -> Option<u64> {
     let first = known.faults.first()?;
+    let mean = |all: &[u64]| all.iter().sum::<u64>() / all.len().max(1) as u64;
     let costs: Vec<u64> = first.affected.values().flatten().copied().collect();
     if !costs.is_empty() {
-        return Some(costs.iter().sum::<u64>() / costs.len() as u64);
+        return Some(mean(&costs));
     }
-    let mut took: Vec<u64> = known.calls.iter().map(|(_, ns)| *ns).collect();
-    took.sort_unstable();
-    let median = *took.get(took.len() / 2)?;
-    let slow = &took[took.len() - took.len().div_ceil(10)..];
-    Some((slow.iter().sum::<u64>() / slow.len().max(1) as u64).saturating_sub(median))
+    let took = |is_affected: bool| -> Vec<u64> {
+        let calls = known.calls.iter().filter(|(id, _)| first.affected.contains_key(id) == is_affected);
+        calls.map(|(_, ns)| *ns).collect()
+    };
+    let (affected, mut others) = (took(true), took(false));
+    others.sort_unstable();
+    let fastest = affected.iter().min().copied()?;
+    let usual = others.get(others.len() / 2).copied().unwrap_or(fastest);
+    Some(mean(&affected).saturating_sub(usual))
 }
 
 #[cfg(test)]

@@ -162,3 +162,19 @@ fn the_share_by_construction() {
     assert!(interval.low < share && share < interval.high);
     assert_eq!(excess_ns(&known), Some(67));
 }
+
+#[test]
+fn an_excess_that_is_not_known_by_construction_is_beside_the_other_calls() {
+    let calls = || {
+        [("a", 50), ("b", 54), ("c", 10), ("d", 8), ("e", 12)].map(|(id, ns)| (id.to_owned(), ns)).to_vec()
+    };
+    let of = |ids: &[&str]| {
+        let mut known = Known { calls: calls(), ..rto() };
+        known.faults[0].affected = ids.iter().map(|id| ((*id).to_owned(), None)).collect();
+        excess_ns(&known)
+    };
+    assert_eq!(of(&["a", "b"]), Some(42));
+    assert_eq!(of(&["a", "b", "c", "d", "e"]), Some(26 - 8));
+    assert_eq!(of(&["x"]), None);
+    assert_eq!(excess_ns(&Known::default()), None);
+}
