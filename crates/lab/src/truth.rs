@@ -140,6 +140,9 @@ pub struct Truth {
 /// What the machine itself did to a run while calls were measured, by the kernel's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beside {
+    /// From the start of the first measured call to the end of the last.
+    #[serde(default)]
+    pub measured_ns: u64,
     /// How long the client's threads waited for a CPU while they could run, all together.
     pub client_waited_ns: u64,
     /// The same of the server's.

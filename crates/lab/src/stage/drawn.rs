@@ -125,7 +125,9 @@ impl Stage<'_> {
             measured.iter().map(|all| all.overlap_ns(one.from_unix_ns, one.to_unix_ns)).sum::<u64>()
         };
         let paused_ns = self.pauses.iter().map(within).sum();
-        self.beside = Some(Beside { client_waited_ns, server_waited_ns, line_waited_ns, paused_ns });
+        let measured_ns = measured.iter().map(Active::length_ns).sum();
+        self.beside =
+            Some(Beside { measured_ns, client_waited_ns, server_waited_ns, line_waited_ns, paused_ns });
     }
 
     /// What the machine itself did to the run.

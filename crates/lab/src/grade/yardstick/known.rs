@@ -75,7 +75,12 @@ fn noise(kept: &Kept, calls: &[(String, u64)], fault: Cause) -> Vec<Culprit> {
     took.sort_unstable();
     let median = took.get(took.len() / 2).copied().unwrap_or(0);
     let beyond: f64 = took.iter().map(|ns| ns.saturating_sub(median) as f64).sum();
-    let enough = |ns: u64| ns > 0 && ns as f64 >= NOISE * beyond;
+    // A thread that waits keeps all calls waiting that are under way: on average so many.
+    let under_way = match beside.measured_ns {
+        0 => 1.0,
+        ns => (took.iter().sum::<u64>() as f64 / ns as f64).max(1.0),
+    };
+    let enough = |ns: u64| ns > 0 && ns as f64 * under_way >= NOISE * beyond;
     let mut noise = Vec::new();
     for (side, waited_ns) in Side::ALL.into_iter().zip([beside.client_waited_ns, beside.server_waited_ns]) {
         if enough(waited_ns) {
@@ -126,12 +131,16 @@ mod tests {
     fn noise_is_what_the_kernel_counted_and_enough_of_it() {
         let calls: Vec<(String, u64)> =
             (0..10).map(|n| (n.to_string(), if n == 0 { 1_010 } else { 10 })).collect();
-        let with = |client: u64, server: u64, fault| {
+        let with_in = |measured_ns: u64, client: u64, server: u64, fault| {
             let beside = serde_json::json!({ "beside": { "client_waited_ns": client, "server_waited_ns": server,
-                "paused_ns": 0 } });
+                "paused_ns": 0, "measured_ns": measured_ns } });
             noise(&kept(&beside), &calls, fault).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
+        let with = |client, server, fault| with_in(2_000, client, server, fault);
         assert_eq!(with(499, 0, Cause::Rto), [""; 0]);
+        // The calls take 1,100 in all: in 550 there are two of them under way at any time, and each waits.
+        assert_eq!(with_in(550, 250, 0, Cause::Rto), ["run-queue (client)", "cpu-saturated"]);
+        assert_eq!(with_in(550, 249, 0, Cause::Rto), [""; 0]);
         assert_eq!(with(600, 0, Cause::Rto), ["run-queue (client)", "cpu-saturated"]);
         assert_eq!(with(600, 600, Cause::CpuQuota), [""; 0], "there it is the fault that they show");
     }
