@@ -1,7 +1,7 @@
 //! Recordings of hosts, laid over the legs of calls that passed on them.
 
 use crate::GatherError;
-use spangap_host::overlay::{Connection, Finder, Hands, Laid, Layer, Window};
+use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Laid, Layer, Window};
 use spangap_host::recording::Recording;
 use spangap_model::evidence::HostPart;
 use spangap_wire::dissect::Dissection;
@@ -57,7 +57,7 @@ fn lay_one(
         dissection.caveats.push(format!("{error}."));
     }
     ended_ns = recording.end().map_or(ended_ns, |end| end.ended_ns);
-    let hands = finder.finish();
+    let (hands, handovers) = finder.finish();
     let (mut of_this, mut windows, mut held) = (Vec::new(), Vec::new(), Vec::new());
     for ((leg, window), hands) in covered.into_iter().zip(hands) {
         if hands.any() && window.to_ns <= ended_ns {
@@ -66,7 +66,7 @@ fn lay_one(
             held.push(hands);
         }
     }
-    let laid = over(&windows, &held, recording, began_ns, ended_ns);
+    let laid = over(&windows, &held, &handovers, recording, (began_ns, ended_ns));
     for (leg, laid) in of_this.iter().zip(laid) {
         take(dissection, leg, &laid, recording);
     }
@@ -84,14 +84,14 @@ fn lay_one(
 fn over(
     windows: &[Window],
     hands: &[Hands],
+    handovers: &Handovers,
     recording: &mut Recording,
-    began_ns: u64,
-    ended_ns: u64,
+    (began_ns, ended_ns): (u64, u64),
 ) -> Vec<Laid> {
     if windows.is_empty() {
         return Vec::new();
     }
-    let mut layer = Layer::new(windows, hands, began_ns);
+    let mut layer = Layer::new(windows, hands, handovers, began_ns);
     // What is damaged was told after the first reading.
     let _told = recording.read(&mut |event| layer.on(event));
     layer.finish(ended_ns)
@@ -130,11 +130,12 @@ fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Rec
         .collect();
     let mut parts: Vec<HostPart> = Vec::new();
     for part in &laid.parts {
+        let wait = part.wait.filter(|_| !part.answered);
         let next = HostPart {
             doing: part.doing,
             behind: part.taker.as_ref().map(|taker| names.named(taker)),
-            waited_for: part.wait.map(|(sleep, _)| names.reason(&sleep).0),
-            woken_by: part.wait.and_then(|(_, by)| names.waker(&by)),
+            waited_for: wait.map(|(sleep, _)| names.reason(&sleep).0),
+            woken_by: wait.and_then(|(_, by)| names.waker(&by)),
             ns: part.ns,
         };
         // Sleeps on different stacks may have one reason.

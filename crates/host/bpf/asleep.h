@@ -34,10 +34,12 @@ const volatile bool has_task_regs = false;
 
 // Whether the current thread waits at a futex with the value by which glibc, musl, Rust's library and Go's runtime
 // mark a mutex that somebody holds and somebody waits for, or by a call that is for locks alone. Condition variables,
-// semaphores and parking wait with other values.
+// semaphores and parking wait with other values; musl's condition variables wait with the same one, but at a word on the
+// waiting thread's own stack, where no mutex is that another thread could hold.
 static __always_inline bool waits_as_for_a_lock(void)
 {
 #if defined(__TARGET_ARCH_x86)
+    enum { FRAMES = 8192 };
     enum { FUTEX = 202, WAIT = 0, LOCK_PI = 6, WAIT_BITSET = 9, LOCK_PI2 = 13, COMMAND = 0x7f };
     if (!has_task_regs)
         return false;
@@ -48,7 +50,8 @@ static __always_inline bool waits_as_for_a_lock(void)
     if (command == LOCK_PI || command == LOCK_PI2)
         return true;
     // musl, and robust mutexes: the holder's number with the highest bit.
-    bool held = value == 2 || (value >> 31 && value != ~0u);
+    bool own_stack = regs->di - regs->sp < FRAMES;
+    bool held = (value == 2 && !own_stack) || (value >> 31 && value != ~0u);
     return held && (command == WAIT || command == WAIT_BITSET);
 #else
     return false;

@@ -258,14 +258,15 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::Disk => (
             "waited for a disk",
-            "the thread that had the call in hand waited for a disk: for what it read, or for what was written to be stable",
+            "the thread that had the call in hand waited for a disk, or a file system elsewhere: for what it read, or for what \
+             was written to be stable",
             "Take fsync and reads from disk out of the call's way, or give them a faster disk; `iostat -x` shows its queue \
              and `/proc/pressure/io` who stalls.",
         ),
         Cause::Memory => (
             "waited for memory",
-            "the thread that had the call in hand waited for the kernel to free memory, or for pages of its own that it had \
-             taken away",
+            "the thread that had the call in hand waited for the kernel to free memory, or for pages of its code, data or \
+             mapped files to be read",
             "Compare memory.max, memory.high and `memory.events` of the cgroup, /proc/pressure/memory, and swap; give the \
              service more memory or make it use less.",
         ),

@@ -93,8 +93,16 @@ named! {
         Lock = "lock",
         /// A thread waited for a disk, or for what was written to reach it.
         Disk = "disk",
-        /// A thread waited for memory: reclaim, or pages of its own that had to be read again.
+        /// A thread waited for memory: to be reclaimed, or for pages of its own to be read.
         Memory = "memory",
+    }
+}
+
+impl Cause {
+    /// Whether it passes before a connection can carry its first call: a call waits for it only while the connection that
+    /// it gets is being opened.
+    pub fn is_of_opening(self) -> bool {
+        matches!(self, Cause::Dns | Cause::TlsHandshake)
     }
 }
 

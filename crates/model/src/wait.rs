@@ -1,5 +1,6 @@
 //! Why a thread slept, by what it was doing in the kernel.
 
+use crate::Cause;
 use crate::named::named;
 
 named! {
@@ -115,6 +116,37 @@ impl WaitReason {
         }
     }
 
+    /// What is to blame when a thread with a call in hand waits so; `None` for waits that are a call's own business
+    /// (another thread's or host's part of the work, time that it asked for), or of which that is not known.
+    pub fn cause(self) -> Option<Cause> {
+        match self {
+            WaitReason::Lock | WaitReason::KernelLock => Some(Cause::Lock),
+            WaitReason::Disk
+            | WaitReason::Fsync
+            | WaitReason::Journal
+            | WaitReason::RemoteFiles
+            | WaitReason::WriteThrottle => Some(Cause::Disk),
+            WaitReason::PageFault | WaitReason::Reclaim => Some(Cause::Memory),
+            WaitReason::Stopped | WaitReason::Traced | WaitReason::Frozen => Some(Cause::Stopped),
+            WaitReason::Futex
+            | WaitReason::PipeRead
+            | WaitReason::PipeWrite
+            | WaitReason::SocketRead
+            | WaitReason::SocketWrite
+            | WaitReason::Connect
+            | WaitReason::Accept
+            | WaitReason::Poll
+            | WaitReason::Event
+            | WaitReason::Terminal
+            | WaitReason::Sleep
+            | WaitReason::Child
+            | WaitReason::Signal
+            | WaitReason::Kernel
+            | WaitReason::Other
+            | WaitReason::Unknown => None,
+        }
+    }
+
     /// Whether it is a problem to wait so.
     pub fn class(self) -> WaitClass {
         match self {
@@ -158,5 +190,15 @@ mod tests {
     fn names_are_unique() {
         let names: HashSet<_> = WaitReason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.len(), WaitReason::ALL.len());
+    }
+
+    #[test]
+    fn only_what_holds_up_is_to_blame() {
+        for reason in WaitReason::ALL {
+            assert!(reason.cause().is_none() || reason.class() == WaitClass::HeldUp, "{reason}");
+        }
+        assert_eq!(WaitReason::Lock.cause(), Some(Cause::Lock));
+        assert_eq!(WaitReason::Futex.cause(), None, "a pool's idle worker waits so");
+        assert_eq!(WaitReason::Sleep.cause(), None, "it asked for that");
     }
 }

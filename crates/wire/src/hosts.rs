@@ -118,13 +118,13 @@ impl Call {
                 finding.certainty = Certainty::Possible(Missing::ServerSpan);
             }
         }
-        for doing in Doing::ALL {
-            if let Some(finding) = finding(leg, doing, side, &threads, &parts) {
+        for cause in HELD_UP {
+            if let Some(finding) = finding(leg, cause, side, &threads, &parts) {
                 self.findings.push(finding);
             }
         }
         // Where the thread neither ran nor waited for anything of its own there is no application to suspect.
-        let own = |part: &&HostPart| matches!(part.doing, Doing::Running | Doing::Blocked | Doing::Unknown);
+        let own = |part: &&HostPart| shows(part).is_none();
         let own_ns: u64 = parts.iter().filter(own).map(|part| part.ns).sum();
         let app = if side == Side::Server { Cause::ServerApp } else { Cause::ClientApp };
         self.findings.retain(|finding| {
@@ -135,23 +135,53 @@ impl Call {
     }
 }
 
-fn finding(leg: usize, doing: Doing, side: Side, threads: &[String], parts: &[HostPart]) -> Option<Finding> {
-    let (cause, what) = match doing {
+/// Causes that what a thread did shows.
+const HELD_UP: [Cause; 8] = [
+    Cause::RunQueue,
+    Cause::CpuQuota,
+    Cause::Stopped,
+    Cause::SoftirqOnCpu,
+    Cause::SoftirqLate,
+    Cause::Lock,
+    Cause::Disk,
+    Cause::Memory,
+];
+
+/// What a part of a leg shows, and that in words that go on after the threads' names.
+fn shows(part: &HostPart) -> Option<(Cause, &'static str)> {
+    Some(match part.doing {
         Doing::Runnable => (Cause::RunQueue, "could have run and waited for a CPU"),
         Doing::Throttled => (Cause::CpuQuota, "was kept from running by the CPU quota of its cgroup"),
         Doing::Stopped => (Cause::Stopped, "was stopped"),
         Doing::Interrupted => (Cause::SoftirqOnCpu, "was interrupted"),
         Doing::SoftirqLate => (Cause::SoftirqLate, "had no data yet, although it had reached the tap"),
-        Doing::Running | Doing::Blocked | Doing::Unknown => return None,
-    };
-    let these: Vec<&HostPart> = parts.iter().filter(|part| part.doing == doing).collect();
-    let cost_ns: u64 = these.iter().map(|part| part.ns).sum();
+        Doing::Blocked => {
+            let reason = part.waited_for?;
+            (reason.cause()?, reason.words())
+        }
+        Doing::Running | Doing::Unknown => return None,
+    })
+}
+
+fn finding(leg: usize, cause: Cause, side: Side, threads: &[String], parts: &[HostPart]) -> Option<Finding> {
+    let these: Vec<(&HostPart, &'static str)> = parts
+        .iter()
+        .filter_map(|part| shows(part).filter(|(shown, _)| *shown == cause).map(|(_, what)| (part, what)))
+        .collect();
+    let cost_ns: u64 = these.iter().map(|(part, _)| part.ns).sum();
     if cost_ns < WORTH_NAMING_NS {
         return None;
     }
+    // The longest comes first.
+    let (longest, what) = these.first()?;
+    let doing = longest.doing;
+    let what = if doing == Doing::Blocked { format!("waited for {what}") } else { what.to_string() };
+    let woken =
+        these.iter().find_map(|(part, _)| part.woken_by.as_ref().filter(|_| part.doing == Doing::Blocked));
+    let woken = woken.map_or(String::new(), |by| format!("; {by} ended it"));
     let takers: Vec<String> = these
         .iter()
-        .filter_map(|part| Some(format!("{} {}", part.behind.as_ref()?, format_ns(part.ns))))
+        .filter_map(|(part, _)| Some(format!("{} {}", part.behind.as_ref()?, format_ns(part.ns))))
         .take(3)
         .collect();
     let behind = match (takers.is_empty(), doing) {
@@ -165,7 +195,7 @@ fn finding(leg: usize, doing: Doing, side: Side, threads: &[String], parts: &[Ho
         side: Some(side),
         when: When::InLeg(leg),
         cost_ns: Some(cost_ns),
-        note: format!("{} {what} for {}{behind}", threads.join(" and "), format_ns(cost_ns)),
+        note: format!("{} {what} for {}{behind}{woken}", threads.join(" and "), format_ns(cost_ns)),
         evidence: Vec::new(),
     })
 }

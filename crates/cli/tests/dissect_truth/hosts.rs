@@ -98,14 +98,20 @@ impl Hosts {
         target: &[&str],
         traffic: impl FnOnce(&Hosts, &str, u32),
     ) -> [PathBuf; 2] {
-        let mut serving = self
-            .on_server(env!("CARGO_BIN_EXE_spangap"))
-            .args(["target", "--listen", &format!("{SERVER}:0")])
-            .args(target)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a target starts");
+        let mut serving = self.on_server(env!("CARGO_BIN_EXE_spangap"));
+        serving.args(["target", "--listen", &format!("{SERVER}:0")]).args(target);
+        self.captured_from(folder, serving, traffic)
+    }
+
+    /// The same, of any server that says first where it listens, as a target does.
+    pub fn captured_from(
+        &self,
+        folder: &Path,
+        mut serving: Command,
+        traffic: impl FnOnce(&Hosts, &str, u32),
+    ) -> [PathBuf; 2] {
+        let mut serving =
+            serving.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a server starts");
         let (listening, _said) = first_line(serving.stdout.take().expect("it is piped"));
         let serving = Ending(serving);
         let address = listening.strip_prefix("listening on ").expect("an address").to_owned();

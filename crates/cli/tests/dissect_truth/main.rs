@@ -8,6 +8,7 @@ mod legs;
 mod recordings;
 mod rewritten;
 mod truth;
+mod workers;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -20,7 +20,7 @@ while True:
 /// CPU of the server and of those who disturb it.
 const CPU: &str = "1";
 
-fn missing() -> Option<String> {
+pub fn missing() -> Option<String> {
     if let Some(why) = hosts::missing() {
         return Some(why);
     }
@@ -35,7 +35,7 @@ fn missing() -> Option<String> {
 }
 
 /// Records a process until it is ended, with SIGINT; returned when it records.
-fn record(pid: u32, file: &Path) -> Ending {
+pub fn record(pid: u32, file: &Path) -> Ending {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spangap"))
         .args(["host", "record", "--pid", &pid.to_string(), "--write"])
         .arg(file)
@@ -52,7 +52,7 @@ fn record(pid: u32, file: &Path) -> Ending {
     Ending(child)
 }
 
-fn hog() -> Ending {
+pub fn hog() -> Ending {
     let mut child = Command::new("taskset")
         .args(["-c", CPU, "chrt", "-f", "10", "python3", "-c", HOG])
         .stdin(Stdio::null())

@@ -91,6 +91,38 @@ fn a_contended_mutex_of_c_is_a_lock_and_one_of_python_a_futex_with_its_holder() 
     });
 }
 
+/// musl's condition variables wait at a futex with the value of a contended mutex.
+#[test]
+fn an_idle_pool_of_musl_waits_for_work_and_its_contended_mutex_for_a_lock() {
+    let _turn = turn_or_return!();
+    if Command::new("musl-gcc").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return eprintln!("not run: there is no musl-gcc");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let head = "#include <pthread.h>\n#include <unistd.h>\n\
+         static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;\nstatic pthread_cond_t c = PTHREAD_COND_INITIALIZER;\n";
+    let main = "int main(void) { pthread_t t; for (int i = 0; i < 3; i++) pthread_create(&t, 0, h, 0);\n\
+         for (;;) { usleep(3000); pthread_cond_broadcast(&c); } }\n";
+    let idle = "static void *h(void *a) { pthread_mutex_lock(&m); for (;;) pthread_cond_wait(&c, &m); }\n";
+    let held = "static void *h(void *a) { for (;;) { pthread_mutex_lock(&m); usleep(5000); pthread_mutex_unlock(&m); usleep(100); } }\n";
+    for (work, reason) in [(idle, "futex"), (held, "lock")] {
+        let (source, binary) = (folder.path().join("pool.c"), folder.path().join(reason));
+        fs::write(&source, format!("{head}{work}{main}")).expect("a source");
+        let built =
+            Command::new("musl-gcc").args(["-O1", "-static", "-o"]).arg(&binary).arg(&source).status();
+        assert!(built.expect("musl-gcc starts").success());
+        let program = Program::start(&mut Command::new(&binary));
+        wait_until("its threads run", || threads(program.pid()) == 4);
+        let report = offcpu(program.pid());
+        let ns = |reason: &str| -> u64 {
+            let of = rows(&report).iter().filter(|row| row["reason"] == reason);
+            of.filter_map(|row| row["sum_ns"].as_u64()).sum()
+        };
+        let other = if reason == "lock" { "futex" } else { "lock" };
+        assert!(ns(reason) > 10 * ns(other), "{reason} {}, {other} {}", ns(reason), ns(other));
+    }
+}
+
 fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }

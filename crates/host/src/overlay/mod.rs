@@ -1,7 +1,12 @@
 //! A recording laid over a leg of a call: what the thread that had it in hand did, to the nanosecond.
 //!
 //! Two passes over the events. The first finds, by connection and sequence number, when the call's bytes reached their
-//! socket, which thread read them and which one wrote the answer. The second takes what these threads did.
+//! socket, which thread read them and which one wrote the answer; and, by wake-ups, the threads between the two (see
+//! [`handovers`]). The second takes what these threads did.
+
+mod handovers;
+
+pub use handovers::{Handovers, Hold};
 
 use crate::event::{Event, Sleep, Tid, Transfer, Waker, What, Woken};
 use crate::timeline::{Interval, Taker, Timeline};
@@ -53,6 +58,8 @@ pub struct Part {
     pub taker: Option<Taker>,
     /// Of a sleep whose end was seen: how it slept, and who woke it.
     pub wait: Option<(Sleep, Waker)>,
+    /// Whether the thread had begun to write the answer: what it waits for then is not the call's.
+    pub answered: bool,
     /// Nanoseconds.
     pub ns: u64,
 }
@@ -93,6 +100,7 @@ pub struct Finder<'a> {
     windows: &'a [Window],
     by_connection: HashMap<Connection, Vec<usize>>,
     hands: Vec<Hands>,
+    handovers: Handovers,
 }
 
 impl<'a> Finder<'a> {
@@ -102,11 +110,13 @@ impl<'a> Finder<'a> {
         for (place, window) in windows.iter().enumerate() {
             by_connection.entry(window.connection).or_default().push(place);
         }
-        Finder { windows, by_connection, hands: vec![Hands::default(); windows.len()] }
+        let handovers = Handovers::within(windows.iter().map(|window| (window.from_ns, window.to_ns)));
+        Finder { windows, by_connection, hands: vec![Hands::default(); windows.len()], handovers }
     }
 
     /// Takes in one event; they come in order of time.
     pub fn on(&mut self, event: &Event) {
+        self.handovers.on(event);
         let at = match &event.what {
             What::Arrived(at) | What::Read { at, .. } | What::Wrote { at, .. } => at,
             _ => return,
@@ -135,8 +145,8 @@ impl<'a> Finder<'a> {
     }
 
     /// What was found.
-    pub fn finish(self) -> Vec<Hands> {
-        self.hands
+    pub fn finish(self) -> (Vec<Hands>, Handovers) {
+        (self.hands, self.handovers)
     }
 }
 
@@ -159,16 +169,19 @@ struct Stretch {
     tid: Option<Tid>,
     /// Until then a thread that is blocked waits for data that is at the tap already.
     late_until_ns: u64,
+    /// The thread has written: what it waits for now is not the call's.
+    written: bool,
 }
 
-/// Which thread answers for which stretch of a window: who reads, until it has read; then it, if it also writes, else
-/// nobody who is known; who writes, from then on.
-fn stretches(window: &Window, hands: &Hands) -> Vec<Stretch> {
+/// Which thread answers for which stretch of a window: who reads, until it has read; then those through whose hands the
+/// call went, as far as wake-ups show them; who writes, from then on. Where wake-ups show nothing, a reader that also
+/// writes had it all along, and of two threads nobody knows which.
+fn stretches(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Stretch> {
     let within = |ns: u64| ns.clamp(window.from_ns, window.to_ns);
     let mut all = Vec::new();
-    let mut add = |from_ns: u64, to_ns: u64, tid: Option<Tid>, late_until_ns: u64| {
+    let mut add = |from_ns: u64, to_ns: u64, tid: Option<Tid>, late_until_ns: u64, written: bool| {
         if to_ns > from_ns {
-            all.push(Stretch { from_ns, to_ns, tid, late_until_ns });
+            all.push(Stretch { from_ns, to_ns, tid, late_until_ns, written });
         }
     };
     let (reader, writer) = (hands.read.map(|(tid, _)| tid), hands.wrote.map(|(tid, _)| tid));
@@ -177,8 +190,14 @@ fn stretches(window: &Window, hands: &Hands) -> Vec<Stretch> {
         (true, None) if !window.writes => window.to_ns,
         _ => window.from_ns,
     };
+    let holds = holds(window, hands, handovers);
+    // A span may begin before its request was read.
+    let read_ns = match (hands.read, hands.wrote) {
+        (Some((_, at)), Some((_, wrote))) if at < wrote && !holds.is_empty() => within(at),
+        _ => read_ns,
+    };
     let late_until_ns = hands.arrived_ns.map_or(window.from_ns, within).min(read_ns);
-    add(window.from_ns, read_ns, reader, late_until_ns);
+    add(window.from_ns, read_ns, reader, late_until_ns, false);
     let wrote_ns = match (window.writes, hands.wrote) {
         // Without anything read on the way the writer prepares what it writes.
         (true, Some(_)) if !window.reads => window.from_ns,
@@ -192,13 +211,42 @@ fn stretches(window: &Window, hands: &Hands) -> Vec<Stretch> {
         (None, Some(_)) => None,
     };
     let between = if window.reads && !window.writes { reader } else { between };
-    add(read_ns, wrote_ns, between, 0);
-    add(wrote_ns, window.to_ns, writer, 0);
+    if holds.is_empty() {
+        add(read_ns, wrote_ns, between, 0, false);
+        let began_ns = hands.wrote.map_or(wrote_ns, |(_, at)| within(at)).max(wrote_ns);
+        add(wrote_ns, began_ns, writer, 0, false);
+        add(began_ns, window.to_ns, writer, 0, true);
+        return all;
+    }
+    let mut at_ns = read_ns;
+    let wrote = hands.wrote.filter(|(_, wrote)| holds.last().is_some_and(|last| last.to_ns == *wrote));
+    for hold in holds {
+        let (from_ns, to_ns) = (within(hold.from_ns).max(at_ns), within(hold.to_ns));
+        add(at_ns, from_ns, None, 0, false);
+        add(from_ns, to_ns, Some(hold.tid), 0, false);
+        at_ns = at_ns.max(to_ns);
+    }
+    let written = wrote.is_some_and(|(_, wrote)| wrote <= at_ns);
+    add(at_ns, window.to_ns, writer.filter(|_| written), 0, written);
     all
 }
 
-/// What is told apart in a window: what was done, who had the CPU, and of a sleep what for and who ended it.
-type Key = (Doing, Option<Taker>, Option<(Sleep, Waker)>);
+/// Through whose hands the call of a window went, as far as wake-ups show it.
+fn holds(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Hold> {
+    match (hands.read, hands.wrote) {
+        (Some((_, read)), Some((_, wrote))) if read < wrote => handovers.served(window.connection, hands),
+        _ if window.writes && !window.reads => handovers.made(window.from_ns, hands),
+        _ if window.reads && !window.writes => handovers.received(window.to_ns, hands),
+        _ => Vec::new(),
+    }
+}
+
+/// What is told apart in a window: what was done, who had the CPU, of a sleep what for and who ended it, and whether the
+/// answer was being written.
+type Key = (Doing, Option<Taker>, Option<(Sleep, Waker)>, bool);
+
+/// What nobody saw.
+const UNKNOWN: Key = (Doing::Unknown, None, None, false);
 
 /// A sleep begins with the switch away from the thread. Clocks that were set anew round both.
 const SAME_MOMENT_NS: u64 = 1_000;
@@ -219,15 +267,14 @@ pub struct Layer {
 
 impl Layer {
     /// For windows and those who had them in hand; the events begin at `began_ns`.
-    pub fn new(windows: &[Window], hands: &[Hands], began_ns: u64) -> Layer {
+    pub fn new(windows: &[Window], hands: &[Hands], handovers: &Handovers, began_ns: u64) -> Layer {
         let mut by_tid: HashMap<Tid, Vec<(usize, Stretch)>> = HashMap::new();
         let mut parts = vec![BTreeMap::new(); windows.len()];
         let mut laid = vec![Laid::default(); windows.len()];
         for (place, (window, hands)) in windows.iter().zip(hands).enumerate() {
-            for stretch in stretches(window, hands) {
+            for stretch in stretches(window, hands, handovers) {
                 // What no interval covers stays unknown.
-                *parts[place].entry((Doing::Unknown, None, None)).or_insert(0) +=
-                    stretch.to_ns - stretch.from_ns;
+                *parts[place].entry(UNKNOWN).or_insert(0) += stretch.to_ns - stretch.from_ns;
                 if let Some(tid) = stretch.tid {
                     by_tid.entry(tid).or_default().push((place, stretch));
                     if !laid[place].threads.contains(&tid) {
@@ -260,7 +307,7 @@ impl Layer {
             laid.parts = parts
                 .into_iter()
                 .filter(|(_, ns)| *ns > 0)
-                .map(|((doing, taker, wait), ns)| Part { doing, taker, wait, ns })
+                .map(|((doing, taker, wait, answered), ns)| Part { doing, taker, wait, answered, ns })
                 .collect();
         }
         self.laid
@@ -290,151 +337,17 @@ fn lay(
         };
         let parts = &mut parts[*place];
         let mut add = |doing: Doing, taker: Option<Taker>, wait: Option<(Sleep, Waker)>, ns: u64| {
-            *parts.entry((doing, taker, wait)).or_insert(0) += ns;
+            let answered = wait.is_some() && stretch.written;
+            *parts.entry((doing, taker, wait, answered)).or_insert(0) += ns;
         };
         add(Doing::SoftirqLate, None, None, late);
         add(interval.doing, interval.taker, wait, to - from - late);
         // All of the stretch was unknown until now.
-        if let Some(unknown) = parts.get_mut(&(Doing::Unknown, None, None)) {
+        if let Some(unknown) = parts.get_mut(&UNKNOWN) {
             *unknown = unknown.saturating_sub(to - from);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::event::Left;
-    use proptest::prelude::*;
-
-    const CONNECTION: Connection = Connection { local_port: 50051, peer_port: 40_000, peer_tail: 7 };
-    const HOG: Tid = 20;
-
-    fn transfer(seq: u32) -> Transfer {
-        Transfer { local_port: 50051, peer_port: 40_000, peer_tail: 7, seq }
-    }
-
-    fn switch(time_ns: u64, prev: Tid, left: Left, next: Tid, waited_ns: u64) -> Event {
-        Event { time_ns, cpu: 0, what: What::Switch { prev, left, next, waited_ns, throttled: false } }
-    }
-
-    fn event(time_ns: u64, what: What) -> Event {
-        Event { time_ns, cpu: 0, what }
-    }
-
-    fn window(from_ns: u64, to_ns: u64, reads: bool, writes: bool) -> Window {
-        let (read_to, write_from) = (Some(150), Some(900));
-        Window { from_ns, to_ns, connection: CONNECTION, read_to, reads, write_from, writes }
-    }
-
-    /// A request arrives at 1200, thread 10 is woken at 1300, gets the CPU at 3000, reads at 3100; `writer` writes at
-    /// 3500.
-    fn events(writer: Tid) -> Vec<Event> {
-        vec![
-            switch(50, 10, Left::Blocked, 0, 0),
-            switch(100, 0, Left::Runnable, HOG, 0),
-            event(900, What::Arrived(transfer(100))),
-            event(1200, What::Arrived(transfer(150))),
-            switch(3000, HOG, Left::Runnable, 10, 1700),
-            event(3050, What::Read { tid: 10, at: transfer(100) }),
-            event(3100, What::Read { tid: 10, at: transfer(150) }),
-            event(3500, What::Wrote { tid: writer, at: transfer(900) }),
-            event(3600, What::Wrote { tid: writer, at: transfer(950) }),
-            switch(4000, 10, Left::Blocked, HOG, 0),
-            switch(6000, HOG, Left::Runnable, 10, 0),
-        ]
-    }
-
-    fn laid(windows: &[Window], events: &[Event]) -> Vec<Laid> {
-        let mut finder = Finder::new(windows);
-        events.iter().for_each(|event| finder.on(event));
-        let hands = finder.finish();
-        let mut layer = Layer::new(windows, &hands, 0);
-        events.iter().for_each(|event| layer.on(event));
-        layer.finish(10_000)
-    }
-
-    fn sums(laid: &Laid) -> Vec<(Doing, Option<Taker>, u64)> {
-        laid.parts.iter().map(|part| (part.doing, part.taker, part.ns)).collect()
-    }
-
-    #[test]
-    fn a_call_is_split_by_what_its_thread_did() {
-        let windows = [
-            window(1000, 5000, true, true),
-            window(1000, 3050, true, false),
-            window(3500, 3800, false, true),
-        ];
-        let [whole, before, after] = <[Laid; 3]>::try_from(laid(&windows, &events(10))).expect("as many");
-        let hog = Some(Taker::Task(HOG));
-        assert_eq!(
-            sums(&whole),
-            [
-                (Doing::Running, None, 1000),
-                (Doing::Runnable, hog, 1700),
-                (Doing::Blocked, None, 1100),
-                (Doing::SoftirqLate, None, 200),
-            ]
-        );
-        assert_eq!(whole.threads, [10]);
-        assert_eq!(sums(&before)[1], (Doing::Runnable, hog, 1700));
-        assert_eq!(sums(&after), [(Doing::Running, None, 300)]);
-    }
-
-    #[test]
-    fn a_sleep_is_told_with_its_reason_and_its_waker() {
-        let mut events = events(10);
-        let sleep = Sleep { stack: Some(7), uninterruptible: true, as_for_a_lock: false };
-        let by = Waker::Task(HOG);
-        events.push(event(5900, What::Woken(Woken { tid: 10, since_ns: 4000, sleep, by })));
-        // Of another sleep, and of another thread.
-        events.push(event(5950, What::Woken(Woken { tid: 11, since_ns: 4000, sleep, by: Waker::Idle })));
-        events.sort_by_key(|event| event.time_ns);
-        let [whole] = <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events)).expect("one");
-        let blocked: Vec<_> = whole.parts.iter().filter(|part| part.doing == Doing::Blocked).collect();
-        assert_eq!(blocked.iter().map(|part| part.ns).sum::<u64>(), 1100);
-        assert!(blocked.iter().any(|part| part.wait == Some((sleep, by)) && part.ns == 1000), "{blocked:?}");
-        assert!(blocked.iter().any(|part| part.wait.is_none() && part.ns == 100), "{blocked:?}");
-    }
-
-    #[test]
-    fn what_another_thread_had_in_hand_is_not_known() {
-        let [whole] =
-            <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events(11))).expect("one");
-        let unknown: u64 =
-            whole.parts.iter().filter(|part| part.doing == Doing::Unknown).map(|part| part.ns).sum();
-        // From the read at 3100 to the write at 3500, and of the writer nothing is known after it.
-        assert_eq!(unknown, 400 + 1500);
-        assert_eq!(whole.threads, [10, 11]);
-    }
-
-    #[test]
-    fn a_connection_without_events_leaves_all_unknown() {
-        let other = Window {
-            connection: Connection { peer_port: 1, ..CONNECTION },
-            ..window(1000, 5000, true, true)
-        };
-        let [whole] = <[Laid; 1]>::try_from(laid(&[other], &events(10))).expect("one");
-        assert_eq!(sums(&whole), [(Doing::Unknown, None, 4000)]);
-        assert!(whole.threads.is_empty());
-    }
-
-    #[test]
-    fn sequence_numbers_wrap() {
-        assert!(reaches(5, Some(5)) && reaches(3, Some(u32::MAX)) && !reaches(4, Some(5)));
-        assert!(begins_at_or_before(5, Some(5)) && !begins_at_or_before(6, Some(5)));
-        assert!(begins_at_or_before(u32::MAX - 3, Some(2)) && !begins_at_or_before(0, None));
-    }
-
-    proptest! {
-        #[test]
-        fn parts_sum_to_the_window(
-            (from, length, reads, writes) in (0_u64..6000, 1_u64..4000, any::<bool>(), any::<bool>()),
-            writer in prop::sample::select(vec![10, 11, HOG]),
-        ) {
-            let laid = laid(&[window(from, from + length, reads, writes)], &events(writer));
-            let sum: u64 = laid[0].parts.iter().map(|part| part.ns).sum();
-            prop_assert_eq!(sum, length);
-        }
-    }
-}
+mod tests;

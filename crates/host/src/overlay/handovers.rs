@@ -1,0 +1,324 @@
+//! Through which hands a call went between the thread that read it and the one that wrote the answer: by who woke whom.
+//!
+//! A server with a pool reads on one thread, works on another, and often writes on the first one again. The hand-over
+//! itself is in the program's memory, where nobody sees it; what the kernel sees is that the thread that takes over is
+//! woken by the one that hands over. So the way is followed backwards from the writer, from each sleep that another
+//! thread ended to that thread, and only through threads to which wake-ups lead from the reader: a thread that was woken
+//! by something else was not given this call.
+//!
+//! What is not shown is left open. A thread that was awake takes its next call without being woken; then it had the call
+//! since it answered the one before at the latest, and what was before that is unknown. A sleep at a lock or in the
+//! kernel's own business is no hand-over: who sleeps so has the call in hand meanwhile.
+
+use super::{Connection, Hands};
+use crate::event::{Event, Tid, Waker, What};
+use std::collections::{BTreeMap, HashMap};
+
+/// Sleeps that are kept, about 100 MB of them; later calls are not followed from thread to thread.
+const MOST_SLEEPS: usize = 2_000_000;
+/// Sleeps of one call's time that are looked at; a call with more is not followed.
+const MOST_OF_ONE: usize = 10_000;
+/// Hand-overs of one call.
+const MOST_HOLDS: usize = 64;
+/// A PING, a WINDOW_UPDATE, an acknowledgement of SETTINGS, or two of them in one write.
+const CONTROL_BYTES: u32 = 34;
+/// Number of the softirq that delivers packets.
+const NET_RX: u8 = 3;
+/// Events of a call may lie so far outside of its windows.
+const AROUND_NS: u64 = 1_000_000;
+
+/// A stretch in which one thread had the call in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Who.
+    pub tid: Tid,
+    /// Begin, nanoseconds of CLOCK_MONOTONIC.
+    pub from_ns: u64,
+    /// End.
+    pub to_ns: u64,
+}
+
+/// How a sleep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Another thread ended it, and may have handed something over.
+    By(Tid),
+    /// A packet did, and with it perhaps another call.
+    Packet,
+    /// A timer or a device did.
+    Otherwise,
+    /// Whoever ended it, the sleep was not for work: it was at a lock, or one that no signal ends.
+    Held,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wake {
+    at_ns: u64,
+    tid: Tid,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    at_ns: u64,
+    connection: Connection,
+    seq: u32,
+    /// How many bytes; `None` where nothing was written after it.
+    bytes: Option<u32>,
+}
+
+impl Write {
+    /// Frames of HTTP/2 that acknowledge and grant are no answer.
+    fn is_a_message(&self) -> bool {
+        self.bytes.is_none_or(|bytes| bytes > CONTROL_BYTES)
+    }
+}
+
+/// Sleeps that ended and writes that began in the time of some calls.
+#[derive(Debug, Default)]
+pub struct Handovers {
+    /// The time of the calls, without overlaps and in order.
+    times: Vec<(u64, u64)>,
+    wakes: Vec<Wake>,
+    of_thread: HashMap<Tid, Vec<Wake>>,
+    writes: HashMap<Tid, Vec<Write>>,
+    /// The last write of each connection: whose, and its place.
+    last_of: HashMap<Connection, (Tid, usize)>,
+    /// From then on nothing was kept.
+    full_ns: Option<u64>,
+}
+
+impl Handovers {
+    /// For calls in these stretches of time.
+    pub fn within(times: impl Iterator<Item = (u64, u64)>) -> Handovers {
+        let around = |(from, to): (u64, u64)| (from.saturating_sub(AROUND_NS), to.saturating_add(AROUND_NS));
+        let mut all: Vec<(u64, u64)> = times.map(around).collect();
+        all.sort_unstable();
+        let mut times: Vec<(u64, u64)> = Vec::new();
+        for (from, to) in all {
+            match times.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => times.push((from, to)),
+            }
+        }
+        Handovers { times, ..Handovers::default() }
+    }
+
+    /// Takes in one event; they come in order of time.
+    pub fn on(&mut self, event: &Event) {
+        let at_ns = event.time_ns;
+        match event.what {
+            What::Woken(woken) if self.wanted(at_ns) => {
+                let end = match woken.by {
+                    _ if woken.sleep.as_for_a_lock || woken.sleep.uninterruptible => End::Held,
+                    Waker::Task(by) if by != woken.tid && by != 0 => End::By(by),
+                    Waker::Softirq { vector: NET_RX, .. } => End::Packet,
+                    _ => End::Otherwise,
+                };
+                let wake = Wake { at_ns, tid: woken.tid, end };
+                self.wakes.push(wake);
+                self.of_thread.entry(woken.tid).or_default().push(wake);
+            }
+            What::Wrote { tid, at } if self.wanted(at_ns) => {
+                let connection = Connection::of(&at);
+                if let Some((last, place)) = self.last_of.get(&connection)
+                    && let Some(last) = self.writes.get_mut(last).and_then(|all| all.get_mut(*place))
+                {
+                    last.bytes = Some(at.seq.wrapping_sub(last.seq));
+                }
+                let all = self.writes.entry(tid).or_default();
+                self.last_of.insert(connection, (tid, all.len()));
+                all.push(Write { at_ns, connection, seq: at.seq, bytes: None });
+            }
+            _ => {}
+        }
+    }
+
+    fn wanted(&mut self, at_ns: u64) -> bool {
+        if self.full_ns.is_some() {
+            return false;
+        }
+        if self.wakes.len() >= MOST_SLEEPS {
+            self.full_ns = Some(at_ns);
+            return false;
+        }
+        let next = self.times.partition_point(|(_, to)| *to < at_ns);
+        self.times.get(next).is_some_and(|(from, _)| *from <= at_ns)
+    }
+
+    /// Through whose hands a call went that this host served: from the read to the write, in order, perhaps with gaps.
+    /// Empty where that is not shown.
+    pub fn served(&self, connection: Connection, hands: &Hands) -> Vec<Hold> {
+        let (Some((reader, read_ns)), Some((writer, wrote_ns))) = (hands.read, hands.wrote) else {
+            return Vec::new();
+        };
+        if read_ns >= wrote_ns || self.full_ns.is_some_and(|full| full < wrote_ns) {
+            return Vec::new();
+        }
+        let Some(given) = self.given(reader, read_ns, wrote_ns) else { return Vec::new() };
+        let may_have = |by: Tid, at_ns: u64| given.get(&by).is_some_and(|since| *since < at_ns);
+        let mut holds = Vec::new();
+        let (mut tid, mut to_ns, mut receiver) = (writer, wrote_ns, None);
+        while holds.len() < MOST_HOLDS {
+            let answer =
+                |write: &Write| write.connection.local_port == connection.local_port && write.is_a_message();
+            let mut sleeps = self.sleeps(tid, read_ns, to_ns).filter(|wake| wake.end != End::Held);
+            let mut handed = |wake: &Wake| match wake.end {
+                End::By(by) if by != tid && may_have(by, wake.at_ns) => Some((by, wake.at_ns)),
+                _ => None,
+            };
+            // The reader keeps what it has read, unless it slept until another thread gave something back.
+            // What is woken by a timer in between has nothing new (a lock of an interpreter that it waits for in turns).
+            let found = match tid == reader {
+                true => sleeps.find(|wake| wake.end != End::Otherwise).as_ref().and_then(&mut handed),
+                false => sleeps.find_map(|wake| handed(&wake)),
+            };
+            let since_ns = found.map_or(read_ns, |(_, at_ns)| at_ns);
+            // What it answered or passed on meanwhile was another call; it had this one from then on at the latest.
+            let answered = self.last_write(tid, since_ns, to_ns, answer);
+            let passed_on = receiver.and_then(|receiver| {
+                let given_ns = self.last_given(receiver, tid, since_ns, to_ns)?;
+                self.last_write(receiver, given_ns, to_ns, answer).map(|_| given_ns)
+            });
+            let busy_until_ns = answered.max(passed_on);
+            match (busy_until_ns, found) {
+                (Some(at_ns), _) if tid == reader => {
+                    holds.push(Hold { tid, from_ns: at_ns, to_ns });
+                    holds.push(Hold { tid, from_ns: read_ns, to_ns: at_ns });
+                    break;
+                }
+                (Some(at_ns), _) => {
+                    holds.push(Hold { tid, from_ns: at_ns, to_ns });
+                    break;
+                }
+                (None, Some((by, at_ns))) => {
+                    holds.push(Hold { tid, from_ns: at_ns, to_ns });
+                    (receiver, tid, to_ns) = (Some(tid), by, at_ns);
+                }
+                (None, None) if tid == reader => {
+                    holds.push(Hold { tid, from_ns: read_ns, to_ns });
+                    break;
+                }
+                (None, None) => break,
+            }
+        }
+        holds.reverse();
+        holds.retain(|hold| hold.to_ns > hold.from_ns);
+        holds
+    }
+
+    /// Through whose hands a call went that this host made, from `from_ns` to the write, as far back as wake-ups lead.
+    /// Empty where the writer was not woken by another thread.
+    pub fn made(&self, from_ns: u64, hands: &Hands) -> Vec<Hold> {
+        let Some((writer, wrote_ns)) = hands.wrote.filter(|(_, at)| *at > from_ns) else { return Vec::new() };
+        if self.full_ns.is_some_and(|full| full < wrote_ns) {
+            return Vec::new();
+        }
+        let mut holds = Vec::new();
+        let (mut tid, mut to_ns) = (writer, wrote_ns);
+        while holds.len() < MOST_HOLDS {
+            let mut sleeps = self.sleeps(tid, from_ns, to_ns).filter(|wake| wake.end != End::Held);
+            let by = |wake: &Wake| match wake.end {
+                End::By(by) if by != tid => Some((by, wake.at_ns)),
+                _ => None,
+            };
+            let found = match tid == writer {
+                true => sleeps.next().as_ref().and_then(by),
+                false => sleeps.find_map(|wake| by(&wake)),
+            };
+            let since_ns = found.map_or(from_ns, |(_, at_ns)| at_ns);
+            let others = self.last_write(tid, since_ns, to_ns, Write::is_a_message);
+            match (others, found) {
+                // A thread that nobody handed anything may have had it all along, whatever it wrote meanwhile.
+                (_, None) if tid == writer => break,
+                (Some(at_ns), _) => {
+                    holds.push(Hold { tid, from_ns: at_ns, to_ns });
+                    break;
+                }
+                (None, Some((by, at_ns))) => {
+                    holds.push(Hold { tid, from_ns: at_ns, to_ns });
+                    (tid, to_ns) = (by, at_ns);
+                }
+                // Who never slept for work in this time had it all along.
+                (None, None) => {
+                    holds.push(Hold { tid, from_ns, to_ns });
+                    break;
+                }
+            }
+        }
+        holds.reverse();
+        holds.retain(|hold| hold.to_ns > hold.from_ns);
+        holds
+    }
+
+    /// Who has a call in hand until `to_ns` whose last byte came to this host: the reader; or the one thread that it
+    /// then woke. Of several nobody knows which has it.
+    pub fn received(&self, to_ns: u64, hands: &Hands) -> Vec<Hold> {
+        let Some((reader, read_ns)) = hands.read.filter(|(_, at)| *at < to_ns) else { return Vec::new() };
+        if self.full_ns.is_some_and(|full| full < to_ns) {
+            return Vec::new();
+        }
+        let mut woken = self.between(read_ns, to_ns).iter().filter(|wake| wake.end == End::By(reader));
+        let Some(first) = woken.next() else {
+            return vec![Hold { tid: reader, from_ns: read_ns, to_ns }];
+        };
+        let mut holds = vec![Hold { tid: reader, from_ns: read_ns, to_ns: first.at_ns }];
+        if woken.all(|wake| wake.tid == first.tid) {
+            holds.push(Hold { tid: first.tid, from_ns: first.at_ns, to_ns });
+        }
+        holds
+    }
+
+    /// To which threads wake-ups lead from who read the call, and since when; `None` for too many.
+    fn given(&self, reader: Tid, read_ns: u64, wrote_ns: u64) -> Option<BTreeMap<Tid, u64>> {
+        let mut given = BTreeMap::from([(reader, read_ns)]);
+        let wakes = self.between(read_ns, wrote_ns);
+        if wakes.len() > MOST_OF_ONE {
+            return None;
+        }
+        for wake in wakes {
+            if let End::By(by) = wake.end
+                && given.get(&by).is_some_and(|since| *since < wake.at_ns)
+            {
+                given.entry(wake.tid).or_insert(wake.at_ns);
+            }
+        }
+        Some(given)
+    }
+
+    /// Ends of sleeps after the one moment, until the other.
+    fn between(&self, after_ns: u64, until_ns: u64) -> &[Wake] {
+        let from = self.wakes.partition_point(|wake| wake.at_ns <= after_ns);
+        let to = self.wakes.partition_point(|wake| wake.at_ns <= until_ns);
+        self.wakes.get(from..to).unwrap_or_default()
+    }
+
+    /// The same of one thread, the latest first.
+    fn sleeps(&self, tid: Tid, after_ns: u64, until_ns: u64) -> impl Iterator<Item = Wake> + '_ {
+        let all = self.of_thread.get(&tid).map_or(&[][..], Vec::as_slice);
+        let to = all.partition_point(|wake| wake.at_ns <= until_ns);
+        let within = all.get(..to).unwrap_or_default().iter().rev();
+        within.take_while(move |wake| wake.at_ns > after_ns).copied()
+    }
+
+    /// When a thread last ended a sleep of another one between two moments.
+    fn last_given(&self, to: Tid, by: Tid, after_ns: u64, before_ns: u64) -> Option<u64> {
+        let mut sleeps = self.sleeps(to, after_ns, before_ns);
+        let found = sleeps.find(|wake| wake.at_ns < before_ns && wake.end == End::By(by));
+        found.map(|wake| wake.at_ns)
+    }
+
+    /// When a thread last began such a write between two moments.
+    fn last_write(
+        &self,
+        tid: Tid,
+        after_ns: u64,
+        before_ns: u64,
+        such: impl Fn(&Write) -> bool,
+    ) -> Option<u64> {
+        let all = self.writes.get(&tid)?;
+        let to = all.partition_point(|write| write.at_ns < before_ns);
+        let mut within = all.get(..to)?.iter().rev().take_while(|write| write.at_ns > after_ns);
+        within.find(|write| such(write)).map(|write| write.at_ns)
+    }
+}

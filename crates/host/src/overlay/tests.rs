@@ -1,0 +1,305 @@
+//! Recordings made by hand, laid over windows.
+
+use super::*;
+use crate::event::Left;
+use proptest::prelude::*;
+
+const CONNECTION: Connection = Connection { local_port: 50051, peer_port: 40_000, peer_tail: 7 };
+const HOG: Tid = 20;
+
+fn transfer(seq: u32) -> Transfer {
+    Transfer { local_port: 50051, peer_port: 40_000, peer_tail: 7, seq }
+}
+
+fn switch(time_ns: u64, prev: Tid, left: Left, next: Tid, waited_ns: u64) -> Event {
+    Event { time_ns, cpu: 0, what: What::Switch { prev, left, next, waited_ns, throttled: false } }
+}
+
+fn event(time_ns: u64, what: What) -> Event {
+    Event { time_ns, cpu: 0, what }
+}
+
+fn window(from_ns: u64, to_ns: u64, reads: bool, writes: bool) -> Window {
+    let (read_to, write_from) = (Some(150), Some(900));
+    Window { from_ns, to_ns, connection: CONNECTION, read_to, reads, write_from, writes }
+}
+
+/// A request arrives at 1200, thread 10 is woken at 1300, gets the CPU at 3000, reads at 3100; `writer` writes at
+/// 3500.
+fn events(writer: Tid) -> Vec<Event> {
+    vec![
+        switch(50, 10, Left::Blocked, 0, 0),
+        switch(100, 0, Left::Runnable, HOG, 0),
+        event(900, What::Arrived(transfer(100))),
+        event(1200, What::Arrived(transfer(150))),
+        switch(3000, HOG, Left::Runnable, 10, 1700),
+        event(3050, What::Read { tid: 10, at: transfer(100) }),
+        event(3100, What::Read { tid: 10, at: transfer(150) }),
+        event(3500, What::Wrote { tid: writer, at: transfer(900) }),
+        event(3600, What::Wrote { tid: writer, at: transfer(950) }),
+        switch(4000, 10, Left::Blocked, HOG, 0),
+        switch(6000, HOG, Left::Runnable, 10, 0),
+    ]
+}
+
+fn laid(windows: &[Window], events: &[Event]) -> Vec<Laid> {
+    let mut finder = Finder::new(windows);
+    events.iter().for_each(|event| finder.on(event));
+    let (hands, handovers) = finder.finish();
+    let mut layer = Layer::new(windows, &hands, &handovers, 0);
+    events.iter().for_each(|event| layer.on(event));
+    layer.finish(10_000)
+}
+
+fn sums(laid: &Laid) -> Vec<(Doing, Option<Taker>, u64)> {
+    laid.parts.iter().map(|part| (part.doing, part.taker, part.ns)).collect()
+}
+
+#[test]
+fn a_call_is_split_by_what_its_thread_did() {
+    let windows =
+        [window(1000, 5000, true, true), window(1000, 3050, true, false), window(3500, 3800, false, true)];
+    let [whole, before, after] = <[Laid; 3]>::try_from(laid(&windows, &events(10))).expect("as many");
+    let hog = Some(Taker::Task(HOG));
+    assert_eq!(
+        sums(&whole),
+        [
+            (Doing::Running, None, 1000),
+            (Doing::Runnable, hog, 1700),
+            (Doing::Blocked, None, 1100),
+            (Doing::SoftirqLate, None, 200),
+        ]
+    );
+    assert_eq!(whole.threads, [10]);
+    assert_eq!(sums(&before)[1], (Doing::Runnable, hog, 1700));
+    assert_eq!(sums(&after), [(Doing::Running, None, 300)]);
+}
+
+#[test]
+fn a_sleep_is_told_with_its_reason_and_its_waker() {
+    let mut events = events(10);
+    let sleep = Sleep { stack: Some(7), uninterruptible: true, as_for_a_lock: false };
+    let by = Waker::Task(HOG);
+    events.push(event(5900, What::Woken(Woken { tid: 10, since_ns: 4000, sleep, by })));
+    // Of another sleep, and of another thread.
+    events.push(event(5950, What::Woken(Woken { tid: 11, since_ns: 4000, sleep, by: Waker::Idle })));
+    events.sort_by_key(|event| event.time_ns);
+    let [whole] = <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events)).expect("one");
+    let blocked: Vec<_> = whole.parts.iter().filter(|part| part.doing == Doing::Blocked).collect();
+    assert_eq!(blocked.iter().map(|part| part.ns).sum::<u64>(), 1100);
+    assert!(blocked.iter().any(|part| part.wait == Some((sleep, by)) && part.ns == 1000), "{blocked:?}");
+    assert!(blocked.iter().any(|part| part.wait.is_none() && part.ns == 100), "{blocked:?}");
+}
+
+#[test]
+fn a_time_split_into_more_legs_has_the_same_parts() {
+    // The span begins before the request is read, or after that.
+    for middle in [2000, 3300] {
+        let windows = [
+            window(1000, 5000, true, true),
+            window(1000, middle, true, false),
+            window(middle, 3400, false, false),
+            window(3400, 5000, false, true),
+        ];
+        let laid = laid(&windows, &events(10));
+        let by_doing = |laid: &[Laid]| {
+            let mut sums = BTreeMap::new();
+            for part in laid.iter().flat_map(|laid| &laid.parts) {
+                *sums.entry((part.doing, part.taker)).or_insert(0) += part.ns;
+            }
+            sums
+        };
+        assert_eq!(by_doing(&laid[..1]), by_doing(&laid[1..]), "{middle}");
+    }
+}
+
+#[test]
+fn what_another_thread_had_in_hand_is_not_known() {
+    let [whole] = <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events(11))).expect("one");
+    let unknown: u64 =
+        whole.parts.iter().filter(|part| part.doing == Doing::Unknown).map(|part| part.ns).sum();
+    // From the read at 3100 to the write at 3500, and of the writer nothing is known after it.
+    assert_eq!(unknown, 400 + 1500);
+    assert_eq!(whole.threads, [10, 11]);
+}
+
+const LOOP: Tid = 10;
+const WORKER: Tid = 11;
+const HELPER: Tid = 12;
+
+fn woken(time_ns: u64, tid: Tid, since_ns: u64, by: Waker) -> Event {
+    let sleep = Sleep { stack: Some(1), uninterruptible: false, as_for_a_lock: false };
+    event(time_ns, What::Woken(Woken { tid, since_ns, sleep, by }))
+}
+
+fn wrote(time_ns: u64, tid: Tid, seq: u32) -> Event {
+    event(time_ns, What::Wrote { tid, at: transfer(seq) })
+}
+
+/// Another call's answer, of 500 bytes on another connection.
+fn answered_another(time_ns: u64, tid: Tid) -> [Event; 2] {
+    let other = |seq| Transfer { peer_port: 40_001, ..transfer(seq) };
+    [
+        event(time_ns, What::Wrote { tid, at: other(100) }),
+        event(6_500, What::Wrote { tid: HOG, at: other(600) }),
+    ]
+}
+
+/// The loop reads at 3100 and `others` happens; the answer is written at 3500 by `writer`. What each thread did is not
+/// told, so that the parts are unknown: who had the call in hand is what counts.
+fn hands_of(writer: Tid, others: &[Event]) -> Vec<(Tid, u64, u64)> {
+    let windows = [window(1000, 5000, true, true)];
+    let mut events = events(writer);
+    events.extend_from_slice(others);
+    events.sort_by_key(|event| event.time_ns);
+    let mut finder = Finder::new(&windows);
+    events.iter().for_each(|event| finder.on(event));
+    let (hands, handovers) = finder.finish();
+    let holds = handovers.served(CONNECTION, &hands[0]);
+    holds.iter().map(|hold| (hold.tid, hold.from_ns, hold.to_ns)).collect()
+}
+
+#[test]
+fn a_call_is_followed_to_the_worker_that_answers_it() {
+    let given = woken(3200, WORKER, 500, Waker::Task(LOOP));
+    assert_eq!(hands_of(WORKER, &[given]), [(LOOP, 3100, 3200), (WORKER, 3200, 3500)]);
+    // Its own waits on the way are its own: for a packet, for a lock, for a thread that has nothing to do with the call.
+    let lock = Sleep { stack: Some(2), uninterruptible: false, as_for_a_lock: true };
+    let by = Waker::Task(LOOP);
+    let lock = event(3400, What::Woken(Woken { tid: WORKER, since_ns: 3350, sleep: lock, by }));
+    let packet = woken(3300, WORKER, 3250, Waker::Softirq { vector: 3, during: 0 });
+    let stranger = woken(3450, WORKER, 3420, Waker::Task(HOG));
+    assert_eq!(
+        hands_of(WORKER, &[given, packet, lock, stranger]),
+        [(LOOP, 3100, 3200), (WORKER, 3200, 3500)]
+    );
+    // A part of the work is another thread's.
+    let to_helper = woken(3250, HELPER, 500, Waker::Task(WORKER));
+    let back = woken(3400, WORKER, 3260, Waker::Task(HELPER));
+    assert_eq!(
+        hands_of(WORKER, &[given, to_helper, back]),
+        [(LOOP, 3100, 3200), (WORKER, 3200, 3250), (HELPER, 3250, 3400), (WORKER, 3400, 3500)]
+    );
+}
+
+#[test]
+fn a_call_is_followed_to_the_worker_that_gives_it_back() {
+    let given = woken(3200, WORKER, 500, Waker::Task(LOOP));
+    let back = woken(3450, LOOP, 3210, Waker::Task(WORKER));
+    let through = [(LOOP, 3100, 3200), (WORKER, 3200, 3450), (LOOP, 3450, 3500)];
+    assert_eq!(hands_of(LOOP, &[given, back]), through);
+    // A PING that the loop answers is not another call.
+    let ping = [wrote(3460, LOOP, 883), wrote(3470, LOOP, 900)];
+    assert_eq!(hands_of(LOOP, &[given, back, ping[0]]), through);
+    // What woke it was not the worker, or it answered another call after that: perhaps it never gave the call away.
+    let alone = [(LOOP, 3100, 3500)];
+    let packet = woken(3480, LOOP, 3470, Waker::Softirq { vector: 3, during: 0 });
+    assert_eq!(hands_of(LOOP, &[given, back, packet]), alone);
+    let another = answered_another(3470, LOOP);
+    assert_eq!(
+        hands_of(LOOP, &[given, back, another[0], another[1]]),
+        [(LOOP, 3100, 3470), (LOOP, 3470, 3500)]
+    );
+    let timer = woken(3480, LOOP, 3470, Waker::Hardirq(crate::event::Irq::Timer));
+    assert_eq!(
+        hands_of(LOOP, &[given, back, timer]),
+        [(LOOP, 3100, 3200), (WORKER, 3200, 3450), (LOOP, 3450, 3500)]
+    );
+    let not_given = woken(3450, LOOP, 3210, Waker::Task(HOG));
+    assert_eq!(hands_of(LOOP, &[given, not_given]), alone);
+}
+
+#[test]
+fn what_a_worker_did_before_it_had_the_call_is_not_the_calls() {
+    // Awake all the time, it took the call when it had answered the one before, or later.
+    let another = answered_another(3300, WORKER);
+    assert_eq!(hands_of(WORKER, &another), [(WORKER, 3300, 3500)]);
+    let given = woken(3200, WORKER, 500, Waker::Task(LOOP));
+    assert_eq!(hands_of(WORKER, &[given, another[0], another[1]]), [(WORKER, 3300, 3500)]);
+    // Woken by somebody who did not have the call, it may have it from anywhere.
+    assert_eq!(hands_of(WORKER, &[woken(3200, WORKER, 500, Waker::Task(HOG))]), []);
+    assert_eq!(hands_of(WORKER, &[woken(3050, WORKER, 500, Waker::Task(LOOP))]), []);
+    // It gave the loop another call's answer before.
+    let back = |at| woken(at, LOOP, at - 10, Waker::Task(WORKER));
+    let another = answered_another(3350, LOOP);
+    assert_eq!(
+        hands_of(LOOP, &[given, back(3300), another[0], another[1], back(3450)]),
+        [(WORKER, 3300, 3450), (LOOP, 3450, 3500)]
+    );
+    // Woken twice before it did anything, as when it has to wait for the interpreter's lock, it was given one answer.
+    assert_eq!(
+        hands_of(LOOP, &[given, back(3300), back(3450)]),
+        [(LOOP, 3100, 3200), (WORKER, 3200, 3450), (LOOP, 3450, 3500)]
+    );
+}
+
+#[test]
+fn a_clients_call_is_followed_from_who_made_it_and_to_who_gets_it() {
+    let windows = [window(1000, 3600, false, true), window(2900, 5000, true, false)];
+    let hands = |events: &[Event]| {
+        let mut finder = Finder::new(&windows);
+        events.iter().for_each(|event| finder.on(event));
+        let (mut hands, handovers) = finder.finish();
+        hands[0] = Hands { wrote: Some((LOOP, 3500)), ..Hands::default() };
+        hands[1] = Hands { read: Some((LOOP, 3100)), ..Hands::default() };
+        let told = |holds: Vec<Hold>| -> Vec<(Tid, u64, u64)> {
+            holds.iter().map(|hold| (hold.tid, hold.from_ns, hold.to_ns)).collect()
+        };
+        (told(handovers.made(1000, &hands[0])), told(handovers.received(5000, &hands[1])))
+    };
+    let to_app = woken(3200, WORKER, 3000, Waker::Task(LOOP));
+    let by_app = woken(3400, LOOP, 3300, Waker::Task(WORKER));
+    let (made, received) = hands(&[to_app, by_app]);
+    // Who got something from the loop at 3200 made the call after that; who had it before is not known.
+    assert_eq!(made, [(WORKER, 3200, 3400), (LOOP, 3400, 3500)]);
+    assert_eq!(received, [(LOOP, 3100, 3200), (WORKER, 3200, 5000)]);
+    // Nobody handed it over, and two may have got it.
+    let also = woken(3450, HELPER, 3000, Waker::Task(LOOP));
+    let packet = woken(3480, LOOP, 3470, Waker::Softirq { vector: 3, during: 0 });
+    let (made, received) = hands(&[to_app, by_app, also, packet]);
+    assert_eq!(made, []);
+    assert_eq!(received, [(LOOP, 3100, 3200)]);
+}
+
+#[test]
+fn what_a_thread_waits_for_after_its_answer_is_not_the_calls() {
+    let mut events = events(10);
+    let sleep = Sleep { stack: Some(7), uninterruptible: true, as_for_a_lock: false };
+    events.push(event(5900, What::Woken(Woken { tid: 10, since_ns: 4000, sleep, by: Waker::Idle })));
+    events.sort_by_key(|event| event.time_ns);
+    let answered = Window { write_from: Some(900), ..window(1000, 5000, true, true) };
+    let [whole] = <[Laid; 1]>::try_from(laid(&[answered], &events)).expect("one");
+    let slept: Vec<_> = whole.parts.iter().filter(|part| part.wait.is_some()).collect();
+    assert!(slept.len() == 1 && slept[0].answered && slept[0].ns == 1000, "{slept:?}");
+    let [whole] =
+        <[Laid; 1]>::try_from(laid(&[Window { write_from: None, ..answered }], &events)).expect("one");
+    assert!(whole.parts.iter().all(|part| !part.answered), "{:?}", whole.parts);
+}
+
+#[test]
+fn a_connection_without_events_leaves_all_unknown() {
+    let other =
+        Window { connection: Connection { peer_port: 1, ..CONNECTION }, ..window(1000, 5000, true, true) };
+    let [whole] = <[Laid; 1]>::try_from(laid(&[other], &events(10))).expect("one");
+    assert_eq!(sums(&whole), [(Doing::Unknown, None, 4000)]);
+    assert!(whole.threads.is_empty());
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    assert!(reaches(5, Some(5)) && reaches(3, Some(u32::MAX)) && !reaches(4, Some(5)));
+    assert!(begins_at_or_before(5, Some(5)) && !begins_at_or_before(6, Some(5)));
+    assert!(begins_at_or_before(u32::MAX - 3, Some(2)) && !begins_at_or_before(0, None));
+}
+
+proptest! {
+    #[test]
+    fn parts_sum_to_the_window(
+        (from, length, reads, writes) in (0_u64..6000, 1_u64..4000, any::<bool>(), any::<bool>()),
+        writer in prop::sample::select(vec![10, 11, HOG]),
+    ) {
+        let laid = laid(&[window(from, from + length, reads, writes)], &events(writer));
+        let sum: u64 = laid[0].parts.iter().map(|part| part.ns).sum();
+        prop_assert_eq!(sum, length);
+    }
+}
