@@ -18,6 +18,7 @@ pub mod join;
 pub mod ladder;
 mod legs;
 pub mod mask;
+mod names;
 pub mod packet;
 pub mod report;
 pub mod segment;

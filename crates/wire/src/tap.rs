@@ -2,9 +2,10 @@
 
 use crate::app::conversation::Conversation;
 use crate::app::{AppCounts, Observer, Texts};
-use crate::decode::{Decoder, Unparsed};
+use crate::decode::{Decoder, Unparsed, datagram};
 use crate::episode::Episode;
 use crate::exchange::Exchange;
+use crate::names;
 use crate::packet::Packet;
 use crate::segment::{Endpoint, Segment};
 use crate::tcp::ConnectionFacts;
@@ -77,7 +78,20 @@ impl Tap {
                 self.segments += 1;
                 self.flows.segment(&segment, &mut self.shared);
             }
-            Err(reason) => *self.unparsed.entry(reason).or_default() += 1,
+            Err(reason) => {
+                *self.unparsed.entry(reason).or_default() += 1;
+                self.no_segment(packet);
+            }
+        }
+    }
+
+    /// Takes a packet that is no segment: it may be of a name that a client looks up.
+    #[cold]
+    pub fn no_segment(&mut self, packet: &Packet<'_>) {
+        if let Some(datagram) = datagram(packet)
+            && (datagram.source.port == names::PORT || datagram.destination.port == names::PORT)
+        {
+            self.shared.names.datagram(&datagram);
         }
     }
 

@@ -216,6 +216,22 @@ fn every_capture_shows_what_it_was_made_to_show() {
     assert!(failed.is_empty(), "{} of the fixtures:\n{}", failed.len(), failed.join("\n"));
 }
 
+/// Causes of few captures: no other capture may show one, whatever else it shows.
+#[test]
+fn no_capture_shows_what_only_others_have() {
+    for fixture in fixtures() {
+        let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
+        let (expected, ..) = fixture.expected();
+        for ends in [&[client, server][..], &[client], &[server]] {
+            let dissection = fixture.dissect(ends);
+            for cause in [Cause::PathMtu, Cause::Dns, Cause::TlsHandshake, Cause::PoolWait] {
+                let found = calls_with(&dissection, |finding| finding.cause == cause).len();
+                assert!(found == 0 || expected.contains(&cause.name()), "{}: {cause} {found}", fixture.name);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_connection_that_opened_late_says_so() {
     for name in ["syn-loss", "syn-ack-loss"] {

@@ -202,7 +202,17 @@ fn fixtures() -> Vec<PathBuf> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let other = ["raw-", "http1-", "tls", "receive-window-", "nagle-client-raw", "README"];
+            let other = [
+                "raw-",
+                "http1-",
+                "tls",
+                "receive-window-",
+                "nagle-client-raw",
+                "dns",
+                "pool-",
+                "path-",
+                "README",
+            ];
             // Clients of another protocol that give up.
             let silent = [
                 "timeout-http1",

@@ -5,6 +5,7 @@ mod every_call;
 mod fixtures;
 mod hosts;
 mod legs;
+mod openings;
 mod recordings;
 mod rewritten;
 mod truth;

@@ -7,10 +7,12 @@
 mod connection_per_call;
 mod head_of_line;
 mod nagle;
+mod path_mtu;
 mod receive_window;
 mod retransmission;
 mod shared_connection;
 pub mod syn;
+mod tls_handshake;
 
 #[cfg(test)]
 mod quiet;
@@ -158,6 +160,8 @@ rules! {
     head_of_line,
     connection_per_call,
     shared_connection,
+    tls_handshake,
+    path_mtu,
 }
 
 #[cfg(test)]

@@ -147,6 +147,13 @@ impl Scene {
         self.flagged(kind, from, bytes, ack, sack, Flags::ACK);
     }
 
+    /// New bytes that are these.
+    pub fn payload(&mut self, from: Side, payload: &[u8]) {
+        let range = self.next(from)..self.next(from) + payload.len() as u64;
+        let acked = self.sides[from.other().index()].acked;
+        self.told(Kind::New, from, range, acked, &[], Flags::ACK, payload);
+    }
+
     /// A segment with these flags.
     pub fn flagged(
         &mut self,
@@ -156,6 +163,20 @@ impl Scene {
         ack: u64,
         sack: &[(u64, u64)],
         flags: u8,
+    ) {
+        self.told(kind, from, bytes, ack, sack, flags, &[]);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn told(
+        &mut self,
+        kind: Kind,
+        from: Side,
+        bytes: Range<u64>,
+        ack: u64,
+        sack: &[(u64, u64)],
+        flags: u8,
+        payload: &[u8],
     ) {
         let time_ns = self.now_us * 1000;
         let mut options = Options { timestamps: self.timestamps, ..Options::default() };
@@ -177,7 +198,7 @@ impl Scene {
             ip_id: self.ip_id,
             options,
             payload_len: (bytes.end - bytes.start) as u32,
-            payload: &[],
+            payload,
         };
         let own = &mut self.sides[from.index()];
         let in_flight_before = own.next - own.acked;

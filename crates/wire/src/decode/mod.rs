@@ -9,7 +9,7 @@ mod tunnel;
 pub use fragments::FragmentCounts;
 
 use crate::packet::Packet;
-use crate::segment::Segment;
+use crate::segment::{Endpoint, Segment};
 use fragments::Fragments;
 use ip::Ip;
 use link::Bytes;
@@ -40,6 +40,41 @@ pub struct Decoder {
     fragments: Fragments,
     /// The last datagrams put together: one, and one found within it.
     datagrams: [Vec<u8>; 2],
+}
+
+/// A datagram of UDP, outside of any tunnel.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Number of the packet.
+    pub packet: u64,
+    /// When it was seen, Unix nanoseconds.
+    pub time_ns: i64,
+    /// Who sent it.
+    pub source: Endpoint,
+    /// To whom.
+    pub destination: Endpoint,
+    /// What it carries, as far as it was captured.
+    pub payload: &'a [u8],
+}
+
+/// The datagram in a packet; `None` for other packets and for fragments.
+#[cold]
+pub fn datagram<'a>(packet: &Packet<'a>) -> Option<Datagram<'a>> {
+    let bytes = Bytes { data: packet.data, wire_len: packet.wire_len };
+    let ip = ip::ip(link::ip(packet.link, bytes).ok()?).ok()?;
+    if ip.protocol != tunnel::UDP || ip.fragment.is_some() {
+        return None;
+    }
+    let header = ip.payload.head::<8>().ok()?;
+    let end =
+        |address, at: usize| Endpoint { address, port: u16::from_be_bytes([header[at], header[at + 1]]) };
+    Some(Datagram {
+        packet: packet.number,
+        time_ns: packet.time_ns,
+        source: end(ip.source, 0),
+        destination: end(ip.destination, 2),
+        payload: ip.payload.after(8).ok()?.data,
+    })
 }
 
 /// What a packet turned out to hold.

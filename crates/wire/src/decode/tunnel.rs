@@ -6,7 +6,7 @@ use super::link::{self, Bytes, u16_at};
 
 /// Protocol numbers (IANA).
 const IPV4_INSIDE: u8 = 4;
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 const IPV6_INSIDE: u8 = 41;
 const GRE: u8 = 47;
 

@@ -4,7 +4,7 @@ use super::held::About;
 use super::{Explained, WORTH_NAMING_NS, covered_ns};
 use crate::call::{Finding, Halves, When};
 use crate::episode::{PacketProof, What};
-use crate::exchange::Mark;
+use crate::exchange::{Exchange, Mark};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
@@ -92,10 +92,10 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
     let one_end = halves.exchanges[1].is_none() && !unanswered;
     if let Some(half) = halves.exchanges[0].as_ref().filter(|_| one_end && server(4).is_none())
         && let Some(response) = &half.response
-        && let Some(cost) = most(rest(half.request.last.seen_ns, response.first.seen_ns, Side::Client))
+        && let Some(cost) = most(rest(asked_ns(half), response.first.seen_ns, Side::Client))
     {
         let certainty = Certainty::Possible(Missing::ServerCapture);
-        let when = between(half.request.last.seen_ns, response.first.seen_ns, Side::Client);
+        let when = between(asked_ns(half), response.first.seen_ns, Side::Client);
         let evidence = marks(halves.captures[0], &half.request.last, &response.first, true);
         out.push(finding(Cause::ServerApp, certainty, Side::Server, when, cost, evidence));
     }
@@ -120,6 +120,11 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         // Before the request, after the response, or both.
         out.push(finding(Cause::ClientApp, certainty, Side::Client, When::Unknown, cost, evidence));
     }
+}
+
+/// When a request was sent as a whole. At a tap that is the server's after all its last byte may come before its first.
+fn asked_ns(half: &Exchange) -> i64 {
+    half.request.last.seen_ns.max(half.request.first.seen_ns)
 }
 
 fn finding(

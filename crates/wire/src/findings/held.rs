@@ -52,6 +52,11 @@ pub(crate) fn findings(
         });
         for episode in &episodes[tap.index()] {
             let taken = match before_the_wire(episode, exchange) {
+                // Every connection is opened once, and used again when it is free: only where a call's span says so did the
+                // call wait for it.
+                true if episode.cause.is_of_opening() || episode.cause == Cause::PoolWait => {
+                    span_ns.and_then(|start| waited(episode, exchange, start)).map(Some)
+                }
                 true => Some(span_ns.and_then(|start| waited(episode, exchange, start))),
                 false => taken(episode, exchange, window),
             };
@@ -102,7 +107,22 @@ pub(crate) fn findings(
         findings.push(Finding { when, ..finding(best.episode, cost_ns, evidence, before) });
     }
     opened_slowly(&mut findings, explained);
+    too_large(&mut findings);
     findings
+}
+
+/// That segments were lost which are too large for the path is the same story.
+fn too_large(findings: &mut Vec<Finding>) {
+    let between = |finding: &Finding| match finding.when {
+        When::Between(from, to) => Some((from, to)),
+        _ => None,
+    };
+    let lost: Vec<(i64, i64)> =
+        findings.iter().filter(|finding| finding.cause == Cause::PathMtu).filter_map(between).collect();
+    findings.retain(|finding| {
+        let within = |(from, _): (i64, i64)| lost.iter().any(|all| (all.0..=all.1).contains(&from));
+        !is_loss(finding.cause) || !between(finding).is_some_and(within)
+    });
 }
 
 /// What made a connection open late is not the price of opening one.
@@ -157,7 +177,8 @@ fn before_the_wire(episode: &Episode, exchange: &Exchange) -> bool {
     let request = &exchange.request;
     match episode.cause {
         Cause::StreamLimit | Cause::SynLoss | Cause::AcceptOverflow => true,
-        Cause::ConnectionPerCall | Cause::SharedConnection => true,
+        Cause::ConnectionPerCall | Cause::SharedConnection | Cause::PoolWait => true,
+        cause if cause.is_of_opening() => true,
         Cause::NagleDelayedAck => {
             episode.sender == Side::Client
                 && (episode.start..episode.end).contains(&request.start)

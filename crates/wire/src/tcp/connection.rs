@@ -5,12 +5,14 @@ use super::classify::Tracker;
 use super::closing::Closings;
 use super::episodes::Episodes;
 use super::in_flight;
+use super::pools::{Member, Pools};
 use super::reassembly::{Ledger, Output, Part, Reassembly};
 use super::{Chunk, ConnectionFacts, Hole, Kind, SideState, Step};
 use crate::app::{Context, Parser, Sink};
 use crate::causes::{Causes, View};
 use crate::episode::Episode;
 use crate::exchange::{Ended, Exchange, Protocol};
+use crate::names::LookUps;
 use crate::segment::{Endpoint, Flags, Segment};
 use spangap_model::Side;
 use std::collections::VecDeque;
@@ -26,6 +28,10 @@ pub struct Shared {
     pub runs: usize,
     /// Connections that wait to be taken.
     pub queues: AcceptQueues,
+    /// Clients with a few connections to a server.
+    pub pools: Pools,
+    /// Names looked up.
+    pub names: LookUps,
     /// Time and number of the capture's last packet, once it is over.
     pub end_of_capture: Option<(i64, u64)>,
     found: Vec<Episode>,
@@ -46,6 +52,7 @@ pub struct Connection<P> {
     parser: Option<Box<P>>,
     causes: Causes,
     place: Place,
+    member: Member,
     episodes: Episodes,
     packets: u64,
     first_ns: i64,
@@ -78,6 +85,7 @@ impl<P: Parser + Default> Connection<P> {
             parser: None,
             causes: Causes::default(),
             place: Place::default(),
+            member: Member::default(),
             episodes: Episodes::default(),
             packets: 0,
             first_ns: segment.time_ns,
@@ -89,6 +97,16 @@ impl<P: Parser + Default> Connection<P> {
             max_streams: None,
             peak_in_flight: 0,
             runs: 0,
+        }
+    }
+
+    /// This is its SYN: what its client waited for before it sent that.
+    #[cold]
+    pub fn opened(&mut self, segment: &Segment<'_>, shared: &Shared) {
+        let [client, server] = self.ends.map(|end| end.address);
+        let start = (1 << 32) + u64::from(segment.seq) + 1;
+        if let Some(episode) = shared.names.before(client, server, segment.time_ns, start) {
+            self.episodes.push(episode);
         }
     }
 
@@ -268,6 +286,7 @@ impl<P: Parser + Default> Connection<P> {
         this.insert(part, ledger, &mut out);
         tracker.sides[from.index()].hole_bytes = this.hole_bytes();
         self.after_reading(shared);
+        self.in_pool(step, shared);
         if self.reassembly.iter().all(Reassembly::ended) {
             self.close((segment.time_ns, segment.packet), shared);
         }
@@ -288,12 +307,36 @@ impl<P: Parser + Default> Connection<P> {
         }
     }
 
+    /// Tells the pool of this connection when it has a call and when it has none. Only HTTP/1 has one call at a time.
+    #[inline]
+    fn in_pool(&mut self, step: &Step<'_>, shared: &mut Shared) {
+        let Some(parser) = &self.parser else { return };
+        let busy = parser.open() > 0;
+        if busy == matches!(self.member, Member::Busy) || parser.protocol() != Protocol::Http1 {
+            return;
+        }
+        let (key, at) = (self.pool(), (step.segment.time_ns, step.segment.packet));
+        if busy {
+            let waited = shared.pools.begins(key, &mut self.member, at, step.bytes.start);
+            waited.into_iter().for_each(|episode| self.episodes.push(episode));
+        } else {
+            shared.pools.ends(key, &mut self.member, at);
+        }
+    }
+
+    fn pool(&self) -> ([u8; 16], Endpoint, u32) {
+        let [client, server] = self.ends;
+        (client.address, server, self.network)
+    }
+
     /// The sides were guessed wrong: from now on, and for what was noted before, they are the other way around. The
     /// rules have seen little until a parser tells, and start anew.
     #[cold]
     fn swap(&mut self, shared: &mut Shared) {
         self.keep_episodes(shared);
         self.place.leave(self.listener(), &mut shared.queues);
+        let pool = self.pool();
+        shared.pools.leaves(pool, &mut self.member);
         self.closings.swap();
         self.ends.swap(0, 1);
         self.tracker.swap();
@@ -342,6 +385,8 @@ impl<P: Parser + Default> Connection<P> {
             return;
         }
         self.place.leave(self.listener(), &mut shared.queues);
+        let pool = self.pool();
+        shared.pools.leaves(pool, &mut self.member);
         for from in [Side::Client, Side::Server] {
             let context = self.context();
             let Connection { reassembly, parser, told_swapped, tracker, .. } = self;

@@ -4,14 +4,19 @@
 //! would cost more than reading the packets. So episodes of a single stream are found by their stream, and those of
 //! the whole connection by the time that a block of them spans.
 
+use super::pools::GIVEN_ON_NS;
 use crate::episode::Episode;
 use crate::exchange::{Exchange, Protocol};
-use spangap_model::Side;
+use spangap_model::{Cause, Side};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Episodes kept per connection, the latest. As many calls may wait at once, each with one of its own, until both of
 /// its halves are joined.
 pub const MAX_EPISODES: usize = 1024;
+/// Episodes of one kind before the first call: a connection that is opened has one.
+const MAX_OPENING: usize = 4;
+/// A call that begins later after its connection was opened did not wait for that.
+const SOON_NS: i64 = 1_000_000_000;
 /// Episodes whose times are looked at together first.
 const BLOCK: u64 = 16;
 
@@ -19,6 +24,8 @@ const BLOCK: u64 = 16;
 #[derive(Debug, Default)]
 pub struct Episodes {
     shared: Shared,
+    /// Those from before the first call: what a call waited for whose connection was not open yet.
+    opening: Vec<(u64, Episode)>,
     /// Most connections have none of a single stream.
     streams: Option<Box<Streams>>,
     /// Number of the next one.
@@ -90,11 +97,17 @@ impl Shared {
 impl Episodes {
     /// Remembers one; the oldest is forgotten for it when there are too many.
     pub fn push(&mut self, episode: Episode) {
+        let number = self.next;
+        self.next += 1;
+        if episode.cause.is_of_opening() {
+            if self.opening.len() < MAX_OPENING {
+                self.opening.push((number, episode));
+            }
+            return;
+        }
         if self.len() >= MAX_EPISODES {
             self.forget_oldest();
         }
-        let number = self.next;
-        self.next += 1;
         match episode.stream_id {
             None => self.shared.push(number, episode),
             Some(stream) => {
@@ -125,7 +138,8 @@ impl Episodes {
     /// All of them, in no order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Episode> {
         let streams = self.streams.iter_mut().flat_map(|streams| streams.episodes.values_mut());
-        self.shared.episodes.iter_mut().map(|(_, episode)| episode).chain(streams)
+        let opening = self.opening.iter_mut().map(|(_, episode)| episode);
+        self.shared.episodes.iter_mut().map(|(_, episode)| episode).chain(streams).chain(opening)
     }
 
     /// Those that held up bytes of an exchange, oldest first: they overlap it in time, and the bytes are at or before
@@ -145,11 +159,15 @@ impl Episodes {
                 Side::Client => Some(exchange.request),
                 Side::Server => exchange.response,
             };
+            // A connection became free shortly before it was used.
+            let given_on =
+                episode.cause == Cause::PoolWait && part.is_some_and(|part| part.start == episode.start);
             episode.from_ns <= end_ns
-                && episode.to_ns >= begin_ns
+                && (episode.to_ns >= begin_ns && episode.cause != Cause::PoolWait || given_on)
                 && part.is_none_or(|part| episode.start < part.end)
         };
-        let shared = self.shared.around(begin_ns, end_ns).map(|(number, episode)| (*number, episode));
+        let shared =
+            self.shared.around(begin_ns - GIVEN_ON_NS, end_ns).map(|(number, episode)| (*number, episode));
         let mut found: Vec<(u64, &Episode)> = shared.filter(|(_, episode)| concerns(episode)).collect();
         if let Some(streams) = &self.streams
             && matches!(exchange.protocol, Protocol::Grpc | Protocol::Http2)
@@ -158,6 +176,10 @@ impl Episodes {
             let own = own.map(|((_, number), episode)| (*number, episode));
             found.extend(own.filter(|(_, episode)| concerns(episode)));
         }
+        let opening = self.opening.iter().filter(|(_, episode)| {
+            episode.to_ns <= begin_ns && begin_ns.saturating_sub(episode.to_ns) <= SOON_NS
+        });
+        found.extend(opening.map(|(number, episode)| (*number, episode)));
         found.sort_unstable_by_key(|(number, episode)| (episode.from_ns, *number));
         found.into_iter().map(|(_, episode)| episode.clone()).collect()
     }

@@ -10,6 +10,7 @@ use super::{ConnectionFacts, Kind};
 use crate::app::Parser;
 use crate::segment::{Endpoint, Segment};
 use rustc_hash::FxHashMap;
+use spangap_model::Side;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -225,7 +226,11 @@ impl<P: Parser + Default> Flows<P> {
             (self.slots.len() - 1) as u32
         });
         if let Some(place) = self.slots.get_mut(slot as usize) {
-            *place = Some(Box::new(Connection::new(id, segment, from, known)));
+            let mut connection = Box::new(Connection::new(id, segment, from, known));
+            if known && from == Side::Client {
+                connection.opened(segment, shared);
+            }
+            *place = Some(connection);
         }
         self.by_key.insert(key, slot);
         self.by_id.insert(id, slot);

@@ -217,7 +217,11 @@ impl<'a> Run<'a> {
                 Some((choice, decoder)) => match decoder.decode(&packet) {
                     Ok(segment) if choice.takes(&segment) => tap.segment(&segment),
                     Err(_) if choice.has_the_rest() => tap.packet(&packet),
-                    _ => continue,
+                    Ok(_) => continue,
+                    Err(_) => {
+                        tap.no_segment(&packet);
+                        continue;
+                    }
                 },
             }
             if searching {

@@ -1,0 +1,64 @@
+//! What calls wait for before their connection carries them, beside what their clients measured themselves: each call of a
+//! capture that waited has the finding, with what that took, and no call that did not wait has one.
+
+use crate::{calls, capture, captures, dissect};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// What each call waited by its client's clock, by trace id, nanoseconds.
+fn truth(name: &str) -> HashMap<String, u64> {
+    let path = captures().join(format!("{name}.client.spans"));
+    let spans: Value = serde_json::from_str(&std::fs::read_to_string(path).expect("spans")).expect("JSON");
+    let spans = spans["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("spans");
+    let one = |span: &Value| {
+        let waited = span["attributes"][0]["value"]["intValue"].as_str()?.parse().ok()?;
+        Some((span["traceId"].as_str()?.to_owned(), waited))
+    };
+    spans.iter().filter_map(one).collect()
+}
+
+/// By each end's capture that can see it, and by both.
+fn compare(name: &str, cause: &str) {
+    let truth = truth(name);
+    let spans = captures().join(format!("{name}.client.spans"));
+    let keys = captures().join(format!("{name}.keys"));
+    let mut arguments = vec!["--same-clock", "--spans", spans.to_str().expect("text")];
+    if keys.exists() {
+        arguments.extend(["--keylog", keys.to_str().expect("text")]);
+    }
+    let [client, server] = ["client", "server"].map(|end| capture(name, end));
+    for files in [&[client.as_path(), &server][..], &[&client]] {
+        let arguments = if files.len() == 1 { &arguments[1..] } else { &arguments[..] };
+        let report = dissect(files, arguments);
+        assert_eq!(calls(&report).len(), truth.len(), "{name}");
+        for call in calls(&report) {
+            let findings = call["findings"].as_array().expect("findings").iter();
+            let found: Vec<&Value> =
+                findings.filter(|one| one["cause"] == cause && one["certainty"] == "shown").collect();
+            let cost_ns: u64 = found.iter().filter_map(|one| one["cost_ns"].as_u64()).sum();
+            let waited_ns = truth[call["trace_id"].as_str().expect("a trace id")];
+            // The client's clock has its own threads' delays in it.
+            let off_ns = cost_ns.abs_diff(waited_ns);
+            assert!(off_ns <= 3_000_000 + waited_ns / 5, "{name}: {cost_ns} of {waited_ns} ns: {call:#}");
+            assert!(found.iter().all(|one| one["cost_ns"].is_u64() && one["when"].is_object()), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_handshake_of_tls_takes_the_time_that_the_client_measured() {
+    compare("tls-handshake", "tls-handshake");
+    compare("tls-in-advance", "tls-handshake");
+}
+
+#[test]
+fn a_name_takes_the_time_that_the_client_measured() {
+    compare("dns", "dns");
+    compare("dns-in-advance", "dns");
+}
+
+#[test]
+fn a_connection_of_a_pool_takes_the_time_that_the_client_measured() {
+    compare("pool-wait", "pool-wait");
+    compare("pool-near", "pool-wait");
+}

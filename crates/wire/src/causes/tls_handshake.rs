@@ -1,0 +1,247 @@
+//! The TLS handshake at the beginning of a connection, as an interval: what a call waited for that was made when the
+//! connection was not open yet.
+//!
+//! Records are followed by their headers alone, so that no key and no snap length matters that leaves these. The handshake
+//! begins with the client's hello. In TLS 1.3 it ends, for the client, with the first record that it sends encrypted (its
+//! Finished, or its certificate before that); in TLS 1.2 with the last record before the first application data. What
+//! cannot be followed (missing segments, early data, a handshake that fails) is not named.
+
+use super::{Rule, View};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
+use crate::tcp::{Kind, Step};
+use spangap_model::evidence::Certainty;
+use spangap_model::{Cause, Side};
+
+const HEADER_BYTES: u8 = 5;
+const CHANGE_CIPHER: u8 = 20;
+const HANDSHAKE: u8 = 22;
+const APPLICATION_DATA: u8 = 23;
+const CLIENT_HELLO: u8 = 1;
+
+/// The rule's memory of one connection.
+#[derive(Debug, Default)]
+pub struct Memory {
+    state: State,
+    hello: (i64, u64),
+    /// The last packet with a part of the handshake.
+    last: (i64, u64),
+    sides: [Records; 2],
+    /// The server sent something encrypted before the client did.
+    tls13: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Nothing was sent yet.
+    #[default]
+    Begin,
+    /// Between the client's hello and the end of the handshake.
+    Shaking,
+    /// Over, or no TLS, or not to be followed.
+    Done,
+}
+
+/// Where a side's stream of records is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Records {
+    /// Stream offset of the next byte.
+    next: u64,
+    /// Bytes of a record's header seen, and the record's type and length as far as they tell.
+    header: u8,
+    kind: u8,
+    length: u16,
+    /// Bytes of the record's payload to come.
+    left: u16,
+}
+
+impl Rule for Memory {
+    #[inline]
+    fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        if self.state != State::Done && !step.bytes.is_empty() && step.kind != Kind::Handshake {
+            self.data(step, view, found);
+        }
+    }
+}
+
+impl Memory {
+    #[cold]
+    fn data(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        let at = (step.segment.time_ns, step.segment.packet);
+        if self.state == State::Begin {
+            // Type, version, length, and the message's type.
+            let is_hello = matches!(step.segment.payload, [HANDSHAKE, 3, 0..=4, _, _, CLIENT_HELLO, ..]);
+            if view.handshake.syn.is_none() || step.from != Side::Client || !is_hello {
+                self.state = State::Done;
+                return;
+            }
+            (self.state, self.hello) = (State::Shaking, at);
+        }
+        let records = &mut self.sides[step.from.index()];
+        let first = records.next == 0;
+        if !first && step.bytes.end <= records.next {
+            // Sent again.
+            return;
+        }
+        if step.kind != Kind::New || !first && step.bytes.start != records.next {
+            self.state = State::Done;
+            return;
+        }
+        records.next = step.bytes.end;
+        let mut bytes = step.segment.payload;
+        let mut beyond =
+            u64::from(step.segment.payload_len) - bytes.len().min(step.segment.payload_len as usize) as u64;
+        while !bytes.is_empty() {
+            let records = &mut self.sides[step.from.index()];
+            if records.left > 0 {
+                let passed = bytes.len().min(usize::from(records.left));
+                records.left -= passed as u16;
+                bytes = &bytes[passed..];
+                self.part(step.from, at, found, view);
+            } else {
+                let byte = bytes[0];
+                bytes = &bytes[1..];
+                match records.header {
+                    0 => records.kind = byte,
+                    3 => records.length = u16::from(byte) << 8,
+                    4 => records.length |= u16::from(byte),
+                    _ => {}
+                }
+                records.header += 1;
+                if records.header == HEADER_BYTES {
+                    (records.header, records.left) = (0, records.length);
+                    self.part(step.from, at, found, view);
+                }
+            }
+            if self.state == State::Done {
+                return;
+            }
+        }
+        // What the snap length cut off has to lie within one record.
+        let records = &mut self.sides[step.from.index()];
+        let inside = beyond.min(u64::from(records.left));
+        records.left -= inside as u16;
+        beyond -= inside;
+        if beyond > 0 {
+            self.state = State::Done;
+        }
+    }
+
+    /// A packet has a part of the record that a side is sending.
+    fn part(&mut self, from: Side, at: (i64, u64), found: &mut Vec<Episode>, view: View<'_>) {
+        match (self.sides[from.index()].kind, from) {
+            (HANDSHAKE | CHANGE_CIPHER, _) => self.last = at,
+            (APPLICATION_DATA, Side::Server) => (self.tls13, self.last) = (true, at),
+            (APPLICATION_DATA, Side::Client) => {
+                self.state = State::Done;
+                let answered = self.sides[Side::Server.index()].next > 0;
+                let end = if self.tls13 { at } else { self.last };
+                if answered && end.0 > self.hello.0 {
+                    found.push(self.episode(end, view));
+                }
+            }
+            _ => self.state = State::Done,
+        }
+    }
+
+    fn episode(&self, end: (i64, u64), view: View<'_>) -> Episode {
+        let sent = view.of(Side::Client).next;
+        let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
+        let took_us = super::nanos(self.hello.0, end.0) / 1000;
+        Episode {
+            cause: Cause::TlsHandshake,
+            certainty: Certainty::Shown,
+            side: None,
+            sender: Side::Client,
+            from_ns: self.hello.0,
+            to_ns: end.0,
+            start: sent,
+            end: sent,
+            stream_id: None,
+            copies: Copies::One,
+            evidence: PacketProofs::of(&[
+                evidence(self.hello, What::text("the client's hello: the TLS handshake begins")),
+                evidence(end, What::with("the handshake is over {} us later", took_us, 0)),
+            ]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{CLIENT, SERVER, Scene};
+    use super::*;
+
+    /// Records of these types and payload lengths.
+    fn records(of: &[(u8, usize)]) -> Vec<u8> {
+        let one = |(kind, len): &(u8, usize)| {
+            let mut record = vec![*kind, 3, 3, (len >> 8) as u8, *len as u8];
+            record.resize(HEADER_BYTES as usize + len, CLIENT_HELLO);
+            record
+        };
+        of.iter().flat_map(one).collect()
+    }
+
+    fn found(told: &[(Side, i64, Vec<u8>)]) -> Vec<(i64, i64)> {
+        let mut scene = Scene::at_client();
+        for (from, at_us, bytes) in told {
+            scene.at(*at_us).payload(*from, bytes);
+        }
+        scene.found.iter().filter(|e| e.cause == Cause::TlsHandshake).map(|e| (e.from_ns, e.to_ns)).collect()
+    }
+
+    #[test]
+    fn from_the_hello_to_the_first_that_the_client_encrypts() {
+        let hello = records(&[(22, 300)]);
+        let flight = records(&[(22, 90), (20, 1), (23, 900), (23, 53)]);
+        let finished = records(&[(20, 1), (23, 53)]);
+        let request = records(&[(23, 200)]);
+        let told = [
+            (CLIENT, 100, hello.clone()),
+            (SERVER, 1500, flight.clone()),
+            (CLIENT, 1700, finished),
+            (CLIENT, 9000, request.clone()),
+        ];
+        assert_eq!(found(&told), [(100_000, 1_700_000)]);
+        // In pieces, with headers across segments.
+        let pieces = [
+            (CLIENT, 100, hello[..2].to_vec()),
+            (CLIENT, 100, hello[2..].to_vec()),
+            (SERVER, 1500, flight[..97].to_vec()),
+            (SERVER, 1600, flight[97..].to_vec()),
+            (CLIENT, 1700, records(&[(20, 1), (23, 53), (23, 200)])),
+        ];
+        assert_eq!(
+            found(&pieces),
+            [] as [(i64, i64); 0],
+            "a hello whose first segment ends before it says so"
+        );
+        assert_eq!(found(&[&told[..1], &pieces[2..]].concat()), [(100_000, 1_700_000)]);
+    }
+
+    #[test]
+    fn of_tls_1_2_to_the_last_before_application_data() {
+        let told = [
+            (CLIENT, 100, records(&[(22, 300)])),
+            (SERVER, 1500, records(&[(22, 90), (22, 900), (22, 4)])),
+            (CLIENT, 1700, records(&[(22, 70), (20, 1), (22, 40)])),
+            (SERVER, 3000, records(&[(20, 1), (22, 40)])),
+            (CLIENT, 9000, records(&[(23, 200)])),
+        ];
+        assert_eq!(found(&told), [(100_000, 3_000_000)]);
+    }
+
+    #[test]
+    fn what_is_no_whole_handshake_is_not_named() {
+        let hello = records(&[(22, 300)]);
+        // Early data, an alert, other protocols, a server that speaks first.
+        assert_eq!(found(&[(CLIENT, 1, hello.clone()), (CLIENT, 2, records(&[(23, 60)]))]), []);
+        let refused =
+            [(CLIENT, 1, hello.clone()), (SERVER, 2, records(&[(21, 2)])), (CLIENT, 3, records(&[(23, 60)]))];
+        assert_eq!(found(&refused), []);
+        assert_eq!(
+            found(&[(CLIENT, 1, b"GET / HTTP/1.1\r\n".to_vec()), (SERVER, 2, b"HTTP/1.1 200".to_vec())]),
+            []
+        );
+        assert_eq!(found(&[(SERVER, 1, hello.clone()), (CLIENT, 2, hello)]), []);
+    }
+}

@@ -1,0 +1,191 @@
+//! Clients that keep a few HTTP/1 connections to a server and give each to one call at a time: when all of them were busy,
+//! and which call got the one that became free.
+//!
+//! Whether a call waited for it, packets do not show: its CLIENT span does, when it began while all were busy. A thread
+//! that makes its next call when it has its last answer, on a connection of its own, begins that call after the connection
+//! was free, and waited for nothing.
+
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
+use crate::segment::Endpoint;
+use rustc_hash::FxHashMap;
+use spangap_model::evidence::Certainty;
+use spangap_model::{Cause, Side};
+
+/// Pools followed; connections of more are passed over.
+const MOST: usize = 65_536;
+/// A connection that is given on is used again so soon.
+pub const GIVEN_ON_NS: i64 = 2_000_000;
+
+/// A client's host, its server, their virtual network.
+type Key = ([u8; 16], Endpoint, u32);
+
+/// The connections between one host and one server.
+#[derive(Debug, Default)]
+struct Pool {
+    open: u32,
+    busy: u32,
+    /// Since when all are busy.
+    full_since: Option<(i64, u64)>,
+    /// The last time in which all were: from, and until.
+    last_full: Option<((i64, u64), i64)>,
+}
+
+impl Pool {
+    /// Since when all were busy, if they were until shortly before this moment: several may become free at once.
+    fn full_until(&self, at_ns: i64) -> Option<(i64, u64)> {
+        let (from, until_ns) = self.last_full?;
+        (0..=GIVEN_ON_NS).contains(&(at_ns - until_ns)).then_some(from)
+    }
+}
+
+/// All pools of a capture.
+#[derive(Debug, Default)]
+pub struct Pools {
+    pools: FxHashMap<Key, Pool>,
+}
+
+/// What a connection is to its pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Member {
+    /// Nothing yet.
+    #[default]
+    Not,
+    /// It has a call under way.
+    Busy,
+    /// It became free then.
+    Free((i64, u64)),
+}
+
+impl Pools {
+    /// A call begins on a connection, with this stream offset: what it may have waited for.
+    #[cold]
+    pub fn begins(&mut self, key: Key, member: &mut Member, at: (i64, u64), start: u64) -> Option<Episode> {
+        if self.pools.len() >= MOST && !self.pools.contains_key(&key) {
+            return None;
+        }
+        let pool = self.pools.entry(key).or_default();
+        let mut waited = None;
+        match *member {
+            Member::Busy => return None,
+            Member::Not => {
+                // The pool may still grow: nobody had to wait.
+                pool.open += 1;
+                (pool.full_since, pool.last_full) = (None, None);
+            }
+            Member::Free(free) => {
+                // Who takes one later than that found it free.
+                waited = pool.full_until(at.0).map(|from| (from, free));
+            }
+        }
+        *member = Member::Busy;
+        pool.busy += 1;
+        if pool.busy == pool.open {
+            pool.full_since = Some(pool.full_until(at.0).filter(|_| waited.is_some()).unwrap_or(at));
+        }
+        let (from, free) = waited?;
+        let shown = |(time_ns, packet), what| PacketProof { packet, time_ns, what };
+        let connections = u64::from(pool.open);
+        Some(Episode {
+            cause: Cause::PoolWait,
+            certainty: Certainty::Shown,
+            side: Some(Side::Client),
+            sender: Side::Client,
+            from_ns: from.0,
+            to_ns: free.0,
+            start,
+            end: start,
+            stream_id: None,
+            copies: Copies::One,
+            evidence: PacketProofs::of(&[
+                shown(
+                    from,
+                    What::with(
+                        "each of the client's {} connections to the server has a call",
+                        connections,
+                        0,
+                    ),
+                ),
+                shown(free, What::text("this one is free")),
+                shown(at, What::text("and the call is sent on it")),
+            ]),
+        })
+    }
+
+    /// The last call under way on a connection has ended.
+    #[cold]
+    pub fn ends(&mut self, key: Key, member: &mut Member, at: (i64, u64)) {
+        let Some(pool) = self.pools.get_mut(&key).filter(|_| matches!(member, Member::Busy)) else { return };
+        *member = Member::Free(at);
+        pool.last_full = pool.full_since.take().map(|from| (from, at.0)).or(pool.last_full);
+        pool.busy = pool.busy.saturating_sub(1);
+    }
+
+    /// A connection is over.
+    pub fn leaves(&mut self, key: Key, member: &mut Member) {
+        if matches!(member, Member::Not) {
+            return;
+        }
+        let Some(pool) = self.pools.get_mut(&key) else { return };
+        pool.busy = pool.busy.saturating_sub(u32::from(matches!(member, Member::Busy)));
+        pool.open = pool.open.saturating_sub(1);
+        (pool.full_since, pool.last_full) = (None, None);
+        *member = Member::Not;
+        if pool.open == 0 {
+            self.pools.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    fn key() -> Key {
+        ([1; 16], Endpoint::v4([10, 0, 0, 2], 80), 0)
+    }
+
+    /// Calls on connections (by place) begin (+) and end (-) at these milliseconds: begin and end of what a call may have
+    /// waited for.
+    fn waits(told: &[(usize, char, i64)]) -> Vec<(i64, i64)> {
+        let (mut pools, mut members) = (Pools::default(), [Member::Not; 3]);
+        let mut waits = Vec::new();
+        for (place, what, at_ms) in told {
+            let (member, at) = (&mut members[*place], (at_ms * MS, 1));
+            match what {
+                '+' => {
+                    waits.extend(pools.begins(key(), member, at, 7).map(|e| (e.from_ns / MS, e.to_ns / MS)))
+                }
+                '-' => pools.ends(key(), member, at),
+                _ => pools.leaves(key(), member),
+            }
+        }
+        waits
+    }
+
+    #[test]
+    fn who_gets_the_one_that_became_free_may_have_waited_since_all_were_busy() {
+        let told = [(0, '+', 10), (1, '+', 12), (0, '-', 40), (0, '+', 40), (1, '-', 55), (1, '+', 56)];
+        assert_eq!(waits(&told), [(12, 40), (12, 55)]);
+        // Both become free at once, and again.
+        let at_once = [(0, '-', 40), (1, '-', 41), (0, '+', 41), (1, '+', 42)];
+        assert_eq!(waits(&[&told[..2], &at_once[..]].concat()), [(12, 40), (12, 41)]);
+        let again = [(1, '-', 60), (0, '-', 61), (1, '+', 61), (0, '+', 61)];
+        let all = [&told[..2], &at_once[..], &again[..]].concat();
+        assert_eq!(waits(&all), [(12, 40), (12, 41), (12, 60), (12, 61)]);
+    }
+
+    #[test]
+    fn who_takes_one_that_was_free_for_a_while_or_a_new_one_did_not_wait() {
+        assert_eq!(waits(&[(0, '+', 10), (0, '-', 20), (0, '+', 50)]), []);
+        let with_room = [(0, '+', 10), (1, '+', 11), (0, '-', 20), (1, '-', 22), (0, '+', 23), (1, '+', 23)];
+        assert_eq!(waits(&with_room), [], "two were free");
+        assert_eq!(
+            waits(&[(0, '+', 10), (1, '+', 20), (0, '-', 25), (2, '+', 26)]),
+            [],
+            "another was opened"
+        );
+        assert_eq!(waits(&[(0, '+', 10), (1, '+', 12), (1, 'x', 20), (0, '-', 30), (0, '+', 30)]), []);
+    }
+}
