@@ -1,1 +1,18 @@
 //! Where agents, spans and verdicts meet: which host a span is of, what opens a case, what is in its folder.
+//!
+//! [`server`] takes agents in, [`agents`] knows them, [`hosts`] says whose host a span is of. [`watching`] and [`trigger`] say
+//! which pair is worth a look, [`cases`] opens a case for it, [`pursuit`] fills its [`folder`] and asks [`verdict`].
+
+pub mod agents;
+pub mod api;
+pub mod cases;
+pub mod folder;
+pub mod hosts;
+pub mod pursuit;
+pub mod report;
+pub mod samples;
+pub mod server;
+pub mod slices;
+pub mod trigger;
+pub mod verdict;
+pub mod watching;

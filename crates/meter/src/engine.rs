@@ -438,6 +438,26 @@ impl Meter {
         self.state().join.accounting
     }
 
+    /// Gaps and client durations since the start, of `most` pairs from number `from` on: retractions apart, they only grow. The
+    /// number to go on from; `None` when these were the last. The lock is held meanwhile.
+    pub fn durations(
+        &self,
+        from: u32,
+        most: u32,
+        mut each: impl FnMut(u32, &PairKey, &Histogram, &Histogram),
+    ) -> Option<u32> {
+        let state = self.state();
+        let all = state.pairs.keys().len() as u32;
+        let to = from.saturating_add(most).min(all);
+        for number in from..to {
+            let [gap, client] = state.windows.durations(number);
+            if gap.count() > 0 {
+                each(number, state.pairs.key(number), &gap, &client);
+            }
+        }
+        (to < all).then_some(to)
+    }
+
     /// What is not of one pair.
     pub fn overview(&self) -> Overview {
         let interned = self.origins.read();

@@ -210,6 +210,17 @@ impl Windows {
         all
     }
 
+    /// Gaps and client durations of one pair since the start.
+    pub fn durations(&self, pair: u32) -> [Histogram; 2] {
+        let mut all = [Histogram::new(), Histogram::new()];
+        let open = self.open.iter().filter_map(|minute| minute.pairs.get(pair as usize));
+        for stats in self.totals.get(pair as usize).into_iter().chain(open) {
+            all[0].merge(&stats.gap);
+            all[1].merge(&stats.client);
+        }
+        all
+    }
+
     /// Everything since the start, of each pair by number.
     pub fn totals(&self) -> Vec<PairStats> {
         let mut totals = self.totals.clone();

@@ -7,20 +7,25 @@ use crate::web;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
+use spangap_cases::agents::Agents;
+use spangap_cases::cases::{Cases, SLICE_TIME, Settings as CaseSettings};
+use spangap_cases::{api, server};
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::otlp::PushSettings;
 use spangap_meter::history::{History, Limits};
 use spangap_meter::ingest::origins::Limits as OriginLimits;
 use spangap_meter::ingest::semconv::RESPONSE_SIZE_ATTRIBUTES;
 use spangap_meter::pairs::{Grouping, PairLimits};
+use spangap_meter::serve::access::Access;
 use spangap_meter::serve::clock::Clock;
 use spangap_meter::serve::places::Deadlines;
-use spangap_meter::serve::{Addresses, ServeSettings, serve};
+use spangap_meter::serve::{Addresses, Guests, ServeSettings, serve};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use tempfile::TempDir;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -127,7 +132,32 @@ pub struct MeterArgs {
     /// How often metrics are pushed [default: 30s]
     #[arg(long, value_name = "DURATION")]
     push_interval: Option<Duration>,
+    /// Folder of cases [default: `cases` in the folder of --data, else one that ends with the process]
+    #[arg(long, value_name = "DIR", help_heading = CASES)]
+    cases: Option<PathBuf>,
+    /// Open a case when three calls of a pair within a minute have a larger gap, whatever its baseline
+    #[arg(long, value_name = "DURATION", help_heading = CASES)]
+    case_over: Option<Duration>,
+    /// Slices of packets asked of hosts in a minute; a case takes two [default: 6]
+    #[arg(long, value_name = "N", help_heading = CASES)]
+    case_slices_per_minute: Option<usize>,
+    /// Keep all cases below this size; the oldest go first [default: 2GiB]
+    #[arg(long, value_name = "SIZE", help_heading = CASES)]
+    case_bytes: Option<Size>,
+    /// Demand tokens: a file of lines `ROLE TOKEN`, with the roles ingest (send spans), view (page and API), capture
+    /// (agents, opening cases) and change
+    #[arg(long, value_name = "FILE", help_heading = ACCESS)]
+    token_file: Option<PathBuf>,
+    /// Name by which browsers ask for the page, besides addresses and localhost; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = ACCESS)]
+    http_host: Option<Vec<String>>,
+    /// Without --token-file, let agents and requests for captures come from other hosts
+    #[arg(long, help_heading = ACCESS, num_args = 0, default_missing_value = "true")]
+    insecure: Option<bool>,
 }
+
+const CASES: &str = "Cases";
+const ACCESS: &str = "Access";
 
 /// A size, or no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +247,14 @@ impl MeterArgs {
             idle_timeout,
             slow_after,
             push_otlp,
-            push_interval
+            push_interval,
+            cases,
+            case_over,
+            case_slices_per_minute,
+            case_bytes,
+            token_file,
+            http_host,
+            insecure
         )
     }
 
@@ -284,6 +321,41 @@ impl MeterArgs {
     }
 }
 
+impl MeterArgs {
+    fn access(&self) -> anyhow::Result<Access> {
+        let access = Access::new(self.http_host.clone().unwrap_or_default(), self.insecure == Some(true));
+        let Some(path) = &self.token_file else { return Ok(access) };
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        access.with_tokens(&text).with_context(|| name.to_string())
+    }
+
+    /// Where cases go, and the folder that ends with the process, where they go nowhere.
+    fn cases(&self) -> anyhow::Result<(CaseSettings, Option<TempDir>)> {
+        let kept = self.cases.clone().or_else(|| Some(self.data.as_ref()?.join("cases")));
+        let (folder, ends) = match kept {
+            Some(folder) => (folder, None),
+            None => {
+                let ends = tempfile::Builder::new().prefix("spangap-cases-").tempdir();
+                let ends = ends.context("cannot make a folder for cases")?;
+                (ends.path().to_owned(), Some(ends))
+            }
+        };
+        let settings = CaseSettings {
+            folder,
+            over_ns: self.case_over.map(Duration::ns),
+            slices_per_minute: self.case_slices_per_minute.unwrap_or(6),
+            most_bytes: self.case_bytes.map_or(2 << 30, Size::bytes),
+            slice_bytes: SLICE_BYTES,
+            slice_time: SLICE_TIME,
+        };
+        Ok((settings, ends))
+    }
+}
+
+/// Bytes of a slice as sent: some hundred thousand packets without their payload.
+const SLICE_BYTES: u64 = 32 << 20;
+
 /// A meter with its history open, not yet listening.
 pub struct Service {
     /// The engine.
@@ -292,6 +364,11 @@ pub struct Service {
     settings: ServeSettings,
     history: History,
     stored: bool,
+    access: Arc<Access>,
+    agents: Arc<Agents>,
+    /// Agents and cases.
+    pub cases: Arc<Cases>,
+    _ends: Option<TempDir>,
 }
 
 impl MeterArgs {
@@ -313,7 +390,22 @@ impl MeterArgs {
                 eprintln!("spangap: history: in memory only, ends with this process; --data DIR keeps it")
             }
         }
-        Ok(Service { meter, clock, settings: args.serve()?, history, stored })
+        let (settings, ends) = args.cases()?;
+        let (access, agents) = (Arc::new(args.access()?), Arc::new(Agents::default()));
+        let folder = settings.folder.clone();
+        let cases = Cases::open(meter.clone(), agents.clone(), access.clone(), settings);
+        let cases = cases.with_context(|| format!("the folder of cases {}", folder.display()))?;
+        Ok(Service {
+            meter,
+            clock,
+            settings: args.serve()?,
+            history,
+            stored,
+            access,
+            agents,
+            cases,
+            _ends: ends,
+        })
     }
 }
 
@@ -334,7 +426,16 @@ impl Service {
             // Before anybody hears that it is ready: who has may ask it to end at once.
             let stop = stop(Box::pin(stop_signal()?));
             let stop = async { stopped = stop.await };
-            serve(self.meter, self.clock, self.settings, self.history, web::router(), on_ready, stop).await?;
+            let watching = tokio::spawn(self.cases.clone().run());
+            let guests = Guests {
+                page: web::router().merge(api::router(self.cases.clone())),
+                grpc: Some(server::guest(self.agents, self.access.clone(), SLICE_BYTES)),
+                access: self.access,
+            };
+            let served =
+                serve(self.meter, self.clock, self.settings, self.history, guests, on_ready, stop).await;
+            watching.abort();
+            served?;
             anyhow::Ok(())
         })?;
         eprintln!("spangap: stopped{}", if self.stored { "; the history is closed" } else { "" });

@@ -1,5 +1,6 @@
 //! The HTTP API, `/metrics`, and health. Shapes are in [`crate::report`], documented in docs/api.md.
 
+use super::access::Denied;
 use super::answer::streamed;
 use super::changes::{changes, has, not_modified, with_tag};
 use super::clock::Clock;
@@ -17,7 +18,7 @@ use crate::query::{self, Matches};
 use crate::report::*;
 use axum::extract::{FromRequestParts, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -84,6 +85,20 @@ impl<T: Serialize + Send + 'static> Streamed<T> {
         let write = move |out: &mut dyn io::Write| Ok(serde_json::to_writer(out, &value)?);
         streamed(&request, "application/json", write).await
     }
+}
+
+/// A request that is not let in.
+pub fn refused(denied: &Denied) -> Response {
+    let status = match denied {
+        Denied::NoToken(_) => StatusCode::UNAUTHORIZED,
+        Denied::WrongRole(_) | Denied::NotLocal(_) | Denied::Origin(_) => StatusCode::FORBIDDEN,
+        Denied::Host(_) => StatusCode::MISDIRECTED_REQUEST,
+    };
+    let mut response = Problem(status, denied.to_string()).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
 }
 
 pub(super) type Answer = Result<Response, Problem>;

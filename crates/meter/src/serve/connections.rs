@@ -37,6 +37,11 @@ const SEND_BUFFER: usize = 128 << 10;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Marks an answer that lasts as long as its peer has something to ask, such as a stream: it is not overdue when nothing of it
+/// moves. Whether the peer is still there, pings tell.
+#[derive(Clone, Copy, Debug)]
+pub struct LongLived;
+
 /// Serves one port until `stopped` changes; then requests in hand may finish.
 pub async fn serve<H, F, B>(
     listener: TcpListener,
@@ -124,7 +129,9 @@ where
         let answer = handler(request, its_place.peer);
         async move {
             let answer = answer.await;
-            in_hand.answers();
+            if answer.extensions().get::<LongLived>().is_none() {
+                in_hand.answers();
+            }
             Ok::<_, Infallible>(answer.map(|body| Answer { body: body.boxed_unsync(), in_hand }))
         }
     });

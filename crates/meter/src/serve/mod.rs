@@ -1,6 +1,7 @@
 //! The always-on service: OTLP in, API and metrics out. With the metric push the only code of
 //! this crate that knows an async runtime.
 
+pub mod access;
 pub mod admission;
 pub mod answer;
 pub mod api;
@@ -17,10 +18,11 @@ pub mod refusal;
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};
 use crate::history::{History, HistoryError};
+use access::{Access, Denied, Role};
 use clock::Clock;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use otlp::Receiver;
-use places::{Deadlines, Port};
+use places::{Deadlines, Peer, Port};
 use recorder::Recorder;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -84,6 +86,34 @@ pub enum ServeError {
     Api(std::io::Error),
 }
 
+/// What others serve on these ports.
+#[derive(Debug, Default)]
+pub struct Guests {
+    /// Beside the API.
+    pub page: axum::Router,
+    /// Beside OTLP/gRPC.
+    pub grpc: Option<GrpcGuest>,
+    /// Who may do what, there and here.
+    pub access: Arc<Access>,
+}
+
+/// A gRPC service on the port of OTLP/gRPC. It finds the [`places::Peer`] of a request among its extensions.
+#[derive(Clone, Debug)]
+pub struct GrpcGuest {
+    /// Full name of the service: `spangap.fleet.v1.Fleet`.
+    pub service: &'static str,
+    /// Its methods.
+    pub router: axum::Router,
+}
+
+impl GrpcGuest {
+    fn serves(&self, path: &str) -> bool {
+        path.strip_prefix('/')
+            .and_then(|path| path.strip_prefix(self.service))
+            .is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
 /// How often time passes for the engine.
 const TICK: Duration = Duration::from_millis(200);
 /// Serves until `stop` is done, then closes the history.
@@ -95,7 +125,7 @@ pub async fn serve(
     clock: Clock,
     settings: ServeSettings,
     history: History,
-    page: axum::Router,
+    guests: Guests,
     on_ready: impl FnOnce(&Addresses),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
@@ -115,7 +145,8 @@ pub async fn serve(
         settings.max_request_bytes,
         settings.request_budget_bytes,
         deadlines,
-    );
+    )
+    .with_access(guests.access.clone());
     let receiver = Arc::new(receiver);
     let places = settings.max_connections.min(descriptors_for_each_port());
     // Answers of the API are large, those to exporters are not.
@@ -137,19 +168,39 @@ pub async fn serve(
         Push::start(push, move || source.snapshot(), |notice| tell(&notice))
     });
     let [grpc_port, http_port, pages_port] = ports;
-    let receivers = [(grpc, grpc_port), (http, http_port)].map(|(listener, port)| {
-        let receiver = receiver.clone();
-        let handler = move |request, peer| {
+    let receivers =
+        [(grpc, grpc_port, guests.grpc), (http, http_port, None)].map(|(listener, port, guest)| {
             let receiver = receiver.clone();
-            async move { receiver.handle(request, peer).await }
-        };
-        tokio::spawn(connections::serve(listener, port, handler, stopped.clone()))
-    });
+            let handler = move |mut request: hyper::Request<hyper::body::Incoming>, peer| {
+                let receiver = receiver.clone();
+                let guest = guest.as_ref().filter(|guest| guest.serves(request.uri().path()));
+                let guest = guest.map(|guest| guest.router.clone());
+                async move {
+                    let Some(router) = guest else {
+                        return receiver.handle(request, peer).await.map(axum::body::Body::new);
+                    };
+                    request.extensions_mut().insert(peer);
+                    let answer = router.oneshot(request.map(axum::body::Body::new)).await;
+                    let mut answer = answer.unwrap_or_else(|never| match never {});
+                    answer.extensions_mut().insert(connections::LongLived);
+                    answer
+                }
+            };
+            tokio::spawn(connections::serve(listener, port, handler, stopped.clone()))
+        });
     let ticker = tokio::spawn(tick(meter.clone(), clock));
-    let router = api::router(api).merge(page);
-    let answer = move |request: hyper::Request<hyper::body::Incoming>, _| {
+    let router = api::router(api).merge(guests.page);
+    let access = guests.access;
+    let answer = move |mut request: hyper::Request<hyper::body::Incoming>, peer: Peer| {
+        request.extensions_mut().insert(peer);
+        let denied = admits(&access, &request, peer).err();
         let answer = router.clone().oneshot(request.map(axum::body::Body::new));
-        async { answer.await.unwrap_or_else(|never| match never {}) }
+        async move {
+            match denied {
+                None => answer.await.unwrap_or_else(|never| match never {}),
+                Some(denied) => api::refused(&denied),
+            }
+        }
     };
     let pages = tokio::spawn(connections::serve(pages, pages_port, answer, stopped));
 
@@ -166,6 +217,22 @@ pub async fn serve(
     ticker.abort();
     recorder.stop()?;
     Ok(())
+}
+
+/// What anybody may ask for: whether the service is alive, and its metrics, whose readers call it by any name.
+const FOR_ALL: [&str; 2] = ["/healthz", "/readyz"];
+const BY_ANY_NAME: &str = "/metrics";
+
+/// Whether a request to the page and the API is let in. What it may do there needs more roles than to look.
+fn admits<B>(access: &Access, request: &hyper::Request<B>, peer: Peer) -> Result<(), Denied> {
+    let path = request.uri().path();
+    if FOR_ALL.contains(&path) {
+        return Ok(());
+    }
+    if path != BY_ANY_NAME {
+        access.is_ours(request.uri(), request.headers())?;
+    }
+    access.may(Role::View, request.headers(), Some(peer))
 }
 
 /// File descriptors for everything but connections: the history, the runtime, the listeners.

@@ -4,6 +4,7 @@
 //! charged to the byte budget as it arrives, and the walk takes it from there.
 //! Status codes and retry rules: OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
 
+use super::access::{Access, Denied, Role};
 use super::admission::Admission;
 use super::body::{Arrival, Body, Encoding, discard, with_plain};
 use super::clock::Clock;
@@ -51,6 +52,7 @@ pub struct Receiver {
     /// The byte budget of requests in hand.
     pub admission: Arc<Admission>,
     deadlines: Deadlines,
+    access: Arc<Access>,
     max_request_bytes: u64,
     /// Requests refused because of overload.
     pub refused: AtomicU64,
@@ -72,10 +74,16 @@ impl Receiver {
             clock,
             admission: Admission::new(budget_bytes, deadlines.slow_after),
             deadlines,
+            access: Arc::default(),
             max_request_bytes,
             refused: AtomicU64::new(0),
             invalid: AtomicU64::new(0),
         }
+    }
+
+    /// The same, for those who may send spans.
+    pub fn with_access(self, access: Arc<Access>) -> Receiver {
+        Receiver { access, ..self }
     }
 
     /// Answers one request.
@@ -84,6 +92,10 @@ impl Receiver {
             Some(kind) if is_grpc(kind) => self.grpc(request, peer).await,
             _ => self.http(request, peer).await,
         }
+    }
+
+    fn may_send(&self, headers: &HeaderMap, peer: Peer) -> Result<(), Refusal> {
+        self.access.may(Role::Ingest, headers, Some(peer)).map_err(Refusal::Denied)
     }
 
     fn arrival<'a>(&self, body: &'a mut Incoming, peer: Peer) -> Result<Arrival<'a>, Refusal> {
@@ -112,6 +124,8 @@ impl Receiver {
     fn count(&self, refusal: &Refusal) {
         match refusal {
             Refusal::Overloaded { .. } => self.refused.fetch_add(1, Relaxed),
+            // Counted with whoever else is not let in.
+            Refusal::Denied(_) => 0,
             _ => self.invalid.fetch_add(1, Relaxed),
         };
     }
@@ -123,6 +137,7 @@ impl Receiver {
             return grpc_error(12, &message, false);
         }
         let done = async {
+            self.may_send(request.headers(), peer)?;
             let encoding = Encoding::from_name(header(request.headers(), "grpc-encoding"))?;
             let body = self.arrival(request.body_mut(), peer)?.grpc(self.max_request_bytes).await?;
             self.ingest(&body, encoding, false)
@@ -138,6 +153,8 @@ impl Receiver {
                     Refusal::Invalid(_) => (3, false),
                     Refusal::TooSlow(_) => (4, false),
                     Refusal::Lost(_) => (1, false),
+                    Refusal::Denied(Denied::NoToken(_)) => (16, false),
+                    Refusal::Denied(_) => (7, false),
                 };
                 grpc_error(code, &refusal.to_string(), retry)
             }
@@ -168,6 +185,7 @@ impl Receiver {
             return reply;
         }
         let done = async {
+            self.may_send(&request.headers, peer)?;
             let kind = header(&request.headers, CONTENT_TYPE).map(essence);
             if !matches!(kind, Some("application/x-protobuf" | "application/json")) {
                 let kind = kind.unwrap_or("none");
@@ -191,6 +209,8 @@ impl Receiver {
                     Refusal::Unsupported(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 12),
                     Refusal::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, 4),
                     Refusal::Invalid(_) | Refusal::Lost(_) => (StatusCode::BAD_REQUEST, 3),
+                    Refusal::Denied(Denied::NoToken(_)) => (StatusCode::UNAUTHORIZED, 16),
+                    Refusal::Denied(_) => (StatusCode::FORBIDDEN, 7),
                 };
                 let mut reply = http_error(status, code, &refusal.to_string(), json);
                 if status == StatusCode::SERVICE_UNAVAILABLE {

@@ -26,6 +26,14 @@ impl Peer {
         }
     }
 
+    /// Whether it is on this host: no other address of the /64 network of `::1` is in use.
+    pub fn is_loopback(self) -> bool {
+        match self.0 {
+            IpAddr::V4(address) => address.is_loopback(),
+            IpAddr::V6(address) => address.is_unspecified(),
+        }
+    }
+
     /// The peer of an IPv4 address.
     pub const fn of_v4([a, b, c, d]: [u8; 4]) -> Peer {
         Peer(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
@@ -389,6 +397,15 @@ mod tests {
         assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:2"));
         assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
         assert_eq!(peer("::ffff:10.0.0.1"), NAT);
+        for (text, is_loopback) in [
+            ("::1", true),
+            ("127.9.9.9", true),
+            ("::ffff:127.0.0.1", true),
+            ("fe80::1", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(peer(text).is_loopback(), is_loopback, "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The reasons for which a request is refused, as its sender reads them.
 
+use super::access::Denied;
+
 /// Why a request is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -28,6 +30,9 @@ pub enum Refusal {
     /// The body does not arrive within its deadlines.
     #[error("request too slow: {0}")]
     TooSlow(String),
+    /// The sender may not do that.
+    #[error("{0}")]
+    Denied(Denied),
     /// The connection ended inside the body.
     #[error("connection lost inside the request body: {0}")]
     Lost(String),

@@ -10,7 +10,7 @@ use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::history::{History, Limits};
 use spangap_meter::serve::clock::Clock;
 use spangap_meter::serve::places::Deadlines;
-use spangap_meter::serve::{ServeSettings, serve};
+use spangap_meter::serve::{Guests, ServeSettings, serve};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -74,7 +74,7 @@ async fn the_running_service_is_scraped() {
     };
     let until = async { drop(stopped.await) };
     let meter = Arc::new(Meter::new(settings));
-    let service = tokio::spawn(serve(meter, clock, listen, history, axum::Router::new(), on_ready, until));
+    let service = tokio::spawn(serve(meter, clock, listen, history, Guests::default(), on_ready, until));
     let addresses = addresses.await.expect("it listens");
 
     let now_unix_ns = clock.unix_s() * 1_000_000_000;

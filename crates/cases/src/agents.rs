@@ -1,0 +1,613 @@
+//! Agents that are or were connected: who they are, how they are, and what was asked of them. Whatever they say is bounded
+//! before it is kept.
+
+use crate::report::{AgentRow, Refused, RingRow};
+use spangap_fleet::v1::{
+    Ask, Cancel, FromMeter, Health, Hello, Inventory, Payload, SliceEnd, SlicePiece, from_meter::What,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc::{self, Sender, error::TrySendError};
+use tokio::sync::watch;
+
+/// Agents known at once, connected or not.
+pub const MOST_AGENTS: usize = 1024;
+/// One that has said nothing for this long is not there, milliseconds. It reports its health once a second.
+pub const STALE_MS: u64 = 5_000;
+/// Bytes of addresses, containers and sentences of one agent.
+const MOST_BYTES: usize = 1 << 20;
+/// The same of all agents.
+const MOST_BYTES_OF_ALL: usize = 64 << 20;
+/// Bytes of any one text.
+const MOST_TEXT: usize = 512;
+/// Sentences, rings, instruments of one agent.
+const MOST_LINES: usize = 64;
+/// Sessions that were replaced, remembered so that none of them comes back.
+const REPLACED_KEPT: usize = 256;
+/// Pieces of a slice that wait to be written.
+const PIECES: usize = 4;
+/// Slices asked of one agent at once.
+const MOST_ASKS: usize = 8;
+
+/// What an agent answers to an ask.
+#[derive(Debug)]
+pub enum Answer {
+    /// Some bytes of a file.
+    Piece(SlicePiece),
+    /// There is no more.
+    End(SliceEnd),
+}
+
+/// Why an agent may not attach.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unwelcome {
+    /// It speaks another language.
+    #[error("protocol {0}: expected {expected}", expected = spangap_fleet::PROTOCOL)]
+    Protocol(u32),
+    /// It does not say who it is.
+    #[error("expected a host name or a machine id")]
+    Nobody,
+    /// The session is connected at this moment.
+    #[error("this session is connected already")]
+    Replay,
+    /// The session was replaced by a newer one of the same host.
+    #[error("a newer session of the same host (machine id and network namespace) has replaced this one")]
+    Replaced,
+    /// There is no room.
+    #[error(
+        "{MOST_AGENTS} agents are known already; restart the meter to forget those that are gone for good"
+    )]
+    Full,
+}
+
+/// Why no slice can be asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAsk {
+    /// It is not there.
+    #[error("the agent is not connected")]
+    Gone,
+    /// It has enough to do, or does not read.
+    #[error("the agent has {MOST_ASKS} slices to send already, or does not read")]
+    Busy,
+}
+
+/// All agents.
+#[derive(Debug, Default)]
+pub struct Agents {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    agents: BTreeMap<String, Agent>,
+    /// Sessions that may not come back.
+    replaced: VecDeque<(String, u64)>,
+    next_ask: u64,
+    refused: Refused,
+}
+
+#[derive(Debug)]
+struct Agent {
+    hello: Hello,
+    inventory: Inventory,
+    health: Health,
+    since_unix_ms: u64,
+    last_seen_unix_ms: u64,
+    link: Option<Link>,
+    /// Sessions of the same host before this one that were still connected when it came.
+    replacements: u64,
+}
+
+/// To a connected agent.
+#[derive(Debug)]
+struct Link {
+    to: Sender<FromMeter>,
+    asks: BTreeMap<u64, Sender<Answer>>,
+    /// Ends the stream, with the reason.
+    end: watch::Sender<Option<Unwelcome>>,
+}
+
+/// The meter's side of a connected agent: dropped, it is not connected any more.
+#[derive(Debug)]
+pub struct Attached {
+    agents: Arc<Agents>,
+    /// Its id in the API.
+    pub id: String,
+    session: u64,
+    /// Says when the stream is to end.
+    pub end: watch::Receiver<Option<Unwelcome>>,
+}
+
+/// A slice under way.
+#[derive(Debug)]
+pub struct Asked {
+    agents: Arc<Agents>,
+    agent: String,
+    id: u64,
+    /// What the agent answers; its end without [`Answer::End`] is the agent's own.
+    pub answers: mpsc::Receiver<Answer>,
+}
+
+/// What spans are matched with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Place {
+    /// Its id in the API.
+    pub id: String,
+    /// As it says.
+    pub host_name: String,
+    /// As it says.
+    pub machine_id: String,
+    /// Without ports.
+    pub addresses: Vec<String>,
+    /// Ids of containers and of their pods.
+    pub containers: Vec<(String, String)>,
+}
+
+impl Agents {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An agent says hello; `to` leads to it.
+    ///
+    /// # Errors
+    /// When it is not welcome. That is counted.
+    pub fn attach(
+        self: &Arc<Self>,
+        mut hello: Hello,
+        to: Sender<FromMeter>,
+        now_unix_ms: u64,
+    ) -> Result<Attached, Unwelcome> {
+        let mut inner = self.inner();
+        let inventory = bounded_hello(&mut hello, &mut inner.refused);
+        let id = id_of(&hello);
+        let session = hello.session;
+        if let Err(why) = inner.welcome(&hello, &id, now_unix_ms) {
+            inner.refused.hellos += 1;
+            return Err(why);
+        }
+        let (end, ended) = watch::channel(None);
+        let link = Link { to, asks: BTreeMap::new(), end };
+        let before = inner.agents.remove(&id);
+        let mut replacements = before.as_ref().map_or(0, |agent| agent.replacements);
+        if let Some(before) = before
+            && before.hello.session != session
+        {
+            inner.forbid(&id, before.hello.session);
+            if let Some(link) = before.link {
+                replacements += 1;
+                // Nobody listens when its stream has just ended.
+                let _ = link.end.send(Some(Unwelcome::Replaced));
+            }
+        }
+        let agent = Agent {
+            hello,
+            inventory: Inventory::default(),
+            health: Health::default(),
+            since_unix_ms: now_unix_ms,
+            last_seen_unix_ms: now_unix_ms,
+            link: Some(link),
+            replacements,
+        };
+        inner.agents.insert(id.clone(), agent);
+        inner.set_inventory(&id, inventory);
+        drop(inner);
+        Ok(Attached { agents: self.clone(), id, session, end: ended })
+    }
+
+    /// Asks an agent for a slice.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub fn ask(self: &Arc<Self>, agent: &str, ask: Ask, now_unix_ms: u64) -> Result<Asked, NoAsk> {
+        let mut inner = self.inner();
+        inner.next_ask += 1;
+        let id = inner.next_ask;
+        let known = inner.agents.get_mut(agent).filter(|known| known.is_connected(now_unix_ms));
+        let link = known.and_then(|known| known.link.as_mut()).ok_or(NoAsk::Gone)?;
+        if link.asks.len() >= MOST_ASKS {
+            return Err(NoAsk::Busy);
+        }
+        let ask = FromMeter { what: Some(What::Ask(Ask { id, ..ask })) };
+        match link.to.try_send(ask) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(NoAsk::Busy),
+            Err(TrySendError::Closed(_)) => return Err(NoAsk::Gone),
+        }
+        let (answer, answers) = mpsc::channel(PIECES);
+        link.asks.insert(id, answer);
+        drop(inner);
+        Ok(Asked { agents: self.clone(), agent: agent.to_owned(), id, answers })
+    }
+
+    /// Agents that are connected.
+    pub fn places(&self, now_unix_ms: u64) -> Vec<Place> {
+        let inner = self.inner();
+        let connected = inner.agents.iter().filter(|(_, agent)| agent.is_connected(now_unix_ms));
+        connected
+            .map(|(id, agent)| Place {
+                id: id.clone(),
+                host_name: agent.hello.host_name.clone(),
+                machine_id: agent.hello.machine_id.clone(),
+                addresses: agent.inventory.addresses.clone(),
+                containers: agent
+                    .inventory
+                    .containers
+                    .iter()
+                    .map(|one| (one.id.clone(), one.pod_uid.clone()))
+                    .collect(),
+            })
+            .collect()
+    }
+
+    /// What an agent's packets reach back to, Unix nanoseconds by its own clock; `None` when it has not said.
+    pub fn packets_from_unix_ns(&self, agent: &str) -> Option<i64> {
+        let inner = self.inner();
+        let rings = &inner.agents.get(agent)?.health.rings;
+        rings.iter().find(|ring| ring.instrument == "capture").map(|ring| ring.from_unix_ns)
+    }
+
+    /// Rows of the API.
+    pub fn rows(&self, now_unix_ms: u64) -> Vec<AgentRow> {
+        self.inner().agents.iter().map(|(id, agent)| agent.row(id, now_unix_ms)).collect()
+    }
+
+    /// What was refused since the start.
+    pub fn refused(&self) -> Refused {
+        self.inner().refused.clone()
+    }
+
+    /// Counts what was refused elsewhere.
+    pub fn count(&self, count: impl FnOnce(&mut Refused)) {
+        count(&mut self.inner().refused);
+    }
+}
+
+impl Inner {
+    fn welcome(&self, hello: &Hello, id: &str, now_unix_ms: u64) -> Result<(), Unwelcome> {
+        if hello.protocol != spangap_fleet::PROTOCOL {
+            return Err(Unwelcome::Protocol(hello.protocol));
+        }
+        if hello.host_name.is_empty() && hello.machine_id.is_empty() {
+            return Err(Unwelcome::Nobody);
+        }
+        if self.replaced.iter().any(|(of, session)| of == id && *session == hello.session) {
+            return Err(Unwelcome::Replaced);
+        }
+        match self.agents.get(id) {
+            Some(known) if known.hello.session == hello.session && known.is_connected(now_unix_ms) => {
+                Err(Unwelcome::Replay)
+            }
+            None if self.agents.len() >= MOST_AGENTS => Err(Unwelcome::Full),
+            _ => Ok(()),
+        }
+    }
+
+    fn forbid(&mut self, id: &str, session: u64) {
+        if self.replaced.len() >= REPLACED_KEPT {
+            self.replaced.pop_front();
+        }
+        self.replaced.push_back((id.to_owned(), session));
+    }
+
+    /// As much of it as there is room for.
+    fn set_inventory(&mut self, id: &str, mut inventory: Inventory) {
+        let others: usize = self
+            .agents
+            .iter()
+            .filter(|(other, _)| *other != id)
+            .map(|(_, agent)| bytes_of(&agent.inventory))
+            .sum();
+        let room = MOST_BYTES.min(MOST_BYTES_OF_ALL.saturating_sub(others));
+        let mut cut = 0;
+        for text in inventory.addresses.iter_mut() {
+            cut += u64::from(shorten(text));
+        }
+        for one in &mut inventory.containers {
+            for text in [&mut one.id, &mut one.pod_uid, &mut one.cgroup] {
+                cut += u64::from(shorten(text));
+            }
+        }
+        while bytes_of(&inventory) > room {
+            // The last ones go, by quarters: what is over is a lie or a mistake.
+            let keep = |len: usize| len - len.div_ceil(4);
+            let (addresses, containers) = (inventory.addresses.len(), inventory.containers.len());
+            inventory.addresses.truncate(keep(addresses));
+            inventory.containers.truncate(keep(containers));
+            cut += (addresses - inventory.addresses.len() + containers - inventory.containers.len()) as u64;
+        }
+        self.refused.texts_cut += cut;
+        if let Some(agent) = self.agents.get_mut(id) {
+            agent.inventory = inventory;
+        }
+    }
+}
+
+impl Attached {
+    fn with<T>(&self, work: impl FnOnce(&mut Inner, &str) -> T) -> Option<T> {
+        let mut inner = self.agents.inner();
+        let is_it = inner.agents.get(&self.id).is_some_and(|agent| agent.hello.session == self.session);
+        is_it.then(|| work(&mut inner, &self.id))
+    }
+
+    /// It has said something at this moment.
+    pub fn seen(&self, now_unix_ms: u64) {
+        self.with(|inner, id| {
+            if let Some(agent) = inner.agents.get_mut(id) {
+                agent.last_seen_unix_ms = now_unix_ms;
+            }
+        });
+    }
+
+    /// How it is.
+    pub fn health(&self, mut health: Health) {
+        self.with(|inner, id| {
+            inner.refused.texts_cut += lines(&mut health.given_up);
+            health.rings.truncate(MOST_LINES);
+            for ring in &mut health.rings {
+                inner.refused.texts_cut += u64::from(shorten(&mut ring.instrument));
+            }
+            if let Some(agent) = inner.agents.get_mut(id) {
+                agent.health = health;
+            }
+        });
+    }
+
+    /// What is on its host.
+    pub fn inventory(&self, inventory: Inventory) {
+        self.with(|inner, id| inner.set_inventory(id, inventory));
+    }
+
+    /// Whoever waits for an answer to this ask. A piece that nobody asked for is counted.
+    pub fn waiting(&self, ask: u64, is_end: bool) -> Option<Sender<Answer>> {
+        let mut inner = self.agents.inner();
+        let agent = inner.agents.get_mut(&self.id).filter(|agent| agent.hello.session == self.session);
+        let found = agent.and_then(|agent| agent.link.as_mut()).and_then(|link| match is_end {
+            true => link.asks.remove(&ask),
+            false => link.asks.get(&ask).cloned(),
+        });
+        inner.refused.unasked += u64::from(found.is_none());
+        found
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.with(|inner, id| {
+            if let Some(agent) = inner.agents.get_mut(id) {
+                agent.link = None;
+            }
+        });
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let mut inner = self.agents.inner();
+        let link = inner.agents.get_mut(&self.agent).and_then(|agent| agent.link.as_mut());
+        if let Some(link) = link
+            && link.asks.remove(&self.id).is_some()
+        {
+            // An agent that does not read will hear of nothing.
+            let _ = link.to.try_send(FromMeter { what: Some(What::Cancel(Cancel { id: self.id })) });
+        }
+    }
+}
+
+impl Agent {
+    fn is_connected(&self, now_unix_ms: u64) -> bool {
+        self.link.is_some() && now_unix_ms.saturating_sub(self.last_seen_unix_ms) <= STALE_MS
+    }
+
+    fn row(&self, id: &str, now_unix_ms: u64) -> AgentRow {
+        let rings = self.health.rings.iter().map(|ring| RingRow {
+            instrument: ring.instrument.clone(),
+            from_unix_ns: ring.from_unix_ns,
+            to_unix_ns: ring.to_unix_ns,
+            bytes: ring.bytes,
+            taken: ring.taken,
+            lost: ring.lost,
+            canaries_sent: ring.canaries_sent,
+            canaries_seen: ring.canaries_seen,
+        });
+        AgentRow {
+            id: id.to_owned(),
+            host_name: self.hello.host_name.clone(),
+            connected: self.is_connected(now_unix_ms),
+            since_unix_ms: self.since_unix_ms,
+            last_seen_unix_ms: self.last_seen_unix_ms,
+            payload: payload_name(self.hello.payload).into(),
+            kernel: self.hello.kernel.clone(),
+            version: self.hello.spangap.clone(),
+            addresses: self.inventory.addresses.clone(),
+            containers: self.inventory.containers.len(),
+            rings: rings.collect(),
+            memory_bytes: self.health.memory_bytes,
+            memory_limit_bytes: self.health.memory_limit_bytes,
+            cpu_share: self.health.cpu_share,
+            cpu_limit: self.health.cpu_limit,
+            given_up: self.health.given_up.clone(),
+            lacks: self.hello.lacks.clone(),
+            replacements: self.replacements,
+        }
+    }
+}
+
+/// What leaves a host of the bytes of messages; whoever does not say is taken for the more careful one.
+pub fn payload_name(payload: i32) -> &'static str {
+    if payload == Payload::Full as i32 { "full" } else { "headers" }
+}
+
+/// One that has no machine id is known by its name.
+fn id_of(hello: &Hello) -> String {
+    let of = if hello.machine_id.is_empty() { &hello.host_name } else { &hello.machine_id };
+    let plain: String =
+        of.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(40).collect();
+    format!("{plain}-{}", hello.netns)
+}
+
+/// Cuts what it says, and takes the inventory out of it.
+fn bounded_hello(hello: &mut Hello, refused: &mut Refused) -> Inventory {
+    for text in [
+        &mut hello.spangap,
+        &mut hello.host_name,
+        &mut hello.machine_id,
+        &mut hello.boot_id,
+        &mut hello.kernel,
+    ] {
+        refused.texts_cut += u64::from(shorten(text));
+    }
+    refused.texts_cut += lines(&mut hello.instruments) + lines(&mut hello.lacks);
+    hello.inventory.take().unwrap_or_default()
+}
+
+fn lines(lines: &mut Vec<String>) -> u64 {
+    let over = lines.len().saturating_sub(MOST_LINES) as u64;
+    lines.truncate(MOST_LINES);
+    over + lines.iter_mut().map(|line| u64::from(shorten(line))).sum::<u64>()
+}
+
+/// Whether it had to be cut.
+fn shorten(text: &mut String) -> bool {
+    let is_long = text.len() > MOST_TEXT;
+    if is_long {
+        let end = (0..=MOST_TEXT).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        text.shrink_to_fit();
+    }
+    is_long
+}
+
+fn bytes_of(inventory: &Inventory) -> usize {
+    let text = |text: &String| text.len() + size_of::<String>();
+    inventory.addresses.iter().map(text).sum::<usize>()
+        + inventory
+            .containers
+            .iter()
+            .map(|one| text(&one.id) + text(&one.pod_uid) + text(&one.cgroup))
+            .sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spangap_fleet::v1::Container;
+
+    fn hello(machine: &str, netns: u64, session: u64) -> Hello {
+        Hello {
+            protocol: spangap_fleet::PROTOCOL,
+            host_name: "web".into(),
+            machine_id: machine.into(),
+            netns,
+            session,
+            ..Hello::default()
+        }
+    }
+
+    fn link() -> (Sender<FromMeter>, mpsc::Receiver<FromMeter>) {
+        mpsc::channel(4)
+    }
+
+    #[test]
+    fn two_hosts_of_one_name_are_two_agents() {
+        let agents = Arc::new(Agents::default());
+        let _one = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
+        let _two = agents.attach(hello("b", 1, 2), link().0, 0).unwrap();
+        let _three = agents.attach(hello("b", 2, 3), link().0, 0).unwrap();
+        let ids: Vec<String> = agents.rows(0).into_iter().map(|row| row.id).collect();
+        assert_eq!(ids, ["a-1", "b-1", "b-2"]);
+    }
+
+    #[test]
+    fn the_newest_session_of_a_host_wins_and_the_older_one_hears_why() {
+        let agents = Arc::new(Agents::default());
+        let old = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
+        let _new = agents.attach(hello("a", 1, 2), link().0, 100).unwrap();
+        assert_eq!(*old.end.borrow(), Some(Unwelcome::Replaced));
+        // What the older one still says is not taken for the newer one's.
+        old.health(Health { memory_bytes: 7, ..Health::default() });
+        drop(old);
+        let row = agents.rows(100).remove(0);
+        assert!(row.connected && row.memory_bytes == 0 && row.replacements == 1, "{row:?}");
+        // The older one comes back, as an agent does that lost its connection, or one who has listened.
+        assert_eq!(agents.attach(hello("a", 1, 1), link().0, 200).unwrap_err(), Unwelcome::Replaced);
+        assert_eq!(agents.refused().hellos, 1);
+    }
+
+    #[test]
+    fn a_registration_that_is_replayed_is_refused_and_one_that_reconnects_is_not() {
+        let agents = Arc::new(Agents::default());
+        let first = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
+        assert_eq!(agents.attach(hello("a", 1, 1), link().0, STALE_MS).unwrap_err(), Unwelcome::Replay);
+        // Its connection was cut without a word, and it is stale.
+        let again = agents.attach(hello("a", 1, 1), link().0, STALE_MS + 1).unwrap();
+        drop(first);
+        drop(again);
+        assert!(!agents.rows(STALE_MS + 2)[0].connected);
+        assert!(agents.attach(hello("a", 1, 1), link().0, STALE_MS + 3).is_ok());
+    }
+
+    #[test]
+    fn one_that_says_nothing_is_stale_and_is_asked_nothing() {
+        let agents = Arc::new(Agents::default());
+        let attached = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
+        assert_eq!((agents.places(STALE_MS).len(), agents.places(STALE_MS + 1).len()), (1, 0));
+        assert_eq!(agents.ask("a-1", Ask::default(), STALE_MS + 1).unwrap_err(), NoAsk::Gone);
+        attached.seen(STALE_MS + 1);
+        assert_eq!(agents.ask("a-1", Ask::default(), STALE_MS + 1).unwrap_err(), NoAsk::Gone, "it hung up");
+        assert_eq!(agents.ask("b-1", Ask::default(), 0).unwrap_err(), NoAsk::Gone);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_cancelled() {
+        let agents = Arc::new(Agents::default());
+        let (to, mut from) = link();
+        let attached = agents.attach(hello("a", 1, 1), to, 0).unwrap();
+        let asked = agents.ask("a-1", Ask::default(), 0).unwrap();
+        let Some(What::Ask(ask)) = from.try_recv().unwrap().what else { panic!("an ask") };
+        assert!(attached.waiting(ask.id, false).is_some());
+        drop(asked);
+        assert!(matches!(from.try_recv().unwrap().what, Some(What::Cancel(Cancel { id })) if id == ask.id));
+        assert!(attached.waiting(ask.id, false).is_none());
+        assert_eq!(agents.refused().unasked, 1);
+    }
+
+    #[test]
+    fn what_an_agent_says_is_bounded_and_what_is_cut_is_counted() {
+        let agents = Arc::new(Agents::default());
+        let container = Container { id: "c".repeat(9_000), pod_uid: String::new(), cgroup: "/".into() };
+        let inventory =
+            Inventory { addresses: vec!["1.2.3.4".into(); 100_000], containers: vec![container; 9_000] };
+        let many = Hello {
+            host_name: "ü".repeat(2_000),
+            lacks: vec!["x".repeat(5_000); 1_000],
+            inventory: Some(inventory),
+            ..hello("", 1, 1)
+        };
+        let _attached = agents.attach(many, link().0, 0).unwrap();
+        let row = agents.rows(0).remove(0);
+        assert!(row.host_name.len() <= MOST_TEXT && row.lacks.len() <= MOST_LINES);
+        assert!(row.lacks.iter().all(|line| line.len() <= MOST_TEXT));
+        assert!(bytes_of(&agents.inner().agents[&row.id].inventory) <= MOST_BYTES);
+        assert!(row.containers > 0, "some of it is kept");
+        assert!(agents.refused().texts_cut > 9_000);
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let agents = Arc::new(Agents::default());
+        let all: Vec<Attached> =
+            (0..MOST_AGENTS as u64).map(|n| agents.attach(hello("a", n, n), link().0, 0).unwrap()).collect();
+        assert_eq!(agents.attach(hello("b", 0, 0), link().0, 0).unwrap_err(), Unwelcome::Full);
+        drop(all);
+    }
+
+    #[test]
+    fn nobody_and_strangers_are_not_welcome() {
+        let agents = Arc::new(Agents::default());
+        let none = Hello { host_name: String::new(), ..hello("", 1, 1) };
+        assert_eq!(agents.attach(none, link().0, 0).unwrap_err(), Unwelcome::Nobody);
+        let other = Hello { protocol: 9, ..hello("a", 1, 1) };
+        assert_eq!(agents.attach(other, link().0, 0).unwrap_err(), Unwelcome::Protocol(9));
+    }
+}

@@ -1,0 +1,153 @@
+//! Agents and cases over HTTP. Shapes are in [`crate::report`].
+
+use crate::cases::{Cases, NotOpened};
+use crate::folder::HUNT;
+use crate::report::{CaseReport, OpenCase, Opened, PairRow, State};
+use axum::body::Body;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, State as Shared};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use spangap_meter::report::ApiError;
+use spangap_meter::serve::access::{Denied, Role};
+use spangap_meter::serve::places::Peer;
+use std::io::Read;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Cases in an answer unless told otherwise, and at most.
+const DEFAULT_LIMIT: usize = 100;
+const MOST: usize = 1_000;
+/// A question has no more bytes than this.
+const MOST_BODY: usize = 16 << 10;
+/// A file is sent in pieces of this size.
+const PIECE: usize = 256 << 10;
+
+/// The routes.
+pub fn router(cases: Arc<Cases>) -> Router {
+    Router::new()
+        .route("/api/v1/agents", get(agents))
+        .route("/api/v1/cases", get(list).post(open))
+        .route("/api/v1/cases/{id}", get(one))
+        .route("/api/v1/cases/{id}/files/{name}", get(file))
+        .layer(DefaultBodyLimit::max(MOST_BODY))
+        .with_state(cases)
+}
+
+struct Problem(StatusCode, String);
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.0, Json(ApiError { error: self.1 })).into_response()
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Problem {
+        let status = match denied {
+            Denied::NoToken(_) => StatusCode::UNAUTHORIZED,
+            _ => StatusCode::FORBIDDEN,
+        };
+        Problem(status, denied.to_string())
+    }
+}
+
+fn no_case(id: &str) -> Problem {
+    let id: String = id.chars().take(80).collect();
+    Problem(StatusCode::NOT_FOUND, format!("there is no case {id:?}; it may have made room for newer ones"))
+}
+
+async fn agents(Shared(cases): Shared<Arc<Cases>>) -> Response {
+    Json(cases.agents_report()).into_response()
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Wanted {
+    state: Option<State>,
+    /// `CLIENT->SERVER`.
+    pair: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn list(
+    Shared(cases): Shared<Arc<Cases>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(wanted) = wanted.map_err(|error| Problem(StatusCode::BAD_REQUEST, error.body_text()))?;
+    let pair = wanted.pair.map(|text| {
+        let (client, server) = text
+            .split_once("->")
+            .ok_or_else(|| Problem(StatusCode::BAD_REQUEST, "pair: expected CLIENT->SERVER".into()))?;
+        Ok::<_, Problem>(PairRow { client: client.trim().into(), server: server.trim().into() })
+    });
+    let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).min(MOST);
+    Ok(Json(cases.report(wanted.state, pair.transpose()?.as_ref(), limit)).into_response())
+}
+
+async fn one(Shared(cases): Shared<Arc<Cases>>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let case = cases.case(&id).ok_or_else(|| no_case(&id))?;
+    let path = cases.folder.of(&case.row.id).join(HUNT);
+    // A case without a verdict has no such file.
+    let hunt =
+        tokio::task::spawn_blocking(move || serde_json::from_slice(&std::fs::read(path).ok()?).ok()).await;
+    Ok(Json(CaseReport { hunt: hunt.ok().flatten(), ..case }).into_response())
+}
+
+async fn open(
+    Shared(cases): Shared<Arc<Cases>>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    asked: Result<Json<OpenCase>, JsonRejection>,
+) -> Result<Response, Problem> {
+    cases.access.may(Role::Capture, &headers, peer.map(|Extension(peer)| peer))?;
+    let Json(asked) = asked.map_err(|error| Problem(error.status(), error.body_text()))?;
+    let opened = tokio::task::block_in_place(|| cases.ask(&asked.pair, asked.method.as_deref()));
+    let id = opened.map_err(|error| {
+        let status = match error {
+            NotOpened::NoPair(..) => StatusCode::NOT_FOUND,
+            NotOpened::Budget(_) => StatusCode::TOO_MANY_REQUESTS,
+            NotOpened::Folder(_) => StatusCode::INSUFFICIENT_STORAGE,
+        };
+        Problem(status, error.to_string())
+    })?;
+    Ok((StatusCode::ACCEPTED, Json(Opened { id })).into_response())
+}
+
+async fn file(
+    Shared(cases): Shared<Arc<Cases>>,
+    Path((id, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let case = cases.case(&id).ok_or_else(|| no_case(&id))?;
+    // Names come from the list alone: nothing that is asked becomes part of a path.
+    let Some(known) = case.files.iter().find(|file| file.name == name) else {
+        let names: Vec<&str> = case.files.iter().map(|file| file.name.as_str()).collect();
+        return Err(Problem(StatusCode::NOT_FOUND, format!("expected one of {}", names.join(", "))));
+    };
+    let path = cases.folder.of(&case.row.id).join(&known.name);
+    let opened = tokio::task::block_in_place(|| std::fs::File::open(path));
+    let mut file = opened.map_err(|error| Problem(StatusCode::GONE, error.to_string()))?;
+    let kind = match known.name.rsplit_once('.') {
+        Some((_, "json")) => "application/json",
+        Some((_, "pcapng")) => "application/vnd.tcpdump.pcap",
+        _ => "application/octet-stream",
+    };
+    let (to, pieces) = mpsc::channel(2);
+    tokio::task::spawn_blocking(move || {
+        loop {
+            let mut piece = Vec::with_capacity(PIECE);
+            let read = file.by_ref().take(PIECE as u64).read_to_end(&mut piece).map(|_| piece);
+            let is_last = !matches!(&read, Ok(piece) if !piece.is_empty());
+            let is_end = matches!(&read, Ok(piece) if piece.is_empty());
+            if is_end || to.blocking_send(read).is_err() || is_last {
+                break;
+            }
+        }
+    });
+    let disposition = format!("attachment; filename=\"{id}.{}\"", known.name);
+    let headers = [(header::CONTENT_TYPE, kind.to_owned()), (header::CONTENT_DISPOSITION, disposition)];
+    Ok((headers, Body::from_stream(ReceiverStream::new(pieces))).into_response())
+}

@@ -1,0 +1,422 @@
+//! All cases: opened by triggers and persons within a budget, followed until the pair is as usual again, kept within bounds.
+
+use crate::agents::Agents;
+use crate::folder::{CASE, Folder};
+use crate::report::{
+    AgentsReport, CaseReport, CaseRow, CasesReport, Moment, PairRow, Refused, Sides, State, Trigger,
+};
+use crate::server::now_unix_ms;
+use crate::verdict::Judge;
+use crate::watching::{Event, SLOT_MS, Watched, What};
+use spangap_meter::engine::Meter;
+use spangap_meter::serve::access::Access;
+use spangap_model::PairKey;
+use spangap_model::duration::format_ns;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How much is asked of hosts, and how much is kept.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Folder of the cases.
+    pub folder: PathBuf,
+    /// Gaps over this make a case, nanoseconds.
+    pub over_ns: Option<u64>,
+    /// Slices asked for in a minute, of all hosts together.
+    pub slices_per_minute: usize,
+    /// Bytes of all cases.
+    pub most_bytes: u64,
+    /// Bytes of a slice, as sent.
+    pub slice_bytes: u64,
+    /// How long a slice may take to come.
+    pub slice_time: Duration,
+}
+
+/// How long a slice may take to come, unless told otherwise.
+pub const SLICE_TIME: Duration = Duration::from_secs(20);
+
+/// Between the trigger and the ask: answers of the last slow calls are in the rings by then.
+const MARGIN_MS: u64 = 1_000;
+/// A pair that is still out, and whose case came to nothing, gets another one after this time, so many times.
+const AGAIN_MS: u64 = 60_000;
+const AGAIN: u32 = 2;
+/// The slices of a case: one of each host.
+const SLICES: usize = 2;
+
+/// Why no case is opened.
+#[derive(Debug, thiserror::Error)]
+pub enum NotOpened {
+    /// Nobody has seen such calls.
+    #[error("no calls of {0} -> {1} were seen; `spangap gaps` and the page list the pairs that were")]
+    NoPair(String, String),
+    /// Enough was asked of the hosts in this minute.
+    #[error(
+        "{0} slices were asked for in this minute, which is all that --case-slices-per-minute allows; try again later"
+    )]
+    Budget(usize),
+    /// Its folder cannot be made.
+    #[error("the folder of the case cannot be made: {0}")]
+    Folder(#[from] io::Error),
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct Cases {
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) agents: Arc<Agents>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) settings: Settings,
+    pub(crate) folder: Arc<Folder>,
+    pub(crate) judge: Judge,
+    known: Mutex<Known>,
+    watched: Mutex<Watched>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By id; verdicts in full are on disk.
+    cases: BTreeMap<String, CaseReport>,
+    /// Cases that wait for their moment, Unix milliseconds.
+    due: Vec<(u64, String)>,
+    /// When slices were asked for.
+    asked_ms: VecDeque<u64>,
+    /// The case of a pair that is out, and how many it has had.
+    of_excursion: BTreeMap<PairKey, (String, u32)>,
+    unmatched: Sides,
+}
+
+impl Cases {
+    /// Takes up what is in the folder.
+    ///
+    /// # Errors
+    /// When the folder is there and cannot be read.
+    pub fn open(
+        meter: Arc<Meter>,
+        agents: Arc<Agents>,
+        access: Arc<Access>,
+        settings: Settings,
+    ) -> io::Result<Arc<Cases>> {
+        let folder = Arc::new(Folder::new(&settings.folder, settings.most_bytes));
+        let cases = folder.load()?.into_iter().map(|case| (case.row.id.clone(), case)).collect();
+        Ok(Arc::new(Cases {
+            meter,
+            agents,
+            access,
+            settings,
+            folder,
+            judge: Judge::default(),
+            known: Mutex::new(Known { cases, ..Known::default() }),
+            watched: Mutex::default(),
+        }))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches the pairs and pursues cases, for ever. Drop it to end it.
+    pub async fn run(self: Arc<Self>) {
+        let mut second = interval(Duration::from_secs(1));
+        second.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut next_slot_ms = now_unix_ms() + SLOT_MS;
+        loop {
+            second.tick().await;
+            let now_ms = now_unix_ms();
+            if now_ms >= next_slot_ms {
+                // A clock that was set back does not stop the slots.
+                next_slot_ms = now_ms + SLOT_MS - (now_ms - next_slot_ms).min(SLOT_MS - 1);
+                let cases = self.clone();
+                // A panic in there is a bug; the pairs are watched on.
+                let _ = tokio::task::spawn_blocking(move || cases.slot(now_ms)).await;
+            } else if next_slot_ms > now_ms + 2 * SLOT_MS {
+                next_slot_ms = now_ms + SLOT_MS;
+            }
+            for id in self.due(now_ms) {
+                tokio::spawn(crate::pursuit::pursue(self.clone(), id));
+            }
+        }
+    }
+
+    fn due(&self, now_ms: u64) -> Vec<String> {
+        let mut known = self.known();
+        let (due, later) = std::mem::take(&mut known.due).into_iter().partition(|(at, _)| *at <= now_ms);
+        known.due = later;
+        let due: Vec<(u64, String)> = due;
+        due.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// What became of the pairs since the last one.
+    fn slot(&self, now_ms: u64) {
+        let events = {
+            let mut watched = self.watched();
+            let events = watched.slot(&self.meter, self.settings.over_ns, now_ms);
+            let not_watched = watched.not_watched;
+            self.agents.count(|refused| refused.pairs_not_watched = not_watched);
+            events
+        };
+        for event in events {
+            self.follow(event, now_ms);
+        }
+        self.make_room();
+    }
+
+    fn follow(&self, Event { pair, what }: Event, now_ms: u64) {
+        match what {
+            What::Out { left, is_new, since_unix_ms } => {
+                let before = match is_new {
+                    true => {
+                        self.regressed(&pair, now_ms);
+                        None
+                    }
+                    false => self.known().of_excursion.get(&pair).cloned(),
+                };
+                let times = match &before {
+                    None => 0,
+                    Some((id, times)) if *times < AGAIN && self.came_to_nothing(id, now_ms) => times + 1,
+                    Some(_) => return,
+                };
+                let why = format!(
+                    "triggered: {} {} instead of {}",
+                    left.figure,
+                    format_ns(left.now_ns),
+                    format_ns(left.usual_ns)
+                );
+                let first = Moment {
+                    unix_ms: since_unix_ms,
+                    what: "the first window out of the baseline ended".into(),
+                };
+                if let Ok(id) = self.begin(&pair, Trigger::Baseline, vec![first, moment(now_ms, why)], now_ms)
+                {
+                    self.known().of_excursion.insert(pair, (id, times));
+                }
+            }
+            What::Over { calls } => {
+                let over = format_ns(self.settings.over_ns.unwrap_or(0));
+                let why = format!(
+                    "triggered: {calls} calls with gaps over {over} in the last window, three in a minute"
+                );
+                // One over budget is counted.
+                let _ = self.begin(&pair, Trigger::Threshold, vec![moment(now_ms, why)], now_ms);
+            }
+            What::Back { before, after } => {
+                let mut known = self.known();
+                known.of_excursion.remove(&pair);
+                let pair = pair_row(&pair);
+                let of_pair = |case: &&mut CaseReport| {
+                    case.row.pair == pair
+                        && case.row.trigger == Trigger::Baseline
+                        && matches!(case.row.state, State::Explained | State::Unknown | State::Proven)
+                        && case.row.opened_unix_ms >= before.from_unix_ms
+                };
+                let mut changed = Vec::new();
+                for case in known.cases.values_mut().filter(of_pair) {
+                    case.row.state = State::Fixed;
+                    case.before = Some(before.clone());
+                    case.after = Some(after.clone());
+                    case.time_line.push(moment(now_ms, "fixed: the pair has been as usual for a minute"));
+                    changed.push(case.clone());
+                }
+                drop(known);
+                changed.iter().for_each(|case| self.save(case));
+            }
+        }
+    }
+
+    /// The last case of the pair that was fixed is not.
+    fn regressed(&self, pair: &PairKey, now_ms: u64) {
+        let pair = pair_row(pair);
+        let mut known = self.known();
+        let of_pair = known.cases.values_mut().filter(|case| case.row.pair == pair);
+        let last = of_pair.max_by_key(|case| case.row.opened_unix_ms);
+        let Some(case) = last.filter(|case| case.row.state == State::Fixed) else { return };
+        case.row.state = State::Regressed;
+        case.time_line.push(moment(now_ms, "regressed: the pair has left its usual figures again"));
+        let case = case.clone();
+        drop(known);
+        self.save(&case);
+    }
+
+    fn came_to_nothing(&self, id: &str, now_ms: u64) -> bool {
+        let known = self.known();
+        known.cases.get(id).is_none_or(|case| {
+            case.row.state == State::Unknown && now_ms.saturating_sub(case.row.opened_unix_ms) >= AGAIN_MS
+        })
+    }
+
+    /// Opens a case because somebody asks. One that is open already is not opened again.
+    ///
+    /// # Errors
+    /// When there is no such pair, or no slice left to ask for.
+    pub fn ask(&self, pair: &PairRow, method: Option<&str>) -> Result<String, NotOpened> {
+        let mut found: Option<(u64, PairKey)> = None;
+        let mut from = Some(0);
+        while let Some(first) = from {
+            from = self.meter.durations(first, 128, |_, key, gap, _| {
+                let is_it = *key.client == *pair.client
+                    && *key.server == *pair.server
+                    && method.is_none_or(|method| key.method.as_deref().is_none_or(|known| known == method));
+                if is_it && found.as_ref().is_none_or(|(calls, _)| gap.count() > *calls) {
+                    found = Some((gap.count(), key.clone()));
+                }
+            });
+        }
+        let Some((_, key)) = found else {
+            return Err(NotOpened::NoPair(pair.client.clone(), pair.server.clone()));
+        };
+        let now_ms = now_unix_ms();
+        self.begin(&key, Trigger::Person, vec![moment(now_ms, "asked for by a person")], now_ms)
+    }
+
+    fn begin(
+        &self,
+        pair: &PairKey,
+        trigger: Trigger,
+        time_line: Vec<Moment>,
+        now_ms: u64,
+    ) -> Result<String, NotOpened> {
+        let mut known = self.known();
+        let (row, method) = (pair_row(pair), pair.method.as_deref().map(str::to_owned));
+        let same = |case: &&CaseReport| case.row.pair == row && case.row.method == method;
+        let open = known.cases.values().filter(same).find(|case| case.row.state == State::Open);
+        if let Some(open) = open {
+            return Ok(open.row.id.clone());
+        }
+        while known.asked_ms.front().is_some_and(|at| now_ms.saturating_sub(*at) >= 60_000) {
+            known.asked_ms.pop_front();
+        }
+        if known.asked_ms.len() + SLICES > self.settings.slices_per_minute {
+            drop(known);
+            self.agents.count(|refused| refused.over_budget += 1);
+            return Err(NotOpened::Budget(self.settings.slices_per_minute));
+        }
+        known.asked_ms.extend([now_ms; SLICES]);
+        let id = free_id(&known.cases, pair, now_ms);
+        let case = CaseReport {
+            row: CaseRow {
+                id: id.clone(),
+                pair: row,
+                method,
+                trigger,
+                opened_unix_ms: now_ms,
+                ..CaseRow::default()
+            },
+            time_line,
+            ..CaseReport::default()
+        };
+        self.folder.make(&id).inspect_err(|_| self.agents.count(|refused| refused.not_written += 1))?;
+        known.cases.insert(id.clone(), case.clone());
+        known.due.push((now_ms + MARGIN_MS, id.clone()));
+        drop(known);
+        self.save(&case);
+        Ok(id)
+    }
+
+    /// Changes a case, and writes it down.
+    pub(crate) fn change(&self, id: &str, change: impl FnOnce(&mut CaseReport)) {
+        let mut known = self.known();
+        let Some(case) = known.cases.get_mut(id) else { return };
+        change(case);
+        case.files = self.folder.files(id);
+        let case = case.clone();
+        drop(known);
+        self.save(&case);
+    }
+
+    /// Says what happened at this moment.
+    pub(crate) fn note(&self, id: &str, what: impl Into<String>) {
+        self.change(id, |case| case.time_line.push(moment(now_unix_ms(), what)));
+    }
+
+    /// A disk that is full does not end a case: what is known of it stays in memory.
+    fn save(&self, case: &CaseReport) {
+        let written = serde_json::to_vec_pretty(case)
+            .map_err(io::Error::other)
+            .and_then(|text| self.folder.write(&case.row.id, CASE, &text));
+        if written.is_err() {
+            self.agents.count(|refused| refused.not_written += 1);
+        }
+    }
+
+    pub(crate) fn unmatched(&self, side: usize) {
+        let mut known = self.known();
+        match side {
+            0 => known.unmatched.client += 1,
+            _ => known.unmatched.server += 1,
+        }
+    }
+
+    /// The pair as it usually is, and as it is now that it is out.
+    pub(crate) fn rows(&self, pair: &PairKey, now_ms: u64) -> [Option<crate::report::GapRow>; 2] {
+        self.watched().rows(&self.meter, pair, now_ms)
+    }
+
+    fn make_room(&self) {
+        let mut known = self.known();
+        let mut cases: Vec<&CaseReport> = known.cases.values().collect();
+        cases.sort_by_key(|case| case.row.opened_unix_ms);
+        let gone = self.folder.too_many(&cases);
+        for id in &gone {
+            // One that cannot be removed is still counted as there by the next start.
+            let _ = self.folder.remove(id);
+            known.cases.remove(id);
+        }
+        drop(known);
+        self.agents.count(|refused| refused.cases_removed += gone.len() as u64);
+    }
+
+    /// Rows, newest first.
+    pub fn report(&self, state: Option<State>, pair: Option<&PairRow>, limit: usize) -> CasesReport {
+        let known = self.known();
+        let wanted = |case: &&CaseReport| {
+            state.is_none_or(|state| case.row.state == state)
+                && pair.is_none_or(|pair| case.row.pair == *pair)
+        };
+        let mut cases: Vec<CaseRow> =
+            known.cases.values().filter(wanted).map(|case| case.row.clone()).collect();
+        cases.sort_by(|a, b| (b.opened_unix_ms, &b.id).cmp(&(a.opened_unix_ms, &a.id)));
+        cases.truncate(limit);
+        CasesReport { cases }
+    }
+
+    /// One case, without its verdict in full, which is on disk.
+    pub fn case(&self, id: &str) -> Option<CaseReport> {
+        self.known().cases.get(id).cloned()
+    }
+
+    /// Agents, and what was refused.
+    pub fn agents_report(&self) -> AgentsReport {
+        let refused = Refused { requests: self.access.denied.load(Relaxed), ..self.agents.refused() };
+        AgentsReport { agents: self.agents.rows(now_unix_ms()), unmatched: self.known().unmatched, refused }
+    }
+}
+
+/// Something that happens now.
+pub(crate) fn moment(unix_ms: u64, what: impl Into<String>) -> Moment {
+    Moment { unix_ms, what: what.into() }
+}
+
+fn pair_row(pair: &PairKey) -> PairRow {
+    PairRow { client: pair.client.to_string(), server: pair.server.to_string() }
+}
+
+/// Sorts by time, and reads well: `20261122-204301-tank-target`.
+fn free_id(cases: &BTreeMap<String, CaseReport>, pair: &PairKey, now_ms: u64) -> String {
+    let time = jiff::Timestamp::from_millisecond(now_ms as i64).unwrap_or_default();
+    let plain = |name: &str| -> String {
+        let letters = name.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-');
+        letters.take(24).collect::<String>().to_ascii_lowercase()
+    };
+    let name = format!("{}-{}-{}", time.strftime("%Y%m%d-%H%M%S"), plain(&pair.client), plain(&pair.server));
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered);
+    names.find(|name| !cases.contains_key(name)).unwrap_or(name)
+}

@@ -1,0 +1,226 @@
+//! Folders of cases: bounded in number and bytes, the oldest goes first. Each file comes by a rename, so that it is there whole
+//! or not at all.
+
+use crate::report::{CaseReport, FileRow, State};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What is known of a case.
+pub const CASE: &str = "case.json";
+/// Its verdict, as `spangap hunt --json` prints it.
+pub const HUNT: &str = "hunt.json";
+/// Cases kept.
+pub const MOST_CASES: usize = 1_000;
+/// A file that is not whole yet.
+const PART: &str = ".part";
+
+/// The folder of all cases.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    most_bytes: u64,
+}
+
+/// A file of a case that is being written.
+#[derive(Debug)]
+pub struct Part {
+    file: File,
+    part: PathBuf,
+    whole: PathBuf,
+}
+
+impl Folder {
+    /// Below this path, which is made with the first case.
+    pub fn new(path: &Path, most_bytes: u64) -> Folder {
+        Folder { path: path.to_owned(), most_bytes }
+    }
+
+    /// Where the files of a case are. Ids are made here, and never come from outside.
+    pub fn of(&self, id: &str) -> PathBuf {
+        self.path.join(id)
+    }
+
+    /// Cases of earlier runs, oldest first. What was open then stays without a verdict.
+    ///
+    /// # Errors
+    /// When the folder cannot be read. A case that cannot be read is left alone.
+    pub fn load(&self) -> io::Result<Vec<CaseReport>> {
+        let mut cases = Vec::new();
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(cases),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let Ok(text) = fs::read(path.join(CASE)) else { continue };
+            let Ok(mut case) = serde_json::from_slice::<CaseReport>(&text) else { continue };
+            if path.file_name().is_none_or(|name| name != case.row.id.as_str()) {
+                continue;
+            }
+            for file in self.names(&case.row.id).into_iter().filter(|name| name.ends_with(PART)) {
+                // It was not whole when the meter ended.
+                let _ = fs::remove_file(path.join(file));
+            }
+            if case.row.state == State::Open {
+                case.row.state = State::Unknown;
+                case.lacks.push("The meter ended before there was a verdict.".into());
+            }
+            case.files = self.files(&case.row.id);
+            cases.push(case);
+        }
+        cases.sort_by(|a, b| (a.row.opened_unix_ms, &a.row.id).cmp(&(b.row.opened_unix_ms, &b.row.id)));
+        Ok(cases)
+    }
+
+    /// Makes the folder of a new case.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(&self, id: &str) -> io::Result<()> {
+        fs::create_dir_all(&self.path)?;
+        fs::create_dir(self.of(id))
+    }
+
+    /// A new file of a case.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(&self, id: &str, name: &str) -> io::Result<Part> {
+        let part = self.of(id).join(format!(".{name}{PART}"));
+        Ok(Part { file: File::create(&part)?, part, whole: self.of(id).join(name) })
+    }
+
+    /// Writes a file of a case in one go.
+    ///
+    /// # Errors
+    /// When it cannot be written; an older one of that name is still there then.
+    pub fn write(&self, id: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut part = self.create(id, name)?;
+        part.write_all(bytes)?;
+        part.finish()
+    }
+
+    fn names(&self, id: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.of(id)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// Whole files of a case, by name.
+    pub fn files(&self, id: &str) -> Vec<FileRow> {
+        let names = self.names(id).into_iter().filter(|name| !name.starts_with('.'));
+        let size = |name: String| {
+            let bytes = fs::metadata(self.of(id).join(&name)).ok()?.len();
+            Some(FileRow { name, bytes })
+        };
+        let mut files: Vec<FileRow> = names.filter_map(size).collect();
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        files
+    }
+
+    /// Which of these cases, oldest first, have to go so that number and bytes are within their bounds. Those that are open stay.
+    pub fn too_many(&self, oldest_first: &[&CaseReport]) -> Vec<String> {
+        let bytes = |case: &CaseReport| case.files.iter().map(|file| file.bytes).sum::<u64>();
+        let mut number = oldest_first.len();
+        let mut all: u64 = oldest_first.iter().map(|case| bytes(case)).sum();
+        let mut gone = Vec::new();
+        for case in oldest_first.iter().filter(|case| case.row.state != State::Open) {
+            if number <= MOST_CASES && all <= self.most_bytes {
+                break;
+            }
+            number -= 1;
+            all -= bytes(case);
+            gone.push(case.row.id.clone());
+        }
+        gone
+    }
+
+    /// Removes a case. Its name goes first, so that half of one is never seen.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self, id: &str) -> io::Result<()> {
+        let aside = self.path.join(format!(".{id}.gone"));
+        fs::rename(self.of(id), &aside)?;
+        fs::remove_dir_all(aside)
+    }
+}
+
+impl Part {
+    /// It is whole.
+    ///
+    /// # Errors
+    /// When it cannot be given its name.
+    pub fn finish(self) -> io::Result<()> {
+        self.file.sync_data()?;
+        fs::rename(&self.part, &self.whole)
+    }
+
+    /// It is worth nothing.
+    pub fn discard(self) {
+        // One that stays is removed with its case.
+        let _ = fs::remove_file(&self.part);
+    }
+}
+
+impl Write for Part {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::CaseRow;
+
+    fn case(folder: &Folder, id: &str, opened_unix_ms: u64, state: State, bytes: usize) -> CaseReport {
+        let row = CaseRow { id: id.into(), opened_unix_ms, state, ..CaseRow::default() };
+        let mut case = CaseReport { row, ..CaseReport::default() };
+        folder.make(id).unwrap();
+        folder.write(id, "client.pcapng", &vec![7; bytes]).unwrap();
+        folder.write(id, CASE, &serde_json::to_vec(&case).unwrap()).unwrap();
+        case.files = folder.files(id);
+        case
+    }
+
+    #[test]
+    fn what_was_written_is_loaded_and_what_is_not_whole_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(&dir.path().join("a/b"), 1 << 20);
+        assert!(folder.load().unwrap().is_empty() && !dir.path().join("a").exists());
+        let written = case(&folder, "2", 2, State::Explained, 10);
+        case(&folder, "1", 1, State::Open, 10);
+        folder.create("2", "server.pcapng").unwrap().write_all(b"half").unwrap();
+        fs::create_dir(folder.of("stranger")).unwrap();
+        fs::create_dir(folder.of("lies")).unwrap();
+        fs::copy(folder.of("2").join(CASE), folder.of("lies").join(CASE)).unwrap();
+        let loaded = folder.load().unwrap();
+        assert_eq!(loaded.len(), 2, "{loaded:#?}");
+        assert_eq!(loaded[1], written);
+        assert_eq!((loaded[0].row.state, loaded[0].lacks.len()), (State::Unknown, 1));
+        assert_eq!(folder.names("2").len(), 2);
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_open_ones_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path(), 5_000);
+        let cases = [
+            case(&folder, "1", 1, State::Open, 2_000),
+            case(&folder, "2", 2, State::Unknown, 2_000),
+            case(&folder, "3", 3, State::Fixed, 2_000),
+            case(&folder, "4", 4, State::Explained, 100),
+        ];
+        let all: Vec<&CaseReport> = cases.iter().collect();
+        assert_eq!(folder.too_many(&all), ["2"]);
+        assert!(folder.too_many(&all[2..]).is_empty());
+        folder.remove("2").unwrap();
+        assert!(!folder.of("2").exists());
+        assert_eq!(folder.load().unwrap().len(), 3);
+    }
+}

@@ -1,0 +1,85 @@
+//! Whole spans of calls, slow and ordinary ones, as they go into the folder of a case.
+
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use serde_json::{Value, json};
+use spangap_meter::engine::Meter;
+use spangap_model::PairKey;
+use spangap_model::pair::{KeptCall, KeptSide, WholeSpan};
+use std::collections::BTreeMap;
+
+/// Calls in a folder at most.
+const MOST: usize = 2_000;
+
+/// A call with what its spans say.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Client duration minus server duration, nanoseconds.
+    pub gap_ns: u64,
+    /// Client and server.
+    pub sides: [Half; 2],
+}
+
+/// One side of it.
+#[derive(Clone, Debug)]
+pub struct Half {
+    /// Start, by its host's clock, Unix nanoseconds.
+    pub start_unix_ns: u64,
+    /// End.
+    pub end_unix_ns: u64,
+    /// Resource and span, if they are still held.
+    pub whole: Option<(Resource, Span)>,
+}
+
+impl Half {
+    fn of(side: &KeptSide) -> Half {
+        Half {
+            start_unix_ns: side.start_unix_ns,
+            end_unix_ns: side.start_unix_ns.saturating_add(side.duration_ns),
+            whole: side.whole.as_ref().and_then(decoded),
+        }
+    }
+}
+
+fn decoded(whole: &WholeSpan) -> Option<(Resource, Span)> {
+    Some((Resource::decode(&whole.resource[..]).ok()?, Span::decode(&whole.span[..]).ok()?))
+}
+
+/// Calls of a pair that began after a moment, by the client's clock: the worst ones, and both samples of the meter. Largest
+/// gap first.
+pub fn of_pair(meter: &Meter, pair: &PairKey, since_unix_ns: u64) -> Vec<Sample> {
+    let mut calls = BTreeMap::<([u8; 16], [u8; 8]), KeptCall>::new();
+    let mut take = |call: KeptCall| {
+        if call.client.start_unix_ns >= since_unix_ns {
+            calls.insert((call.trace_id, call.client_span_id), call);
+        }
+    };
+    for drawn in meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn) {
+        drawn.by_time.into_iter().map(|(call, _)| call).chain(drawn.by_call).for_each(&mut take);
+    }
+    for minute in meter.open_minutes_of(|key| key == pair) {
+        minute.stats.worst.into_iter().for_each(&mut take);
+    }
+    let mut calls: Vec<KeptCall> = calls.into_values().collect();
+    calls.sort_by_key(|call| std::cmp::Reverse(call.gap_ns));
+    let samples = calls.iter().take(MOST);
+    samples
+        .map(|call| Sample { gap_ns: call.gap_ns, sides: [Half::of(&call.client), Half::of(&call.server)] })
+        .collect()
+}
+
+/// The spans of one side as an OTLP JSON document; `None` of none.
+pub fn document(samples: &[Sample], side: usize) -> Option<Value> {
+    let resource_spans: Vec<Value> = samples
+        .iter()
+        .filter_map(|sample| sample.sides[side].whole.as_ref())
+        .map(|(resource, span)| json!({"resource": resource, "scopeSpans": [{"spans": [span]}]}))
+        .collect();
+    (!resource_spans.is_empty()).then(|| json!({ "resourceSpans": resource_spans }))
+}
+
+/// Port of a span's own end, where it says.
+pub fn local_port(span: &Span) -> Option<u64> {
+    crate::hosts::number_of(&span.attributes, "network.local.port").and_then(|port| u64::try_from(port).ok())
+}

@@ -1,0 +1,369 @@
+//! When a pair is worth a look: it leaves its own baseline, or calls are over a threshold. Pure; whoever drives it tells what
+//! a window held.
+//!
+//! A window is out when a figure of it (mean, p90 or p99 of the gaps or of the client durations) is far beyond what the windows
+//! of the last ten minutes had: beyond their median by a factor *and* by a multiple of their spread, beyond nearly all of
+//! them, and by an amount that matters. One such window is noise. Two in a row, in the same figure, are a pair that left its
+//! baseline, if chance does not explain them either: calls as long as that have to be far more frequent among theirs than
+//! among those of the baseline. What is out twice in a row does not become the baseline while it is news.
+
+use spangap_model::Histogram;
+use std::collections::VecDeque;
+
+/// A window has at least this many calls: the p90 of fewer is one call.
+pub const LEAST_CALLS: u64 = 20;
+/// And at least this many to have a p99: with fewer calls it would be the largest value, which grows with their number.
+const LEAST_FOR_P99: u64 = 200;
+/// Windows of the baseline at most: ten minutes of five seconds each.
+const MOST_WINDOWS: usize = 120;
+/// Fewer are no baseline.
+pub const LEAST_WINDOWS: usize = 6;
+/// Windows out of the baseline, one after the other, until they are the new usual.
+const NEW_USUAL: u32 = 120;
+/// Spreads (scaled median absolute deviations, of logarithms) beyond the median.
+const SPREADS: f64 = 6.0;
+/// Beyond the median at least by this factor, when the baseline is long; one that is short has seen little of the pair's noise.
+const FACTOR: f64 = 1.5;
+/// Less than this is below what verdicts look at, nanoseconds.
+const LEAST_NS: f64 = 200_000.0;
+/// Chance, by itself, may raise a false alarm in one of so many pairs of windows.
+const CHANCE: f64 = 1e-7;
+/// Calls over the threshold within a minute that make a case.
+const OVER: u64 = 3;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Client duration minus server duration.
+    Gap(Statistic),
+    /// Duration of the CLIENT span.
+    Client(Statistic),
+}
+
+/// Which number of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistic {
+    /// Mean.
+    Mean,
+    /// 90th percentile.
+    P90,
+    /// 99th percentile.
+    P99,
+}
+
+/// In the order of [`Window::figures`].
+const FIGURES: [Figure; 6] = [
+    Figure::Gap(Statistic::P99),
+    Figure::Gap(Statistic::P90),
+    Figure::Gap(Statistic::Mean),
+    Figure::Client(Statistic::P99),
+    Figure::Client(Statistic::P90),
+    Figure::Client(Statistic::Mean),
+];
+
+impl std::fmt::Display for Figure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (what, statistic) = match self {
+            Figure::Gap(statistic) => ("gap", statistic),
+            Figure::Client(statistic) => ("client duration", statistic),
+        };
+        match statistic {
+            Statistic::Mean => write!(f, "mean {what}"),
+            Statistic::P90 => write!(f, "p90 of the {what}"),
+            Statistic::P99 => write!(f, "p99 of the {what}"),
+        }
+    }
+}
+
+/// Calls of a stretch of time, as counts of buckets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Bucket and calls, lowest bucket first.
+    buckets: Vec<(i32, u64)>,
+    zero: u64,
+    sum_ns: u128,
+    /// All of them.
+    pub calls: u64,
+}
+
+impl Counts {
+    /// All of a distribution.
+    pub fn of(histogram: &Histogram) -> Counts {
+        Counts {
+            buckets: histogram.buckets().filter(|(_, count)| *count > 0).collect(),
+            zero: histogram.zero_count(),
+            sum_ns: histogram.sum_ns(),
+            calls: histogram.count(),
+        }
+    }
+
+    /// What came since. A retraction can take back more than came: then it is nothing.
+    pub fn since(&self, before: &Counts) -> Counts {
+        let mut old = before.buckets.iter().peekable();
+        let buckets: Vec<(i32, u64)> = self
+            .buckets
+            .iter()
+            .filter_map(|(bucket, count)| {
+                while old.next_if(|(other, _)| other < bucket).is_some() {}
+                let had = old.next_if(|(other, _)| other == bucket).map_or(0, |(_, had)| *had);
+                Some((*bucket, count.checked_sub(had).filter(|more| *more > 0)?))
+            })
+            .collect();
+        let zero = self.zero.saturating_sub(before.zero);
+        Counts {
+            calls: zero + buckets.iter().map(|(_, count)| count).sum::<u64>(),
+            buckets,
+            zero,
+            sum_ns: self.sum_ns.saturating_sub(before.sum_ns),
+        }
+    }
+
+    /// Adds those of another stretch.
+    pub fn add(&mut self, other: &Counts) {
+        let mut all = std::collections::BTreeMap::<i32, u64>::new();
+        for (bucket, count) in self.buckets.iter().chain(&other.buckets) {
+            *all.entry(*bucket).or_default() += count;
+        }
+        self.buckets = all.into_iter().collect();
+        self.zero += other.zero;
+        self.sum_ns += other.sum_ns;
+        self.calls += other.calls;
+    }
+
+    /// A quantile, interpolated within its bucket, nanoseconds.
+    pub fn quantile_ns(&self, q: f64) -> f64 {
+        let rank = q * self.calls as f64;
+        let mut below = self.zero as f64;
+        if rank <= below {
+            return 0.0;
+        }
+        for (bucket, count) in &self.buckets {
+            let within = (rank - below) / *count as f64;
+            if within <= 1.0 {
+                let (low, high) = (
+                    spangap_model::histogram::lower_bound_ns(*bucket),
+                    spangap_model::histogram::upper_bound_ns(*bucket),
+                );
+                return low * (high / low).powf(within);
+            }
+            below += *count as f64;
+        }
+        self.buckets.last().map_or(0.0, |(bucket, _)| spangap_model::histogram::upper_bound_ns(*bucket))
+    }
+
+    /// Mean, nanoseconds.
+    pub fn mean_ns(&self) -> f64 {
+        self.sum_ns as f64 / self.calls.max(1) as f64
+    }
+
+    /// Calls in buckets that lie beyond a duration.
+    pub fn over(&self, ns: u64) -> u64 {
+        let beyond = |bucket: i32| spangap_model::histogram::lower_bound_ns(bucket) >= ns as f64;
+        self.buckets.iter().filter(|(bucket, _)| beyond(*bucket)).map(|(_, count)| count).sum()
+    }
+
+    fn statistic(&self, statistic: Statistic) -> Option<f64> {
+        match statistic {
+            Statistic::Mean => Some(self.mean_ns()),
+            Statistic::P90 => Some(self.quantile_ns(0.9)),
+            Statistic::P99 => (self.calls >= LEAST_FOR_P99).then(|| self.quantile_ns(0.99)),
+        }
+    }
+}
+
+/// The calls of one window, and its figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    /// Gaps and client durations.
+    counts: [Counts; 2],
+    figures: Figures,
+}
+
+/// Nanoseconds, in the order of [`FIGURES`]; not a number where there are too few calls for one.
+type Figures = [f32; FIGURES.len()];
+
+impl Window {
+    /// Of the gaps and client durations of the same calls; `None` of too few.
+    pub fn of(gap: Counts, client: Counts) -> Option<Window> {
+        let figures = FIGURES.map(|figure| match figure {
+            Figure::Gap(statistic) => gap.statistic(statistic).unwrap_or(f64::NAN) as f32,
+            Figure::Client(statistic) => client.statistic(statistic).unwrap_or(f64::NAN) as f32,
+        });
+        (gap.calls >= LEAST_CALLS).then_some(Window { counts: [gap, client], figures })
+    }
+}
+
+/// A figure that left its baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Left {
+    /// Which one.
+    pub figure: Figure,
+    /// Its median in the baseline, nanoseconds.
+    pub usual_ns: u64,
+    /// What it is now, nanoseconds.
+    pub now_ns: u64,
+}
+
+/// What a window comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum State {
+    /// There is no baseline yet.
+    Learning,
+    /// As usual.
+    Within,
+    /// One window out: it may be noise.
+    Doubtful,
+    /// Two or more in a row.
+    Out(Left),
+}
+
+/// What is known of one pair.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    baseline: VecDeque<Figures>,
+    /// Calls of the windows of the baseline: of the last ones, and of those before.
+    calls: [[Counts; 2]; 2],
+    /// Windows in the newer of them.
+    newer: usize,
+    /// The last window, if it was out.
+    held: Option<Window>,
+    /// Figures that it was out in, a bit each.
+    out: u8,
+    /// Windows out in a row.
+    row: u32,
+    /// Calls over the threshold, by window, of the last minute.
+    over: VecDeque<u64>,
+}
+
+impl Watch {
+    /// Judges the next window, and learns from it.
+    pub fn take(&mut self, window: Window) -> State {
+        if self.baseline.len() < LEAST_WINDOWS {
+            self.learn(&window);
+            return State::Learning;
+        }
+        let lefts: Vec<Option<Left>> =
+            (0..FIGURES.len()).map(|place| self.left(place, &window.figures)).collect();
+        let out =
+            lefts.iter().enumerate().fold(0, |out, (place, left)| out | (u8::from(left.is_some()) << place));
+        let again = lefts.into_iter().enumerate().filter(|(place, _)| self.out & (1 << place) != 0);
+        let left = again.filter_map(|(_, left)| left).find(|left| self.is_no_chance(left, &window));
+        let is_news = left.is_some() && self.row <= NEW_USUAL;
+        // One alone was noise, and belongs to what is usual; the last one of a row does not.
+        let is_alone = self.row == 0 || left.is_some();
+        if let Some(before) = self.held.take().filter(|_| !is_news && is_alone) {
+            self.learn(&before);
+        }
+        self.out = out;
+        self.row = if left.is_some() { self.row + 1 } else { 0 };
+        if out == 0 {
+            self.learn(&window);
+            return State::Within;
+        }
+        self.held = Some(window);
+        left.map_or(State::Doubtful, State::Out)
+    }
+
+    /// Gaps and client durations of the baseline.
+    pub fn usual(&self) -> [Counts; 2] {
+        let mut all = self.calls[0].clone();
+        all.iter_mut().zip(&self.calls[1]).for_each(|(all, more)| all.add(more));
+        all
+    }
+
+    fn learn(&mut self, window: &Window) {
+        if self.baseline.len() >= MOST_WINDOWS {
+            self.baseline.pop_front();
+        }
+        self.baseline.push_back(window.figures);
+        if self.newer >= MOST_WINDOWS / 2 {
+            self.calls.swap(0, 1);
+            self.calls[0] = Default::default();
+            self.newer = 0;
+        }
+        self.newer += 1;
+        for (all, new) in self.calls[0].iter_mut().zip(&window.counts) {
+            all.add(new);
+        }
+    }
+
+    /// Whether calls that long are too frequent in this window and the last to be those of the baseline: were both the
+    /// same, each such call would fall on one of them by their numbers of calls.
+    fn is_no_chance(&self, left: &Left, window: &Window) -> bool {
+        let of = match left.figure {
+            Figure::Gap(_) => 0,
+            Figure::Client(_) => 1,
+        };
+        let level_ns = (left.usual_ns.max(1) as f64 * left.now_ns as f64).sqrt() as u64;
+        let count = |counts: &[&Counts]| -> (u64, u64) {
+            (counts.iter().map(|one| one.over(level_ns)).sum(), counts.iter().map(|one| one.calls).sum())
+        };
+        let (now, calls) = match &self.held {
+            Some(held) => count(&[&held.counts[of], &window.counts[of]]),
+            None => count(&[&window.counts[of]]),
+        };
+        let (usual, calls_usual) = count(&[&self.calls[0][of], &self.calls[1][of]]);
+        at_least(now, now + usual, calls as f64 / (calls + calls_usual).max(1) as f64) < CHANCE
+    }
+
+    fn left(&self, place: usize, window: &Figures) -> Option<Left> {
+        let now = f64::from(window[place]);
+        let usual = self.baseline.iter().map(|figures| f64::from(figures[place]));
+        let mut usual: Vec<f64> = usual.filter(|ns| !ns.is_nan()).map(|ns| ns.max(1.0)).collect();
+        if now.is_nan() || usual.len() < LEAST_WINDOWS {
+            return None;
+        }
+        usual.sort_by(f64::total_cmp);
+        let median = usual[usual.len() / 2];
+        let mut away: Vec<f64> = usual.iter().map(|ns| (ns / median).ln().abs()).collect();
+        away.sort_by(f64::total_cmp);
+        // 1.4826: the median absolute deviation of a normal distribution is so much smaller than its standard deviation.
+        let spread = 1.4826 * away[away.len() / 2];
+        let factor = match usual.len() {
+            ..12 => 2.0 * FACTOR,
+            12..24 => 4.0 / 3.0 * FACTOR,
+            _ => FACTOR,
+        };
+        // Beyond nearly all: one in fifty may be the excursion of another day.
+        let high = usual[usual.len() - 1 - usual.len() / 50];
+        let bounds =
+            [median * factor, median * (SPREADS * spread).exp(), high * factor.sqrt(), median + LEAST_NS];
+        bounds.iter().all(|bound| now > *bound).then_some(Left {
+            figure: FIGURES[place],
+            usual_ns: median as u64,
+            now_ns: now as u64,
+        })
+    }
+
+    /// Counts calls over a threshold in the next stretch, of which `stretches` are a minute; whether it makes a case.
+    pub fn is_over(&mut self, calls: u64, stretches: usize) -> bool {
+        if self.over.len() >= stretches.max(1) {
+            self.over.pop_front();
+        }
+        self.over.push_back(calls);
+        self.over.iter().sum::<u64>() >= OVER
+    }
+}
+
+/// Probability of `least` or more of `of` independent events, each with probability `p`.
+fn at_least(least: u64, of: u64, p: f64) -> f64 {
+    let (p, mean) = (p.clamp(1e-12, 1.0 - 1e-12), of as f64 * p);
+    if least as f64 <= mean {
+        return 1.0;
+    }
+    // The first term by logarithms, the others by their ratios, which are below 1 and fall.
+    let ln_choose: f64 = (0..least).map(|k| ((of - k) as f64).ln() - ((k + 1) as f64).ln()).sum();
+    let mut term = (ln_choose + least as f64 * p.ln() + (of - least) as f64 * (-p).ln_1p()).exp();
+    let mut sum = 0.0;
+    for k in least..=of {
+        sum += term;
+        term *= (of - k) as f64 / (k + 1) as f64 * p / (1.0 - p);
+        if term < sum * 1e-6 {
+            break;
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests;

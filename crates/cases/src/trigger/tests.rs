@@ -1,0 +1,219 @@
+//! Simulated pairs: steady ones with every kind of noise, and ones that change.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn uniform(&mut self) -> f64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// How long calls take, milliseconds.
+#[derive(Clone, Copy, Debug)]
+enum Noise {
+    LogNormal {
+        sigma: f64,
+    },
+    Exponential,
+    Pareto {
+        alpha: f64,
+    },
+    /// Some calls meet a timer of 200 ms.
+    Rare {
+        share: f64,
+    },
+    /// A cache: most calls are fast, some are not.
+    Two {
+        share: f64,
+    },
+}
+
+impl Noise {
+    fn ms(self, dice: &mut Dice) -> f64 {
+        match self {
+            Noise::LogNormal { sigma } => (sigma * dice.normal()).exp(),
+            Noise::Exponential => -dice.uniform().ln(),
+            Noise::Pareto { alpha } => dice.uniform().powf(-1.0 / alpha),
+            Noise::Rare { share } => {
+                if dice.uniform() < share {
+                    200.0
+                } else {
+                    1.0 + 0.2 * dice.uniform()
+                }
+            }
+            Noise::Two { share } => {
+                (if dice.uniform() < share { 20.0 } else { 1.0 }) * (0.2 * dice.normal()).exp()
+            }
+        }
+    }
+}
+
+/// Five seconds of a pair, as the meter counts them: cumulative.
+struct Pair {
+    dice: Dice,
+    noise: Noise,
+    all: [Histogram; 2],
+    before: [Counts; 2],
+}
+
+impl Pair {
+    fn new(seed: u64, noise: Noise) -> Pair {
+        Pair {
+            dice: Dice(seed),
+            noise,
+            all: [Histogram::new(), Histogram::new()],
+            before: Default::default(),
+        }
+    }
+
+    /// The next slot with so many calls a second, each `factor` times as long.
+    fn slot(&mut self, rate: f64, factor: f64) -> Option<Window> {
+        let calls = (5.0 * rate * (1.0 + 0.1 * self.dice.normal())).max(0.0) as u64;
+        for _ in 0..calls {
+            let gap_ns = (self.noise.ms(&mut self.dice) * 1e6 * factor) as u64;
+            self.all[0].record(gap_ns);
+            self.all[1].record(gap_ns + 2_000_000);
+        }
+        let now = [Counts::of(&self.all[0]), Counts::of(&self.all[1])];
+        let [gap, client] = [now[0].since(&self.before[0]), now[1].since(&self.before[1])];
+        self.before = now;
+        assert_eq!(gap.calls, calls, "a histogram that only grows has what came");
+        Window::of(gap, client)
+    }
+}
+
+const HOUR: usize = 720;
+
+/// Times that it left its baseline anew.
+fn alarms(pair: &mut Pair, watch: &mut Watch, slots: usize, rate: impl Fn(usize) -> f64) -> usize {
+    let (mut alarms, mut is_out) = (0, false);
+    for slot in 0..slots {
+        let Some(window) = pair.slot(rate(slot), 1.0) else { continue };
+        let out = matches!(watch.take(window), State::Out(_));
+        alarms += usize::from(out && !is_out);
+        is_out = out;
+    }
+    alarms
+}
+
+fn noise() -> impl Strategy<Value = Noise> {
+    prop_oneof![
+        (0.1..1.5f64).prop_map(|sigma| Noise::LogNormal { sigma }),
+        Just(Noise::Exponential),
+        (2.2..4.0f64).prop_map(|alpha| Noise::Pareto { alpha }),
+        (0.0005..0.02f64).prop_map(|share| Noise::Rare { share }),
+        (0.01..0.5f64).prop_map(|share| Noise::Two { share }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Hours of noise are no news.
+    #[test]
+    fn a_steady_pair_never_leaves_its_baseline(seed in any::<u64>(), noise in noise(), rate in 5.0..50.0f64) {
+        let mut pair = Pair::new(seed, noise);
+        let mut watch = Watch::default();
+        // A baseline that is as short as can be is the weakest point: it is tried on the way.
+        prop_assert_eq!(alarms(&mut pair, &mut watch, 2 * HOUR, |_| rate), 0, "{:?} at {}/s", noise, rate);
+    }
+
+    /// More load alone is no news: the same calls, more or fewer of them.
+    #[test]
+    fn a_load_that_changes_is_no_slowness(seed in any::<u64>(), noise in noise(), low in 4.0..12.0f64, times in 2.0..10.0f64) {
+        let mut pair = Pair::new(seed, noise);
+        let mut watch = Watch::default();
+        let rate = |slot: usize| if (slot / 60).is_multiple_of(2) { low } else { low * times };
+        prop_assert_eq!(alarms(&mut pair, &mut watch, HOUR, rate), 0, "{:?} from {}/s", noise, low);
+    }
+
+    /// Twice as long is seen within two windows.
+    #[test]
+    fn doubled_gaps_are_seen_within_two_windows(seed in any::<u64>(), sigma in 0.05..0.8f64, rate in 60.0..200.0f64) {
+        let mut pair = Pair::new(seed, Noise::LogNormal { sigma });
+        let mut watch = Watch::default();
+        for _ in 0..60 {
+            watch.take(pair.slot(rate, 1.0).unwrap());
+        }
+        watch.take(pair.slot(rate, 2.2).unwrap());
+        let state = watch.take(pair.slot(rate, 2.2).unwrap());
+        prop_assert!(matches!(state, State::Out(_)), "{:?}", state);
+        // And it stays so as long as it is news, although it becomes no baseline.
+        for _ in 0..50 {
+            let state = watch.take(pair.slot(rate, 2.2).unwrap());
+            prop_assert!(matches!(state, State::Out(_)), "{:?}", state);
+        }
+        let mut back = (0..3).map(|_| watch.take(pair.slot(rate, 1.0).unwrap()));
+        prop_assert!(back.all(|state| state == State::Within));
+    }
+
+    #[test]
+    fn what_is_added_up_is_what_came(one in prop::collection::vec(any::<u32>(), 0..50), two in prop::collection::vec(any::<u32>(), 0..50)) {
+        let of = |values: &[u32]| {
+            let mut all = Histogram::new();
+            values.iter().for_each(|ns| all.record((*ns).into()));
+            all
+        };
+        let mut sum = Counts::of(&of(&one));
+        sum.add(&Counts::of(&of(&two)));
+        let all = Counts::of(&of(&[one.clone(), two.clone()].concat()));
+        prop_assert_eq!(&sum, &all);
+        prop_assert_eq!(all.since(&Counts::of(&of(&one))), Counts::of(&of(&two)));
+    }
+}
+
+#[test]
+fn the_tail_of_a_binomial_distribution() {
+    // 10 throws of a coin; 4 of 4 sixes.
+    for (least, of, p, expected) in
+        [(6, 10, 0.5, 0.376_953), (10, 10, 0.5, 0.000_977), (4, 4, 1.0 / 6.0, 0.000_772), (0, 9, 0.3, 1.0)]
+    {
+        let is = at_least(least, of, p);
+        assert!((is - expected).abs() < 1e-5, "{least} of {of}: {is}");
+    }
+}
+
+#[test]
+fn three_calls_a_minute_are_no_baseline_and_yet_have_a_threshold() {
+    let mut pair = Pair::new(7, Noise::Pareto { alpha: 1.2 });
+    // A window of a minute has three.
+    assert!((0..60).all(|_| pair.slot(3.0 / 60.0, 1.0).is_none()));
+    let mut watch = Watch::default();
+    assert!(!watch.is_over(1, 12) && !watch.is_over(1, 12));
+    assert!(watch.is_over(1, 12), "the third within the minute");
+    let still: Vec<bool> = (0..12).map(|_| watch.is_over(0, 12)).collect();
+    assert_eq!(
+        still.iter().filter(|is_over| **is_over).count(),
+        9,
+        "as long as all three are within the minute"
+    );
+    assert!(!watch.is_over(2, 12), "those have passed");
+}
+
+#[test]
+fn a_change_for_good_becomes_usual() {
+    let mut pair = Pair::new(3, Noise::LogNormal { sigma: 0.2 });
+    let mut watch = Watch::default();
+    for _ in 0..60 {
+        watch.take(pair.slot(50.0, 1.0).unwrap());
+    }
+    let mut out = 0;
+    while watch.take(pair.slot(50.0, 3.0).unwrap()) != State::Within {
+        out += 1;
+        assert!(out < 4 * NEW_USUAL, "it never becomes usual");
+    }
+    assert!(out >= NEW_USUAL, "{out} windows are too few to be usual");
+}

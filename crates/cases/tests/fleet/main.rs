@@ -1,0 +1,6 @@
+//! Agents and cases over real connections: a meter as it is served, and agents that replay recordings, lie, or break off.
+
+mod agent;
+mod attacks;
+mod meter;
+mod path;

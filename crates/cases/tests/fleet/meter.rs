@@ -1,0 +1,200 @@
+//! A meter with cases, served in this process on free ports.
+
+use axum::Router;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message;
+use serde_json::Value as Json;
+use spangap_cases::agents::Agents;
+use spangap_cases::cases::{Cases, Settings};
+use spangap_cases::{api, server};
+use spangap_meter::engine::{self, Meter};
+use spangap_meter::history::{History, Limits};
+use spangap_meter::serve::access::Access;
+use spangap_meter::serve::clock::Clock;
+use spangap_meter::serve::places::Deadlines;
+use spangap_meter::serve::{Addresses, Guests, ServeSettings, serve};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+/// How long any condition may take; far more than it needs on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Addresses of the two hosts of the recordings.
+pub const HOSTS: [&str; 2] = ["10.88.0.1", "10.88.0.2"];
+
+pub struct Served {
+    pub meter: Arc<Meter>,
+    pub cases: Arc<Cases>,
+    pub at: Addresses,
+    clock: Clock,
+    _stop: oneshot::Sender<()>,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Served {
+    /// With the usual settings, in a folder of its own.
+    pub async fn start() -> Served {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cases");
+        Served { _folder: Some(folder), ..Served::with(&path, Access::default(), |_| ()).await }
+    }
+
+    pub async fn with(folder: &Path, access: Access, set: impl FnOnce(&mut Settings)) -> Served {
+        let clock = Clock::start();
+        let meter = Arc::new(Meter::new(engine::Settings {
+            epoch_unix_ms: clock.epoch_unix_ms(),
+            ..Default::default()
+        }));
+        let (agents, access) = (Arc::new(Agents::default()), Arc::new(access));
+        let mut settings = Settings {
+            folder: folder.to_owned(),
+            over_ns: None,
+            slices_per_minute: 6,
+            most_bytes: 1 << 30,
+            slice_bytes: 4 << 20,
+            slice_time: PATIENCE,
+        };
+        set(&mut settings);
+        let cases = Cases::open(meter.clone(), agents.clone(), access.clone(), settings).expect("a folder");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let serving = ServeSettings {
+            otlp_grpc: any,
+            otlp_http: any,
+            http: any,
+            max_request_bytes: 1 << 20,
+            request_budget_bytes: 4 << 20,
+            max_connections: 64,
+            deadlines: Deadlines::default(),
+            exported_pairs: 10,
+            push: None,
+        };
+        let history = History::open(None, Limits { max_age_s: 3600, max_bytes: 1 << 20 }, clock.unix_s())
+            .expect("memory");
+        let guests = Guests {
+            page: Router::new().merge(api::router(cases.clone())),
+            grpc: Some(server::guest(agents, access.clone(), 4 << 20)),
+            access,
+        };
+        let (ready, is_ready) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(cases.clone().run());
+        let engine = meter.clone();
+        tokio::spawn(async move {
+            let on_ready = |at: &Addresses| _ = ready.send(*at);
+            serve(engine, clock, serving, history, guests, on_ready, async { _ = stopped.await }).await
+        });
+        let at = is_ready.await.expect("it listens");
+        Served { meter, cases, at, clock, _stop: stop, _folder: None }
+    }
+
+    /// Both spans of so many calls from `tank` to `target`, the last of which have just ended, with gaps of 40 ms; they name
+    /// each other's addresses.
+    pub fn calls(&self, number: u64) {
+        let now_ns = UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+        let [client, server] = [0, 1].map(|side| {
+            let service = ["tank", "target"][side];
+            let of = |n: u64| {
+                let start = now_ns - (number - n) * 50_000_000 - 60_000_000;
+                Span {
+                    trace_id: u128::from(now_ns + n).to_be_bytes().to_vec(),
+                    span_id: (2 * n + 1 + side as u64).to_be_bytes().to_vec(),
+                    parent_span_id: if side == 0 { Vec::new() } else { (2 * n + 1).to_be_bytes().to_vec() },
+                    kind: [3, 2][side],
+                    name: "call".into(),
+                    start_time_unix_nano: start + side as u64 * 40_000_000,
+                    end_time_unix_nano: start + 41_000_000 + (1 - side as u64) * 1_000_000,
+                    attributes: vec![text("network.peer.address", HOSTS[1 - side])],
+                    ..Span::default()
+                }
+            };
+            let attributes = vec![text("service.name", service), text("host.name", "one-for-both")];
+            ResourceSpans {
+                resource: Some(Resource { attributes, ..Resource::default() }),
+                scope_spans: vec![ScopeSpans {
+                    spans: (0..number).map(of).collect(),
+                    ..ScopeSpans::default()
+                }],
+                ..ResourceSpans::default()
+            }
+        });
+        let request = ExportTraceServiceRequest { resource_spans: vec![client, server] };
+        let done = self.meter.ingest(&request.encode_to_vec(), self.clock.now_ms()).expect("well-formed");
+        assert_eq!(done.malformed.total(), 0);
+    }
+
+    /// Opens a case of these calls; its id.
+    pub async fn open(&self) -> String {
+        let (status, answer) = self.post("tank", &[]).await;
+        assert_eq!(status, 202, "{answer}");
+        answer["id"].as_str().expect("an id").to_owned()
+    }
+
+    pub async fn post(&self, client: &str, headers: &[(&str, &str)]) -> (u16, Json) {
+        let body = format!(r#"{{"pair": {{"client": "{client}", "server": "target"}}}}"#);
+        let headers = [&[("Content-Type", "application/json")], headers].concat();
+        let (status, body) = self.request("POST", "/api/v1/cases", &headers, &body).await;
+        (status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    pub async fn get(&self, path: &str) -> Json {
+        let (status, body) = self.request("GET", path, &[], "").await;
+        assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));
+        serde_json::from_slice(&body).expect("JSON")
+    }
+
+    /// Status and body.
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> (u16, Vec<u8>) {
+        let mut head = format!("{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n", body.len());
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            head += &format!("Host: {}\r\n", self.at.http);
+        }
+        headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+        let work = async {
+            let mut stream = TcpStream::connect(self.at.http).await?;
+            stream.write_all(format!("{head}\r\n{body}").as_bytes()).await?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        let answer = tokio::time::timeout(PATIENCE, work).await.expect("in time").expect("it answers");
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
+        let status = String::from_utf8_lossy(&answer[9..12]).parse().expect("a status");
+        (status, answer[end + 4..].to_vec())
+    }
+
+    /// The case once it is not open any more.
+    pub async fn concluded(&self, id: &str) -> Json {
+        self.until(&format!("/api/v1/cases/{id}"), |case| case["state"] != "open").await
+    }
+
+    /// An answer that is as it should be.
+    pub async fn until(&self, path: &str, is_it: impl Fn(&Json) -> bool) -> Json {
+        let begun = Instant::now();
+        loop {
+            let answer = self.get(path).await;
+            if is_it(&answer) {
+                return answer;
+            }
+            assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {answer:#}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn text(key: &str, value: &str) -> KeyValue {
+    let value = Some(AnyValue { value: Some(Value::StringValue(value.into())) });
+    KeyValue { key: key.into(), value, ..KeyValue::default() }
+}

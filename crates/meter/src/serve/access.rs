@@ -1,0 +1,351 @@
+//! Who may do what: tokens by role, and requests that a page of somebody else makes a browser send.
+//!
+//! Without tokens whoever reaches a port may send spans and look, as only those on this host do unless told otherwise; but
+//! asking hosts for packets, and changing anything, is for those on this host. With tokens every request needs one.
+
+use super::places::Peer;
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::{HeaderMap, Uri};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use subtle::{Choice, ConstantTimeEq};
+
+/// What a token is for. One that may change may capture, one that may capture may look; sending spans is apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Send spans.
+    Ingest,
+    /// Look at what was measured.
+    View,
+    /// Ask hosts for packets and recordings, and be such a host.
+    Capture,
+    /// Change hosts.
+    Change,
+}
+
+impl Role {
+    /// All of them, with their names in a file of tokens.
+    pub const ALL: [(Role, &'static str); 4] = [
+        (Role::Ingest, "ingest"),
+        (Role::View, "view"),
+        (Role::Capture, "capture"),
+        (Role::Change, "change"),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Role::ALL.iter().find(|(role, _)| *role == self).map_or("", |(_, name)| name)
+    }
+
+    fn allows(self, asked: Role) -> bool {
+        match (self, asked) {
+            (Role::Ingest, asked) => asked == Role::Ingest,
+            (_, Role::Ingest) => false,
+            (has, asked) => has >= asked,
+        }
+    }
+}
+
+/// Why a file of tokens is refused. The tokens themselves are in no message.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// A line that is neither empty, a comment nor a token.
+    #[error("line {0}: expected a role (ingest, view, capture, change), a space and a token")]
+    Line(usize),
+    /// A token that can be guessed.
+    #[error("line {0}: the token has less than {LEAST_TOKEN} characters")]
+    Short(usize),
+    /// No token at all.
+    #[error("expected at least one line `ROLE TOKEN`")]
+    Empty,
+}
+
+/// Characters of a token at least.
+pub const LEAST_TOKEN: usize = 16;
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// It brings no token, or one that is not known.
+    NoToken(Role),
+    /// It brings a token for something else.
+    WrongRole(Role),
+    /// It comes from another host, and there are no tokens.
+    NotLocal(Role),
+    /// It is meant for another host: a page of somebody else may have sent it.
+    Host(String),
+    /// A page of somebody else has sent it.
+    Origin(String),
+}
+
+impl std::fmt::Display for Denied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Denied::NoToken(role) => {
+                write!(
+                    f,
+                    "expected the header `authorization: Bearer TOKEN` with a token for {}",
+                    role.name()
+                )
+            }
+            Denied::WrongRole(role) => write!(f, "this token is not for {}", role.name()),
+            Denied::NotLocal(role) => write!(
+                f,
+                "without --token-file only those on the meter's own host may do what needs the role {}; --insecure allows it \
+                 to everybody",
+                role.name()
+            ),
+            Denied::Host(host) => write!(
+                f,
+                "the request is for the host {host:?}: expected an address, localhost, or a name given with --http-host"
+            ),
+            Denied::Origin(origin) => {
+                write!(f, "the request was sent by a page of {origin:?}, which is another one")
+            }
+        }
+    }
+}
+
+/// Who may do what.
+#[derive(Debug, Default)]
+pub struct Access {
+    tokens: Vec<(Role, String)>,
+    hosts: Vec<String>,
+    insecure: bool,
+    /// Requests refused, since the start.
+    pub denied: AtomicU64,
+}
+
+impl Access {
+    /// Nobody has a token. `hosts` are names under which pages and API are asked for.
+    pub fn new(hosts: Vec<String>, insecure: bool) -> Access {
+        Access {
+            hosts: hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            insecure,
+            ..Access::default()
+        }
+    }
+
+    /// Takes the tokens of a file: lines of a role and a token, and comments.
+    ///
+    /// # Errors
+    /// When a line is neither.
+    pub fn with_tokens(mut self, text: &str) -> Result<Access, TokenError> {
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (role, token) = line.split_once(char::is_whitespace).ok_or(TokenError::Line(number))?;
+            let role = Role::ALL.iter().find(|(_, name)| *name == role).ok_or(TokenError::Line(number))?.0;
+            let token = token.trim();
+            if token.contains(char::is_whitespace) {
+                return Err(TokenError::Line(number));
+            }
+            if token.len() < LEAST_TOKEN {
+                return Err(TokenError::Short(number));
+            }
+            self.tokens.push((role, token.to_owned()));
+        }
+        if self.tokens.is_empty() { Err(TokenError::Empty) } else { Ok(self) }
+    }
+
+    /// Whether requests need tokens.
+    pub fn has_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
+    /// Whether a request may do what needs `role`. A refusal is counted.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may(&self, role: Role, headers: &HeaderMap, peer: Option<Peer>) -> Result<(), Denied> {
+        let done = self.judge(role, headers, peer);
+        self.denied.fetch_add(u64::from(done.is_err()), Relaxed);
+        done
+    }
+
+    fn judge(&self, role: Role, headers: &HeaderMap, peer: Option<Peer>) -> Result<(), Denied> {
+        if self.tokens.is_empty() {
+            let is_local = peer.is_some_and(Peer::is_loopback);
+            return match role {
+                Role::Capture | Role::Change if !is_local && !self.insecure => Err(Denied::NotLocal(role)),
+                _ => Ok(()),
+            };
+        }
+        let value = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
+        let Some(brought) = value.strip_prefix(b"Bearer ") else { return Err(Denied::NoToken(role)) };
+        // All of them are compared, each in a time that does not tell how much of it is right.
+        let (mut known, mut allowed) = (Choice::from(0), Choice::from(0));
+        for (has, token) in &self.tokens {
+            let is_it = token.as_bytes().ct_eq(brought);
+            known |= is_it;
+            allowed |= is_it & Choice::from(u8::from(has.allows(role)));
+        }
+        match (bool::from(known), bool::from(allowed)) {
+            (_, true) => Ok(()),
+            (true, false) => Err(Denied::WrongRole(role)),
+            (false, false) => Err(Denied::NoToken(role)),
+        }
+    }
+
+    /// Whether the request is meant for this service, and not sent by a page of another one: a name of somebody else can be
+    /// made to lead here, and a browser then takes our answers for theirs. A refusal is counted.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn is_ours(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
+        let done = self.judge_origin(uri, headers);
+        self.denied.fetch_add(u64::from(done.is_err()), Relaxed);
+        done
+    }
+
+    fn judge_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
+        let text =
+            |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        // HTTP/2 has it in the address. A program may leave it out; a browser does not.
+        let host = uri.authority().map(|authority| authority.to_string()).or_else(|| text(HOST));
+        if let Some(host) = &host
+            && !self.is_name_of_ours(host_name(host))
+        {
+            return Err(Denied::Host(cut(host)));
+        }
+        let Some(origin) = text(ORIGIN) else { return Ok(()) };
+        let of = origin.split_once("://").map(|(_, rest)| rest);
+        match (of, &host) {
+            (Some(of), Some(host)) if of.eq_ignore_ascii_case(host) => Ok(()),
+            _ => Err(Denied::Origin(cut(&origin))),
+        }
+    }
+
+    fn is_name_of_ours(&self, name: &str) -> bool {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
+        name == "localhost"
+            || name.ends_with(".localhost")
+            || literal.parse::<IpAddr>().is_ok()
+            || self.hosts.contains(&name)
+    }
+}
+
+/// Without the port.
+fn host_name(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() => name,
+        _ => host,
+    }
+}
+
+/// For a message.
+fn cut(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    const HERE: Option<Peer> = Some(Peer::of_v4([127, 0, 0, 1]));
+    const THERE: Option<Peer> = Some(Peer::of_v4([10, 0, 0, 1]));
+
+    fn headers(of: &[(http::HeaderName, &str)]) -> HeaderMap {
+        of.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    fn bearer(token: &str) -> HeaderMap {
+        headers(&[(AUTHORIZATION, &format!("Bearer {token}"))])
+    }
+
+    const VIEW: &str = "view-view-view-view";
+    const CAPTURE: &str = "capture-capture-cap";
+    const INGEST: &str = "ingest-ingest-ingest";
+
+    fn with_tokens() -> Access {
+        let text = format!("# ours\n\nview {VIEW}\ncapture  {CAPTURE}\ningest {INGEST}\n");
+        Access::new(Vec::new(), false).with_tokens(&text).unwrap()
+    }
+
+    #[test]
+    fn a_token_opens_what_its_role_is_for() {
+        let access = with_tokens();
+        for (token, allowed) in [
+            (VIEW, &[Role::View][..]),
+            (CAPTURE, &[Role::View, Role::Capture]),
+            (INGEST, &[Role::Ingest]),
+            ("view-view-view-vie", &[]),
+            ("", &[]),
+        ] {
+            for (role, name) in Role::ALL {
+                let done = access.may(role, &bearer(token), HERE);
+                assert_eq!(done.is_ok(), allowed.contains(&role), "{token:?} for {name}: {done:?}");
+            }
+        }
+        assert_eq!(access.may(Role::View, &HeaderMap::new(), HERE), Err(Denied::NoToken(Role::View)));
+        assert_eq!(access.may(Role::Capture, &bearer(VIEW), HERE), Err(Denied::WrongRole(Role::Capture)));
+        assert_eq!(access.denied.load(Relaxed), 4 * 5 - 4 + 2);
+        assert!(!format!("{}", Denied::WrongRole(Role::Capture)).contains(VIEW));
+    }
+
+    #[test]
+    fn without_tokens_packets_are_for_those_on_this_host() {
+        let access = Access::new(Vec::new(), false);
+        let none = HeaderMap::new();
+        for role in [Role::Ingest, Role::View] {
+            assert!(access.may(role, &none, THERE).is_ok());
+        }
+        for role in [Role::Capture, Role::Change] {
+            assert!(access.may(role, &none, HERE).is_ok());
+            assert_eq!(access.may(role, &none, THERE), Err(Denied::NotLocal(role)));
+            assert_eq!(
+                access.may(role, &none, None),
+                Err(Denied::NotLocal(role)),
+                "whoever is not known is not here"
+            );
+            assert!(Access::new(Vec::new(), true).may(role, &none, THERE).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_file_of_tokens_is_read_whole_or_not_at_all() {
+        let read = |text: &str| Access::default().with_tokens(text).map(|_| ()).unwrap_err();
+        assert_eq!(read("view"), TokenError::Line(1));
+        assert_eq!(read("\nadmin 0123456789abcdef"), TokenError::Line(2));
+        assert_eq!(read("view 0123456789abcdef and more"), TokenError::Line(1));
+        assert_eq!(read("view 0123456789abcde"), TokenError::Short(1));
+        assert_eq!(read("# none\n"), TokenError::Empty);
+    }
+
+    #[test]
+    fn requests_for_another_name_or_from_another_page_are_refused() {
+        let access = Access::new(vec!["Meter.example".into()], false);
+        let uri = Uri::from_static("/api/v1/pairs");
+        for (host, origin, ours) in [
+            ("127.0.0.1:7070", None, true),
+            ("localhost:7070", None, true),
+            ("[::1]:7070", Some("http://[::1]:7070"), true),
+            ("[::1]", None, true),
+            ("10.1.2.3", Some("http://10.1.2.3"), true),
+            ("meter.example:7070", Some("https://meter.example:7070"), true),
+            ("METER.example.", None, true),
+            ("evil.example:7070", None, false),
+            ("127.0.0.1.evil.example", None, false),
+            ("localhost.evil.example:7070", None, false),
+            ("", None, false),
+            (":7070", None, false),
+            ("127.0.0.1:7070", Some("http://evil.example"), false),
+            ("127.0.0.1:7070", Some("http://127.0.0.1:8080"), false),
+            ("127.0.0.1:7070", Some("null"), false),
+        ] {
+            let mut of = headers(&[(HOST, host)]);
+            if let Some(origin) = origin {
+                of.insert(ORIGIN, HeaderValue::from_str(origin).unwrap());
+            }
+            let done = access.is_ours(&uri, &of);
+            assert_eq!(done.is_ok(), ours, "{host:?} {origin:?}: {done:?}");
+        }
+        assert!(access.is_ours(&uri, &HeaderMap::new()).is_ok(), "HTTP/1.0 of a script");
+        let http2 = Uri::from_static("http://evil.example/api/v1/pairs");
+        assert!(access.is_ours(&http2, &HeaderMap::new()).is_err());
+    }
+}
