@@ -295,7 +295,7 @@ export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
     series.update(data.points, start, shown.to);
     heatmap.update(data.heatmap, start, shown.to);
     heatmap.choose(cells);
-  }, [data, cells]);
+  }, [data, cells, coverage === null]);
   const mine = cases.filter((one) => one.pair.client === pair.client && one.pair.server === pair.server);
   const shown = shownStretch(view, nowS);
   const minutes = minutesPerPoint(shown.from, shown.to);

@@ -24,6 +24,7 @@ interface Props {
 
 const WIDTH = 1000;
 const HEIGHT = 64;
+const EDGE = 0.04;
 /** A shorter drag is a click. */
 const LEAST_DRAG = 6;
 
@@ -56,7 +57,8 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
   };
   const band = (name: string, stretch: Stretch) => <rect class={name} x={x(stretch.from)} width={Math.max(1.5, x(stretch.to) - x(stretch.from))} y="0" height={HEIGHT} />;
   const point = pointed === null ? undefined : points.find((one) => pointed >= one.unix_s && pointed < one.unix_s + step);
-  const ticks = timeTicks(from, to, 8);
+  // A label at an edge would be cut.
+  const ticks = timeTicks(from, to, 8).filter((tick) => tick - from > length * EDGE && to - tick > length * EDGE);
   const days = length > 86_400;
   const total = points.reduce((sum, one) => sum + one.lost_ns_total, 0);
   return (
