@@ -279,11 +279,17 @@ function HuntView({ hunt, state }: { hunt: Hunt; state: State }) {
   );
 }
 
+function lostPerSecond(row: CaseGap): number | undefined {
+  if (row.lost_ns_total === undefined || row.from_unix_ms === undefined || row.to_unix_ms === undefined) return undefined;
+  return (row.lost_ns_total * 1000) / Math.max(1, row.to_unix_ms - row.from_unix_ms);
+}
+
 function BeforeAfter({ before, after }: { before: CaseGap; after: CaseGap }) {
   const rows: [string, number | undefined, number | undefined][] = [
     ["gap p50", before.gap?.p50_ns, after.gap?.p50_ns],
     ["gap p99", before.gap?.p99_ns, after.gap?.p99_ns],
-    ["time lost", before.lost_ns_total, after.lost_ns_total],
+    // The two stretches may be of different lengths.
+    ["time lost per second", lostPerSecond(before), lostPerSecond(after)],
   ];
   return (
     <Panel title="Did it help" aside={<span class="quiet">before and after</span>}>

@@ -52,6 +52,8 @@ export interface CaseReport extends CaseRow {
 
 /** Of a gap row what before and after are compared by. */
 export interface CaseGap {
+  from_unix_ms?: number;
+  to_unix_ms?: number;
   calls?: number;
   gap?: { p50_ns: number; p99_ns: number; p50_ci95_ns?: [number, number]; p99_ci95_ns?: [number, number] };
   lost_ns_total?: number;

@@ -4,7 +4,7 @@ import type { Agent, AgentsReport, Ring } from "./cases_api";
 import { bytes, count, dayAndClock, percent, span } from "./format";
 import { Panel, ShareBar, Waiting } from "./parts";
 
-const nsToS = (ns: number | null | undefined) => (ns == null ? null : ns / 1e9);
+const nsToS = (ns: number | null | undefined) => (ns == null || ns <= 0 ? null : ns / 1e9);
 
 function RingLine({ ring, nowS }: { ring: Ring; nowS: number }) {
   const [from, to] = [nsToS(ring.from_unix_ns), nsToS(ring.to_unix_ns)];
