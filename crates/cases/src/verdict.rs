@@ -2,7 +2,7 @@
 
 use crate::report::VerdictRow;
 use serde_json::Value;
-use spangap_diagnose::hunt::{Hunt, Kind, hunt};
+use spangap_diagnose::hunt::{Hunt, Kind, Question, hunt};
 use spangap_gather::{GatherError, Sources, Wanted, evidence};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -13,8 +13,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Calls looked at one by one, as in `hunt`.
-const CALLS: usize = 20_000;
 /// A verdict that takes longer is given up.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -76,11 +74,11 @@ fn of_folder(folder: &Path, stop: &AtomicBool) -> Result<Hunt, NoVerdict> {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
-    let evidence = evidence(&sources, Wanted { calls: CALLS }, &mut on_progress, stop)?;
+    let evidence = evidence(&sources, Wanted::FOR_A_HUNT, &mut on_progress, stop)?;
     if stop.load(Relaxed) {
         return Err(NoVerdict::TooLong);
     }
-    Ok(hunt(&evidence))
+    Ok(hunt(&evidence, &Question::default()))
 }
 
 /// In short.
