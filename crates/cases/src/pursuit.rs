@@ -221,7 +221,7 @@ async fn conclude(cases: &Arc<Cases>, id: &str, pair: &PairKey, slices: usize) {
     let judged = match slices {
         0 => Err("No host sent packets: what passed on the wire is unknown.".to_owned()),
         _ => match cases.judge.judge(&cases.folder.of(id)).await {
-            Ok(hunt) if hunt.coverage.calls == 0 => {
+            Ok(hunt) if hunt.coverage.captured == 0 => {
                 Err("No verdict: there is no call in the packets that hosts sent.".to_owned())
             }
             Ok(hunt) => Ok(hunt),
