@@ -121,6 +121,7 @@ case $stage in
     need tshark tshark
     need tcpdump tcpdump
     need bpftrace bpftrace
+    need musl-gcc musl-tools
     ;;
   kernels)
     need qemu-system-x86_64 qemu-system-x86
