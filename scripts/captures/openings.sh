@@ -13,6 +13,7 @@ opening() { # opening NAME CLIENT-MODE EXPECTED NOTES [SERVER-FLAGS...]
   tap "$name"
   # The resolver of the client's host is its own.
   printf 'nameserver %s\noptions timeout:1\n' "$address" >"$work/resolv.conf"
+  # shellcheck disable=SC2016 # the inner shell expands it
   on_client unshare -m sh -c 'mount --bind "$0" /etc/resolv.conf && exec python3 "$@"' "$work/resolv.conf" \
     scripts/captures/openings.py client "$mode" "$address:$port" "$work/spans.json"
   untap
@@ -64,7 +65,7 @@ case_pool_near() {
 large() {
   link
   ip -n "$server" link set near mtu 1200
-  ip -n "$server" route replace 10.77.0.0/24 dev near src $address advmss 1460
+  ip -n "$server" route replace 10.77.0.0/24 dev near src "$address" advmss 1460
   ip netns exec "$client" ethtool -K near tso off gso off >/dev/null
   on_client sysctl -qw net.ipv4.tcp_mtu_probing=1
   opening "$1" large '{"cause": "path-mtu", "at_least_calls": 1}' "$2"
