@@ -25,9 +25,9 @@ pub(crate) enum Scope {
 impl Scope {
     /// Of this process.
     pub fn here() -> Scope {
-        let own = network_namespace(std::process::id());
-        match own {
-            Some(own) if network_namespace(1).is_some_and(|first| first != own) => Scope::Own(own),
+        match (network_namespace(std::process::id()), network_namespace(1)) {
+            // Whoever may not see the first process's may see no other's either: its own is all that it can speak for.
+            (Some(own), first) if first != Some(own) => Scope::Own(own),
             _ => Scope::Every,
         }
     }

@@ -8,10 +8,11 @@ use crate::samples::{self, Sample};
 use crate::server::now_unix_ms;
 use crate::slices::fetch;
 use crate::verdict;
-use spangap_fleet::v1::Ask;
+use spangap_fleet::v1::{Ask, Endpoint};
 use spangap_model::PairKey;
 use spangap_model::duration::format_ns;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Calls that began earlier before the case are another story, nanoseconds.
@@ -21,6 +22,8 @@ const BEFORE_NS: i64 = 2_000_000_000;
 const AFTER_NS: i64 = 1_000_000_000;
 /// And is at most this long: the last slow calls count most.
 const LONGEST_NS: i64 = 15_000_000_000;
+/// Servers behind one name that are asked for one by one.
+const MOST_ENDPOINTS: usize = 32;
 /// Names of the sides, by their number.
 const SIDES: [&str; 2] = ["client", "server"];
 
@@ -35,7 +38,8 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
     let opened_ms = case.row.opened_unix_ms;
     let samples = collect(&cases, &id, &pair, opened_ms);
     let hosts = hosts(&cases, &id, &samples);
-    let slices = slices(&cases, &id, &pair, &hosts, &windows(&samples, opened_ms)).await;
+    let endpoints = endpoints(&cases, &samples, &hosts);
+    let slices = slices(&cases, &id, &pair, &hosts, &windows(&samples, opened_ms), &endpoints).await;
     conclude(&cases, &id, &pair, slices).await;
 }
 
@@ -159,6 +163,31 @@ fn hosts(cases: &Cases, id: &str, samples: &[Sample]) -> [HostRow; 2] {
     hosts
 }
 
+/// The servers' ends of the connections, as both hosts see them; none where an address is translated on the way, or where
+/// that cannot be known: then all packets are asked for.
+fn endpoints(cases: &Cases, samples: &[Sample], hosts: &[HostRow; 2]) -> Vec<Endpoint> {
+    let places = cases.agents.places(now_unix_ms());
+    let Some(server) = places.iter().find(|place| Some(&place.id) == hosts[1].agent.as_ref()) else {
+        return Vec::new();
+    };
+    let is_its_own = |address: &IpAddr| {
+        server.addresses.iter().any(|own| own.parse::<IpAddr>().is_ok_and(|own| own == *address))
+    };
+    let mut all = BTreeSet::new();
+    for (_, span) in samples.iter().filter_map(|sample| sample.sides[0].whole.as_ref()) {
+        match server_endpoint(span) {
+            Some((address, port)) if is_its_own(&address) && all.len() < MOST_ENDPOINTS => {
+                all.insert((address, port))
+            }
+            // One that is left out would be missed.
+            _ => return Vec::new(),
+        };
+    }
+    all.into_iter()
+        .map(|(address, port)| Endpoint { address: address.to_string(), port: port.into() })
+        .collect()
+}
+
 /// Asks both hosts at once. How many slices came.
 async fn slices(
     cases: &Arc<Cases>,
@@ -166,6 +195,7 @@ async fn slices(
     pair: &PairKey,
     hosts: &[HostRow; 2],
     windows: &[(i64, i64); 2],
+    endpoints: &[Endpoint],
 ) -> usize {
     let one = async |side: usize| {
         let Some(agent) = &hosts[side].agent else {
@@ -177,6 +207,7 @@ async fn slices(
         let ask = Ask {
             from_unix_ns,
             to_unix_ns,
+            endpoints: endpoints.to_vec(),
             max_bytes: cases.settings.slice_bytes,
             reason: format!("case {id}: {} -> {}", pair.client, pair.server),
             ..Ask::default()

@@ -110,7 +110,10 @@ impl Served {
                     name: "call".into(),
                     start_time_unix_nano: start + side as u64 * 40_000_000,
                     end_time_unix_nano: start + 41_000_000 + (1 - side as u64) * 1_000_000,
-                    attributes: vec![text("network.peer.address", HOSTS[1 - side])],
+                    attributes: vec![
+                        text("network.peer.address", HOSTS[1 - side]),
+                        text("network.peer.port", ["50051", "41000"][side]),
+                    ],
                     ..Span::default()
                 }
             };

@@ -18,6 +18,9 @@ async fn a_case_gets_packets_of_both_hosts_and_the_verdict_of_hunt() {
     for ask in [&asked_client, &asked_server] {
         assert!(ask.to_unix_ns - ask.from_unix_ns > 3_000_000_000, "margins: {ask:?}");
         assert!(ask.reason.contains("tank -> target"), "{ask:?}");
+        // Of the pair alone: an agent's own stream, and spans on their way, are no calls of it.
+        let endpoints: Vec<_> = ask.endpoints.iter().map(|one| (one.address.as_str(), one.port)).collect();
+        assert_eq!(endpoints, [(HOSTS[1], 50051)]);
     }
     let case = meter.concluded(&id).await;
     assert_eq!(case["state"], "explained", "{case:#}");
