@@ -1,12 +1,20 @@
-//! `spangap demo`: the meter with a tank and a target to measure, in one command.
+//! `spangap demo`: the meter with a tank and a target to measure, in one command. As root on two hosts, with a fault.
+
+mod door;
+mod fault;
+mod stage;
+mod whole;
 
 use super::gaps::table;
 use super::meter::{MeterArgs, announce};
 use super::target::Readiness;
 use crate::Outcome;
+use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::{Context, bail};
 use clap::Args;
+use fault::Fault;
 use rustix::process::{Pid, Signal, kill_process};
+use spangap_lab::hosts;
 use spangap_meter::engine::Meter;
 use spangap_meter::query;
 use spangap_meter::serve::Addresses;
@@ -16,22 +24,34 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
+use whole::Whole;
 
-/// Run the meter with a ping-pong pair that sends it spans, until Ctrl-C
+/// Show a slow call found and explained: as root with a fault between two hosts, else only the meter with a pair to measure
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  spangap demo
-      one call every 10 ms, a server that takes 2 ms, the page at http://127.0.0.1:7070/
-  spangap demo --interval 1ms --think 500us
-  spangap demo --data ./history")]
+  sudo spangap demo
+      two hosts (network namespaces) with an agent each, calls between them, a fault after 45 s; a case opens by itself,
+      its verdict is told beside the truth, and Enter applies the remedy to half of the connections
+  sudo spangap demo --auto --fault stopped
+      another fault, without a question; exit code 1 if the verdict is not the truth
+  spangap demo --interval 10ms --think 2ms
+      no fault: one call every 10 ms, a server that takes 2 ms, the page at http://127.0.0.1:7070/
+
+Whatever it makes of this machine is undone when it ends, however it ends.")]
 pub struct DemoArgs {
-    /// Time between two calls
-    #[arg(long, value_name = "DURATION", default_value = "10ms")]
-    interval: String,
-    /// How long the target takes for a call
-    #[arg(long, value_name = "DURATION", default_value = "2ms")]
-    think: String,
+    /// Only the pair, without hosts and faults: time between two calls [default: 10ms]
+    #[arg(long, value_name = "DURATION")]
+    interval: Option<String>,
+    /// Only the pair: how long the target takes for a call [default: 2ms]
+    #[arg(long, value_name = "DURATION")]
+    think: Option<String>,
+    /// What goes wrong; needs root [default: nagle]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["interval", "think", "no_pair"])]
+    fault: Option<Fault>,
+    /// Apply the remedy without asking, and end when all is shown; needs root
+    #[arg(long, conflicts_with_all = ["interval", "think", "no_pair"])]
+    auto: bool,
     /// Do not start the pair: only the meter and the table, for your own exporters
     #[arg(long)]
     no_pair: bool,
@@ -43,8 +63,19 @@ pub struct DemoArgs {
 const REDRAW: Duration = Duration::from_secs(1);
 const REPRINT: Duration = Duration::from_secs(10);
 
-/// Runs until Ctrl-C or SIGTERM.
+/// Runs until Ctrl-C or SIGTERM, or until all is shown.
 pub fn run(args: DemoArgs) -> anyhow::Result<Outcome> {
+    let only_pair = args.no_pair || args.interval.is_some() || args.think.is_some();
+    let hosts = if only_pair { None } else { Some(hosts::needs()) };
+    match hosts {
+        Some(Ok(())) => return with_hosts(args),
+        Some(Err(error)) if args.fault.is_some() || args.auto => return Err(error.into()),
+        Some(Err(_)) => eprintln!(
+            "spangap: as root this shows more: two hosts with an agent each, a fault between them, the case that opens by itself, its \
+             verdict, and the remedy on half of the connections"
+        ),
+        None => {}
+    }
     let service = args.meter.start()?;
     let meter = service.meter.clone();
     // The pair starts once the addresses are known, on a thread of its own: it waits for the target.
@@ -54,7 +85,11 @@ pub fn run(args: DemoArgs) -> anyhow::Result<Outcome> {
         let Ok(addresses) = is_ready.recv() else { return Ok(()) };
         let pair = match args.no_pair {
             true => None,
-            false => Some(Pair::start(addresses.otlp_grpc, &args.interval, &args.think)?),
+            false => Some(Pair::start(
+                addresses.otlp_grpc,
+                args.interval.as_deref().unwrap_or("10ms"),
+                args.think.as_deref().unwrap_or("2ms"),
+            )?),
         };
         introduce(&addresses, pair.as_ref());
         show_until(&stopped, &meter)?;
@@ -77,6 +112,36 @@ pub fn run(args: DemoArgs) -> anyhow::Result<Outcome> {
             drop(stop);
             tokio::task::block_in_place(|| display.join())
                 .unwrap_or_else(|_| bail!("the table's thread panicked"))
+        },
+    );
+    served?;
+    Ok(Outcome::Done)
+}
+
+/// The whole of it, on two hosts.
+fn with_hosts(args: DemoArgs) -> anyhow::Result<Outcome> {
+    // Before anything is made: a Ctrl-C ends what was begun in order.
+    let interrupted = signals::flag(ASKED_OR_LEFT)?;
+    let service = args.meter.start()?;
+    let (meter, cases) = (service.meter.clone(), service.cases.clone());
+    let (ready, is_ready) = mpsc::channel::<Addresses>();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let (fault, auto, asked) = (args.fault.unwrap_or(Fault::Nagle), args.auto, interrupted.clone());
+    let shown = std::thread::spawn(move || -> anyhow::Result<()> {
+        let Ok(addresses) = is_ready.recv() else { return Ok(()) };
+        announce(&addresses);
+        Whole { addresses, meter, cases, fault, auto, interrupted: asked, stopped }.show()
+    });
+    let served = service.run(
+        move |addresses| _ = ready.send(*addresses),
+        |_| async move {
+            let mut look = tokio::time::interval(Duration::from_millis(100));
+            while !shown.is_finished() {
+                look.tick().await;
+            }
+            drop(stop);
+            tokio::task::block_in_place(|| shown.join())
+                .unwrap_or_else(|_| bail!("the thread that shows it panicked"))
         },
     );
     served?;

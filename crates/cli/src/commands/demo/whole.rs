@@ -1,0 +1,315 @@
+//! The whole on one machine: calls between two hosts with an agent each, a fault, a case that opens by itself, its verdict, and
+//! the remedy on half of the connections.
+
+use super::fault::Fault;
+use super::stage::Stage;
+use anyhow::{Context, bail};
+use spangap_cases::cases::Cases;
+use spangap_cases::report::{CaseReport, PairRow, State};
+use spangap_cases::samples;
+use spangap_lab::stage::PORT;
+use spangap_meter::engine::Meter;
+use spangap_meter::serve::Addresses;
+use spangap_model::duration::format_ns;
+use spangap_model::{Culprit, PairKey, Side};
+use spangap_report::wrap::wrapped;
+use std::collections::HashSet;
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+/// Calls as they should be: six windows are the shortest baseline, and spans come some seconds late.
+const QUIET: Duration = Duration::from_secs(45);
+/// A case that does not open within this time does not open.
+const OPENS: Duration = Duration::from_secs(90);
+const VERDICT: Duration = Duration::from_secs(90);
+/// How long the remedy is looked at.
+const REMEDY: Duration = Duration::from_secs(20);
+/// How often a condition is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often figures are printed while nothing else happens.
+const SAY: Duration = Duration::from_secs(10);
+
+/// What is shown.
+pub struct Whole {
+    pub addresses: Addresses,
+    pub meter: Arc<Meter>,
+    pub cases: Arc<Cases>,
+    pub fault: Fault,
+    /// Nobody presses Enter.
+    pub auto: bool,
+    pub interrupted: Arc<AtomicBool>,
+    pub stopped: Receiver<()>,
+}
+
+/// Ctrl-C, or the meter's end.
+#[derive(Debug)]
+struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+impl Whole {
+    /// Shows it, and undoes it however it ends.
+    pub fn show(self) -> anyhow::Result<()> {
+        say("Two hosts on this machine: network namespaces with a cable between them, gone when this ends.");
+        let mut stage = Stage::make(self.addresses.otlp_grpc, self.interrupted.clone())?;
+        let shown = self.on(&mut stage);
+        say("Undoing: the fault, the programs, the hosts.");
+        let undone = stage.end();
+        if undone.is_ok() {
+            say("All is undone.");
+        }
+        match shown {
+            Err(error) if error.is::<Interrupted>() => undone,
+            shown => shown.and(undone),
+        }
+    }
+
+    fn on(&self, stage: &mut Stage) -> anyhow::Result<()> {
+        stage.agents()?;
+        self.wait(stage, "both agents to connect", Duration::from_secs(30), || {
+            let agents = self.cases.agents_report().agents;
+            (agents.iter().filter(|agent| agent.connected).count() == 2).then_some(())
+        })?;
+        say("An agent on each keeps the last packets and events in memory; both are connected.");
+        self.fault.prepare(stage)?;
+        stage.calls(self.fault)?;
+        let seconds = QUIET.as_secs();
+        say(&format!(
+            "tank calls target, 40 calls a second on 4 connections. {seconds} quiet seconds, to learn what is usual."
+        ));
+        say(&format!("The page: http://{}/", self.addresses.http));
+        self.pass(stage, QUIET)?;
+        say(&format!("FAULT: {}.", self.fault.words()));
+        let began_ms = now_unix_ms();
+        self.fault.begin(stage)?;
+        let case = self.follow(stage, began_ms)?;
+        self.conclude(&case, began_ms)?;
+        if self.fault == Fault::Nagle {
+            self.remedy(stage)?;
+        }
+        if !self.auto {
+            say("Ctrl-C ends it.");
+            self.pass(stage, Duration::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// What happens in the case that opens, moment by moment, until there is a verdict.
+    fn follow(&self, stage: &mut Stage, began_ms: u64) -> anyhow::Result<CaseReport> {
+        let pair = PairRow { client: "tank".into(), server: "target".into() };
+        let newest = || {
+            let cases = self.cases.report(None, Some(&pair), 10).cases;
+            cases.into_iter().find(|case| case.opened_unix_ms >= began_ms)
+        };
+        let case = self.wait(stage, "a case to open by itself", OPENS, newest)?;
+        say(&format!("CASE {} opens by itself.", case.id));
+        let mut told = HashSet::new();
+        self.wait(stage, "the verdict", VERDICT, || {
+            let case = self.cases.case(&case.id)?;
+            for moment in &case.time_line {
+                if told.insert((moment.unix_ms, moment.what.clone())) {
+                    let after_s = (moment.unix_ms as f64 - began_ms as f64) / 1e3;
+                    print(&format!("    {after_s:+6.1} s  {}", wrapped(&moment.what, 90, 14)));
+                }
+            }
+            (case.row.state != State::Open).then_some(case)
+        })
+    }
+
+    /// Verdict against truth.
+    fn conclude(&self, case: &CaseReport, began_ms: u64) -> anyhow::Result<()> {
+        let truth = self.fault.truth();
+        let verdict = case.row.verdict.clone().unwrap_or_default();
+        let found = verdict.culprit.clone().unwrap_or_else(|| "nobody".into());
+        let side = verdict.side.clone().map(|side| format!(" ({side})")).unwrap_or_default();
+        case.lacks.iter().for_each(|lack| print(&wrapped(&format!("    missing: {lack}"), 100, 13)));
+        say(&format!("VERDICT: {found}{side}. {}", verdict.words));
+        let is_right = is_it(&truth, &verdict.culprit, &verdict.side);
+        say(&format!(
+            "TRUTH:   {truth}. The verdict is {}.",
+            if is_right { "right" } else { "NOT the truth" }
+        ));
+        let last = case.time_line.iter().map(|moment| moment.unix_ms).max().unwrap_or(began_ms);
+        say(&format!(
+            "From the fault's beginning to the verdict: {:.1} s.",
+            last.saturating_sub(began_ms) as f64 / 1e3
+        ));
+        if self.auto && !is_right {
+            bail!("the verdict is not the truth");
+        }
+        Ok(())
+    }
+
+    /// TCP_NODELAY for every second connection, and what came of it.
+    fn remedy(&self, stage: &mut Stage) -> anyhow::Result<()> {
+        if !self.auto {
+            say("REMEDY: TCP_NODELAY for half of the connections, for 20 s. Enter applies it.");
+            let entered = enter()?;
+            self.wait(stage, "Enter", Duration::MAX, || match entered.try_recv() {
+                Ok(is_line) => Some(is_line),
+                Err(mpsc::TryRecvError::Empty) => None,
+                Err(mpsc::TryRecvError::Disconnected) => Some(false),
+            })
+            .and_then(|is_line| {
+                if is_line { Ok(()) } else { bail!("standard input has ended; --auto needs none") }
+            })?;
+        }
+        let (client, port) = (stage.client_pid()?.to_string(), PORT.to_string());
+        let lasts = format!("{}s", REMEDY.as_secs());
+        let arguments = [
+            "sockets",
+            "set",
+            "--pid",
+            &client,
+            "--port",
+            &port,
+            "nodelay=on",
+            "--half",
+            "--for",
+            &lasts,
+            "--json",
+        ];
+        let applied_ns = now_unix_ms() * 1_000_000;
+        let child = stage.on(Side::Client, &[], &arguments).stdout(std::process::Stdio::piped()).spawn();
+        let child = child.context("cannot start `spangap sockets set`")?;
+        say(&format!("Applied for {lasts}; it undoes itself."));
+        self.pass(stage, REMEDY)?;
+        let output = child.wait_with_output().context("`spangap sockets set`")?;
+        let report: serde_json::Value =
+            serde_json::from_slice(&output.stdout).context("`spangap sockets set` failed")?;
+        let changed: HashSet<u64> =
+            report["changes"].as_array().into_iter().flatten().filter_map(local_port).collect();
+        if changed.is_empty() {
+            bail!("`spangap sockets set` changed nothing: {report}");
+        }
+        let pair = PairKey { client: "tank".into(), server: "target".into(), method: None };
+        let mut gaps: [Vec<u64>; 2] = Default::default();
+        // The first second and the last one belong to neither.
+        let until_ns = applied_ns + (REMEDY.as_nanos() as u64) - 1_000_000_000;
+        for sample in samples::of_pair(&self.meter, &pair, applied_ns + 1_000_000_000) {
+            let Some((_, span)) = &sample.sides[0].whole else { continue };
+            let Some(port) = samples::local_port(span) else { continue };
+            if sample.sides[0].end_unix_ns < until_ns {
+                gaps[usize::from(changed.contains(&port))].push(sample.gap_ns);
+            }
+        }
+        let median = |gaps: &mut Vec<u64>| {
+            gaps.sort_unstable();
+            gaps.get(gaps.len() / 2).map_or("no call".to_owned(), |ns| {
+                format!("{} (median of {} calls sampled)", format_ns(*ns), gaps.len())
+            })
+        };
+        let [left, mended] = &mut gaps;
+        say(&format!("Gap meanwhile, with the remedy:    {}", median(mended)));
+        say(&format!("Gap meanwhile, without the remedy: {}", median(left)));
+        Ok(())
+    }
+
+    /// Lets time pass, with figures every now and then.
+    fn pass(&self, stage: &mut Stage, time: Duration) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let mut said = begun;
+        loop {
+            let left = time.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.look(stage, left.min(LOOK))?;
+            if said.elapsed() >= SAY {
+                said = Instant::now();
+                print(&format!("    {}", self.figures()));
+            }
+        }
+    }
+
+    fn wait<T>(
+        &self,
+        stage: &mut Stage,
+        what: &str,
+        patience: Duration,
+        mut ask: impl FnMut() -> Option<T>,
+    ) -> anyhow::Result<T> {
+        let begun = Instant::now();
+        let mut said = begun;
+        loop {
+            if let Some(answer) = ask() {
+                return Ok(answer);
+            }
+            if begun.elapsed() > patience {
+                bail!("waited {patience:?} for {what}: it did not come");
+            }
+            self.look(stage, LOOK)?;
+            if said.elapsed() >= SAY {
+                said = Instant::now();
+                print(&format!("    waiting for {what}; {}", self.figures()));
+            }
+        }
+    }
+
+    fn look(&self, stage: &mut Stage, time: Duration) -> anyhow::Result<()> {
+        if self.interrupted.load(Relaxed) || self.stopped.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
+        {
+            return Err(Interrupted.into());
+        }
+        stage.ended().map_or(Ok(()), |why| bail!(why))
+    }
+
+    /// The pair in the minutes that are open.
+    fn figures(&self) -> String {
+        let minutes = self.meter.open_minutes_of(|key| &*key.client == "tank" && &*key.server == "target");
+        let Some(last) = minutes.last() else { return "no call with both spans yet".into() };
+        let quantile = |q| last.stats.gap.quantile(q).map_or("-".to_owned(), |q| format_ns(q.value_ns));
+        format!(
+            "tank -> target in this minute: {} calls, gap p50 {}, p99 {}",
+            last.stats.calls(),
+            quantile(0.5),
+            quantile(0.99)
+        )
+    }
+}
+
+/// The port of a change of `sockets set`.
+fn local_port(change: &serde_json::Value) -> Option<u64> {
+    let local = change["local"].as_str().or_else(|| change["entry"]["local"].as_str())?;
+    local.rsplit_once(':')?.1.parse().ok()
+}
+
+fn is_it(truth: &Culprit, culprit: &Option<String>, side: &Option<String>) -> bool {
+    culprit.as_deref() == Some(truth.cause.name()) && side.as_deref() == truth.side.map(Side::name)
+}
+
+/// Says whether there was a line on standard input, once.
+fn enter() -> anyhow::Result<Receiver<bool>> {
+    let (tell, entered) = mpsc::channel();
+    let read = move || {
+        let mut line = String::new();
+        let is_line = io::stdin().lock().read_line(&mut line).is_ok_and(|bytes| bytes > 0);
+        // Nobody waits any more after Ctrl-C.
+        let _ = tell.send(is_line);
+    };
+    std::thread::Builder::new().name("enter".into()).spawn(read).context("cannot start a thread")?;
+    Ok(entered)
+}
+
+fn now_unix_ms() -> u64 {
+    UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64
+}
+
+fn say(what: &str) {
+    print(&format!("\n{}", wrapped(what, 100, 0)));
+}
+
+/// Nobody reading is no reason to stop.
+fn print(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
