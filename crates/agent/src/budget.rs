@@ -74,6 +74,7 @@ pub(crate) async fn watch(
         };
         told.send_modify(|last| {
             *last = Arc::new(Health {
+                missed_in_a_row: last.missed_until(&health.rings),
                 told: health,
                 meter: last.meter.clone(),
                 own_share: own / cpus,

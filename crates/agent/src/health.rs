@@ -27,6 +27,8 @@ pub(crate) struct Health {
     pub own_share: f64,
     /// CPU of its probes.
     pub probes_share: f64,
+    /// Canaries sent since one was last seen: a ring may have lived, and have stopped since.
+    pub missed_in_a_row: u64,
 }
 
 /// How it stands with the meter.
@@ -42,6 +44,20 @@ pub(crate) struct MeterState {
 }
 
 impl Health {
+    /// Canaries missed in a row, as `rings` are told after these.
+    pub fn missed_until(&self, rings: &[v1::Ring]) -> u64 {
+        let counts = |rings: &[v1::Ring]| {
+            rings
+                .iter()
+                .fold((0, 0), |(sent, seen), ring| (sent + ring.canaries_sent, seen + ring.canaries_seen))
+        };
+        let ((was_sent, was_seen), (sent, seen)) = (counts(&self.told.rings), counts(rings));
+        match seen > was_seen {
+            true => 0,
+            false => self.missed_in_a_row + u64::saturating_sub(sent, was_sent),
+        }
+    }
+
     pub fn meter(&self) -> std::sync::MutexGuard<'_, MeterState> {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,10 +92,7 @@ async fn healthz(State(health): State<watch::Receiver<Arc<Health>>>) -> (StatusC
         })
     };
     let told = &health.told;
-    let stopped = told.rings.is_empty()
-        || told.rings.iter().any(|ring| {
-            ring.canaries_sent > ring.canaries_seen + MISSED_TOO_OFTEN && ring.canaries_seen == 0
-        });
+    let stopped = told.rings.is_empty() || health.missed_in_a_row > MISSED_TOO_OFTEN;
     let meter = health.meter().clone();
     let document = json!({
         "rings": told.rings.iter().map(ring).collect::<Vec<_>>(),
@@ -159,4 +172,25 @@ fn text(health: &Health) -> String {
     );
     family("slices_total", "counter", "Slices asked for.", one(meter.slices as f64));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_that_lived_and_stopped_is_known() {
+        let ring = |sent, seen| v1::Ring { canaries_sent: sent, canaries_seen: seen, ..v1::Ring::default() };
+        let mut health = Health::default();
+        let mut tell = |sent, seen| {
+            let rings = vec![ring(sent, seen), ring(0, 0)];
+            health.missed_in_a_row = health.missed_until(&rings);
+            health.told.rings = rings;
+            health.missed_in_a_row
+        };
+        assert_eq!((tell(1, 1), tell(9, 8)), (0, 0), "one was missed, others were seen since");
+        assert_eq!((tell(10, 8), tell(12, 8), tell(13, 8)), (1, 3, 4));
+        assert_eq!(tell(14, 9), 0, "it was opened again");
+        assert_eq!(tell(0, 0), 0, "packets were given up");
+    }
 }
