@@ -83,6 +83,8 @@ function App() {
 
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
+      // The address is ahead of what is drawn: two keys in a row are two steps.
+      const view = parseHash(location.hash);
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const { target } = event;
       const typing = target instanceof HTMLInputElement || target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement;
@@ -115,7 +117,7 @@ function App() {
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
-  }, [view, dialog]);
+  }, [dialog]);
 
   const nextTheme = () => {
     setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length] ?? "system");
