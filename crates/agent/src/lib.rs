@@ -10,6 +10,7 @@ mod inventory;
 mod link;
 mod machine;
 mod masked;
+mod openings;
 mod packets;
 mod sensors;
 mod settings;

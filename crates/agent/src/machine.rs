@@ -1,5 +1,6 @@
 //! `machine.json` of a slice: what the machine is, and what was done to the bytes.
 
+use crate::openings::Opened;
 use crate::settings::Payload;
 use serde::Serialize;
 use spangap_machine::Host;
@@ -21,12 +22,33 @@ pub(crate) struct Machine {
     payload_words: &'static str,
     /// Whether checksums of TCP are those of the wire.
     tcp_checksums: &'static str,
+    /// Connections of the capture that were open before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    opened_before: Option<OpenedBefore>,
     /// What cannot be seen here, in sentences.
     lacks: Vec<String>,
 }
 
+/// How many connections were open before a capture, and what is known of how.
+#[derive(Debug, Serialize)]
+pub(crate) struct OpenedBefore {
+    connections: u64,
+    /// Their SYNs stand before the packets, on an interface of their own.
+    syns_kept: u64,
+    /// The kernel told of their sockets; SYNs that say so stand before the packets, on an interface of their own.
+    told_by_kernel: u64,
+    unknown: u64,
+}
+
+impl OpenedBefore {
+    pub fn of(opened: &Opened) -> OpenedBefore {
+        let Opened { before, kept, told, unknown, .. } = *opened;
+        OpenedBefore { connections: before, syns_kept: kept, told_by_kernel: told, unknown }
+    }
+}
+
 /// Of this machine.
-pub(crate) fn machine(payload: Payload, lacks: Vec<String>) -> Machine {
+pub(crate) fn machine(payload: Payload, opened_before: Option<OpenedBefore>, lacks: Vec<String>) -> Machine {
     let host = Host::below("/");
     let line =
         |path: &str| host.read(path).ok().and_then(|text| Some(text.lines().next()?.trim().to_owned()));
@@ -55,6 +77,7 @@ pub(crate) fn machine(payload: Payload, lacks: Vec<String>) -> Machine {
             Payload::Headers => "as on the wire: they do not fit payloads that are masked",
             Payload::Full => "as on the wire",
         },
+        opened_before,
         lacks,
     }
 }

@@ -32,9 +32,13 @@ pub(crate) fn masked(copied: Copied, key: RandomState) -> Result<(Vec<u8>, u64),
     while let Some(packet) = capture.next() {
         masker.see(&packet);
     }
+    let openings = capture.openings().to_vec();
     drop(capture);
     let origin = Origin { interface: "any", link: copied.link, snap_bytes: 0, comment: COMMENT };
     let mut writer = PcapngWriter::create(Vec::with_capacity(copied.file.len()), &origin)?;
+    for opening in &openings {
+        writer.opening(opening)?;
+    }
     let mut capture = Capture::from_bytes("the slice".into(), copied.file)?;
     let mut bytes = Vec::new();
     while let Some(packet) = capture.next() {

@@ -1,7 +1,9 @@
 //! The ring of packets: a thread that keeps it, proves that it lives, and copies parts of it.
 
+use crate::openings::{Connections, Opened, Openings, WATCHED};
 use crate::settings::Settings;
 use spangap_fleet::v1;
+use spangap_sockets::TcpSocket;
 use spangap_wire::decode::Decoder;
 use spangap_wire::packet::{LinkType, Packet};
 use spangap_wire::segment::Endpoint;
@@ -9,11 +11,11 @@ use spangap_wire::source::filter::{self, Interfaces, LoopbackOnce};
 use spangap_wire::source::ring::{BLOCK_TIMEOUT_MS, Interface, Ring, RingError};
 use spangap_wire::source::write::{Origin, PcapngWriter};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,8 @@ pub(crate) struct Wanted {
     pub ends: Vec<End>,
     /// Most bytes of the file.
     pub most_bytes: u64,
+    /// Sockets of the time: what they tell of connections whose SYNs nobody kept.
+    pub sockets: Vec<TcpSocket>,
 }
 
 /// One end of a connection; without an address or a port any will do.
@@ -50,6 +54,14 @@ impl End {
     }
 }
 
+impl End {
+    /// Whether the address is of this end.
+    pub fn is_at(&self, address: SocketAddr) -> bool {
+        self.address.is_none_or(|own| own.to_canonical() == address.ip().to_canonical())
+            && self.port.is_none_or(|port| port == address.port())
+    }
+}
+
 /// What a copy of a part holds.
 #[derive(Debug)]
 pub(crate) struct Copied {
@@ -61,6 +73,8 @@ pub(crate) struct Copied {
     pub from_ns: i64,
     pub to_ns: i64,
     pub packets: u64,
+    /// How its connections were opened.
+    pub opened: Opened,
     /// Packets of the time that were not copied for want of room.
     pub left_out: u64,
     /// Packets lost since the ring was opened.
@@ -85,7 +99,9 @@ impl Packets {
     pub fn start(settings: &Settings, say: crate::settings::Say) -> Result<Packets, RingError> {
         let canary = Canary::new();
         let open = opener(settings, canary.as_ref().map(|canary| canary.port))?;
-        let ring = open()?;
+        let openings = Arc::new(Mutex::new(Openings::new(settings.shares().openings)));
+        let mut ring = open()?;
+        watch(&mut ring, &openings);
         let mut lacks = Vec::new();
         if canary.is_none() {
             lacks.push(
@@ -99,7 +115,8 @@ impl Packets {
             [] => "all interfaces".to_owned(),
             some => some.join(", "),
         };
-        let mut keeper = Keeper { ring, canary, state: state.clone(), gone: None, taken: 0, lost: 0 };
+        let mut keeper =
+            Keeper { ring, openings, canary, state: state.clone(), gone: None, taken: 0, lost: 0 };
         let stopped = stop.clone();
         let thread = thread::Builder::new().name("packets".into()).spawn(move || {
             keeper.keep(&asked, &stopped, &open, &say);
@@ -137,6 +154,17 @@ impl Packets {
         // A thread that panicked has said so.
         let _ended = thread.map(JoinHandle::join);
     }
+}
+
+/// Keeps the SYNs that come into the ring.
+fn watch(ring: &mut Ring, openings: &Arc<Mutex<Openings>>) {
+    let openings = openings.clone();
+    let see = move |packet: &Packet<'_>| lock(&openings).see(packet);
+    ring.watch(WATCHED, Box::new(see));
+}
+
+fn lock(openings: &Mutex<Openings>) -> MutexGuard<'_, Openings> {
+    openings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens the ring, now and whenever it has stopped.
@@ -231,6 +259,7 @@ fn is_to_port(packet: &Packet<'_>, port: u16) -> bool {
 
 struct Keeper {
     ring: Ring,
+    openings: Arc<Mutex<Openings>>,
     canary: Option<Canary>,
     state: Arc<Mutex<v1::Ring>>,
     gone: Option<io::Error>,
@@ -290,9 +319,11 @@ impl Keeper {
             self.lost += counts.dropped;
         }
         self.ring = ring;
+        watch(&mut self.ring, &self.openings);
     }
 
     fn tell(&mut self) {
+        lock(&self.openings).forget_before(self.ring.complete_since_ns());
         let Ok(counts) = self.ring.counts() else { return };
         let (sent, seen) = self.canary.as_ref().map_or((0, 0), |canary| canary.counts);
         let waits = u64::from(self.canary.as_ref().is_some_and(|canary| canary.sent.is_some()));
@@ -327,8 +358,12 @@ impl Keeper {
             file: Vec::new(),
             link: origin.link,
             packets: 0,
+            opened: Opened::default(),
             left_out: 0,
         };
+        let mut connections = Connections::default();
+        // SYNs from before come first.
+        let most_bytes = wanted.most_bytes / 16 * 15;
         let mut writer = PcapngWriter::create(Vec::new(), &origin)?;
         let mut decoder = Decoder::default();
         self.ring.packets_between(wanted.from_ns, wanted.to_ns, |packet| {
@@ -343,7 +378,7 @@ impl Keeper {
             if !matters {
                 return Ok(());
             }
-            if copied.left_out > 0 || writer.bytes + packet.data.len() as u64 + 64 > wanted.most_bytes {
+            if copied.left_out > 0 || writer.bytes + packet.data.len() as u64 + 64 > most_bytes {
                 if copied.left_out == 0 {
                     copied.to_ns = copied.to_ns.min(packet.time_ns - 1);
                 }
@@ -351,11 +386,33 @@ impl Keeper {
                 return Ok(());
             }
             copied.packets += 1;
+            if let Ok(segment) = &segment {
+                connections.see(segment);
+            }
             writer.packet(packet)
         })?;
+        let openings = lock(&self.openings);
+        let (begin, most_bytes) = (copied.from_ns, wanted.most_bytes / 16);
+        copied.opened = connections.opened(&openings, &wanted.sockets, begin, most_bytes);
+        drop(openings);
         copied.file = writer.finish(copied.to_ns, counts.received, counts.dropped)?;
+        if !copied.opened.openings.is_empty() {
+            put_before(&mut copied.file, &origin, &copied.opened)?;
+        }
         Ok(copied)
     }
+}
+
+/// Puts SYNs from before between the head of a file and its packets.
+fn put_before(file: &mut Vec<u8>, origin: &Origin<'_>, opened: &Opened) -> io::Result<()> {
+    let mut writer = PcapngWriter::create(Vec::new(), origin)?;
+    let head = writer.bytes as usize;
+    for opening in &opened.openings {
+        writer.opening(opening)?;
+    }
+    let before = writer.into_inner();
+    file.splice(head..head, before.into_iter().skip(head));
+    Ok(())
 }
 
 /// Now, nanoseconds since 1970.

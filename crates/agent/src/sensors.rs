@@ -41,6 +41,7 @@ pub(crate) struct Sensors {
     inventory: Arc<Mutex<v1::Inventory>>,
     looks: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
     mask_key: RandomState,
+    scope: Scope,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -83,6 +84,7 @@ impl Sensors {
             inventory,
             looks: Mutex::default(),
             mask_key: RandomState::new(),
+            scope,
         };
         sensors.keep_looking(settings, scope)?;
         Ok(sensors)
@@ -132,6 +134,11 @@ impl Sensors {
     /// Under which equal values have equal masks, as long as this process lives.
     pub fn mask_key(&self) -> RandomState {
         self.mask_key.clone()
+    }
+
+    /// Whether this network namespace is one of this agent's.
+    pub fn has(&self, namespace: u64) -> bool {
+        self.scope.has(namespace)
     }
 
     /// What is recorded, for people.

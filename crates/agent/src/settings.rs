@@ -47,7 +47,13 @@ impl Settings {
     /// its rings.
     pub(crate) fn shares(&self) -> Shares {
         let part = |sixteenths: u64| self.memory_bytes / 16 * sixteenths;
-        Shares { packets: part(7), events: part(2), event_rings: part(1), slice: part(2) }
+        Shares {
+            packets: part(7),
+            openings: part(1) / 4,
+            events: part(2),
+            event_rings: part(1),
+            slice: part(2),
+        }
     }
 }
 
@@ -56,6 +62,8 @@ impl Settings {
 pub(crate) struct Shares {
     /// The ring of packets.
     pub packets: u64,
+    /// SYNs of connections that live.
+    pub openings: u64,
     /// Coded events.
     pub events: u64,
     /// The rings in which the kernel hands events over.

@@ -1,12 +1,13 @@
 //! A slice of the rings: copied, masked, cut into pieces.
 
-use crate::machine::machine;
+use crate::machine::{OpenedBefore, machine};
 use crate::masked::masked;
 use crate::packets::{End, Wanted, unix_ns};
 use crate::sensors::Sensors;
 use crate::settings::{Payload, Settings};
 use spangap_fleet::slice::{CAPTURE, MACHINE, Pieces, RECORDING};
 use spangap_fleet::v1::{self, from_agent::What};
+use spangap_sockets::{Asked, TcpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -101,11 +102,12 @@ fn cut(
             lacks.push("events: the oldest of this time did not fit into the slice".into());
         }
     }
+    let sockets = sockets(sensors, &ends, &mut lacks);
     let taken = recording.as_ref().map_or(0, |copied| copied.file.len() as u64);
     let capture = match sensors.packets() {
         None => None,
         Some(packets) => {
-            let wanted = Wanted { from_ns, to_ns, ends, most_bytes: room.saturating_sub(taken) };
+            let wanted = Wanted { from_ns, to_ns, ends, most_bytes: room.saturating_sub(taken), sockets };
             match packets.copy(wanted) {
                 Ok(copied) => Some(copied),
                 Err(error) => {
@@ -124,11 +126,18 @@ fn cut(
         if copied.left_out > 0 {
             lacks.push(format!("{} packets did not fit into the slice", copied.left_out));
         }
+        if copied.opened.unknown > 0 {
+            lacks.push(format!(
+                "how {} of {} connections were opened: their window scales and segment sizes are not known",
+                copied.opened.unknown, copied.opened.before
+            ));
+        }
         if copied.packets == 0 {
             let whose = if ask.endpoints.is_empty() { "" } else { " of the connections asked for" };
             lacks.push(format!("no packet{whose} passed in this time"));
         }
     }
+    let opened = capture.as_ref().map(|copied| OpenedBefore::of(&copied.opened));
     let send = |file: &'static str, bytes: &[u8]| -> Result<(), Broken> {
         for piece in Pieces::new(ask.id, file, bytes) {
             if cancelled.load(Relaxed) {
@@ -156,7 +165,7 @@ fn cut(
     if let Some(copied) = recording {
         send(RECORDING, &copied.file)?;
     }
-    let machine = serde_json::to_vec_pretty(&machine(settings.payload, lacks.clone()))
+    let machine = serde_json::to_vec_pretty(&machine(settings.payload, opened, lacks.clone()))
         .map_err(|error| because(&error))?;
     send(MACHINE, &machine)?;
     let (from_unix_ns, to_unix_ns) = held.both();
@@ -168,6 +177,30 @@ fn cut(
         to_unix_ns,
         payload: v1::Payload::from(settings.payload).into(),
     })
+}
+
+/// The connections of these ends, as the kernel has them now.
+fn sockets(sensors: &Sensors, ends: &[End], lacks: &mut Vec<String>) -> Vec<TcpSocket> {
+    // One port that is an end of all of them spares a look at the rest.
+    let mut ports = ends.iter().map(|end| end.port);
+    let port = ports.next().flatten().filter(|port| ports.all(|other| other == Some(*port)));
+    match spangap_sockets::list(&Asked { pids: Vec::new(), port, listening: false }) {
+        Ok(listing) => {
+            let is_here =
+                |socket: &TcpSocket| socket.network_namespace.is_none_or(|netns| sensors.has(netns));
+            let of_these = |socket: &TcpSocket| {
+                let both = [Some(socket.local), socket.peer];
+                ends.is_empty()
+                    || both.iter().flatten().any(|address| ends.iter().any(|end| end.is_at(*address)))
+            };
+            let sockets = listing.sockets.into_iter().filter(|socket| is_here(socket) && of_these(socket));
+            sockets.collect()
+        }
+        Err(error) => {
+            lacks.push(format!("sockets: {error}"));
+            Vec::new()
+        }
+    }
 }
 
 /// What all rings together held.

@@ -34,6 +34,14 @@ pub struct TcpInfo {
     pub send_mss_bytes: Option<u64>,
     /// Segment size that the peer seems to send.
     pub receive_mss_bytes: Option<u64>,
+    /// Largest segment that was announced to the peer.
+    pub advertised_mss_bytes: Option<u64>,
+    /// By how many bits the peer's windows are shifted; 0 without the option.
+    pub send_window_scale: Option<u64>,
+    /// By how many bits the windows granted to the peer are shifted.
+    pub receive_window_scale: Option<u64>,
+    /// Whether segments carry timestamps, which take 12 bytes of each.
+    pub timestamps: Option<bool>,
     /// Largest segment that the path takes, headers included.
     pub path_mtu_bytes: Option<u64>,
     /// Congestion window.
@@ -141,6 +149,8 @@ mod at {
     pub const CA_STATE: usize = 1;
     pub const RETRANSMITS: usize = 2;
     pub const PROBES: usize = 3;
+    pub const OPTIONS: usize = 5;
+    pub const WINDOW_SCALES: usize = 6;
     pub const APP_LIMITED: usize = 7;
     pub const RTO: usize = 8;
     pub const ATO: usize = 12;
@@ -158,6 +168,7 @@ mod at {
     pub const RTTVAR: usize = 72;
     pub const SND_SSTHRESH: usize = 76;
     pub const SND_CWND: usize = 80;
+    pub const ADVMSS: usize = 84;
     pub const REORDERING: usize = 88;
     pub const RCV_RTT: usize = 92;
     pub const RCV_SPACE: usize = 96;
@@ -209,6 +220,8 @@ pub(crate) fn decode(bytes: &[u8]) -> TcpInfo {
     // Before its first sample a round trip is zero, and the smallest one has all bits set.
     let sampled = |us: Option<u64>| us.filter(|us| *us != 0).map(|us| us * US);
     let min_rtt_us = four(at::MIN_RTT).filter(|us| *us != u64::from(u32::MAX));
+    // Both scales are zero where the peers did not agree on scaling (TCPI_OPT_WSCALE).
+    let scales = one(at::WINDOW_SCALES).map(scales);
     TcpInfo {
         state,
         congestion_state: one(at::CA_STATE).and_then(congestion_state),
@@ -220,6 +233,10 @@ pub(crate) fn decode(bytes: &[u8]) -> TcpInfo {
         ato_ns: four(at::ATO).map(|us| us * US),
         send_mss_bytes: four(at::SND_MSS),
         receive_mss_bytes: four(at::RCV_MSS),
+        advertised_mss_bytes: four(at::ADVMSS),
+        send_window_scale: scales.map(|scales| scales[0]),
+        receive_window_scale: scales.map(|scales| scales[1]),
+        timestamps: one(at::OPTIONS).map(|options| options & TIMESTAMPS != 0),
         path_mtu_bytes: four(at::PMTU),
         cwnd_segments: four(at::SND_CWND),
         ssthresh_segments: four(at::SND_SSTHRESH).filter(|segments| *segments < INFINITE_SSTHRESH),
@@ -263,6 +280,15 @@ pub(crate) fn decode(bytes: &[u8]) -> TcpInfo {
     }
 }
 
+/// TCPI_OPT_TIMESTAMPS.
+const TIMESTAMPS: u8 = 1;
+
+/// Two bit fields: what the peer announced, and what was announced to it.
+fn scales(byte: u8) -> [u64; 2] {
+    let halves = [u64::from(byte & 0x0f), u64::from(byte >> 4)];
+    if cfg!(target_endian = "little") { halves } else { [halves[1], halves[0]] }
+}
+
 /// A bit field: the first bit of the byte, which is where the machine's byte order begins.
 fn app_limited(byte: u8) -> bool {
     byte & if cfg!(target_endian = "little") { 0x01 } else { 0x80 } != 0
@@ -288,6 +314,10 @@ mod tests {
         let (rtt_ns, min_rtt_ns) = (info.rtt_ns.unwrap(), info.min_rtt_ns.unwrap());
         assert!(min_rtt_ns <= rtt_ns, "{info:?}");
         assert_eq!((info.state, info.retransmitted_segments), (Some(State::Established), Some(0)));
+        // Over loopback both ends are set up alike.
+        assert_eq!(info.send_window_scale, info.receive_window_scale);
+        assert!(info.receive_window_scale.is_some_and(|scale| scale <= 14), "{info:?}");
+        assert!(info.advertised_mss_bytes >= info.send_mss_bytes, "{info:?}");
         let listening = of(&listener).unwrap();
         assert_eq!((listening.state, listening.accept_queue_connections), (Some(State::Listen), Some(1)));
         assert_eq!(of(std::fs::File::open("/proc/self/stat").unwrap()), None, "a file is no socket");
@@ -298,6 +328,7 @@ mod tests {
         assert_eq!(at::RTO, offset_of!(tcp_info, tcpi_rto));
         assert_eq!(at::LAST_DATA_RECV, offset_of!(tcp_info, tcpi_last_data_recv));
         assert_eq!(at::SND_CWND, offset_of!(tcp_info, tcpi_snd_cwnd));
+        assert_eq!(at::ADVMSS, offset_of!(tcp_info, tcpi_advmss));
         assert_eq!(at::TOTAL_RETRANS, offset_of!(tcp_info, tcpi_total_retrans));
         assert_eq!(at::BYTES_RECEIVED, offset_of!(tcp_info, tcpi_bytes_received));
         assert_eq!(at::NOTSENT_BYTES, offset_of!(tcp_info, tcpi_notsent_bytes));

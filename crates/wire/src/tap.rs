@@ -8,6 +8,7 @@ use crate::exchange::Exchange;
 use crate::names;
 use crate::packet::Packet;
 use crate::segment::{Endpoint, Segment};
+use crate::source::Opening;
 use crate::tcp::ConnectionFacts;
 use crate::tcp::connection::{Connection, Shared};
 use crate::tcp::flows::Flows;
@@ -66,6 +67,13 @@ impl Tap {
     /// Adds TLS keys, lines of a key-log file; gives the lines that are none: their number from 1, and what is wrong.
     pub fn add_keys(&mut self, lines: &[u8]) -> Vec<(usize, String)> {
         self.shared.sink.keys.add(lines)
+    }
+
+    /// Takes a SYN of a connection that was opened before the capture, before the connection's first packet.
+    pub fn opening(&mut self, opening: &Opening) {
+        if let Ok(segment) = Decoder::default().decode(&opening.packet()) {
+            self.shared.openings.add(&segment);
+        }
     }
 
     /// Takes the next packet.

@@ -26,6 +26,35 @@ use std::path::{Path, PathBuf};
 use stored::StoredBytes;
 use window::Window;
 
+/// How the name of an interface begins whose packets are SYNs from before the capture. Readers that do not know of it take
+/// them for packets like any other, which they were.
+pub const OPENED_BEFORE: &str = "opened before";
+/// Names of such interfaces: of SYNs that passed, and of those that say what the kernel told of a socket.
+const OPENED_BEFORE_NAMES: [&str; 2] = ["opened before: SYNs that passed", "opened before: told by tcp_info"];
+
+/// A SYN, or its answer, of a connection that was opened before the capture began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// When it passed, Unix nanoseconds.
+    pub time_ns: i64,
+    /// How it begins.
+    pub link: LinkType,
+    /// Its length on the wire, bytes.
+    pub wire_len: u32,
+    /// It did not pass like this: it says what the kernel told of a socket, and its numbers are none.
+    pub told_by_kernel: bool,
+    /// Its beginning, up to the end of the TCP header.
+    pub data: Box<[u8]>,
+}
+
+impl Opening {
+    /// As a packet without a number.
+    pub fn packet(&self) -> Packet<'_> {
+        let Opening { time_ns, link, wire_len, ref data, .. } = *self;
+        Packet { number: 0, time_ns, link, wire_len: wire_len.max(data.len() as u32), data }
+    }
+}
+
 /// Longest packet that is believed; with it, memory is bounded whatever a file says.
 const MAX_PACKET_BYTES: usize = 16 << 20;
 
@@ -257,6 +286,25 @@ impl Capture {
     /// TLS keys that the capture carries (pcapng's decryption secrets blocks), as lines of a key-log file, so far.
     pub fn key_log(&self) -> &[u8] {
         &self.extras.key_log
+    }
+
+    /// Reads what stands before the first packet: with it, [`Capture::openings`] are known before any packet is.
+    pub fn read_openings(&mut self) {
+        // Whoever reads it again from its beginning needs them again.
+        if self.number >= self.next_bookmark {
+            self.next_bookmark = self.bookmarks.note(self.number, self.window.offset(), &self.format);
+        }
+        let Capture { window, format: Format::Pcapng(pcapng), extras, reading, number, .. } = self else {
+            return;
+        };
+        while let Some(has_number) = pcapng.lead(window, reading, extras) {
+            *number += u64::from(has_number);
+        }
+    }
+
+    /// SYNs of connections that were opened before the capture, as far as it carries them and was read.
+    pub fn openings(&self) -> &[Opening] {
+        &self.extras.openings
     }
 
     /// Places from which to read it again, as far as it was read: see [`Bookmarks::reopen_at`].

@@ -1,7 +1,7 @@
 //! The pcapng format: sections of blocks, each with its length at both ends (draft-ietf-opsawg-pcapng).
 
 use super::window::Window;
-use super::{Found, MAX_PACKET_BYTES, Reading};
+use super::{Found, MAX_PACKET_BYTES, OPENED_BEFORE, OPENED_BEFORE_NAMES, Reading};
 use crate::packet::LinkType;
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ const MAX_INTERFACES: usize = 4096;
 pub(super) const MAX_BLOCK_BYTES: u32 = MAX_PACKET_BYTES as u32 + (1 << 16);
 /// TLS keys kept.
 const MAX_KEY_LOG_BYTES: usize = 64 << 20;
+/// Bytes of SYNs kept of connections that were opened before the capture.
+const MAX_OPENING_BYTES: usize = 64 << 20;
 /// A secrets block with lines of a TLS key log.
 const TLS_KEY_LOG: u32 = 0x544c_534b;
 
@@ -87,6 +89,9 @@ struct Interface {
     snaplen: u32,
     scale: Scale,
     offset_ns: i64,
+    /// Its packets opened connections before the capture began: see [`OPENED_BEFORE`].
+    opened_before: bool,
+    told_by_kernel: bool,
 }
 
 /// When capturing on an interface ended. dumpcap writes microseconds here, whatever unit its packets have: the first of
@@ -112,6 +117,9 @@ pub(super) struct Pcapng {
 pub(super) struct Extras {
     /// Lines of a TLS key log.
     pub key_log: Vec<u8>,
+    /// SYNs of connections that were opened before the capture.
+    pub openings: Vec<super::Opening>,
+    opening_bytes: usize,
     /// Drops of each interface of the section: as its statistics say (they are totals), and as its packets say (each
     /// those since the one before).
     drops: Vec<(u64, u64)>,
@@ -183,6 +191,35 @@ impl Pcapng {
         }
     }
 
+    /// Goes on over blocks that are before the first packet of the capture: whether there was one, and whether it had a number.
+    pub fn lead(&mut self, window: &mut Window, reading: &mut Reading, extras: &mut Extras) -> Option<bool> {
+        let len = window.has(12).then(|| self.block(window))??;
+        let block = &window.bytes()[..len];
+        let is_before = match self.word(block, 0) {
+            SECTION | INTERFACE | SECRETS => true,
+            PACKET => {
+                let interface = self.interfaces.get(self.word(block, 8) as usize);
+                len >= 32 && interface.is_some_and(|described| described.opened_before)
+            }
+            _ => false,
+        };
+        if !is_before {
+            return None;
+        }
+        let at = window.offset();
+        let block = self.read(block, at, reading, extras);
+        window.skip(len);
+        reading.overhead_bytes += len as u64;
+        match block {
+            Block::Packet(_) => Some(true),
+            Block::Nothing => Some(false),
+            Block::Bad(what) => {
+                reading.damaged(at, 0, what);
+                Some(false)
+            }
+        }
+    }
+
     /// The packet of a block without options, as nearly all are; `None` for whatever else is here.
     #[inline]
     fn plain_packet(&self, window: &mut Window, reading: &mut Reading) -> Option<Found> {
@@ -198,7 +235,7 @@ impl Pcapng {
         if word(0) != PACKET || captured > MAX_PACKET_BYTES || len != 32 + captured.next_multiple_of(4) {
             return None;
         }
-        let described = self.interfaces.get(word(8) as usize)?;
+        let described = self.interfaces.get(word(8) as usize).filter(|described| !described.opened_before)?;
         let units = u64::from(word(12)) << 32 | u64::from(word(16));
         let time_ns = described.scale.ns(units)?.checked_add(described.offset_ns)?;
         if !window.has(len) || self.word(window.bytes(), len - 4) as usize != len {
@@ -249,6 +286,11 @@ impl Pcapng {
         let units = u64::from(self.word(block, 12)) << 32 | u64::from(self.word(block, 16));
         let (captured, original) = (self.word(block, 20) as usize, self.word(block, 24));
         let found = self.found(block, interface, units, captured, original);
+        if let Block::Packet(found) = &found
+            && self.interfaces.get(interface).is_some_and(|described| described.opened_before)
+        {
+            return self.opening(block, found, extras);
+        }
         let options = 28 + captured.next_multiple_of(4);
         // An option and the end of options take eight bytes at least.
         if matches!(found, Block::Packet(_)) && block.len() >= options + 4 + 8 {
@@ -260,6 +302,23 @@ impl Pcapng {
             });
         }
         found
+    }
+
+    /// A packet from before the capture: it has a number, as Wireshark gives it one, and is none of the packets that passed.
+    #[cold]
+    fn opening(&self, block: &[u8], found: &Found, extras: &mut Extras) -> Block {
+        let data = block.get(28..28 + found.len).unwrap_or_default();
+        if extras.opening_bytes + data.len() > MAX_OPENING_BYTES {
+            return Block::Bad(format!(
+                "more than {MAX_OPENING_BYTES} bytes of SYNs from before the capture"
+            ));
+        }
+        extras.opening_bytes += data.len();
+        let Found { time_ns, link, wire_len, .. } = *found;
+        let told_by_kernel =
+            self.interfaces.get(self.word(block, 8) as usize).is_some_and(|one| one.told_by_kernel);
+        extras.openings.push(super::Opening { time_ns, link, wire_len, told_by_kernel, data: data.into() });
+        Block::Packet(Found { without_time: true, time_ns: 0, link, wire_len: 0, distance: 0, len: 0 })
     }
 
     /// A packet whose bytes begin 28 bytes after the block.
@@ -376,8 +435,12 @@ impl Pcapng {
         if self.interfaces.len() >= MAX_INTERFACES {
             return Block::Bad(format!("one more interface; expected at most {MAX_INTERFACES}"));
         }
-        let (mut resolution, mut offset_s) = (6, 0_u64);
+        let (mut resolution, mut offset_s, mut opened_before, mut told_by_kernel) = (6, 0_u64, false, false);
         self.options(block, 16, |code, value| match (code, value) {
+            (2, name) => {
+                opened_before = name.starts_with(OPENED_BEFORE.as_bytes());
+                told_by_kernel = name == OPENED_BEFORE_NAMES[1].as_bytes();
+            }
             (9, [value, ..]) => resolution = *value,
             (14, value) if value.len() >= 8 => offset_s = self.long(value),
             _ => {}
@@ -388,7 +451,14 @@ impl Pcapng {
         let (link, snaplen) = (LinkType(self.half(block, 8)), self.word(block, 12));
         let scale = Scale::of(resolution);
         reading.resolution_ns = reading.resolution_ns.max(scale.resolution_ns());
-        Arc::make_mut(&mut self.interfaces).push(Interface { link, snaplen, scale, offset_ns });
+        Arc::make_mut(&mut self.interfaces).push(Interface {
+            link,
+            snaplen,
+            scale,
+            offset_ns,
+            opened_before,
+            told_by_kernel,
+        });
         extras.drops.push((0, 0));
         Block::Nothing
     }

@@ -164,7 +164,12 @@ pub struct Ring {
     complete_since_ns: i64,
     /// Packets in all blocks closed so far.
     closed_packets: u64,
+    /// Who sees packets with one of these TCP flags as soon as their block is closed.
+    watcher: Option<(u8, Watcher)>,
 }
+
+/// Sees some packets of a ring.
+pub type Watcher = Box<dyn FnMut(&Packet<'_>) + Send>;
 
 impl Ring {
     /// Starts to capture. About `ring_bytes` of memory are taken; seven of eight blocks of it hold packets.
@@ -234,7 +239,26 @@ impl Ring {
             counts: RingCounts::default(),
             complete_since_ns: now_ns(),
             closed_packets: 0,
+            watcher: None,
         })
+    }
+
+    /// From now on `watcher` sees each TCP packet with one of these flags once its block is closed, whether it is kept for
+    /// long or not. Packets in tunnels are not looked into.
+    pub fn watch(&mut self, flags: u8, watcher: Watcher) {
+        self.watcher = Some((flags, watcher));
+    }
+
+    /// Shows the packets of a block that was just closed.
+    fn show(&mut self, block: usize) {
+        let Some((flags, mut watcher)) = self.watcher.take() else { return };
+        let (link, mut scratch) = (self.interface.link, Vec::new());
+        for frame in frames(self.block(block)) {
+            if frame.tcp_flags(link).is_some_and(|has| has & flags != 0) {
+                watcher(&frame.packet(0, link, &mut scratch));
+            }
+        }
+        self.watcher = Some((flags, watcher));
     }
 
     /// The interface.
@@ -284,6 +308,7 @@ impl Ring {
             self.kept += 1;
             filled += 1;
             self.closed_packets += word(self.block(block), offset::BLOCK_PACKETS) as u64;
+            self.show(block);
             if self.kept > self.blocks - free_blocks(self.blocks) {
                 self.release_oldest();
             }
@@ -504,6 +529,25 @@ fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
 }
 
 impl<'a> Frame<'a> {
+    /// The flags of a TCP segment right behind the headers of its link and of IP, looked at where they lie.
+    fn tcp_flags(&self, link: LinkType) -> Option<u8> {
+        let (at, protocol) = match link {
+            LinkType::LINUX_SLL2 => {
+                (half(self.bytes, offset::NET) as usize, half(self.bytes, offset::ADDRESS + 2))
+            }
+            LinkType::ETHERNET => (self.data_at + 14, half(self.bytes, self.data_at + 12)),
+            _ => return None,
+        };
+        let ip = self.bytes.get(at..)?;
+        const TCP: u8 = 6;
+        let tcp = match (u16::from_be(protocol), ip.first()? >> 4) {
+            (0x0800, 4) if *ip.get(9)? == TCP => usize::from(ip[0] & 0x0f) * 4,
+            (0x86dd, 6) if *ip.get(6)? == TCP => 40,
+            _ => return None,
+        };
+        ip.get(tcp + 13).copied()
+    }
+
     /// The packet as a file has it; where something has to be put in, it is copied to `scratch`.
     fn packet<'s>(&self, number: u64, link: LinkType, scratch: &'s mut Vec<u8>) -> Packet<'s>
     where

@@ -1,8 +1,9 @@
-//! Writes pcapng: one section, one interface, nanoseconds.
+//! Writes pcapng: one section, one interface, nanoseconds; SYNs from before the capture on interfaces of their own.
 //!
 //! Format: draft-ietf-opsawg-pcapng, sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced
 //! packet), 4.6 (interface statistics).
 
+use super::{OPENED_BEFORE_NAMES, Opening};
 use crate::packet::{LinkType, Packet};
 use std::io::{self, Write};
 
@@ -39,7 +40,9 @@ pub struct Origin<'a> {
 pub struct PcapngWriter<W> {
     out: W,
     block: Vec<u8>,
-    /// Packets written.
+    /// Interfaces after the first one.
+    interfaces: Vec<(&'static str, LinkType)>,
+    /// Packets written; those from before the capture do not count.
     pub packets: u64,
     /// Bytes written.
     pub bytes: u64,
@@ -51,7 +54,8 @@ impl<W: Write> PcapngWriter<W> {
     /// # Errors
     /// Those of `out`.
     pub fn create(out: W, origin: &Origin<'_>) -> io::Result<Self> {
-        let mut writer = PcapngWriter { out, block: Vec::new(), packets: 0, bytes: 0 };
+        let mut writer =
+            PcapngWriter { out, block: Vec::new(), interfaces: Vec::new(), packets: 0, bytes: 0 };
         let block = &mut writer.block;
         block.extend_from_slice(&BYTE_ORDER_MAGIC.to_ne_bytes());
         block.extend_from_slice(&1_u16.to_ne_bytes());
@@ -65,16 +69,20 @@ impl<W: Write> PcapngWriter<W> {
         put_option(block, 0, &[]);
         writer.flush_block(SECTION_HEADER, &[])?;
 
-        let block = &mut writer.block;
-        block.extend_from_slice(&origin.link.0.to_ne_bytes());
+        writer.interface(origin.interface, origin.link, origin.snap_bytes)?;
+        Ok(writer)
+    }
+
+    fn interface(&mut self, name: &str, link: LinkType, snap_bytes: u32) -> io::Result<()> {
+        let block = &mut self.block;
+        block.extend_from_slice(&link.0.to_ne_bytes());
         block.extend_from_slice(&0_u16.to_ne_bytes());
-        block.extend_from_slice(&origin.snap_bytes.to_ne_bytes());
-        put_option(block, option::IF_NAME, origin.interface.as_bytes());
+        block.extend_from_slice(&snap_bytes.to_ne_bytes());
+        put_option(block, option::IF_NAME, name.as_bytes());
         // Powers of ten: nanoseconds.
         put_option(block, option::IF_TSRESOL, &[9]);
         put_option(block, 0, &[]);
-        writer.flush_block(INTERFACE_DESCRIPTION, &[])?;
-        Ok(writer)
+        self.flush_block(INTERFACE_DESCRIPTION, &[])
     }
 
     /// Writes a packet. Its number is not stored, nor its link type: the file has one for all.
@@ -82,15 +90,43 @@ impl<W: Write> PcapngWriter<W> {
     /// # Errors
     /// Those of the file.
     pub fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+        self.write(0, packet)?;
+        self.packets += 1;
+        Ok(())
+    }
+
+    fn write(&mut self, interface: u32, packet: &Packet<'_>) -> io::Result<()> {
         let time = packet.time_ns as u64;
         let captured = u32::try_from(packet.data.len()).map_err(io::Error::other)?;
         let block = &mut self.block;
-        for number in [0, (time >> 32) as u32, time as u32, captured, packet.wire_len] {
+        for number in [interface, (time >> 32) as u32, time as u32, captured, packet.wire_len] {
             block.extend_from_slice(&number.to_ne_bytes());
         }
-        self.flush_block(ENHANCED_PACKET, packet.data)?;
-        self.packets += 1;
-        Ok(())
+        self.flush_block(ENHANCED_PACKET, packet.data)
+    }
+
+    /// Writes a SYN from before the capture, as a packet of an interface of its own: see [`super::OPENED_BEFORE`]. They
+    /// stand before all other packets.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn opening(&mut self, opening: &Opening) -> io::Result<()> {
+        let name = OPENED_BEFORE_NAMES[usize::from(opening.told_by_kernel)];
+        let before = self.interfaces.iter().position(|known| *known == (name, opening.link));
+        let interface = match before {
+            Some(at) => at,
+            None => {
+                self.interface(name, opening.link, 0)?;
+                self.interfaces.push((name, opening.link));
+                self.interfaces.len() - 1
+            }
+        };
+        self.write(interface as u32 + 1, &opening.packet())
+    }
+
+    /// What was written so far, without an end.
+    pub fn into_inner(self) -> W {
+        self.out
     }
 
     /// Writes what the interface counted, and ends the file.

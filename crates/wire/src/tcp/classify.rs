@@ -1,9 +1,10 @@
 //! What each segment is to its connection: keeps the state of both sides true, and says what changed.
 
+use super::openings::Announced;
 use super::reassembly::REORDER_GRACE_NS;
 use super::repeated::{Recent, fingerprint};
 use super::{Handshake, Kind, Sent, SideState, Step, in_flight};
-use crate::segment::{Flags, Segment};
+use crate::segment::{Flags, Options, Segment};
 use spangap_model::Side;
 use std::ops::Range;
 
@@ -370,8 +371,15 @@ impl Tracker {
         let syn = step.bytes.start - 1..step.bytes.end;
         in_flight::sent(&mut own.in_flight, syn, segment.time_ns, segment.packet, in_flight::FEW_RUNS);
         private.isn = Some(segment.seq);
-        private.scale = Some(segment.options.window_scale.map(|shift| shift.min(14)));
-        private.mss = segment.options.mss;
+        let Options { window_scale, mss, .. } = segment.options;
+        self.announced(step.from, &Announced { end: segment.source, window_scale, mss });
+    }
+
+    /// Notes what a side announced in its SYN, which may have passed before the capture.
+    pub fn announced(&mut self, from: Side, announced: &Announced) {
+        let private = &mut self.private[from.index()];
+        private.scale = Some(announced.window_scale.map(|shift| shift.min(14)));
+        private.mss = announced.mss;
         self.negotiated();
     }
 

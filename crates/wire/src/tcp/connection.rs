@@ -5,6 +5,7 @@ use super::classify::Tracker;
 use super::closing::Closings;
 use super::episodes::Episodes;
 use super::in_flight;
+use super::openings::{Opened, Openings};
 use super::pools::{Member, Pools};
 use super::reassembly::{Ledger, Output, Part, Reassembly};
 use super::{Chunk, ConnectionFacts, Hole, Kind, SideState, Step};
@@ -32,6 +33,8 @@ pub struct Shared {
     pub pools: Pools,
     /// Names looked up.
     pub names: LookUps,
+    /// Connections that were opened before the capture.
+    pub openings: Openings,
     /// Time and number of the capture's last packet, once it is over.
     pub end_of_capture: Option<(i64, u64)>,
     found: Vec<Episode>,
@@ -107,6 +110,15 @@ impl<P: Parser + Default> Connection<P> {
         let start = (1 << 32) + u64::from(segment.seq) + 1;
         if let Some(episode) = shared.names.before(client, server, segment.time_ns, start) {
             self.episodes.push(episode);
+        }
+    }
+
+    /// It was opened before the capture, and this is known of that.
+    #[cold]
+    pub fn opened_before(&mut self, opened: &Opened) {
+        for announced in opened.announced.iter().flatten() {
+            let side = self.side_of(&announced.end);
+            self.tracker.announced(side, announced);
         }
     }
 

@@ -39,14 +39,14 @@ const EVICTION_SAMPLE: usize = 64;
 
 /// The two ends of a connection, the smaller first, and the virtual network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
+pub(super) struct Key {
     ends: [u128; 2],
     ports: u64,
 }
 
 impl Key {
     #[inline]
-    fn of(a: &Endpoint, b: &Endpoint, network: u32) -> Key {
+    pub(super) fn of(a: &Endpoint, b: &Endpoint, network: u32) -> Key {
         let (first, second) = (u128::from_be_bytes(a.address), u128::from_be_bytes(b.address));
         let (low, high) = (u64::from(a.port), u64::from(b.port));
         let network = u64::from(network) << 32;
@@ -71,7 +71,7 @@ impl std::hash::Hash for Key {
 
 /// A fast hash that nobody outside can aim at: whoever writes a capture does not know the seed.
 #[derive(Clone, Copy, Debug)]
-struct Seed(u64);
+pub(super) struct Seed(u64);
 
 impl Default for Seed {
     fn default() -> Seed {
@@ -87,7 +87,7 @@ impl BuildHasher for Seed {
 }
 
 /// Folded multiplication of each word with the state.
-struct Fold {
+pub(super) struct Fold {
     state: u64,
     seed: u64,
 }
@@ -218,7 +218,12 @@ impl<P: Parser + Default> Flows<P> {
         while self.by_key.len() >= self.limit {
             self.make_room(segment.time_ns, shared);
         }
-        let (from, known) = self.roles.side(segment);
+        let opened = shared.openings.take(&key, segment);
+        let (from, known) = match opened.and_then(|opened| opened.server) {
+            Some(server) if server == segment.source => (Side::Server, true),
+            Some(_) => (Side::Client, true),
+            None => self.roles.side(segment),
+        };
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -227,8 +232,10 @@ impl<P: Parser + Default> Flows<P> {
         });
         if let Some(place) = self.slots.get_mut(slot as usize) {
             let mut connection = Box::new(Connection::new(id, segment, from, known));
-            if known && from == Side::Client {
-                connection.opened(segment, shared);
+            match opened {
+                Some(opened) => connection.opened_before(&opened),
+                None if known && from == Side::Client => connection.opened(segment, shared),
+                None => {}
             }
             *place = Some(connection);
         }

@@ -38,9 +38,7 @@ impl Fault {
                  of each request waits for the ACK of the first"
             }
             Fault::Stopped => "the server's process is stopped for 100 ms, twice a second",
-            Fault::RunQueue => {
-                "a real-time neighbour spins on the server's CPU for 35 ms, four times a second"
-            }
+            Fault::RunQueue => "a real-time neighbour spins on the server's CPU for 100 ms, twice a second",
         }
     }
 
@@ -78,7 +76,7 @@ impl Fault {
             }
             Fault::RunQueue => stage.actor(
                 &["taskset", "-c", "0", "chrt", "-f", "10"],
-                &["hog", "--on", "35ms", "--every", "250ms"],
+                &["hog", "--on", "100ms", "--every", "500ms"],
             ),
         }
     }

@@ -78,15 +78,17 @@ impl<'a> Run<'a> {
     /// Over one capture or two of the same traffic; `parts` has the number of each, and which connections to read.
     pub fn new(
         section: usize,
-        captures: Vec<Capture>,
+        mut captures: Vec<Capture>,
         parts: Vec<(usize, Option<Choice>)>,
         settings: &'a Settings,
     ) -> Run<'a> {
         let numbers: Vec<usize> = parts.iter().map(|part| part.0).collect();
         let ends = [0, 1].map(|part| numbers.get(part).and_then(|number| settings.end_of(*number)));
         let mut taps: Vec<Tap> = captures.iter().map(|_| Tap::default()).collect();
-        for tap in &mut taps {
+        for (tap, capture) in taps.iter_mut().zip(&mut captures) {
             tap.add_keys(&settings.key_log);
+            capture.read_openings();
+            capture.openings().iter().for_each(|opening| tap.opening(opening));
         }
         let pace = Pace {
             over: [captures.is_empty(), captures.len() < 2],
