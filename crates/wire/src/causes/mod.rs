@@ -11,6 +11,7 @@ mod path_mtu;
 mod receive_window;
 mod retransmission;
 mod shared_connection;
+mod slow_after_loss;
 pub mod syn;
 mod tls_handshake;
 
@@ -155,6 +156,7 @@ macro_rules! rules {
 rules! {
     nagle,
     retransmission,
+    slow_after_loss,
     syn,
     receive_window,
     head_of_line,

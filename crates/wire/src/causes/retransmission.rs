@@ -171,7 +171,9 @@ impl Memory {
     fn resent(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
         let own = view.of(step.from);
         let without_sack = self.without_sack;
-        let told = (self.with_sack && !without_sack) || step.segment.options.timestamps.is_some();
+        let alone = step.bytes.start <= own.acked;
+        let told =
+            (self.with_sack && !without_sack) || (alone && step.segment.options.timestamps.is_some());
         let sender = &mut self.senders[step.from.index()];
         if step.bytes.end <= own.acked {
             // The tap has seen their acknowledgement: that one is late, or lost.
@@ -301,15 +303,19 @@ impl Sender {
         let waited_ns = nanos(recovery.first.time_ns, recovery.again.0);
         let way_ns = view.reach_ns(step.from).filter(|way| *way < waited_ns).unwrap_or(0);
         let too_soon = nanos(recovery.again.0, segment.time_ns) < way_ns / 8 * 7;
-        // Or it echoes a timestamp from before (RFC 3522, 3.2).
-        let echoes_first = match (segment.options.timestamps, recovery.timestamp) {
+        // Or it echoes a timestamp from before (RFC 3522, 3.2). One that was due for earlier bytes as well, a delayed
+        // one, echoes the timestamp of those (RFC 7323, 4.3), whichever copy came after them.
+        let echoes_before = match (segment.options.timestamps, recovery.timestamp) {
             (Some((_, echo)), Some(again)) => (echo.wrapping_sub(again) as i32) < 0,
             _ => false,
         };
-        if recovery.resent == 1 && too_soon && !echoes_first && recovery.told {
+        let alone = step.newly_acked.start >= recovery.start;
+        let (echoes_first, delayed) = (echoes_before && alone, echoes_before && !alone);
+        if recovery.resent == 1 && (too_soon || delayed) && !echoes_first && recovery.told {
             // The way was measured by acknowledgements that may all have been delayed, and the one of a hole that is
             // filled is not. A receiver that has the bytes twice says so: until it could have, nothing is known.
-            let until_ns = recovery.again.0.saturating_add_unsigned(2 * way_ns + DSACK_SLACK_NS);
+            let later_ns = recovery.again.0.saturating_add_unsigned(way_ns).max(segment.time_ns);
+            let until_ns = later_ns.saturating_add_unsigned(way_ns + DSACK_SLACK_NS);
             self.recovery = Some(Recovery { early: Some(Early { at, until_ns }), ..recovery });
             return;
         }
@@ -633,6 +639,35 @@ mod tests {
         scene.at(222 * MILLI).bytes(Kind::Resent, CLIENT, sent);
         scene.finish();
         assert_eq!((scene.found.len(), scene.notes().len()), (0, 1));
+    }
+
+    #[test]
+    fn a_delayed_acknowledgement_echoes_the_segment_before_the_lost_one() {
+        // As Linux sends them: two segments, of which the second is lost; the acknowledgement of the first waits for it, and
+        // the probe's copy gets both acknowledged, with the timestamp of the first.
+        let probed = |again: bool| {
+            let mut scene = far();
+            // SACK is in use.
+            let at = scene.next(CLIENT);
+            scene.ack_to(SERVER, at, &[(at + 10, at + 20)]);
+            scene.timestamps = Some((1000, 1));
+            scene.data(CLIENT, 1448);
+            let lost = scene.data(CLIENT, 1225);
+            scene.timestamps = Some((1021, 1));
+            scene.at(21 * MILLI).bytes(Kind::Resent, CLIENT, lost.clone());
+            scene.timestamps = Some((5, 1000));
+            scene.at(31 * MILLI + 20).ack_to(SERVER, lost.end, &[]);
+            if again {
+                scene.at(31 * MILLI + 40).ack_to(SERVER, lost.end, &[(lost.start, lost.end)]);
+            }
+            scene.at(60 * MILLI).data(CLIENT, 100);
+            scene
+        };
+        let scene = probed(false);
+        assert_eq!((scene.shown(), scene.notes().len()), (vec![Cause::TailLoss], 0));
+        assert_eq!((scene.found[0].from_ns, scene.found[0].to_ns), (0, 21_000_000));
+        // A receiver that had the second one, too, says so.
+        assert_eq!(probed(true).found, []);
     }
 
     #[test]

@@ -253,7 +253,10 @@ impl Scene {
             window_before,
         };
         let view = View { id: 1, sides: &self.sides, handshake: &self.handshake, under_way: self.under_way };
-        self.causes.step(&step, view, &mut self.found);
+        // Of a connection they are taken after each segment.
+        let mut found = Vec::new();
+        self.causes.step(&step, view, &mut found);
+        self.found.append(&mut found);
         self.packet += 1;
     }
 

@@ -58,7 +58,7 @@ pub(crate) fn findings(
                     span_ns.and_then(|start| waited(episode, exchange, start)).map(Some)
                 }
                 true => Some(span_ns.and_then(|start| waited(episode, exchange, start))),
-                false => taken(episode, exchange, window),
+                false => taken(episode, tap, exchange, window),
             };
             if let Some(taken) = taken {
                 held.push(Held { episode, tap, taken: taken.map(shifted) });
@@ -216,7 +216,12 @@ fn window(halves: &Halves, moments: &Moments, tap: Side, duration_ns: u64) -> (i
 
 /// What an episode took of the call: `None` when it took nothing of it.
 #[allow(clippy::option_option)]
-fn taken(episode: &Episode, exchange: &Exchange, window: (i64, i64)) -> Option<Option<(i64, i64)>> {
+fn taken(
+    episode: &Episode,
+    tap: Side,
+    exchange: &Exchange,
+    window: (i64, i64),
+) -> Option<Option<(i64, i64)>> {
     let mut from_ns = episode.from_ns;
     let part: Option<&Part> = match episode.sender {
         Side::Client => Some(&exchange.request),
@@ -233,6 +238,12 @@ fn taken(episode: &Episode, exchange: &Exchange, window: (i64, i64)) -> Option<O
         } else if !(0..=RELEASED_NS).contains(&(part.first.seen_ns - episode.to_ns)) {
             return None;
         }
+    }
+    // At their sender bytes can be lost, or wait for others that were, from the moment on that they were written.
+    if let Some(part) = part.filter(|part| tap == episode.sender && episode.start <= part.start)
+        && is_loss(episode.cause)
+    {
+        from_ns = from_ns.max(part.first.seen_ns);
     }
     let begin = from_ns.max(window.0);
     let end = episode.to_ns.min(window.1);

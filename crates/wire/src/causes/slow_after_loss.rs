@@ -1,0 +1,235 @@
+//! What a loss costs after it is mended: the sender's congestion window is smaller, and a message takes more round trips.
+//!
+//! TCP does not say how large its congestion window is; its flights do. What must be seen, between the sender and the loss:
+//! bytes sent twice (see `retransmission`), and then a flight of full segments that ends below the largest one before the
+//! loss, with room in the receiver's window, and goes on with the next byte as soon as an acknowledgement came back. An
+//! application that had no more to send ends its flight with a short segment, or goes on when it likes. From a flight as
+//! large as before on, or after a pause (slow start after idle, RFC 5681, 4.1), the loss holds nothing up any more.
+
+use super::{Rule, View, nanos};
+use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
+use crate::tcp::Step;
+use spangap_model::Cause;
+use spangap_model::evidence::Certainty;
+
+/// A sender that paused as long begins anew: the shortest retransmission timer.
+const IDLE_NS: u64 = 190_000_000;
+/// Bytes that leave later after the acknowledgement than this part of the wait were not waiting for it.
+const RELEASE: u64 = 8;
+/// Shorter waits are those of segments on their way through the sender.
+const MIN_WAIT_NS: u64 = 200_000;
+
+/// A sender after a loss.
+#[derive(Clone, Copy, Debug)]
+struct Reduced {
+    cause: Cause,
+    /// The last segment sent again.
+    resent: (i64, u64),
+    /// Bytes in flight at most before it.
+    before: u64,
+    /// The last segment of data: when, packet number, end, bytes in flight with it, and whether it was full.
+    last: Option<(i64, u64, u64, u64, bool)>,
+    /// The last acknowledgement that made room.
+    room_ns: i64,
+}
+
+/// What is known of a side as a sender.
+#[derive(Debug, Default)]
+struct Sender {
+    /// Bytes in flight at most, since it began or paused.
+    peak: u64,
+    /// When it last sent data.
+    last_ns: i64,
+    reduced: Option<Box<Reduced>>,
+}
+
+/// The rule's memory of one connection.
+#[derive(Debug, Default)]
+pub struct Memory {
+    senders: [Sender; 2],
+}
+
+impl Rule for Memory {
+    #[inline]
+    fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+        if !found.is_empty() {
+            self.lost(found);
+        }
+        if step.bytes.is_empty() {
+            let peer = &mut self.senders[step.from.other().index()];
+            if let Some(reduced) = &mut peer.reduced
+                && !step.newly_acked.is_empty()
+            {
+                reduced.room_ns = step.segment.time_ns;
+            }
+            return;
+        }
+        let own = &mut self.senders[step.from.index()];
+        let flight = step.in_flight_before + (step.bytes.end - step.bytes.start);
+        if own.reduced.is_some() {
+            own.sent(step, view, flight, found);
+        } else if step.in_flight_before == 0 && nanos(own.last_ns, step.segment.time_ns) >= IDLE_NS {
+            own.peak = 0;
+        }
+        own.peak = own.peak.max(flight);
+        own.last_ns = step.segment.time_ns;
+    }
+}
+
+impl Memory {
+    /// Episodes were found with this segment: losses among them that were seen at the sender.
+    #[cold]
+    fn lost(&mut self, found: &[Episode]) {
+        let is_loss = |episode: &&Episode| {
+            matches!(episode.cause, Cause::Rto | Cause::TailLoss | Cause::FastRetransmit)
+                && episode.certainty == Certainty::Shown
+                && episode.copies != Copies::One
+        };
+        for loss in found.iter().filter(is_loss) {
+            let sender = &mut self.senders[loss.sender.index()];
+            let again = loss.evidence.iter().filter(|proof| proof.time_ns <= loss.to_ns).last();
+            let resent = again.map_or((loss.to_ns, 0), |proof| (proof.time_ns, proof.packet));
+            let before = sender.reduced.as_ref().map_or(sender.peak, |reduced| reduced.before);
+            let last = sender.reduced.as_ref().and_then(|reduced| reduced.last);
+            let reduced = Reduced { cause: loss.cause, resent, before, last, room_ns: i64::MIN };
+            sender.reduced = Some(Box::new(reduced));
+        }
+    }
+}
+
+impl Sender {
+    /// A sender that had a loss sends data.
+    #[cold]
+    fn sent(&mut self, step: &Step<'_>, view: View<'_>, flight: u64, found: &mut Vec<Episode>) {
+        let Some(reduced) = &mut self.reduced else { return };
+        let segment = step.segment;
+        let now = (segment.time_ns, segment.packet);
+        let paused = step.in_flight_before == 0 && nanos(self.last_ns, now.0) >= IDLE_NS;
+        if paused || flight >= reduced.before {
+            self.reduced = None;
+            self.peak = 0;
+            return;
+        }
+        let len = step.bytes.end - step.bytes.start;
+        let full = view.full_bytes(step.from, segment.options.timestamps.is_some());
+        let is_full = full.is_some_and(|full| len.is_multiple_of(full));
+        let last = reduced.last.replace((now.0, now.1, step.bytes.end, flight, is_full));
+        let (Some(full), Some((last_ns, packet, end, held_at, true))) = (full, last) else { return };
+        let wait_ns = nanos(last_ns, now.0);
+        let way_ns = view.reach_ns(step.from).unwrap_or(0);
+        let late_ns = nanos(reduced.room_ns, now.0).saturating_sub(way_ns);
+        let released = reduced.room_ns > last_ns && late_ns <= wait_ns / RELEASE;
+        let has_room = view.of(step.from.other()).window.is_some_and(|window| window >= held_at + full);
+        let is_held = end == step.bytes.start && held_at + full <= reduced.before && has_room;
+        if wait_ns < MIN_WAIT_NS || !released || !is_held {
+            return;
+        }
+        let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
+        found.push(Episode {
+            cause: reduced.cause,
+            certainty: Certainty::Shown,
+            side: None,
+            sender: step.from,
+            from_ns: last_ns,
+            to_ns: now.0,
+            start: step.bytes.start,
+            end: step.bytes.end,
+            stream_id: None,
+            copies: Copies::One,
+            evidence: PacketProofs::of(&[
+                evidence(reduced.resent, What::text("bytes sent again: the congestion window shrinks")),
+                evidence(
+                    (last_ns, packet),
+                    What::with(
+                        "{} bytes in flight, and no more; before the loss there were {}",
+                        held_at,
+                        reduced.before,
+                    ),
+                ),
+                evidence(
+                    now,
+                    What::with("{} bytes leave {} us later, with an acknowledgement", len, wait_ns / 1000),
+                ),
+            ]),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{CLIENT, SERVER, Scene};
+    use super::*;
+    use crate::tcp::Kind;
+
+    const MILLI: i64 = 1000;
+    const FULL: u64 = 1460;
+
+    /// At the server's end, the client 10 ms away and back: a flight of eight segments, of which the first is lost and sent
+    /// again.
+    fn lossy() -> Scene {
+        let mut scene = Scene::connected(10 * MILLI, 20);
+        let lost = scene.data(SERVER, FULL);
+        let rest = scene.data(SERVER, 7 * FULL);
+        scene.at(10 * MILLI).ack_to(CLIENT, lost.start, &[(rest.start, rest.end)]);
+        scene.at(10 * MILLI + 10).bytes(Kind::Resent, SERVER, lost);
+        scene.at(20 * MILLI + 20).ack(CLIENT);
+        assert_eq!(scene.shown(), [Cause::FastRetransmit]);
+        scene
+    }
+
+    fn held(scene: &Scene) -> Vec<(i64, i64)> {
+        scene.found[1..].iter().map(|episode| (episode.from_ns / 1_000_000, episode.to_ns / 1_000_000)).collect()
+    }
+
+    #[test]
+    fn a_message_after_a_loss_takes_more_round_trips() {
+        let mut scene = lossy();
+        scene.at(30 * MILLI).data(SERVER, 4 * FULL);
+        scene.at(40 * MILLI).ack(CLIENT);
+        scene.at(40 * MILLI + 30).data(SERVER, 2 * FULL);
+        assert_eq!(held(&scene), [(30, 40)]);
+        assert_eq!(scene.found[1].cause, Cause::FastRetransmit);
+        // As many in flight as before, and it is over.
+        scene.at(50 * MILLI).ack(CLIENT);
+        scene.at(50 * MILLI + 30).data(SERVER, 9 * FULL);
+        scene.at(60 * MILLI).ack(CLIENT);
+        scene.at(60 * MILLI + 30).data(SERVER, FULL);
+        assert_eq!(held(&scene), [(30, 40)]);
+    }
+
+    #[test]
+    fn an_application_that_sends_late_is_not_held() {
+        // It ends with a short segment; it goes on at its own time; the receiver's window has no room.
+        let mut scene = lossy();
+        scene.at(30 * MILLI).data(SERVER, 4 * FULL + 5);
+        scene.at(40 * MILLI).ack(CLIENT);
+        scene.at(40 * MILLI + 30).data(SERVER, FULL);
+        assert_eq!(held(&scene), []);
+        let mut scene = lossy();
+        scene.at(30 * MILLI).data(SERVER, 4 * FULL);
+        scene.at(40 * MILLI).ack(CLIENT);
+        scene.at(45 * MILLI).data(SERVER, FULL);
+        assert_eq!(held(&scene), []);
+        let mut scene = lossy();
+        scene.at(25 * MILLI).window(CLIENT, 4 * FULL + 100);
+        scene.at(30 * MILLI).data(SERVER, 4 * FULL);
+        scene.at(40 * MILLI).ack(CLIENT);
+        scene.at(40 * MILLI + 30).data(SERVER, FULL);
+        assert_eq!(held(&scene), []);
+    }
+
+    #[test]
+    fn a_pause_and_a_start_without_loss_are_slow_by_themselves() {
+        let mut scene = lossy();
+        scene.at(400 * MILLI).data(SERVER, 4 * FULL);
+        scene.at(410 * MILLI).ack(CLIENT);
+        scene.at(410 * MILLI + 30).data(SERVER, FULL);
+        assert_eq!(held(&scene), []);
+        let mut scene = Scene::connected(10 * MILLI, 20);
+        for round in 0..3 {
+            scene.at(10 * round * MILLI + 30).data(SERVER, 4 * FULL);
+            scene.at(10 * (round + 1) * MILLI).ack(CLIENT);
+        }
+        assert_eq!(scene.found, []);
+    }
+}
