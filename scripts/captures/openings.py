@@ -69,6 +69,8 @@ class Connection:
         if tls:
             context = ssl.create_default_context()
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            if tls == "1.2":
+                context.maximum_version = ssl.TLSVersion.TLSv1_2
             begun = time.time_ns()
             self.socket = context.wrap_socket(self.socket)
             self.handshake_ns = time.time_ns() - begun
@@ -111,9 +113,10 @@ def threads(work, many):
 def client(what, address, path):
     host, port = address.split(":")
     there = (host, int(port))
-    if what == "tls":  # Each call opens a connection.
+    if what in ("tls", "tls12"):  # Each call opens a connection.
+        version = "1.2" if what == "tls12" else True
         for number in range(8):
-            opened = lambda: (lambda made: (made, made.handshake_ns))(Connection(there, True))
+            opened = lambda: (lambda made: (made, made.handshake_ns))(Connection(there, version))
             call(number, opened, 5, lambda made: made.socket.close())
     elif what == "tls-near":  # The connections are open before the calls.
         for number in range(8):

@@ -29,6 +29,13 @@ case_tls_handshake() {
     "each call opens a connection with TLS; the keys are in tls-handshake.keys, made for this, and of no use anywhere else" \
     "$work/certificate.pem" "$work/key.pem" "$work/keys"
 }
+case_tls12_handshake() {
+  link
+  certificate
+  opening tls12-handshake tls12 '"none"' \
+    "each call opens a connection with TLS 1.2; the keys are in tls12-handshake.keys, made for this, and of no use anywhere else" \
+    "$work/certificate.pem" "$work/key.pem" "$work/keys"
+}
 case_tls_in_advance() {
   link
   certificate

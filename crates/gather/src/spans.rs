@@ -96,6 +96,7 @@ pub fn read_all(
 /// Whether there was room for it, or it was there already.
 fn add(spans: &mut Spans, half: HalfTimes) -> bool {
     let key = (half.trace_id, half.client_span_id);
+    let port = half.server_port;
     if spans.times.len() >= MOST_CALLS && !spans.times.contains_key(&key) {
         return false;
     }
@@ -104,6 +105,7 @@ fn add(spans: &mut Spans, half: HalfTimes) -> bool {
         Side::Client => &mut times.client,
         Side::Server => &mut times.server,
     };
+    spans.server_ports.extend(port.map(|port| (key, port)));
     let new = (half.start_ns, half.end_ns);
     // The same span twice, as when a file and its copy are given, contradicts nothing.
     spans.duplicates += u64::from(place.is_some_and(|known| known != new));
@@ -124,6 +126,7 @@ mod tests {
             side,
             start_ns,
             end_ns,
+            server_port: None,
         };
         for half in [
             half(Side::Client, 1, 9),

@@ -124,6 +124,8 @@ pub struct Doubts {
     pub turns_overlap: bool,
     /// Session tickets of TLS may stand before the response: when that began is not known.
     pub tickets: bool,
+    /// Its spans were found by their times, since no packet shows a trace context of it.
+    pub by_time: bool,
     /// No end of it was seen, and it may have had one: bytes are missing from the capture, or the protocol does not show
     /// whether an answer was due.
     pub end_unknown: bool,

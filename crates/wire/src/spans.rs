@@ -38,6 +38,8 @@ impl SpanTimes {
 pub struct Spans {
     /// The times.
     pub times: FxHashMap<([u8; 16], [u8; 8]), SpanTimes>,
+    /// Ports of the servers that CLIENT spans name.
+    pub server_ports: FxHashMap<([u8; 16], [u8; 8]), u16>,
     /// Spans that contradict one known already (the same half twice); the first counts.
     pub duplicates: u64,
 }

@@ -19,11 +19,16 @@ fn truth(name: &str) -> HashMap<String, u64> {
 
 /// By each end's capture that can see it, and by both.
 fn compare(name: &str, cause: &str) {
+    compare_with(name, cause, true);
+}
+
+/// The keys open the calls; without them spans are found by their times.
+fn compare_with(name: &str, cause: &str, opened: bool) {
     let truth = truth(name);
     let spans = captures().join(format!("{name}.client.spans"));
     let keys = captures().join(format!("{name}.keys"));
     let mut arguments = vec!["--same-clock", "--spans", spans.to_str().expect("text")];
-    if keys.exists() {
+    if opened && keys.exists() {
         arguments.extend(["--keylog", keys.to_str().expect("text")]);
     }
     let [client, server] = ["client", "server"].map(|end| capture(name, end));
@@ -49,6 +54,13 @@ fn compare(name: &str, cause: &str) {
 fn a_handshake_of_tls_takes_the_time_that_the_client_measured() {
     compare("tls-handshake", "tls-handshake");
     compare("tls-in-advance", "tls-handshake");
+}
+
+#[test]
+fn a_handshake_takes_as_long_where_no_key_opens_what_follows() {
+    for name in ["tls-handshake", "tls-in-advance", "tls12-handshake"] {
+        compare_with(name, "tls-handshake", false);
+    }
 }
 
 #[test]

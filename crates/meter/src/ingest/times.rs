@@ -4,7 +4,7 @@ use super::origins::NO_NAME;
 use super::semconv::Interest;
 use super::semconv::SpanKind;
 use super::walk::{Batch, OriginSink, walk};
-use super::wire::WalkError;
+use super::wire::{Cursor, LEN, WalkError};
 use spangap_model::Side;
 
 /// One half of a call.
@@ -20,6 +20,49 @@ pub struct HalfTimes {
     pub start_ns: i64,
     /// End.
     pub end_ns: i64,
+    /// Port of the server, where a CLIENT span names it.
+    pub server_port: Option<u16>,
+}
+
+/// Attributes that name the port of the server, the later ones as older conventions had it.
+const PORTS: [&[u8]; 3] = [b"server.port", b"net.peer.port", b"network.peer.port"];
+
+/// The port that an encoded `Span` names. What is damaged there the walk has refused already.
+fn server_port(span: &[u8]) -> Option<u16> {
+    let (mut port, mut rank) = (None, usize::MAX);
+    let mut fields = Cursor::new(span);
+    while let Ok(Some((field, wire))) = fields.tag() {
+        if (field, wire) != (9, LEN) {
+            fields.skip(field, wire).ok()?;
+            continue;
+        }
+        let (from, to) = fields.len_range().ok()?;
+        let mut pair = Cursor::at(&span[..to], from);
+        let (mut key, mut value) = (None, None);
+        while let Ok(Some((field, wire))) = pair.tag() {
+            match (field, wire) {
+                (1, LEN) => key = pair.len_range().ok().map(|(from, to)| &span[from..to]),
+                (2, LEN) => value = pair.len_range().ok().map(|(from, to)| &span[from..to]),
+                _ => pair.skip(field, wire).ok()?,
+            }
+        }
+        let Some(known) = PORTS.iter().position(|name| Some(*name) == key) else { continue };
+        let mut fields = Cursor::new(value.unwrap_or_default());
+        let number = match fields.tag() {
+            Ok(Some((1, LEN))) => fields
+                .len_range()
+                .ok()
+                .and_then(|(from, to)| std::str::from_utf8(&value?[from..to]).ok()?.parse().ok()),
+            Ok(Some((3, 0))) => fields.varint().ok(),
+            _ => None,
+        };
+        if let Some(number) =
+            number.and_then(|number: u64| u16::try_from(number).ok()).filter(|_| known < rank)
+        {
+            (port, rank) = (Some(number), known);
+        }
+    }
+    port
 }
 
 /// Nobody asks for resources or methods here.
@@ -68,7 +111,16 @@ impl TimesReader {
                 continue;
             }
             let client_span_id = client_span.to_ne_bytes();
-            each(HalfTimes { trace_id: span.trace_id(), client_span_id, side, start_ns, end_ns });
+            let encoded = &request[span.offset as usize..][..span.len as usize];
+            let server_port = if side == Side::Client { server_port(encoded) } else { None };
+            each(HalfTimes {
+                trace_id: span.trace_id(),
+                client_span_id,
+                side,
+                start_ns,
+                end_ns,
+                server_port,
+            });
         }
         Ok(self.batch.spans.len() as u64)
     }
@@ -117,6 +169,7 @@ mod tests {
             side,
             start_ns,
             end_ns,
+            server_port: None,
         };
         assert_eq!(halves, [half(Side::Client, 100, 200), half(Side::Server, 120, 180)]);
         assert!(reader.read(&[0x0a, 0xff], &mut |_| ()).is_err());

@@ -172,8 +172,7 @@ impl Memory {
         let own = view.of(step.from);
         let without_sack = self.without_sack;
         let alone = step.bytes.start <= own.acked;
-        let told =
-            (self.with_sack && !without_sack) || (alone && step.segment.options.timestamps.is_some());
+        let told = (self.with_sack && !without_sack) || (alone && step.segment.options.timestamps.is_some());
         let sender = &mut self.senders[step.from.index()];
         if step.bytes.end <= own.acked {
             // The tap has seen their acknowledgement: that one is late, or lost.

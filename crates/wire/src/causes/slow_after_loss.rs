@@ -178,7 +178,10 @@ mod tests {
     }
 
     fn held(scene: &Scene) -> Vec<(i64, i64)> {
-        scene.found[1..].iter().map(|episode| (episode.from_ns / 1_000_000, episode.to_ns / 1_000_000)).collect()
+        scene.found[1..]
+            .iter()
+            .map(|episode| (episode.from_ns / 1_000_000, episode.to_ns / 1_000_000))
+            .collect()
     }
 
     #[test]

@@ -4,13 +4,16 @@
 //! connection once all calls are counted. The first reading keeps the slowest calls until then. The second one takes the
 //! same steps, so that it makes the same calls of the same packets, and each is complete as soon as it is over.
 
+use super::by_time::{Ids, Place};
 use super::followed::{Followed, Settled};
 use super::whole::{Methods, Whole};
 use super::{Dissection, OnProgress, Settings};
 use crate::call::Call;
 use crate::hops::path::{AllClocks, path};
 use crate::source::SourceError;
+use rustc_hash::FxHashMap;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 /// What the first reading leaves for the second.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +22,8 @@ pub struct Rereading {
     pub(super) clocks: AllClocks,
     /// Steps that the first reading took.
     pub(super) steps: u64,
+    /// Spans found by their times.
+    pub(super) by_time: Rc<FxHashMap<Place, Ids>>,
 }
 
 impl Rereading {

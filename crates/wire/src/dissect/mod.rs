@@ -1,6 +1,7 @@
 //! The whole way from captures to a [`Dissection`]: reads both in step, joins, lines up, concludes.
 
 mod again;
+mod by_time;
 mod caveats;
 mod followed;
 mod pace;
@@ -202,6 +203,26 @@ pub fn dissect(
     on_progress: &mut OnProgress<'_>,
 ) -> Result<Dissection, SourceError> {
     let mut whole = whole::Whole::new(captures, settings, on_progress)?;
+    let interrupted = whole.read(on_progress).is_break();
+    let untracked = whole.take_untracked();
+    let mut dissection = whole.finish();
+    dissection.interrupted = interrupted;
+    let found = untracked.found(&settings.spans);
+    if found.is_empty() || interrupted {
+        return Ok(dissection);
+    }
+    // Their spans belong to what is said of every call and of all of them, so that they are read once more with these.
+    let bookmarks = dissection.captures.iter().map(|capture| capture.bookmarks.as_ref());
+    let reopened = bookmarks.map(|bookmarks| bookmarks.and_then(|bookmarks| bookmarks.reopen_at(1).ok()));
+    let Some(captures) = reopened.collect::<Option<Vec<Capture>>>() else {
+        dissection.caveats.push(
+            "Spans of calls without a trace context on the wire are found by their times only where captures can be read \
+             twice, which a pipe cannot."
+                .into(),
+        );
+        return Ok(dissection);
+    };
+    let mut whole = whole::Whole::with_spans(captures, settings, found.into(), on_progress)?;
     let interrupted = whole.read(on_progress).is_break();
     let mut dissection = whole.finish();
     dissection.interrupted = interrupted;

@@ -1,6 +1,7 @@
 //! All sections read in step, their calls linked over proxies, and the results put together.
 
 use super::again::Rereading;
+use super::by_time::{Ids, Place, Untracked};
 use super::caveats::{Known, caveats};
 use super::followed::{Followed, Settled};
 use super::run::{Closed, Concluded, Keeper, Run};
@@ -19,10 +20,12 @@ use crate::legs::Moments;
 use crate::segment::Endpoint;
 use crate::source::{Capture, SourceError};
 use crate::totals::{ConnectionTotals, PairTotals};
+use rustc_hash::FxHashMap;
 use spangap_model::Side;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 /// Steps between two reports of progress.
 const PROGRESS_STEPS: u64 = 1 << 10;
@@ -60,6 +63,8 @@ pub(super) struct Whole<'a> {
     interrupted: bool,
     /// Steps of all sections so far.
     steps: u64,
+    /// Spans found by their times on an earlier reading.
+    by_time: Rc<FxHashMap<Place, Ids>>,
 }
 
 /// Text of method numbers, by capture and section.
@@ -90,8 +95,18 @@ impl<'a> Whole<'a> {
         settings: &'a Settings,
         on_progress: &mut OnProgress<'_>,
     ) -> Result<Whole<'a>, SourceError> {
+        Whole::with_spans(captures, settings, Rc::default(), on_progress)
+    }
+
+    /// With spans that were found by their times.
+    pub fn with_spans(
+        captures: Vec<Capture>,
+        settings: &'a Settings,
+        by_time: Rc<FxHashMap<Place, Ids>>,
+        on_progress: &mut OnProgress<'_>,
+    ) -> Result<Whole<'a>, SourceError> {
         let count = captures.len();
-        let mut whole = Whole::over(count, settings);
+        let mut whole = Whole { by_time, ..Whole::over(count, settings) };
         if count <= 2 {
             let parts = (0..count).map(|capture| (capture, None)).collect();
             whole.add(Run::new(0, captures, parts, settings));
@@ -122,7 +137,7 @@ impl<'a> Whole<'a> {
         captures: &[CaptureTotals],
         settings: &'a Settings,
     ) -> Result<Whole<'a>, SourceError> {
-        let mut whole = Whole::over(captures.len(), settings);
+        let mut whole = Whole { by_time: Rc::clone(&first.by_time), ..Whole::over(captures.len(), settings) };
         for (place, section) in first.sections.iter().enumerate() {
             let bookmarks = section.parts.iter().filter_map(|part| captures.get(part.0)?.bookmarks.as_ref());
             let opened =
@@ -146,10 +161,19 @@ impl<'a> Whole<'a> {
             between: 0,
             interrupted: false,
             steps: 0,
+            by_time: Rc::default(),
         }
     }
 
-    fn add(&mut self, run: Run<'a>) {
+    /// The calls seen that carry no trace context.
+    pub fn take_untracked(&mut self) -> Untracked {
+        let mut all = Untracked::default();
+        self.runs.iter_mut().for_each(|run| all.append(std::mem::take(&mut run.untracked)));
+        all
+    }
+
+    fn add(&mut self, mut run: Run<'a>) {
+        run.by_time = Rc::clone(&self.by_time);
         self.ahead_ns.push(self.runs.is_empty().then_some(0));
         self.runs.push(run);
     }
@@ -450,7 +474,7 @@ impl<'a> Whole<'a> {
         let drawn = sample.len();
         let settle = |(run, closed): (&mut Run<'_>, &mut Closed)| run.settled(closed);
         let sections = self.runs.iter_mut().zip(&mut closed).map(settle).collect();
-        let rereading = Rereading { sections, clocks, steps: self.steps };
+        let rereading = Rereading { sections, clocks, steps: self.steps, by_time: Rc::clone(&self.by_time) };
         let kept = slowest.into_iter().chain(sample);
         let calls: Vec<Call> = kept.map(|kept| rereading.call(kept.call)).collect();
         let shown = |linker: &Linker<Held>| {

@@ -272,7 +272,7 @@ fn ended_report<'a>(halves: impl Iterator<Item = &'a Exchange>) -> (&'static str
 
 fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
     let (mut hole, mut unknown, mut cut, mut overlap, mut end) = (false, false, false, false, false);
-    let mut tickets = false;
+    let (mut tickets, mut by_time) = (false, false);
     for doubts in halves.map(|exchange| exchange.doubts) {
         end |= doubts.end_unknown && !doubts.cut;
         hole |= doubts.hole;
@@ -280,6 +280,7 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
         cut |= doubts.cut;
         overlap |= doubts.turns_overlap;
         tickets |= doubts.tickets;
+        by_time |= doubts.by_time;
     }
     let all = [
         (hole, "bytes of it are missing from a capture"),
@@ -289,6 +290,10 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
         (
             tickets,
             "session tickets of TLS may come before the response: when it began is not known without the keys",
+        ),
+        (
+            by_time,
+            "no packet shows its trace context: its spans were found by their times, as the only ones that fit",
         ),
         (
             end,

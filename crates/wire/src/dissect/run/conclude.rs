@@ -46,6 +46,9 @@ impl Run<'_> {
     fn conclude(&mut self, joined: Joined) {
         let Joined { link, mut halves } = joined;
         let link = self.joiner.links.settle(link);
+        if !self.settings.spans.times.is_empty() {
+            self.by_time(link, &mut halves);
+        }
         let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
         // The spans of a stream are of the whole of it, and not of a turn in its middle.
         let later_turn = halves.exchanges.iter().flatten().any(|half| half.turn > 1);
@@ -72,6 +75,29 @@ impl Run<'_> {
                 self.joiner.links.at(link).uses += 1;
                 concluded.push(call);
             }
+        }
+    }
+
+    /// Gives a call without a trace context the one of the spans found by their times, or notes that it has none.
+    fn by_time(&mut self, link: usize, halves: &mut Halves) {
+        let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
+        if let Some(TraceContext { trace_id, span_id }) = trace {
+            self.untracked.traced((trace_id, span_id));
+            return;
+        }
+        let Some(client) = &halves.exchanges[Side::Client.index()] else { return };
+        let place = (self.section, halves.captures[0], client.connection, client.request.start);
+        if let Some((trace_id, span_id)) = self.by_time.get(&place).copied() {
+            for half in halves.exchanges.iter_mut().flatten() {
+                half.trace = Some(TraceContext { trace_id, span_id });
+                half.doubts.by_time = true;
+            }
+        } else if let Some(response) = client.response.as_ref().filter(|_| client.turn <= 1)
+            && self.settings.trace_ids.is_empty()
+            && let Some([_, server]) = self.joiner.links.at(link).ends()
+        {
+            let times = (client.request.first.seen_ns, response.last.ready_ns);
+            self.untracked.add(place, server.port, times);
         }
     }
 

@@ -9,6 +9,7 @@ pub(super) use close::Closed;
 pub(super) use conclude::Concluded;
 pub(super) use kept::Keeper;
 
+use super::by_time::{Ids, Place, Untracked};
 use super::followed::{Followed, Settled};
 use super::pace::Pace;
 use super::proxy_signs::ProxySigns;
@@ -51,6 +52,10 @@ pub(super) struct Run<'a> {
     taps: Vec<Tap>,
     /// Calls concluded that may be hops of others, or have hops; `None` as long as nothing looks like a proxy.
     pub concluded: Option<Vec<Concluded>>,
+    /// Calls that carry no trace context, where there are spans that may be of them.
+    pub untracked: Untracked,
+    /// Spans found by their times on an earlier reading.
+    pub by_time: Rc<FxHashMap<Place, Ids>>,
     proxies: ProxySigns,
     paths: FxHashMap<(u8, TextId), Option<Rc<str>>>,
     joiner: Joiner,
@@ -103,6 +108,8 @@ impl<'a> Run<'a> {
                 .map(|part| part.1.map(|choice| (choice, Decoder::default())))
                 .collect(),
             concluded: None,
+            untracked: Untracked::default(),
+            by_time: Rc::default(),
             proxies: ProxySigns::default(),
             paths: FxHashMap::default(),
             joiner: Joiner::new(captures.len() == 2, ends),

@@ -1,0 +1,191 @@
+//! Calls that carry no trace context, as with TLS without keys: their spans are found by their times.
+//!
+//! A CLIENT span holds all that the wire shows of its call, by the same host's clock. So a span of that server inside of
+//! which there is one such call, and no other, is of this call; that one is none of another span's, which may then have one
+//! left as well. What stays ambiguous stays without spans. Of a span whose call is in the captures this is certain, whether
+//! all calls have spans or few: its own call is always among those that it holds. A span that does not say which server it
+//! is for may hold a call of another one by chance; such spans count only where nearly every call finds one.
+
+use crate::spans::Spans;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Calls without trace context that are remembered; with more, none is looked for.
+const MOST_CALLS: usize = 1_000_000;
+/// A span that holds more calls than that will not be told from others; looking would take long.
+const MOST_HELD: usize = 64;
+/// Times in whole microseconds are up to so much too early or late, nanoseconds.
+const EXACT_NS: i64 = 1_000;
+
+/// What names a call on both readings of its captures: section, capture of the client's end, connection there, and stream
+/// offset of the request.
+pub(super) type Place = (usize, u8, u32, u64);
+/// Trace id and id of the CLIENT span.
+pub(super) type Ids = ([u8; 16], [u8; 8]);
+
+/// A call without trace context.
+#[derive(Clone, Copy, Debug)]
+struct Untraced {
+    place: Place,
+    /// Of the server.
+    port: u16,
+    /// First byte of its request and last of its response, by the client's tap.
+    from_ns: i64,
+    to_ns: i64,
+}
+
+/// The calls without trace context that were seen.
+#[derive(Debug, Default)]
+pub(super) struct Untracked {
+    calls: Vec<Untraced>,
+    /// Calls that named their spans themselves.
+    traced: Vec<Ids>,
+}
+
+impl Untracked {
+    pub fn add(&mut self, place: Place, port: u16, (from_ns, to_ns): (i64, i64)) {
+        if self.calls.len() <= MOST_CALLS {
+            self.calls.push(Untraced { place, port, from_ns, to_ns });
+        }
+    }
+
+    /// Notes that the spans of a call are known.
+    pub fn traced(&mut self, ids: Ids) {
+        if self.traced.len() <= MOST_CALLS {
+            self.traced.push(ids);
+        }
+    }
+
+    pub fn append(&mut self, mut other: Untracked) {
+        self.calls.append(&mut other.calls);
+        self.traced.append(&mut other.traced);
+    }
+
+    /// The spans of these calls.
+    pub fn found(mut self, spans: &Spans) -> FxHashMap<Place, Ids> {
+        let mut found = FxHashMap::default();
+        if self.calls.is_empty() || self.calls.len() > MOST_CALLS || self.traced.len() > MOST_CALLS {
+            return found;
+        }
+        self.traced.sort_unstable();
+        let is_free = |ids: &Ids| self.traced.binary_search(ids).is_err();
+        let mut by_port: BTreeMap<u16, Vec<Untraced>> = BTreeMap::new();
+        for call in &self.calls {
+            by_port.entry(call.port).or_default().push(*call);
+        }
+        for (port, mut calls) in by_port {
+            calls.sort_unstable_by_key(|call| (call.from_ns, call.to_ns));
+            let of = |named: bool| {
+                let here = spans.times.iter().filter_map(move |(ids, times)| {
+                    let to = spans.server_ports.get(ids);
+                    let fits = if named { to == Some(&port) } else { to.is_none() };
+                    times.client.filter(|_| fits).map(|times| (*ids, times))
+                });
+                let mut here: Vec<(Ids, (i64, i64))> = here.filter(|(ids, _)| is_free(ids)).collect();
+                here.sort_unstable_by_key(|(ids, times)| (*times, *ids));
+                here
+            };
+            let matched = matches(&calls, &of(true));
+            let matched = match matched.is_empty() {
+                true => Some(matches(&calls, &of(false))).filter(|found| 10 * found.len() >= 9 * calls.len()),
+                false => Some(matched),
+            };
+            found.extend(matched.into_iter().flatten());
+        }
+        found
+    }
+}
+
+/// Which spans are of which calls; both in the order of their begin.
+fn matches(calls: &[Untraced], spans: &[(Ids, (i64, i64))]) -> Vec<(Place, Ids)> {
+    let mut held: Vec<Vec<usize>> = Vec::with_capacity(spans.len());
+    let mut holders: Vec<Vec<usize>> = vec![Vec::new(); calls.len()];
+    for (span, (_, (start, end))) in spans.iter().enumerate() {
+        let first = calls.partition_point(|call| call.from_ns < start - EXACT_NS);
+        let begun = calls[first..].iter().take_while(|call| call.from_ns <= *end);
+        let inside = begun.enumerate().filter(|(_, call)| call.to_ns <= end + EXACT_NS);
+        let inside: Vec<usize> = inside.map(|(place, _)| first + place).take(MOST_HELD + 1).collect();
+        inside.iter().for_each(|call| holders[*call].push(span));
+        held.push(inside);
+    }
+    // Of each span how many it may still be of.
+    let mut left: Vec<usize> = held.iter().map(Vec::len).collect();
+    let mut taken = vec![false; calls.len()];
+    let mut owner: Vec<Option<usize>> = vec![None; calls.len()];
+    let mut single: Vec<usize> = (0..spans.len()).filter(|span| left[*span] == 1).collect();
+    while let Some(span) = single.pop() {
+        if held[span].len() > MOST_HELD {
+            continue;
+        }
+        let Some(call) = held[span].iter().copied().find(|call| !taken[*call]) else {
+            // Another span has none but this one, too: whose it is, is not known.
+            for call in &held[span] {
+                owner[*call] = owner[*call].filter(|other| held[*other].len() != held[span].len());
+            }
+            continue;
+        };
+        (taken[call], owner[call]) = (true, Some(span));
+        for other in holders[call].iter().copied().filter(|other| *other != span) {
+            left[other] -= 1;
+            match left[other] {
+                1 => single.push(other),
+                // It has nothing left: one of both has taken what is the other's.
+                0 => owner[call] = None,
+                _ => {}
+            }
+        }
+    }
+    let owned = owner.iter().zip(calls).filter_map(|(owner, call)| Some((call.place, spans[(*owner)?].0)));
+    owned.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spans::SpanTimes;
+
+    fn found(calls: &[(i64, i64)], spans: &[(i64, i64)], port: Option<u16>) -> Vec<(u64, u8)> {
+        let mut untracked = Untracked::default();
+        for (place, (from, to)) in (0..).zip(calls) {
+            untracked.add((0, 0, 1, place), 443, (from * 1_000_000, to * 1_000_000));
+        }
+        let mut all = Spans::default();
+        for (id, (start, end)) in (1..).zip(spans) {
+            let ids = ([id; 16], [id; 8]);
+            let client = Some((start * 1_000_000, end * 1_000_000));
+            all.times.insert(ids, SpanTimes { client, server: None });
+            all.server_ports.extend(port.map(|port| (ids, port)));
+        }
+        let mut found: Vec<(u64, u8)> =
+            untracked.found(&all).into_iter().map(|(place, ids)| (place.3, ids.1[0])).collect();
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn a_span_with_one_call_inside_is_of_that_call_and_leaves_others_theirs() {
+        // The second one waited for its connection while the first was under way, so that its span holds both.
+        let calls = [(10, 20), (40, 50), (52, 60)];
+        assert_eq!(found(&calls, &[(9, 21), (8, 51), (51, 61)], Some(443)), [(0, 1), (1, 2), (2, 3)]);
+        // Spans of few calls are of theirs all the same.
+        assert_eq!(found(&calls, &[(51, 61)], Some(443)), [(2, 1)]);
+        // To another port.
+        assert_eq!(found(&calls, &[(9, 21)], Some(80)), []);
+    }
+
+    #[test]
+    fn what_fits_two_is_of_neither() {
+        assert_eq!(found(&[(10, 20), (11, 21)], &[(9, 22), (8, 23)], Some(443)), []);
+        // Two spans with the same one inside.
+        assert_eq!(found(&[(10, 20)], &[(9, 22), (8, 23)], Some(443)), []);
+        // One span, tried twice.
+        assert_eq!(found(&[(10, 20), (30, 40)], &[(9, 42)], Some(443)), []);
+    }
+
+    #[test]
+    fn spans_of_who_knows_which_server_have_to_fit_nearly_all() {
+        let calls = [(10, 20), (30, 40)];
+        assert_eq!(found(&calls, &[(9, 21), (29, 41)], None), [(0, 1), (1, 2)]);
+        assert_eq!(found(&calls, &[(9, 21)], None), []);
+    }
+}
