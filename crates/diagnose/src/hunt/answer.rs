@@ -1,7 +1,7 @@
 //! A question and what the sheets of its calls say to it.
 
 use super::account::Account;
-use super::population::{Population, Row, quantile};
+use super::population::{Population, Row, are_many, is_stream, quantile};
 use super::shares::{Compared, Share, Weighed, compared};
 use super::{Asked, Owner, Question};
 use spangap_model::evidence::LegRecord;
@@ -20,6 +20,12 @@ pub struct Answered {
     pub ends: BTreeMap<Option<Side>, Share>,
     /// What nobody owns.
     pub unexplained: Share,
+    /// What the machine's own noise has.
+    pub noise: Share,
+    /// What each owner has of the time that is not noise, the most first.
+    pub beside_noise: Vec<(Owner, Share)>,
+    /// Whether the time in question is more than the spread of calls; see [`super::population::Slow`].
+    pub stands_out: bool,
     /// Time in question of a call, nanoseconds.
     pub each_ns: Share,
     /// Calls in question.
@@ -68,12 +74,16 @@ pub fn slow(population: &Population<'_>, question: &Question<'_>) -> Option<Answ
     let others = weighed_like(&by_stratum, &ordinary);
     let mut answered = answer(Asked::Slow, &slow.rows, &others, population)?;
     answered.of_all = slow.beyond_ns / population.total_ns.max(1.0);
+    answered.stands_out = slow.stands_out;
     Some(answered)
 }
 
-/// What all calls spend their time on.
+/// What all calls spend their time on. Streams are meant to last; and of a few that take most of it, anything may own most.
 pub fn all(population: &Population<'_>) -> Option<Answered> {
-    let mut rows: Vec<&Row<'_>> = population.rows.iter().collect();
+    let mut rows: Vec<&Row<'_>> = population.rows.iter().filter(|row| !is_stream(row.call.record)).collect();
+    if !are_many(&rows) {
+        return None;
+    }
     rows.sort_by_key(|row| std::cmp::Reverse(row.call.duration_ns));
     answer(Asked::All, &rows, &[], population)
 }
@@ -126,7 +136,7 @@ fn answer(
     let mut weighed: Vec<(&Row<'_>, f64)> = rows.iter().map(|row| (*row, row.call.weight)).collect();
     weighed.extend(others.iter().map(|(row, weight)| (*row, -weight)));
     weighed.sort_by_key(|(row, _)| row.call.start_unix_ns);
-    let by_owner = compare(&weighed, |row| row.account.clone());
+    let by_owner = compare(asked, &weighed, |row| row.account.clone());
     if rows.is_empty() || by_owner.each_ns.mid <= 0.0 {
         return None;
     }
@@ -138,12 +148,32 @@ fn answer(
     let mut shares: Vec<(Owner, Share)> =
         by_owner.shares.iter().map(|(owner, share)| (*owner, widened(owner, *share))).collect();
     shares.sort_by(|(_, one), (_, other)| other.mid.total_cmp(&one.mid));
-    let whole = compare(&weighed, |row| keyed(row, |leg| leg.legs));
-    let ends = compare(&weighed, |row| keyed(row, |leg| end(leg.legs)));
-    let unexplained = compare(&weighed, |row| {
+    let quiet = compare(asked, &weighed, |row| {
+        let quiet = row.account.iter().filter(|(owner, _)| !is_noise(owner));
+        quiet.map(|(owner, ns)| (*owner, *ns)).collect()
+    });
+    let mut beside_noise: Vec<(Owner, Share)> = quiet
+        .shares
+        .into_iter()
+        .map(|(owner, share)| {
+            let slack = slack.get(&owner).copied().unwrap_or(0.0);
+            (owner, share.widened(slack / quiet.each_ns.mid.max(1.0)))
+        })
+        .collect();
+    beside_noise.sort_by(|(_, one), (_, other)| other.mid.total_cmp(&one.mid));
+    let noise = compare(asked, &weighed, |row| {
         let mut of: BTreeMap<bool, i64> = BTreeMap::new();
         for (owner, ns) in row.account {
-            *of.entry(!matches!(owner, Owner::Culprit(_))).or_default() += ns;
+            *of.entry(is_noise(owner)).or_default() += ns;
+        }
+        of
+    });
+    let whole = compare(asked, &weighed, |row| keyed(row, |leg| leg.legs));
+    let ends = compare(asked, &weighed, |row| keyed(row, |leg| end(leg.legs)));
+    let unexplained = compare(asked, &weighed, |row| {
+        let mut of: BTreeMap<bool, i64> = BTreeMap::new();
+        for (owner, ns) in row.account {
+            *of.entry(!matches!(owner, Owner::Culprit(_) | Owner::Noise(_))).or_default() += ns;
         }
         of
     });
@@ -154,6 +184,9 @@ fn answer(
         whole: whole.shares.into_iter().map(|(legs, share)| (legs, share.widened(0.0))).collect(),
         ends: ends.shares.into_iter().filter_map(|(end, share)| Some((end?.0, share.widened(0.0)))).collect(),
         unexplained: unexplained.shares.get(&true).copied().unwrap_or_default(),
+        noise: noise.shares.get(&true).copied().unwrap_or_default(),
+        beside_noise,
+        stands_out: true,
         each_ns: by_owner.each_ns,
         calls,
         baseline_ns: baseline / others.iter().map(|(_, weight)| weight).sum::<f64>().max(1.0),
@@ -164,15 +197,42 @@ fn answer(
     })
 }
 
+fn is_noise(owner: &Owner) -> bool {
+    matches!(owner, Owner::Noise(_))
+}
+
 fn compare<Key: Ord + Copy>(
+    asked: Asked,
     weighed: &[(&Row<'_>, f64)],
     account: impl Fn(&Row<'_>) -> BTreeMap<Key, i64>,
 ) -> Compared<Key> {
-    let accounts: Vec<BTreeMap<Key, i64>> = weighed.iter().map(|(row, _)| account(row)).collect();
+    let mut accounts: Vec<BTreeMap<Key, i64>> = weighed.iter().map(|(row, _)| account(row)).collect();
+    if asked == Asked::Slow {
+        beyond_usual(weighed, &mut accounts);
+    }
     let calls = accounts.iter().zip(weighed);
     let calls: Vec<Weighed<'_, Key>> =
         calls.map(|(account, (_, weight))| Weighed { account, weight: *weight }).collect();
     compared(&calls)
+}
+
+/// Leaves of each call what it has beyond ordinary calls of its kind. The difference of the groups is the same, and does not
+/// depend on how many of each kind a draw of the bootstrap has.
+fn beyond_usual<Key: Ord + Copy>(weighed: &[(&Row<'_>, f64)], accounts: &mut [BTreeMap<Key, i64>]) {
+    let mut usual: BTreeMap<usize, (f64, BTreeMap<Key, f64>)> = BTreeMap::new();
+    for ((row, weight), account) in weighed.iter().zip(&*accounts).filter(|((_, weight), _)| *weight < 0.0) {
+        let (calls, sums) = usual.entry(row.stratum).or_default();
+        *calls -= weight;
+        for (key, ns) in account {
+            *sums.entry(*key).or_default() -= weight * *ns as f64;
+        }
+    }
+    for ((row, _), account) in weighed.iter().zip(accounts) {
+        let Some((calls, sums)) = usual.get(&row.stratum) else { continue };
+        for (key, sum) in sums {
+            *account.entry(*key).or_default() -= (sum / calls).round() as i64;
+        }
+    }
 }
 
 fn keyed<Key: Ord>(row: &Row<'_>, key: impl Fn(&LegRecord) -> Key) -> BTreeMap<Key, i64> {

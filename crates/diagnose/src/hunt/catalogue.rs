@@ -257,7 +257,7 @@ fn found(answered: Option<&Answered>, same: &dyn Fn(&Culprit) -> bool) -> Found 
     let mut found = Found::default();
     let Some(answered) = answered else { return found };
     for (owner, share) in &answered.shares {
-        let Owner::Culprit(culprit) = owner else { continue };
+        let (Owner::Culprit(culprit) | Owner::Noise(culprit)) = owner else { continue };
         if !same(culprit) {
             continue;
         }

@@ -5,13 +5,14 @@
 //! own kind ([`population`]), so that what both have (a slow method, think time, a long way) explains nothing. *Why is
 //! everything slow?* compares all calls with those of a reference, and without one says what their time consists of.
 //! Attempts become one call first ([`logical`]), each call's time is laid to owners ([`account`]), the groups are compared
-//! ([`answer`], [`shares`]), and the verdict is read off ([`verdict`]), with what speaks for and against it ([`support`]) and
+//! ([`answer`], [`shares`]), the machine's own [`noise`] is set aside, and the verdict is read off ([`verdict`]), with what speaks for and against it ([`support`]) and
 //! what was ruled out ([`catalogue`]).
 
 pub mod account;
 mod answer;
 pub mod catalogue;
 pub mod logical;
+mod noise;
 pub mod population;
 pub mod shares;
 pub mod support;
@@ -19,6 +20,7 @@ pub mod verdict;
 
 use account::{Account, of_logical};
 use logical::Logical;
+use noise::Noise;
 use population::Population;
 use spangap_model::evidence::{CallRecord, Evidence};
 use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
@@ -30,6 +32,8 @@ pub use verdict::{Hunt, Kind};
 pub enum Owner {
     /// Something that takes time, as an instrument showed it.
     Culprit(Culprit),
+    /// Many, none of whom is to blame: what so held the call up is the machine's own [`noise`].
+    Noise(Culprit),
     /// Nobody that was shown: the time passed in these legs.
     Place(Legs),
     /// Nobody that was shown: the time passed behind so many proxies, in these legs.
@@ -91,16 +95,17 @@ pub fn hunt(evidence: &Evidence, question: &Question<'_>) -> Hunt {
         let of = Question { method: question.method.clone(), ..Question::default() };
         logical::calls(reference, &of)
     });
-    let mut recorded = Recorded::of(&calls);
+    let (mut recorded, mut noise) = (Recorded::of(&calls), Noise::of(&calls));
     if let Some(reference) = &reference {
         recorded = recorded.both(&Recorded::of(reference));
+        noise = noise.both(Noise::of(reference));
     }
-    let accounts = sheets(&calls, &recorded);
+    let accounts = sheets(&calls, &recorded, noise);
     let population = Population::of(&calls, &accounts);
     let slow = answer::slow(&population, question);
     let all = match &reference {
         Some(reference) => {
-            let accounts = sheets(reference, &recorded);
+            let accounts = sheets(reference, &recorded, noise);
             answer::against(&population, &Population::of(reference, &accounts))
         }
         None => answer::all(&population),
@@ -109,8 +114,9 @@ pub fn hunt(evidence: &Evidence, question: &Question<'_>) -> Hunt {
 }
 
 /// The sheet of each call.
-fn sheets(calls: &[Logical<'_>], recorded: &Recorded) -> Vec<Account> {
-    let sheet = |call: &Logical<'_>| named(of_logical(call), recorded, is_large(call.record));
+fn sheets(calls: &[Logical<'_>], recorded: &Recorded, noise: Noise) -> Vec<Account> {
+    let sheet =
+        |call: &Logical<'_>| named(noise.taken_out(of_logical(call)), recorded, is_large(call.record));
     let mut accounts: Vec<Account> = calls.iter().map(sheet).collect();
     behind_lost_bytes(&mut accounts);
     accounts

@@ -33,6 +33,8 @@ pub struct Kind {
     opens: bool,
     /// Whether begin and end at the client, begin and end at the server, and both taps are known.
     seen: [bool; 4],
+    /// Whether it is a [stream](is_stream).
+    streams: bool,
 }
 
 /// A call beside others of its kind.
@@ -78,12 +80,15 @@ pub struct Slow<'p, 'a> {
     pub beyond_ns: f64,
     /// How many these are.
     pub calls: f64,
+    /// Whether they stand out from the spread that calls have anyway. Where they do not, only what holds calls up one by one
+    /// can be told from that spread.
+    pub stands_out: bool,
 }
 
 impl<'a> Population<'a> {
     /// Sorts calls into kinds.
     pub fn of(calls: &'a [Logical<'a>], accounts: &'a [Account]) -> Population<'a> {
-        let kinds: Vec<Kind> = calls.iter().map(|call| kind(call.record)).collect();
+        let kinds = kinds(calls);
         let mut counts: BTreeMap<&Kind, usize> = BTreeMap::new();
         for kind in &kinds {
             *counts.entry(kind).or_default() += 1;
@@ -118,9 +123,10 @@ impl<'a> Population<'a> {
         self.rows.iter().map(|row| row.call.weight).sum()
     }
 
-    /// What calls of the slowest kind take, nanoseconds: its median.
+    /// What a call takes, nanoseconds: the median of all that are not streams. A method that is slow by design is one of many.
     pub fn median_ns(&self) -> u64 {
-        self.usual.values().map(|usual| usual.median_ns).max().unwrap_or(0)
+        let calls = self.rows.iter().filter(|row| !is_stream(row.call.record));
+        quantile(calls.map(|row| (row.call.duration_ns, row.call.weight)).collect(), 0.5)
     }
 
     /// Whether a call is an ordinary one of its kind.
@@ -136,10 +142,11 @@ impl<'a> Population<'a> {
         rows.truncate(most_of_it(&rows));
         let sums = self.sums(&rows);
         let is_much = sums.beyond >= MUCH * self.total_ns;
-        (sums.beyond > 0.0 && is_much && sums.stands_out()).then_some(Slow {
+        (sums.beyond > 0.0 && is_much && sums.is_worth_it() && sums.stands_out()).then_some(Slow {
             rows,
             beyond_ns: sums.beyond,
             calls: sums.calls,
+            stands_out: true,
         })
     }
 
@@ -151,7 +158,7 @@ impl<'a> Population<'a> {
         sums
     }
 
-    /// The calls that are slow beside others of their kind; `None` where nothing stands out from the spread.
+    /// The calls that are slow beside others of their kind; `None` where too few are, or not by enough.
     pub fn slow<'p>(&'p self, question: &Question<'_>) -> Option<Slow<'p, 'a>> {
         let mut rows: Vec<&Row<'a>> = self.rows.iter().filter(|row| row.beyond_ns > 0).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.beyond_ns));
@@ -169,11 +176,13 @@ impl<'a> Population<'a> {
         }
         let sums = self.sums(&rows);
         // Who asks for calls by their duration has said what slow is.
-        let stands_out = over_ns.is_some() || sums.stands_out();
-        (sums.effective() >= EFFECTIVE && stands_out).then_some(Slow {
+        let is_asked = over_ns.is_some();
+        let is_worth_it = is_asked || sums.is_worth_it();
+        (effective(&rows, |row| row.beyond_ns as f64) >= EFFECTIVE && is_worth_it).then_some(Slow {
             rows,
             beyond_ns: sums.beyond,
             calls: sums.calls,
+            stands_out: is_asked || sums.stands_out(),
         })
     }
 }
@@ -200,7 +209,6 @@ fn most_of_it(rows: &[&Row<'_>]) -> usize {
 struct Sums {
     calls: f64,
     beyond: f64,
-    squares: f64,
     medians: f64,
     spreads: f64,
 }
@@ -210,21 +218,40 @@ impl Sums {
         let (weight, beyond) = (row.call.weight, row.beyond_ns as f64);
         self.calls += weight;
         self.beyond += weight * beyond;
-        self.squares += weight * beyond * beyond;
         self.medians += weight * usual.median_ns as f64;
         self.spreads += weight * usual.spread_ns as f64;
     }
 
-    /// Of how many calls the excess is, as if all of them had the same.
-    fn effective(&self) -> f64 {
-        if self.squares > 0.0 { self.beyond * self.beyond / self.squares } else { 0.0 }
+    fn is_worth_it(&self) -> bool {
+        self.beyond >= LEAST_OF_MEDIAN * self.medians && self.beyond >= RESOLUTION_NS * self.calls
     }
 
     fn stands_out(&self) -> bool {
-        self.beyond >= LEAST_OF_MEDIAN * self.medians
-            && self.beyond >= SPREADS * self.spreads
-            && self.beyond >= RESOLUTION_NS * self.calls
+        self.beyond >= SPREADS * self.spreads
     }
+}
+
+/// Of how many calls a time is, as if all of them had the same of it.
+fn effective(rows: &[&Row<'_>], of: impl Fn(&Row<'_>) -> f64) -> f64 {
+    let (mut sum, mut squares) = (0.0, 0.0);
+    for row in rows {
+        let time = of(row);
+        sum += row.call.weight * time;
+        squares += row.call.weight * time * time;
+    }
+    if squares > 0.0 { sum * sum / squares } else { 0.0 }
+}
+
+/// Whether so many calls make up their time that it can be said of all what it consists of.
+pub fn are_many(rows: &[&Row<'_>]) -> bool {
+    effective(rows, |row| row.call.duration_ns as f64) >= EFFECTIVE
+}
+
+/// Whether a call is one whose messages go on for as long as it does: it is meant to last. Its server works while it sends, or
+/// while it still receives, for half of the call or longer.
+pub fn is_stream(call: &CallRecord) -> bool {
+    let both = [Leg::ServerHostIn, Leg::ServerHostOut].map(|leg| call.leg_ns(Legs::one(leg)).min(0));
+    2 * both.iter().sum::<i64>().unsigned_abs() >= call.duration_ns && call.duration_ns > 0
 }
 
 impl Usual {
@@ -232,6 +259,24 @@ impl Usual {
         let median_ns = quantile(durations.clone(), 0.5);
         Usual { median_ns, spread_ns: median_ns.saturating_sub(quantile(durations, 0.1)) }
     }
+}
+
+/// The kinds of calls. One that was tried again is beside those that were not, whatever is known of its last attempt alone.
+fn kinds(calls: &[Logical<'_>]) -> Vec<Kind> {
+    let own: Vec<Kind> = calls.iter().map(|call| kind(call.record)).collect();
+    let mut at_once: BTreeMap<(&Option<String>, u32), BTreeMap<&Kind, usize>> = BTreeMap::new();
+    for (_, kind) in calls.iter().zip(&own).filter(|(call, _)| call.attempts == 1) {
+        *at_once.entry((&kind.method, kind.size)).or_default().entry(kind).or_default() += 1;
+    }
+    let usual = |kind: &Kind| {
+        let same = at_once.get(&(&kind.method, kind.size))?;
+        same.iter().max_by_key(|(_, count)| **count).map(|(kind, _)| (*kind).clone())
+    };
+    let of = |(call, kind): (&Logical<'_>, &Kind)| match call.attempts {
+        1 => kind.clone(),
+        _ => usual(kind).unwrap_or_else(|| kind.clone()),
+    };
+    calls.iter().zip(&own).map(of).collect()
 }
 
 /// The kind of a call.
@@ -249,6 +294,7 @@ pub fn kind(call: &CallRecord) -> Kind {
         size: (u64::BITS - bytes.leading_zeros()) / 3,
         opens,
         seen: [spans[0], spans[1], taps[0], taps[1]],
+        streams: is_stream(call),
     }
 }
 

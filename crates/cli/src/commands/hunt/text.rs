@@ -38,6 +38,7 @@ fn names(culprits: &[Blamed]) -> String {
 pub fn owner(line: &Line) -> String {
     let hop = line.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
     match (&line.culprit, &line.leg) {
+        (Some(culprit), _) if line.noise => format!("{culprit}, behind many: noise"),
         (Some(culprit), _) => culprit.to_string(),
         (None, Some(leg)) => format!("unexplained, in {leg}{hop}"),
         (None, None) => "unexplained".into(),

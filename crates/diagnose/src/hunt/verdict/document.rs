@@ -188,6 +188,9 @@ pub struct Line {
     /// Who owns it; absent where nobody does.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub culprit: Option<Culprit>,
+    /// Whether that is the machine's own noise, for which there is nobody to blame; absent where it is not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub noise: bool,
     /// Where it passed, where nobody owns it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leg: Option<Legs>,

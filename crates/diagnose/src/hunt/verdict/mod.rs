@@ -6,10 +6,10 @@ mod read;
 pub use document::{Answer, Blamed, Excess, Experiment, Hunt, Kind, Line, Place, Questions, Seen, Win};
 
 use super::answer::Answered;
-use super::population::{Population, Slow, quantile};
+use super::population::{Population, Row, Slow, quantile};
 use super::{Asked, Owner, Question, Slower, catalogue, support};
 use crate::verdict::{self as brief, Verdict};
-use read::{Named, Read, is_standing, read, refined};
+use read::{MOST, Named, Read, is_standing, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{CallRecord, Evidence, Need};
@@ -37,7 +37,9 @@ pub(super) fn of(
     let covered = read::covered(population);
     let usual_ns = population.median_ns();
     let read_of = |answered: Option<Answered>| answered.map(|answered| (read(&answered, covered), answered));
-    let (slow, all) = (read_of(slow), read_of(all));
+    let (mut slow, all) = (read_of(slow), read_of(all));
+    // What is within the spread that calls have anyway is nothing, unless it is shown, call by call.
+    slow = slow.filter(|(read, answered)| answered.stands_out || read.is_event());
     let answers = Questions {
         slow: slow.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
         all: all.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
@@ -93,7 +95,10 @@ fn headline(
     if question.against.is_some() && all.is_some() {
         return all;
     }
-    let slow = slow.filter(|slow| slow.1.of_all >= FOOTNOTE);
+    let (slow, noise) = match slow.filter(|slow| slow.1.of_all >= FOOTNOTE) {
+        Some(slow) if slow.0.kind == Kind::Nothing => (None, Some(slow)),
+        slow => (slow, None),
+    };
     // Of everything, a place is said of calls that take long alone; what is shown, of any.
     let all =
         all.filter(|(read, _)| usual_ns >= SLOW_NS || matches!(read.kind, Kind::One) && !read.is_usual());
@@ -102,15 +107,21 @@ fn headline(
             let first = match (slow.0.kind, all.0.kind) {
                 // Of two that are both named, the one that took more time of all calls; what is always there yields. Where
                 // they are the same, the contrast shows it better.
-                (Kind::One, Kind::One) if !all.0.is_usual() && !slow.0.is_same(&all.0) => {
+                (Kind::One, Kind::One) if !all.0.is_always_there() && !slow.0.is_same(&all.0) => {
                     slow.0.lead() * slow.1.of_all >= all.0.lead() * all.1.of_all
                 }
                 (Kind::One, _) => true,
+                // An excess that nobody owns beside what somebody has of all time.
+                (Kind::Unknown | Kind::Place, Kind::One) if !all.0.is_always_there() => {
+                    slow.1.of_all * (1.0 - slow.1.noise.mid) > all.0.lead()
+                }
                 (_, of_all) => slow.1.of_all >= HEADLINE || !is_standing(of_all),
             };
             Some(if first { slow } else { all })
         }
-        (slow, all) => slow.or(all),
+        // What of the slow ones is noise says nothing of all of them.
+        (None, Some(all)) if noise.is_some() && !is_standing(all.0.kind) => noise,
+        (slow, all) => slow.or(all).or(noise),
     }
 }
 
@@ -124,13 +135,16 @@ fn question_name(asked: Asked) -> &'static str {
 fn sheet(answered: &Answered) -> Vec<Line> {
     let line = |(owner, share): &(Owner, super::shares::Share)| {
         let (culprit, leg, hop) = match owner {
-            Owner::Culprit(culprit) => (Some(refined(*culprit, answered)), None, None),
+            Owner::Culprit(culprit) | Owner::Noise(culprit) => {
+                (Some(refined(*culprit, answered)), None, None)
+            }
             Owner::Place(legs) => (None, Some(*legs), None),
             Owner::Hop(hop, legs) => (None, Some(*legs), Some(*hop)),
         };
         let of = |share: f64| (share * answered.each_ns.mid) as i64;
         Line {
             culprit,
+            noise: matches!(owner, Owner::Noise(_)),
             leg,
             hop,
             ns: of(share.mid),
@@ -231,6 +245,11 @@ fn words(read: &Read, answered: &Answered) -> String {
         .collect();
     match (read.kind, &read.place) {
         (Kind::One | Kind::Several, _) => format!("Of {what}, {}.", who.join(", ")),
+        (Kind::Nothing, _) => format!(
+            "Nothing but the machine's own noise: of {what}, {} passed while threads waited for CPUs behind many others, none \
+             of whom had most of it.",
+            percent(answered.noise)
+        ),
         (_, Some(place)) => {
             let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
             format!("Of {what}, {} passed in {}{hop}; why is not known.", percent(place.share), place.leg)
@@ -258,6 +277,26 @@ fn nothing(question: &Question<'_>, usual_ns: u64) -> Hunt {
 
 /// Calls that stand out, and too few of them to compare.
 fn too_few(few: &Slow<'_, '_>) -> Hunt {
+    let noise: f64 = few.rows.iter().map(|row| row.call.weight * of_noise(row)).sum();
+    let mut hunt = of_few(few);
+    if noise >= few.beyond_ns * MOST {
+        hunt.verdict = Kind::Nothing;
+        hunt.words = format!(
+            "Nothing but the machine's own noise: few calls stand out, and while they lasted threads waited for CPUs behind many \
+             others for {} in all.",
+            format_ns(noise as u64)
+        );
+    }
+    hunt
+}
+
+/// What noise has of a call, nanoseconds.
+fn of_noise(row: &Row<'_>) -> f64 {
+    let noise = row.account.iter().filter(|(owner, _)| matches!(owner, Owner::Noise(_)));
+    noise.map(|(_, ns)| *ns as f64).sum()
+}
+
+fn of_few(few: &Slow<'_, '_>) -> Hunt {
     let (calls, each) = (few.calls.round(), format_ns((few.beyond_ns / few.calls.max(1.0)) as u64));
     let noun = if calls == 1.0 { "call takes" } else { "calls take" };
     let ids = few.rows.iter().filter_map(|row| row.call.record.trace_id.clone());

@@ -9,7 +9,7 @@ use crate::hunt::{Asked, Owner};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// One culprit has to own this much of the excess, by its lower bound.
-const MOST: f64 = 0.5;
+pub const MOST: f64 = 0.5;
 /// Of several, each has to own this much.
 const SOME: f64 = 0.15;
 /// Of everything, without a comparison, what packets or a host show has to own this much.
@@ -38,10 +38,21 @@ impl Read {
         self.culprits.first().map_or(0.0, |named| named.share.mid)
     }
 
+    /// Whether it names what holds calls up one by one.
+    pub fn is_event(&self) -> bool {
+        self.kind == Kind::One && self.culprits.iter().all(|named| is_event(named.culprit.cause))
+    }
+
     /// Whether both name the same.
     pub fn is_same(&self, other: &Read) -> bool {
         let culprits = |read: &Read| read.culprits.iter().map(|named| named.culprit).collect::<Vec<_>>();
         culprits(self) == culprits(other)
+    }
+
+    /// Whether it is what calls always consist of, however long they take.
+    pub fn is_always_there(&self) -> bool {
+        let always = [Cause::NetworkDelay, Cause::NetworkJitter, Cause::ServerApp];
+        self.culprits.iter().all(|named| always.contains(&named.culprit.cause))
     }
 
     /// Whether it is what calls that take no time consist of.
@@ -66,19 +77,54 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         Owner::Culprit(culprit) => {
             Some(Named { owner: *owner, culprit: refined(*culprit, answered), share: *share })
         }
-        Owner::Place(_) | Owner::Hop(..) => None,
+        Owner::Noise(_) | Owner::Place(_) | Owner::Hop(..) => None,
     };
-    let culprits: Vec<Named> = answered.shares.iter().filter_map(named).collect();
+    let of = |shares: &[(Owner, Share)]| shares.iter().filter_map(named).collect::<Vec<Named>>();
+    let culprits = of(&answered.shares);
     let convicted = match answered.asked {
         Asked::Slow | Asked::Against => compared(&culprits),
-        Asked::All => consists_of(&culprits, worked(answered)),
+        Asked::All => consists_of(&culprits, worked(&answered.shares)),
     };
+    let convicted = convicted.or_else(|| {
+        let (kind, convicted) = match answered.asked {
+            _ if answered.noise.mid < SOME => None,
+            // A thread that was late has a queue before it, which is no reason of its own.
+            Asked::Slow | Asked::Against => {
+                let mut events = of(&answered.beside_noise);
+                events.retain(|named| is_event(named.culprit.cause));
+                compared(&events)
+            }
+            Asked::All => consists_of(&of(&answered.beside_noise), worked(&answered.beside_noise)),
+        }?;
+        // Each with its share of everything, and not far behind the noise.
+        let convicted: Vec<Named> = convicted
+            .iter()
+            .filter_map(|named| culprits.iter().find(|one| one.owner == named.owner).copied())
+            .collect();
+        let together: f64 = convicted.iter().map(|named| named.share.mid).sum();
+        (together > THIRD).then_some((kind, convicted))
+    });
     if let Some((kind, culprits)) = convicted.filter(|_| covered >= COVERED) {
         return Read { kind, culprits, place: None };
+    }
+    if answered.asked != Asked::All && is_noise(answered) {
+        return Read { kind: Kind::Nothing, culprits: Vec::new(), place: None };
     }
     let place = place(answered);
     let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
     Read { kind, culprits: Vec::new(), place }
+}
+
+/// Causes that hold calls up one by one, and that an instrument shows where they did.
+pub fn is_event(cause: Cause) -> bool {
+    !is_place(cause) && cause != Cause::RunQueue
+}
+
+/// Whether noise has most of a difference, and nothing else comes near.
+fn is_noise(answered: &Answered) -> bool {
+    let others = answered.shares.iter().filter(|(owner, _)| !matches!(owner, Owner::Noise(_)));
+    let rival = others.map(|(_, share)| share.high).fold(0.0, f64::max);
+    answered.noise.low > MOST || answered.noise.mid > MOST && answered.noise.low > rival
 }
 
 /// Of a difference between calls, who has most of it.
@@ -127,17 +173,12 @@ fn several<'n>(culprits: impl Iterator<Item = &'n Named>) -> Option<(Kind, Vec<N
 }
 
 /// Share of the time in which the server's application worked, as far as nothing else owns it.
-fn worked(answered: &Answered) -> f64 {
+fn worked(shares: &[(Owner, Share)]) -> f64 {
     let is_work = |owner: &Owner| {
         *owner == Owner::Culprit(Culprit::at(Cause::ServerApp, Side::Server))
             || *owner == Owner::Place(Legs::one(Leg::ServerApp))
     };
-    answered
-        .shares
-        .iter()
-        .filter(|(owner, _)| is_work(owner))
-        .map(|(_, share)| share.mid.clamp(0.0, 1.0))
-        .sum()
+    shares.iter().filter(|(owner, _)| is_work(owner)).map(|(_, share)| share.mid.clamp(0.0, 1.0)).sum()
 }
 
 /// The finest place in which most of it passed: a leg that nobody owns, a leg whoever owns it, of a difference also an end.
@@ -171,7 +212,12 @@ fn place(answered: &Answered) -> Option<Place> {
         };
         Some(Place { leg, hop: None, side: Some(side), share })
     };
-    unowned.or_else(whole).or_else(|| if answered.asked == Asked::All { None } else { end() })
+    match answered.asked {
+        Asked::All => unowned.or_else(whole),
+        // Noise has a place, too, and it is nobody's.
+        Asked::Slow | Asked::Against if answered.noise.mid >= THIRD => unowned,
+        Asked::Slow | Asked::Against => unowned.or_else(whole).or_else(end),
+    }
 }
 
 /// A path that some calls take longer on than others varies.
@@ -190,7 +236,7 @@ pub fn covered(population: &Population<'_>) -> f64 {
     for row in &population.rows {
         for (owner, ns) in row.account {
             let single = match owner {
-                Owner::Culprit(_) => true,
+                Owner::Culprit(_) | Owner::Noise(_) => true,
                 // On one host: packets at both of its ends bound it.
                 Owner::Place(legs) | Owner::Hop(_, legs) => {
                     legs.first == legs.last

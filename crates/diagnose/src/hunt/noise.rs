@@ -1,0 +1,79 @@
+//! The machine's own noise: threads that waited for a CPU behind many, none of whom has most of it. There is nobody to blame
+//! for that, and it hits slow calls for no better reason than that they last longer.
+
+use super::Owner;
+use super::account::Account;
+use super::logical::Logical;
+use crate::claims::{host_of, of_host};
+use spangap_model::{Cause, Culprit, Side, Taker};
+use std::collections::BTreeMap;
+
+/// Whoever has this much of the time for which threads waited is to blame for it.
+const MOST: f64 = 0.5;
+
+/// At which ends waits for a CPU are noise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noise([bool; 2]);
+
+/// Who had the CPU: a process with all its threads, or what is none.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    Process(u32),
+    Other(String),
+}
+
+impl Noise {
+    /// By all calls together: who takes a CPU takes it from whoever is there.
+    pub fn of(calls: &[Logical<'_>]) -> Noise {
+        let mut waited: [BTreeMap<Option<Who>, f64>; 2] = Default::default();
+        for call in calls {
+            for leg in &call.record.legs {
+                let parts = leg.host.iter().flat_map(|host| &host.parts);
+                for part in parts.filter(|part| is_wait(of_host(part, leg.legs))) {
+                    let who = part.behind.as_ref().map(who);
+                    let of = &mut waited[host_of(leg.legs).index()];
+                    *of.entry(who).or_default() += call.weight * part.ns as f64;
+                }
+            }
+        }
+        Noise(waited.map(|waited| {
+            let known = waited.iter().filter(|(who, _)| who.is_some());
+            let most = known.map(|(_, ns)| *ns).fold(0.0, f64::max);
+            // Of waits behind nobody that was seen, it is not known whether there is one behind all of them.
+            let unknown = waited.get(&None).copied().unwrap_or(0.0);
+            let all: f64 = waited.values().sum();
+            all > 0.0 && most + unknown < MOST * all
+        }))
+    }
+
+    /// Where it is noise for both.
+    pub fn both(self, other: Noise) -> Noise {
+        Noise([0, 1].map(|side: usize| self.0[side] && other.0[side]))
+    }
+
+    /// The same sheet, in which noise is nobody's.
+    pub fn taken_out(self, account: Account) -> Account {
+        let owner = |owner| match owner {
+            Owner::Culprit(culprit) if is_wait(Some(culprit)) && self.is_at(culprit.side) => {
+                Owner::Noise(culprit)
+            }
+            owner => owner,
+        };
+        account.into_iter().map(|(of, ns)| (owner(of), ns)).collect()
+    }
+
+    fn is_at(self, side: Option<Side>) -> bool {
+        side.is_some_and(|side| self.0[side.index()])
+    }
+}
+
+fn is_wait(culprit: Option<Culprit>) -> bool {
+    culprit.is_some_and(|culprit| culprit.cause == Cause::RunQueue)
+}
+
+fn who(taker: &Taker) -> Who {
+    match taker {
+        Taker::Task { tid, pid, .. } => Who::Process(pid.unwrap_or(*tid)),
+        other => Who::Other(other.to_string()),
+    }
+}
