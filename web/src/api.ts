@@ -135,6 +135,7 @@ export interface PortReport {
   closed_idle: number;
   closed_not_reading: number;
   closed_for_room: number;
+  closed_no_tls: number;
   refused: number;
   accept_errors: number;
 }

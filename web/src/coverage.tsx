@@ -136,8 +136,8 @@ export function CoverageView({ coverage: c }: { coverage: Coverage }) {
           />
           <Numbers
             caption="Connections of each port"
-            head={["port", "open", "accepted", "without request", "idle", "not reading", "for room", "refused"]}
-            rows={c.ports.map((p): [string, ...string[]] => [p.port, `${count(p.open)} of ${count(p.limit)}`, ...[p.accepted, p.closed_no_request, p.closed_idle, p.closed_not_reading, p.closed_for_room, p.refused].map(count)])}
+            head={["port", "open", "accepted", "without request", "idle", "not reading", "for room", "no TLS", "refused"]}
+            rows={c.ports.map((p): [string, ...string[]] => [p.port, `${count(p.open)} of ${count(p.limit)}`, ...[p.accepted, p.closed_no_request, p.closed_idle, p.closed_not_reading, p.closed_for_room, p.closed_no_tls, p.refused].map(count)])}
           />
         </div>
       </details>

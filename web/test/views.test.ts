@@ -101,7 +101,7 @@ test("what is wrong is said in words", () => {
 
 test("limits that were reached are said, and those that were not are not", () => {
   const limit = { name: "names", used: 5, limit: 100, cut: 0, forgotten: 9, refused: 0 };
-  const port = { port: "otlp_grpc", open: 4096, limit: 4096, accepted: 5000, closed_no_request: 1, closed_idle: 2, closed_not_reading: 0, closed_for_room: 0, refused: 0, accept_errors: 0 };
+  const port = { port: "otlp_grpc", open: 4096, limit: 4096, accepted: 5000, closed_no_request: 1, closed_idle: 2, closed_not_reading: 0, closed_for_room: 0, closed_no_tls: 0, refused: 0, accept_errors: 0 };
   assert.equal(said(coverage({ limits: [limit], ports: [port] })), "");
   assert.match(said(coverage({ limits: [{ ...limit, cut: 3 }] })), /^3 names of services, hosts or methods were too long/);
   assert.match(said(coverage({ limits: [{ ...limit, refused: 7 }] })), /^7 times a name found no room/);

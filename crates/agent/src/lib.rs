@@ -16,7 +16,7 @@ mod sensors;
 mod settings;
 mod slice;
 
-pub use settings::{Payload, Settings};
+pub use settings::{Payload, Settings, TlsFiles};
 
 use sensors::Sensors;
 use std::future::Future;

@@ -4,7 +4,7 @@ use crate::AgentError;
 use crate::health::Health;
 use crate::inventory::Scope;
 use crate::sensors::Sensors;
-use crate::settings::{Say, Settings};
+use crate::settings::{Say, Settings, TlsFiles};
 use crate::slice;
 use spangap_fleet::PROTOCOL;
 use spangap_fleet::v1::fleet_client::FleetClient;
@@ -12,6 +12,7 @@ use spangap_fleet::v1::{self, from_agent, from_meter};
 use spangap_machine::facts::boot_id;
 use std::collections::HashMap;
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +21,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A meter that says nothing for so long is asked whether it is there, and has as long again to answer.
@@ -44,8 +45,8 @@ impl Meter {
         let wrong = |reason: String| AgentError::Meter { url: url.clone(), reason };
         let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| wrong(error.to_string()))?;
         let uri = endpoint.uri();
-        if uri.scheme_str() != Some("http") || uri.host().is_none() {
-            return Err(wrong("it does not begin with http://".into()));
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
+            return Err(wrong("it begins neither with http:// nor with https://".into()));
         }
         let endpoint = endpoint
             .connect_timeout(CONNECT_TIMEOUT)
@@ -55,6 +56,31 @@ impl Meter {
             .tcp_nodelay(true);
         Ok(Meter { endpoint, url })
     }
+
+    fn is_tls(&self) -> bool {
+        self.endpoint.uri().scheme_str() == Some("https")
+    }
+
+    /// A connection. The files of TLS are read for each: certificates are renewed while the agent runs.
+    async fn connect(&self, files: &TlsFiles) -> Result<Channel, String> {
+        let mut endpoint = self.endpoint.clone();
+        if self.is_tls() {
+            endpoint = endpoint.tls_config(tls(files)?).map_err(|error| causes(&error))?;
+        }
+        endpoint.connect().await.map_err(|error| causes(&error))
+    }
+}
+
+fn tls(files: &TlsFiles) -> Result<ClientTlsConfig, String> {
+    let read = |path: &PathBuf| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+    let config = match &files.authorities {
+        Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    Ok(match &files.own {
+        Some((certificate, key)) => config.identity(Identity::from_pem(read(certificate)?, read(key)?)),
+        None => config,
+    })
 }
 
 /// Attaches, and attaches again, for ever.
@@ -126,9 +152,9 @@ async fn attach(
     session: u64,
     on: &mut (dyn FnMut(News<'_>) + Send),
 ) -> String {
-    let channel = match meter.endpoint.connect().await {
+    let channel = match meter.connect(&settings.tls).await {
         Ok(channel) => channel,
-        Err(error) => return causes(&error),
+        Err(error) => return error,
     };
     let (to, from) = mpsc::channel::<v1::FromAgent>(WAITING);
     let message = |what| v1::FromAgent { what: Some(what) };

@@ -19,6 +19,15 @@ pub enum Payload {
     Full,
 }
 
+/// Files for TLS, PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Authorities that the meter's certificate may come from; `None`: those that this host knows.
+    pub authorities: Option<PathBuf>,
+    /// The agent's own certificate and its key, for a meter that demands one.
+    pub own: Option<(PathBuf, PathBuf)>,
+}
+
 /// Settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -26,6 +35,8 @@ pub struct Settings {
     pub meter: String,
     /// File with the token that the meter wants; read anew for each connection.
     pub token_file: Option<PathBuf>,
+    /// Files for TLS, where the URL says `https`; read anew for each connection.
+    pub tls: TlsFiles,
     /// Most memory that the agent may take with its rings, bytes.
     pub memory_bytes: u64,
     /// Most CPU that it may take with its probes, as a share of all CPUs.

@@ -4,8 +4,9 @@ use crate::agents::{Agents, Answer, Attached, Unwelcome};
 use spangap_fleet::v1::fleet_server::{Fleet, FleetServer};
 use spangap_fleet::v1::{FromAgent, FromMeter, Hello, Welcome, from_agent, from_meter};
 use spangap_meter::serve::GrpcGuest;
-use spangap_meter::serve::access::{Access, Denied, Role};
+use spangap_meter::serve::access::{Access, Denied};
 use spangap_meter::serve::places::Peer;
+use spangap_meter::serve::tls::Certified;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -59,7 +60,8 @@ impl Fleet for Service {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let peer = request.extensions().get::<Peer>().copied();
         let headers = request.metadata().clone().into_headers();
-        self.access.may(Role::Capture, &headers, peer).map_err(|denied| match denied {
+        let certified = request.extensions().get::<Certified>();
+        self.access.may_attach(&headers, peer, certified).map_err(|denied| match denied {
             Denied::NoToken(_) => Status::unauthenticated(denied.to_string()),
             denied => Status::permission_denied(denied.to_string()),
         })?;

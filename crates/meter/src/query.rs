@@ -266,6 +266,7 @@ pub fn port_report(port: &str, figures: &PortFigures) -> PortReport {
         closed_idle: figures.closed_idle,
         closed_not_reading: figures.closed_not_reading,
         closed_for_room: figures.closed_for_room,
+        closed_no_tls: figures.closed_no_tls,
         refused: figures.refused,
         accept_errors: figures.accept_errors,
     }

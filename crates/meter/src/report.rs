@@ -281,6 +281,8 @@ pub struct PortReport {
     pub closed_not_reading: u64,
     /// Closed because all places were taken and a new connection needed one.
     pub closed_for_room: u64,
+    /// Closed because TLS was expected, and no handshake came about.
+    pub closed_no_tls: u64,
     /// New connections closed at once, because no other could be closed for them.
     pub refused: u64,
     /// Times that the system could not accept a connection, such as for lack of file descriptors.

@@ -73,6 +73,7 @@ impl Served {
             max_connections: 64,
             deadlines: Deadlines::default(),
             exported_pairs: 10,
+            tls: None,
             push: None,
         };
         let history = History::open(None, Limits { max_age_s: 3600, max_bytes: 1 << 20 }, clock.unix_s())

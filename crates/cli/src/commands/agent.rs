@@ -5,7 +5,7 @@ use crate::args::{Size, wrong_usage};
 use crate::signals::{ASKED, Caught};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use spangap_agent::{Payload, Settings};
+use spangap_agent::{Payload, Settings, TlsFiles};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   spangap agent --meter http://meter.example:4317
       keep the last packets and events of this host in memory, and send the meter those of a slow call when it asks
-  spangap agent --meter http://meter.example:4317 --token-file /etc/spangap/token --memory 512MiB --cpu 1%
+  spangap agent --meter https://meter.example:4317 --token-file /etc/spangap/token --memory 512MiB --cpu 1%
       with a token of the role `capture`; look further back, and take less CPU
   spangap agent --meter http://127.0.0.1:4317 --health 127.0.0.1:7071
       how it is: curl http://127.0.0.1:7071/healthz
@@ -33,6 +33,15 @@ pub struct AgentArgs {
     /// File with the token for the meter; read anew for each connection
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Authorities that the meter's certificate may come from (PEM), for an `https` URL [default: those that this host knows]
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Certificate to show to the meter (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Memory for the agent and its rings; the oldest is overwritten
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: Size,
@@ -98,6 +107,7 @@ pub fn run(args: AgentArgs) -> anyhow::Result<Outcome> {
     let settings = Settings {
         meter: args.meter,
         token_file: args.token_file,
+        tls: TlsFiles { authorities: args.tls_ca, own: args.tls_cert.zip(args.tls_key) },
         memory_bytes: args.memory.bytes(),
         cpu_share: args.cpu.0 / 100.0,
         payload: match args.payload {

@@ -19,6 +19,7 @@ use spangap_meter::pairs::{Grouping, PairLimits};
 use spangap_meter::serve::access::Access;
 use spangap_meter::serve::clock::Clock;
 use spangap_meter::serve::places::Deadlines;
+use spangap_meter::serve::tls::{Tls, TlsFiles};
 use spangap_meter::serve::{Addresses, Guests, ServeSettings, serve};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -31,8 +32,8 @@ const EXAMPLES: &str = "\
 Examples:
   spangap meter
       receive on 127.0.0.1:4317 (gRPC) and :4318 (HTTP), page at http://127.0.0.1:7070/
-  spangap meter --data /var/lib/spangap --otlp-grpc 0.0.0.0:4317
-      keep the history across restarts; receive from other machines
+  spangap meter --data /var/lib/spangap --otlp-grpc 0.0.0.0:4317 --tls-cert cert.pem --tls-key key.pem --token-file tokens
+      keep the history across restarts; receive from other machines, who need a token (see docs/security.md)
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 your-service
       point an OpenTelemetry SDK at it
 
@@ -151,7 +152,16 @@ pub struct MeterArgs {
     /// Name by which browsers ask for the page, besides addresses and localhost; may be repeated
     #[arg(long, value_name = "NAME", help_heading = ACCESS)]
     http_host: Option<Vec<String>>,
-    /// Without --token-file, let agents and requests for captures come from other hosts
+    /// Speak TLS on all ports, with this certificate and those that lead to its authority (PEM); read anew when it changes
+    #[arg(long, value_name = "FILE", help_heading = ACCESS)]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", help_heading = ACCESS)]
+    tls_key: Option<PathBuf>,
+    /// Demand of agents a certificate of one of these authorities (PEM); browsers and exporters need none
+    #[arg(long, value_name = "FILE", help_heading = ACCESS)]
+    tls_client_ca: Option<PathBuf>,
+    /// Let other hosts in without tokens, or in plain text
     #[arg(long, help_heading = ACCESS, num_args = 0, default_missing_value = "true")]
     insecure: Option<bool>,
 }
@@ -254,6 +264,9 @@ impl MeterArgs {
             case_bytes,
             token_file,
             http_host,
+            tls_cert,
+            tls_key,
+            tls_client_ca,
             insecure
         )
     }
@@ -317,13 +330,52 @@ impl MeterArgs {
             deadlines,
             exported_pairs: self.exported_pairs.unwrap_or(2_000),
             push: push.context("--push-otlp")?,
+            tls: self.tls()?,
         })
     }
 }
 
 impl MeterArgs {
+    fn tls(&self) -> anyhow::Result<Option<Arc<Tls>>> {
+        let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
+            (None, None) if self.tls_client_ca.is_none() => return Ok(None),
+            (None, _) => {
+                bail!("--tls-cert is missing: the certificate that goes with --tls-key or --tls-client-ca")
+            }
+            (_, None) => bail!("--tls-key is missing: the private key of --tls-cert"),
+        };
+        let files = TlsFiles { certificate, key, client_authorities: self.tls_client_ca.clone() };
+        Ok(Some(Tls::open(files)?))
+    }
+
+    /// Refuses what would let other hosts in unknown, or read what they say to each other.
+    fn must_be_meant(&self, settings: &ServeSettings) -> anyhow::Result<()> {
+        let ports = [
+            ("--otlp-grpc", settings.otlp_grpc),
+            ("--otlp-http", settings.otlp_http),
+            ("--http", settings.http),
+        ];
+        let open = ports.iter().find(|(_, address)| !address.ip().to_canonical().is_loopback());
+        let lacks = match (settings.tls.is_some(), self.token_file.is_some()) {
+            (true, true) => return Ok(()),
+            (true, false) => "--token-file",
+            (false, true) => "--tls-cert and --tls-key",
+            (false, false) => "--tls-cert, --tls-key and --token-file",
+        };
+        match open {
+            Some((option, address)) if self.insecure != Some(true) => bail!(
+                "{option} {address} can be reached from other hosts: expected {lacks}, or --insecure to let them in without"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     fn access(&self) -> anyhow::Result<Access> {
-        let access = Access::new(self.http_host.clone().unwrap_or_default(), self.insecure == Some(true));
+        let mut access = Access::new(self.http_host.clone().unwrap_or_default(), self.insecure == Some(true));
+        if self.tls_client_ca.is_some() {
+            access = access.with_certified_agents();
+        }
         let Some(path) = &self.token_file else { return Ok(access) };
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -375,6 +427,8 @@ impl MeterArgs {
     /// Validates the settings and opens the history.
     pub fn start(self) -> anyhow::Result<Service> {
         let args = self.with_file()?;
+        let serving = args.serve()?;
+        args.must_be_meant(&serving)?;
         let clock = Clock::start();
         let meter = Arc::new(Meter::new(args.engine(clock)?));
         let limits = Limits {
@@ -395,17 +449,7 @@ impl MeterArgs {
         let folder = settings.folder.clone();
         let cases = Cases::open(meter.clone(), agents.clone(), access.clone(), settings);
         let cases = cases.with_context(|| format!("the folder of cases {}", folder.display()))?;
-        Ok(Service {
-            meter,
-            clock,
-            settings: args.serve()?,
-            history,
-            stored,
-            access,
-            agents,
-            cases,
-            _ends: ends,
-        })
+        Ok(Service { meter, clock, settings: serving, history, stored, access, agents, cases, _ends: ends })
     }
 }
 
@@ -458,7 +502,8 @@ pub fn announce(addresses: &Addresses) {
     // Nobody reading standard output is no reason to stop measuring.
     let _ = writeln!(out, "otlp/grpc {}", addresses.otlp_grpc);
     let _ = writeln!(out, "otlp/http {}", addresses.otlp_http);
-    let _ = writeln!(out, "page http://{}/", addresses.http);
+    let scheme = if addresses.tls { "https" } else { "http" };
+    let _ = writeln!(out, "page {scheme}://{}/", addresses.http);
     let _ = writeln!(out, "ready");
     let _ = out.flush();
 }

@@ -130,10 +130,10 @@ fn what_holds_a_worker_up_is_named_whoever_answers_and_nobody_who_waits_for_work
         assert_eq!(ns(&doing, "behind the hog"), 0);
         // It has a quarter of the time of the workers' CPU, and none of the loop's.
         let (starved, doing) = of("nothing", true);
-        // Whoever else uses this machine shares the CPU with both, so how long the waits are is not for a test to say.
+        // Whoever else uses this machine shares the CPU with both, and may keep the worker waiting for longer than the hog does:
+        // how long each of these waits is, or which of them is the longer one, is not for a test to say.
         let waited = ns(&doing, "behind the hog") + ns(&doing, "runnable");
         assert!(ns(&doing, "behind the hog") > 5_000_000, "{answers}: {doing:?}");
-        assert!(ns(&doing, "behind the hog") * 4 > waited, "{answers}: {doing:?}");
         assert!(ns(&starved, "run-queue") * 10 > waited * 8, "{answers}: {starved:?} of {doing:?}");
         let (slept, doing) = of("sleep", false);
         assert!(blamed(&slept).iter().sum::<u64>() * 20 < all(&doing), "{slept:?} of {doing:?}");

@@ -16,3 +16,4 @@ mod process;
 mod prometheus;
 mod sdk;
 mod spans;
+mod tls;

@@ -153,7 +153,10 @@ impl Meter {
             address.unwrap_or_else(|| panic!("no address after {name:?} in {lines:?}"))
         };
         let (otlp_grpc, otlp_http) = (address("otlp/grpc "), address("otlp/http "));
-        let http = address("page http://");
+        let http = address(match lines.iter().any(|line| line.starts_with("page https://")) {
+            true => "page https://",
+            false => "page http://",
+        });
         Meter { program, otlp_grpc, otlp_http, http }
     }
 

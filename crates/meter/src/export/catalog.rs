@@ -367,11 +367,12 @@ fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         of_ports(|p| p.accepted),
     );
     type Closed = (&'static str, fn(&PortFigures) -> u64);
-    let closed: [Closed; 5] = [
+    let closed: [Closed; 6] = [
         ("no_request", |p| p.closed_no_request),
         ("idle", |p| p.closed_idle),
         ("not_reading", |p| p.closed_not_reading),
         ("for_room", |p| p.closed_for_room),
+        ("no_tls", |p| p.closed_no_tls),
         ("refused", |p| p.refused),
     ];
     let closed = closed.into_iter().flat_map(|(reason, of)| {
@@ -384,7 +385,7 @@ fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     add(
         MetricKind::Counter,
         "spangap_closed_connections",
-        "Connections that the meter closed: without a request in time, idle, of a peer that does not read, to make room for another, or refused for lack of room.",
+        "Connections that the meter closed: without a request in time, idle, of a peer that does not read, to make room for another, without a handshake of TLS where it is spoken, or refused for lack of room.",
         closed.collect(),
     );
     add(

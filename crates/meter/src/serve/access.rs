@@ -4,6 +4,7 @@
 //! asking hosts for packets, and changing anything, is for those on this host. With tokens every request needs one.
 
 use super::places::Peer;
+use super::tls::Certified;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::{HeaderMap, Uri};
 use std::net::IpAddr;
@@ -76,6 +77,8 @@ pub enum Denied {
     Host(String),
     /// A page of somebody else has sent it.
     Origin(String),
+    /// An agent came without a certificate.
+    NoCertificate,
 }
 
 impl std::fmt::Display for Denied {
@@ -102,6 +105,10 @@ impl std::fmt::Display for Denied {
             Denied::Origin(origin) => {
                 write!(f, "the request was sent by a page of {origin:?}, which is another one")
             }
+            Denied::NoCertificate => write!(
+                f,
+                "expected a certificate of an authority of --tls-client-ca; an agent shows one with --tls-cert and --tls-key"
+            ),
         }
     }
 }
@@ -112,6 +119,7 @@ pub struct Access {
     tokens: Vec<(Role, String)>,
     hosts: Vec<String>,
     insecure: bool,
+    agents_need_certificates: bool,
     /// Requests refused, since the start.
     pub denied: AtomicU64,
 }
@@ -148,6 +156,41 @@ impl Access {
             self.tokens.push((role, token.to_owned()));
         }
         if self.tokens.is_empty() { Err(TokenError::Empty) } else { Ok(self) }
+    }
+
+    /// Agents have to show a certificate, beside what else they need.
+    pub fn with_certified_agents(self) -> Access {
+        Access { agents_need_certificates: true, ..self }
+    }
+
+    /// Whether a host may be an agent: as [`Access::may`] says, and certified where that is wanted. A refusal is counted.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_attach(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+        certified: Option<&Certified>,
+    ) -> Result<(), Denied> {
+        if self.agents_need_certificates && certified.is_none() {
+            self.denied.fetch_add(1, Relaxed);
+            return Err(Denied::NoCertificate);
+        }
+        self.may(Role::Capture, headers, peer)
+    }
+
+    /// Counts a refusal that somebody else has decided on.
+    pub fn refuse(&self) {
+        self.denied.fetch_add(1, Relaxed);
+    }
+
+    /// What a token is for; `None` for one that is not known.
+    pub fn role_of(&self, token: &str) -> Option<Role> {
+        // All are compared, so that the time does not tell which one it is like.
+        self.tokens.iter().fold(None, |found, (role, known)| {
+            if bool::from(known.as_bytes().ct_eq(token.as_bytes())) { Some(*role) } else { found }
+        })
     }
 
     /// Whether requests need tokens.

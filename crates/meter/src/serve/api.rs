@@ -91,7 +91,9 @@ impl<T: Serialize + Send + 'static> Streamed<T> {
 pub fn refused(denied: &Denied) -> Response {
     let status = match denied {
         Denied::NoToken(_) => StatusCode::UNAUTHORIZED,
-        Denied::WrongRole(_) | Denied::NotLocal(_) | Denied::Origin(_) => StatusCode::FORBIDDEN,
+        Denied::WrongRole(_) | Denied::NotLocal(_) | Denied::Origin(_) | Denied::NoCertificate => {
+            StatusCode::FORBIDDEN
+        }
         Denied::Host(_) => StatusCode::MISDIRECTED_REQUEST,
     };
     let mut response = Problem(status, denied.to_string()).into_response();

@@ -1,6 +1,7 @@
 //! Connections of a port: accepted up to a number, served by HTTP/1 or HTTP/2, held to deadlines, ended gracefully.
 
 use super::places::{Connection, InHand, Peer, Port, Reason};
+use super::tls::{Certified, Shaken, Tls};
 use bytes::Buf;
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
+use tokio_rustls::server::TlsStream;
 
 /// How long requests in hand may take to finish when the service stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -46,6 +48,7 @@ pub struct LongLived;
 pub async fn serve<H, F, B>(
     listener: TcpListener,
     port: Arc<Port>,
+    tls: Option<Arc<Tls>>,
     handler: H,
     mut stopped: watch::Receiver<()>,
 ) where
@@ -75,9 +78,17 @@ pub async fn serve<H, F, B>(
         let Some(place) = port.enter(peer) else { continue };
         let _ = stream.set_nodelay(true);
         let (port, builder, handler) = (port.clone(), builder.clone(), handler.clone());
-        let (stopped, running) = (stopped.clone(), running.clone());
+        let (mut stopped, running, tls) = (stopped.clone(), running.clone(), tls.clone());
         tokio::spawn(async move {
-            let reason = connection(&builder, stream, &port, &place, handler, stopped).await;
+            let reason = match tls {
+                None => connection(&builder, stream, false, &port, &place, handler, stopped).await,
+                Some(tls) => match handshake(&tls, stream, &port, &place, &mut stopped).await {
+                    Ok((stream, certified)) => {
+                        connection(&builder, stream, certified, &port, &place, handler, stopped).await
+                    }
+                    Err(reason) => reason,
+                },
+            };
             port.leave(&place, reason);
             drop(running);
         });
@@ -107,16 +118,37 @@ fn builder(port: &Port) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Serves one connection; why the meter ended it, if it did.
-async fn connection<H, F, B>(
-    builder: &auto::Builder<TokioExecutor>,
+/// The stream within TLS, and whether its client has shown a certificate; else why the connection ends.
+async fn handshake(
+    tls: &Tls,
     stream: TcpStream,
+    port: &Port,
+    place: &Connection,
+    stopped: &mut watch::Receiver<()>,
+) -> Result<(Box<TlsStream<TcpStream>>, bool), Option<Reason>> {
+    tokio::select! {
+        shaken = tls.shake(stream) => match shaken {
+            Shaken::Done(stream, certified) => Ok((stream, certified)),
+            Shaken::Failed => Err(Some(Reason::NoTls)),
+        },
+        () = place.told_to_go() => Err(Some(Reason::ForRoom)),
+        _ = stopped.changed() => Err(None),
+        () = tokio::time::sleep(port.deadlines.head) => Err(Some(Reason::NoRequest)),
+    }
+}
+
+/// Serves one connection; why the meter ended it, if it did.
+async fn connection<S, H, F, B>(
+    builder: &auto::Builder<TokioExecutor>,
+    stream: S,
+    certified: bool,
     port: &Port,
     place: &Arc<Connection>,
     handler: H,
     mut stopped: watch::Receiver<()>,
 ) -> Option<Reason>
 where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body + Send + 'static,
@@ -124,8 +156,11 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let its_place = place.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let mut in_hand = its_place.begin();
+        if certified {
+            request.extensions_mut().insert(Certified);
+        }
         let answer = handler(request, its_place.peer);
         async move {
             let answer = answer.await;
@@ -187,12 +222,12 @@ impl<D: Buf, E> Body for Answer<D, E> {
 }
 
 /// A connection's stream that tells what moves.
-struct Watched {
-    stream: TcpStream,
+struct Watched<S> {
+    stream: S,
     place: Arc<Connection>,
 }
 
-impl AsyncRead for Watched {
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -207,7 +242,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl Watched {
+impl<S> Watched<S> {
     fn wrote(&self, done: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if matches!(done, Poll::Ready(Ok(1..))) {
             self.place.has_written();
@@ -216,7 +251,7 @@ impl Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.wrote(done)

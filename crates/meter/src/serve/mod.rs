@@ -14,6 +14,8 @@ pub mod otlp;
 pub mod places;
 pub mod recorder;
 pub mod refusal;
+pub mod sessions;
+pub mod tls;
 
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};
@@ -24,10 +26,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use otlp::Receiver;
 use places::{Deadlines, Peer, Port};
 use recorder::Recorder;
+use sessions::Sessions;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tls::Tls;
 use tokio::net::TcpListener;
 use tower::ServiceExt;
 
@@ -52,6 +56,8 @@ pub struct ServeSettings {
     pub exported_pairs: usize,
     /// Metric push, if wanted.
     pub push: Option<PushSettings>,
+    /// Certificates of all ports; `None`: they speak plain text.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// Where it really listens (ports 0 resolved).
@@ -63,6 +69,8 @@ pub struct Addresses {
     pub otlp_http: SocketAddr,
     /// Page, API and metrics.
     pub http: SocketAddr,
+    /// Whether they speak TLS.
+    pub tls: bool,
 }
 
 /// Why the service could not start or go on.
@@ -136,6 +144,7 @@ pub async fn serve(
         otlp_grpc: grpc.local_addr().map_err(ServeError::Api)?,
         otlp_http: http.local_addr().map_err(ServeError::Api)?,
         http: pages.local_addr().map_err(ServeError::Api)?,
+        tls: settings.tls.is_some(),
     };
 
     let deadlines = settings.deadlines;
@@ -168,6 +177,8 @@ pub async fn serve(
         Push::start(push, move || source.snapshot(), |notice| tell(&notice))
     });
     let [grpc_port, http_port, pages_port] = ports;
+    let tls = settings.tls;
+    let fresh = tls.clone().map(|tls| tokio::spawn(tls.keep_fresh(tell)));
     let receivers =
         [(grpc, grpc_port, guests.grpc), (http, http_port, None)].map(|(listener, port, guest)| {
             let receiver = receiver.clone();
@@ -186,13 +197,16 @@ pub async fn serve(
                     answer
                 }
             };
-            tokio::spawn(connections::serve(listener, port, handler, stopped.clone()))
+            tokio::spawn(connections::serve(listener, port, tls.clone(), handler, stopped.clone()))
         });
     let ticker = tokio::spawn(tick(meter.clone(), clock));
-    let router = api::router(api).merge(guests.page);
     let access = guests.access;
+    let sessions = Arc::new(Sessions::new(tls.is_some()));
+    let signing_in = sessions::router(sessions.clone(), access.clone());
+    let router = api::router(api).merge(guests.page).merge(signing_in);
     let answer = move |mut request: hyper::Request<hyper::body::Incoming>, peer: Peer| {
         request.extensions_mut().insert(peer);
+        sessions.unlock(&mut request);
         let denied = admits(&access, &request, peer).err();
         let answer = router.clone().oneshot(request.map(axum::body::Body::new));
         async move {
@@ -202,7 +216,7 @@ pub async fn serve(
             }
         }
     };
-    let pages = tokio::spawn(connections::serve(pages, pages_port, answer, stopped));
+    let pages = tokio::spawn(connections::serve(pages, pages_port, tls, answer, stopped));
 
     on_ready(&addresses);
     stop.await;
@@ -215,13 +229,19 @@ pub async fn serve(
         push.stop().await;
     }
     ticker.abort();
+    if let Some(fresh) = fresh {
+        fresh.abort();
+    }
     recorder.stop()?;
     Ok(())
 }
 
-/// What anybody may ask for: whether the service is alive, and its metrics, whose readers call it by any name.
+/// What anybody may ask for by any name: whether the service is alive.
 const FOR_ALL: [&str; 2] = ["/healthz", "/readyz"];
+/// What readers ask for by any name.
 const BY_ANY_NAME: &str = "/metrics";
+/// What needs no token: the page, which holds nothing but itself and asks for a token, and signing in with one.
+const WITHOUT_TOKEN: [&str; 2] = ["/", sessions::PATH];
 
 /// Whether a request to the page and the API is let in. What it may do there needs more roles than to look.
 fn admits<B>(access: &Access, request: &hyper::Request<B>, peer: Peer) -> Result<(), Denied> {
@@ -231,6 +251,9 @@ fn admits<B>(access: &Access, request: &hyper::Request<B>, peer: Peer) -> Result
     }
     if path != BY_ANY_NAME {
         access.is_ours(request.uri(), request.headers())?;
+    }
+    if WITHOUT_TOKEN.contains(&path) {
+        return Ok(());
     }
     access.may(Role::View, request.headers(), Some(peer))
 }

@@ -85,6 +85,8 @@ pub enum Reason {
     NotReading,
     /// Another connection needed its place.
     ForRoom,
+    /// TLS was expected, and no handshake came about.
+    NoTls,
 }
 
 /// Counts of one port since the start.
@@ -104,6 +106,8 @@ pub struct PortFigures {
     pub closed_not_reading: u64,
     /// Ended by [`Reason::ForRoom`].
     pub closed_for_room: u64,
+    /// Ended by [`Reason::NoTls`].
+    pub closed_no_tls: u64,
     /// Closed as soon as they were accepted, because no other could be closed for them.
     pub refused: u64,
     /// Times that the system could not accept, such as for lack of file descriptors.
@@ -244,6 +248,7 @@ impl Port {
             Some(Reason::NoRequest) => open.figures.closed_no_request += 1,
             Some(Reason::Idle) => open.figures.closed_idle += 1,
             Some(Reason::NotReading) => open.figures.closed_not_reading += 1,
+            Some(Reason::NoTls) => open.figures.closed_no_tls += 1,
             // Counted when it was chosen.
             Some(Reason::ForRoom) | None => {}
         }
