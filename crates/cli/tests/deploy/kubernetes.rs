@@ -5,7 +5,7 @@ use crate::{done, here};
 use std::fs;
 
 /// Everything that the chart can render, and some ways to ask for less of it.
-const VALUES: [&[&str]; 4] = [
+const VALUES: [&[&str]; 5] = [
     &["meter.enabled=true"],
     &["agent.enabled=true", "agent.tokenSecret.name=spangap-agent"],
     &["meter.enabled=false", "agent.enabled=true", "agent.meter=https://meter.example:4317"],
@@ -16,6 +16,17 @@ const VALUES: [&[&str]; 4] = [
         "dashboards.enabled=true",
         "meter.persistence.storageClassName=fast",
         "meter.extraArgs={--by,method}",
+    ],
+    &[
+        "agent.enabled=true",
+        "serviceMonitor.enabled=true",
+        "serviceMonitor.tokenSecret.name=spangap-view",
+        "meter.tokenSecret.name=spangap-tokens",
+        "meter.tls.secretName=spangap-meter-tls",
+        "meter.tls.agentsNeedCertificates=true",
+        "agent.tokenSecret.name=spangap-agent",
+        "agent.tls.secretName=spangap-agent-tls",
+        "agent.tls.showCertificate=true",
     ],
 ];
 
