@@ -122,6 +122,8 @@ case $stage in
     need tcpdump tcpdump
     need bpftrace bpftrace
     need musl-gcc musl-tools
+    need curl curl
+    need openssl openssl
     ;;
   kernels)
     need qemu-system-x86_64 qemu-system-x86

@@ -3,6 +3,7 @@
 import type { ApiError, CallReport, Changes, Coverage, PairName, PairOverTime, PairsReport, Timeline, WorstReport } from "./api";
 import type { AgentsReport, CaseReport, CasesReport } from "./cases_api";
 import type { Explanation } from "./explain_api";
+import { tellLocked } from "./signin";
 import { againstStretch, type Cells, type Filters, type Stretch, type View } from "./state";
 
 /** What the API could not do, in the words the user sees. */
@@ -42,6 +43,7 @@ async function get<T>(path: string, query: Query, signal: AbortSignal): Promise<
   } catch {
     throw problem(response.status, `${path} answered ${response.status} with something that is not JSON: ${text.slice(0, 120)}`);
   }
+  if (response.status === 401) tellLocked();
   if (!response.ok) {
     const said = (body as Partial<ApiError>).error ?? response.statusText;
     throw problem(response.status, `${path} answered ${response.status}: ${said}`);

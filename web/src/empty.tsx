@@ -28,11 +28,11 @@ export function HowToSend({ sentence }: { sentence: string }) {
       <dl>
         <dt>OTLP over gRPC</dt>
         <dd>
-          <code>OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT=http://{host}:4317</code>
+          <code>OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT={location.protocol}//{host}:4317</code>
         </dd>
         <dt>OTLP over HTTP, protobuf or JSON</dt>
         <dd>
-          <code>OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf OTEL_EXPORTER_OTLP_ENDPOINT=http://{host}:4318</code>
+          <code>OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf OTEL_EXPORTER_OTLP_ENDPOINT={location.protocol}//{host}:4318</code>
         </dd>
       </dl>
       <p class="quiet">A call shows up once both of its spans are here, usually within five seconds of its end: that is how long SDKs hold spans back. --otlp-grpc and --otlp-http move the endpoints; the meter prints them when it starts.</p>

@@ -13,6 +13,7 @@ import { keepUpToDate, useAnswer, usePulse } from "./live";
 import { PairView } from "./pair";
 import { titleOf } from "./parts";
 import { RangeLine, RangePicker } from "./range";
+import { SignedIn, SignIn, useLocked } from "./signin";
 import { againstStretch, parseHash, START, toHash, type Place, type View } from "./state";
 import { restoreTheme, setTheme, theme, THEMES } from "./theme";
 import type { Annotation } from "./timeline";
@@ -53,6 +54,7 @@ function step(by: number): void {
 
 function App() {
   const [view, go] = useView();
+  const locked = useLocked();
   const pulse = usePulse();
   const [dialog, setDialog] = useState<"keys" | "settings" | null>(null);
   const [, redraw] = useState(0);
@@ -163,13 +165,18 @@ function App() {
           ?
         </button>
       </header>
-      {timed && (
+      {timed && !locked && (
         <section id="when" aria-label="Time shown">
           <RangePicker view={view} nowS={nowS} go={go} />
           <RangeLine view={view} nowS={nowS} go={go} against={against} />
         </section>
       )}
-      <main data-refreshed={beat} data-place={view.place}>
+      {locked && (
+        <main>
+          <SignIn />
+        </main>
+      )}
+      {!locked && <main data-refreshed={beat} data-place={view.place}>
         <p id="problem" role="alert" hidden={pulse.problem === null}>
           {pulse.problem} {coverage.data ? "What is shown below is the last answer." : ""}
         </p>
@@ -179,8 +186,8 @@ function App() {
         {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} />}
         {view.place === "case" && <CaseView view={view} beat={beat} />}
         {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} />}
-      </main>
-      {dialog && <Dialog onClose={() => setDialog(null)} title={dialog === "keys" ? "Keys" : "Settings"}>{dialog === "keys" ? <KeysDialog /> : <SettingsDialog onDone={() => setDialog(null)} />}</Dialog>}
+      </main>}
+      {dialog && <Dialog onClose={() => setDialog(null)} title={dialog === "keys" ? "Keys" : "Settings"}>{dialog === "keys" ? <KeysDialog /> : <><SettingsDialog onDone={() => setDialog(null)} /><SignedIn /></>}</Dialog>}
     </>
   );
 }

@@ -61,6 +61,12 @@ impl Meter {
         self.endpoint.uri().scheme_str() == Some("https")
     }
 
+    fn is_here(&self) -> bool {
+        let host = self.endpoint.uri().host().unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+        address.map_or(host == "localhost", |address| address.is_loopback())
+    }
+
     /// A connection. The files of TLS are read for each: certificates are renewed while the agent runs.
     async fn connect(&self, files: &TlsFiles) -> Result<Channel, String> {
         let mut endpoint = self.endpoint.clone();
@@ -92,6 +98,12 @@ pub(crate) async fn keep(
     health: watch::Receiver<Arc<Health>>,
 ) {
     let session = fastrand::u64(..);
+    if settings.token_file.is_some() && !meter.is_tls() && !meter.is_here() {
+        say(&format!(
+            "the token goes to {} in plain text: use https:// where others can read the network",
+            meter.url
+        ));
+    }
     let mut pause = PAUSES.0;
     let mut told = String::new();
     let state = health.borrow().meter.clone();

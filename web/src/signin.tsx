@@ -1,0 +1,89 @@
+// Signing in, where the meter demands tokens: the browser gets a cookie for a token, and no script sees either again.
+
+import { useEffect, useState } from "preact/hooks";
+
+const PATH = "/api/v1/session";
+
+export interface Standing {
+  needs_token: boolean;
+  role?: "view" | "capture" | "change";
+}
+
+/** What the browser may do: each role includes those before it. */
+const MAY: Record<NonNullable<Standing["role"]>, string> = {
+  view: "may look",
+  capture: "may look and open cases",
+  change: "may look, open cases and change hosts",
+};
+
+async function ask(method: "GET" | "POST" | "DELETE", token?: string): Promise<Standing> {
+  const response = await fetch(PATH, { method, headers: token === undefined ? {} : { authorization: `Bearer ${token}` } });
+  const said = (await response.json()) as Standing & { error?: string };
+  if (!response.ok) throw new Error(said.error ?? `the meter answered ${response.status}`);
+  return said;
+}
+
+const LOCKED = "spangap-locked";
+
+/** Tells the page that the meter wants a token. */
+export const tellLocked = () => void dispatchEvent(new Event(LOCKED));
+
+/** Whether the meter has refused to answer somebody unknown. */
+export function useLocked(): boolean {
+  const [locked, setLocked] = useState(false);
+  useEffect(() => {
+    const heard = () => setLocked(true);
+    addEventListener(LOCKED, heard);
+    return () => removeEventListener(LOCKED, heard);
+  }, []);
+  return locked;
+}
+
+export function SignIn() {
+  const [token, setToken] = useState("");
+  const [wrong, setWrong] = useState<string | null>(null);
+  return (
+    <form
+      id="sign-in"
+      class="panel"
+      onSubmit={(event) => {
+        event.preventDefault();
+        // The page begins anew, at the view that its address names.
+        ask("POST", token.trim()).then(
+          () => location.reload(),
+          (error: unknown) => setWrong(error instanceof Error ? error.message : String(error)),
+        );
+      }}
+    >
+      <h2>Sign in</h2>
+      <label class="field">
+        Token
+        <input type="password" autocomplete="current-password" value={token} aria-invalid={wrong !== null} aria-describedby="sign-in-said" onInput={(event) => setToken(event.currentTarget.value)} />
+      </label>
+      <p id="sign-in-said" role="alert" class={wrong ? "bad" : "quiet"}>
+        {wrong ?? "This meter demands a token with the role view, or a higher one, from the file that it was given with --token-file."}
+      </p>
+      <button type="submit" disabled={token.trim() === ""}>
+        sign in
+      </button>
+    </form>
+  );
+}
+
+/** Who is signed in, and the way out; nothing where no token is needed. */
+export function SignedIn() {
+  const [standing, setStanding] = useState<Standing | null>(null);
+  useEffect(() => {
+    // Without an answer there is nothing to show.
+    ask("GET").then(setStanding, () => {});
+  }, []);
+  if (!standing?.role) return null;
+  return (
+    <p id="signed-in">
+      Signed in with a token for <b>{standing.role}</b>: {MAY[standing.role]}.{" "}
+      <button type="button" class="plain" onClick={() => void ask("DELETE").then(() => location.reload())}>
+        sign out
+      </button>
+    </p>
+  );
+}
