@@ -66,6 +66,7 @@ async fn the_running_service_is_scraped() {
         deadlines: Deadlines::default(),
         exported_pairs: 2_000,
         push: None,
+        tls: None,
     };
     let (ready, addresses) = oneshot::channel();
     let (stop, stopped) = oneshot::channel::<()>();
