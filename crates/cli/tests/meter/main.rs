@@ -17,3 +17,4 @@ mod prometheus;
 mod sdk;
 mod spans;
 mod tls;
+mod two_hosts;
