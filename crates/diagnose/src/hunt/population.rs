@@ -1,11 +1,12 @@
-//! Calls of one kind are compared with each other: same method, same class of size, a new connection or not, and seen by the
-//! same instruments, since a leg that is only known of some calls would look like an excess of these.
+//! Calls of one kind are compared with each other: same method, same class of size, and seen by the same instruments, since a
+//! leg that is only known of some calls would look like an excess of these. Whether a call opened its connection or was tried
+//! again makes no kind: what that cost has its own line in the sheet.
 
 use super::account::Account;
 use super::logical::Logical;
 use super::{Question, Slower};
 use spangap_model::evidence::CallRecord;
-use spangap_model::{Cause, Leg, Legs};
+use spangap_model::{Leg, Legs};
 use std::collections::BTreeMap;
 
 /// Fewer calls of a kind have no median worth the name.
@@ -29,8 +30,6 @@ pub struct Kind {
     method: Option<String>,
     /// Size of both messages by powers of eight.
     size: u32,
-    /// Whether it opened its connection.
-    opens: bool,
     /// Whether begin and end at the client, begin and end at the server, and both taps are known.
     seen: [bool; 4],
     /// Whether it is a [stream](is_stream).
@@ -282,17 +281,12 @@ fn kinds(calls: &[Logical<'_>]) -> Vec<Kind> {
 /// The kind of a call.
 pub fn kind(call: &CallRecord) -> Kind {
     let bytes = call.request_bytes + call.response_bytes.unwrap_or(0);
-    let opens = call
-        .findings
-        .iter()
-        .any(|finding| finding.culprit.cause == Cause::ConnectionPerCall && finding.is_shown());
     let known = |leg: Leg| call.legs.iter().any(|own| own.legs == Legs::one(leg));
     let spans = [known(Leg::ClientAppOut) && known(Leg::ClientAppIn), known(Leg::ServerApp)];
     let taps = call.seen_in.map(|capture| capture.is_some());
     Kind {
         method: call.method.clone(),
         size: (u64::BITS - bytes.leading_zeros()) / 3,
-        opens,
         seen: [spans[0], spans[1], taps[0], taps[1]],
         streams: is_stream(call),
     }

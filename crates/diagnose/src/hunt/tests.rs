@@ -504,3 +504,17 @@ fn the_mix_of_methods_is_no_doubt_about_their_slow_calls() {
     let served = slow.sheet.iter().find(|line| line.leg == Some(Legs::one(Leg::ServerApp)));
     assert!(served.is_none_or(|line| line.share.high < 0.1 && line.share.low > -0.1), "{served:?}");
 }
+
+#[test]
+fn calls_that_open_their_connection_are_compared_with_those_that_need_not() {
+    let hunt = of((0..200).map(|n| {
+        let mut opened = lost(40);
+        opened.culprit = Culprit::at(Cause::ConnectionPerCall, Side::Client);
+        match n % 10 {
+            0 => call(n, "/a", vec![leg(Leg::ClientAppOut, 41), leg(Leg::ServerApp, 2)], vec![opened]),
+            _ => call(n, "/a", vec![leg(Leg::ClientAppOut, 1), leg(Leg::ServerApp, 2)], Vec::new()),
+        }
+    }));
+    assert_eq!((hunt.verdict, hunt.question), (Kind::One, "slow"), "{hunt:#?}");
+    assert_eq!(hunt.culprits[0].culprit, Culprit::at(Cause::ConnectionPerCall, Side::Client));
+}

@@ -73,7 +73,7 @@ pub(super) fn of(
     }
     if question.against.is_some() && hunt.questions.all.is_none() {
         hunt.look_next.push(
-            "The reference has too few calls of the same kinds (method, size, new connection, instruments), or they take as \
+            "The reference has too few calls of the same kinds (method, size, instruments), or they take as \
              long."
                 .into(),
         );
@@ -119,8 +119,7 @@ fn headline(
             };
             Some(if first { slow } else { all })
         }
-        // What of the slow ones is noise says nothing of all of them.
-        (None, Some(all)) if noise.is_some() && !is_standing(all.0.kind) => noise,
+        // Noise in the slow ones is no answer where all calls take long, and nobody knows why.
         (slow, all) => slow.or(all).or(noise),
     }
 }

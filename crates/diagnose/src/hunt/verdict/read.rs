@@ -14,6 +14,8 @@ pub const MOST: f64 = 0.5;
 const SOME: f64 = 0.15;
 /// Of everything, without a comparison, what packets or a host show has to own this much.
 const THIRD: f64 = 1.0 / 3.0;
+/// So many calls are enough to name somebody beside noise, which is another doubt.
+const BESIDE_NOISE: f64 = 8.0;
 /// So much of the time has to lie in legs that are told apart.
 const COVERED: f64 = 0.5;
 
@@ -87,7 +89,7 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
     };
     let convicted = convicted.or_else(|| {
         let (kind, convicted) = match answered.asked {
-            _ if answered.noise.mid < SOME => None,
+            _ if answered.noise.mid < SOME || answered.calls < BESIDE_NOISE => None,
             // A thread that was late has a queue before it, which is no reason of its own.
             Asked::Slow | Asked::Against => {
                 let mut events = of(&answered.beside_noise);
