@@ -4,6 +4,7 @@ import type { ApiError, CallReport, Changes, Coverage, PairName, PairOverTime, P
 import type { AgentsReport, CaseReport, CasesReport } from "./cases_api";
 import type { Explanation } from "./explain_api";
 import { tellLocked } from "./signin";
+import type { WholeReport } from "./whole_api";
 import { againstStretch, type Cells, type Filters, type Stretch, type View } from "./state";
 
 /** What the API could not do, in the words the user sees. */
@@ -153,6 +154,19 @@ export function askCases(signal: AbortSignal): Promise<CasesReport | null> {
 
 export function askCase(id: string, signal: AbortSignal): Promise<CaseReport> {
   return get(`/api/v1/cases/${encodeURIComponent(id)}`, {}, signal);
+}
+
+/** The trace in the first of these cases that has it. */
+export async function askWhole(caseIds: string[], traceId: string, signal: AbortSignal): Promise<WholeReport | null> {
+  for (const id of caseIds) {
+    const found = await orNone(get<WholeReport>(`/api/v1/cases/${encodeURIComponent(id)}/calls/${encodeURIComponent(traceId)}`, {}, signal));
+    if (found) return found;
+  }
+  return null;
+}
+
+export function askPage(signal: AbortSignal): Promise<{ trace_url: string | null } | null> {
+  return orNone(get<{ trace_url: string | null }>("/api/v1/page", {}, signal));
 }
 
 export function askAgents(signal: AbortSignal): Promise<AgentsReport | null> {

@@ -1,7 +1,9 @@
 // One call: both spans on one axis with what the clocks leave open, then side by side, differences marked.
 
+import { useEffect, useState } from "preact/hooks";
 import type { CallReport } from "./api";
-import { askCall } from "./ask";
+import { askCall, askWhole } from "./ask";
+import type { CaseRow } from "./cases_api";
 import { dayAndClock, duration } from "./format";
 import { useAnswer } from "./live";
 import { attributes } from "./otlp";
@@ -9,6 +11,9 @@ import { Copy, Failed, Panel, save, titleOf, Waiting } from "./parts";
 import { compare, EXPECTED_TO_DIFFER, facts, nanos, type Compared } from "./spans";
 import { toHash, type View } from "./state";
 import { template, TraceLink } from "./trace_link";
+import { Findings, Packets, WholeAxis } from "./whole";
+import type { WholeCall, WholeReport } from "./whole_api";
+import { sumWords, verdictWords } from "./whole_words";
 import { statusHint, statusWord } from "./worst";
 
 /** Where the server span lies within the client span: its earliest and latest start, and what is said of them. */
@@ -189,12 +194,76 @@ function Spans({ call }: { call: CallReport }) {
   );
 }
 
-export function CallView({ view, onSettings }: { view: View; onSettings: () => void }) {
+/** Cases whose slices may hold a call: of its pair, and opened soon after it. */
+const BEFORE_A_CASE_MS = 40_000;
+const AFTER_A_CASE_MS = 20_000;
+const MOST_CASES = 3;
+
+export function casesOf(rows: CaseRow[], call: { client: string; server: string; start_unix_ns: number }): string[] {
+  const startMs = call.start_unix_ns / 1e6;
+  const near = rows.filter((row) => row.pair.client === call.client && row.pair.server === call.server && startMs > row.opened_unix_ms - BEFORE_A_CASE_MS && startMs < row.opened_unix_ms + AFTER_A_CASE_MS);
+  return near.slice(0, MOST_CASES).map((row) => row.id);
+}
+
+/** The call that was asked for, of those of its trace. */
+function wanted(whole: WholeReport | null, spanId: string): WholeCall | null {
+  return whole?.calls.find((one) => one.span_id === spanId) ?? whole?.calls[0] ?? null;
+}
+
+/** What a case knows of a call that the meter no longer holds. */
+export function fromCase(whole: WholeReport, call: WholeCall, row: CaseRow | undefined): CallReport | null {
+  const [client, server] = [call.client_span, call.server_span];
+  if (!client || !server) return null;
+  const clientSpan = whole.spans[0].find((one) => one.span.spanId === call.span_id) ?? null;
+  const serverSpan = whole.spans[1].find((one) => one.span.parentSpanId === call.span_id) ?? null;
+  const [clientHost, serverHost] = [clientSpan, serverSpan].map((side) => attributes(side?.resource?.attributes).get("host.name"));
+  const [clientNs, serverNs] = [client.to_ns - client.from_ns, server.to_ns - server.from_ns];
+  const bound = server.bound_ns;
+  return {
+    client: row?.pair.client ?? call.client ?? "client",
+    server: row?.pair.server ?? call.server ?? "server",
+    trace_id: call.trace_id ?? "",
+    client_span_id: call.span_id ?? "",
+    start_unix_ns: call.start_unix_ns,
+    client_ns: clientNs,
+    server_ns: serverNs,
+    gap_ns: clientNs - serverNs,
+    status: call.status ?? "unset",
+    ...(clientHost ? { client_host: clientHost } : {}),
+    ...(serverHost ? { server_host: serverHost } : {}),
+    client_span: clientSpan,
+    server_span: serverSpan,
+    ...(bound === null ? {} : { legs: { request_ns: server.from_ns - client.from_ns, bound_ns: bound } }),
+  } as CallReport;
+}
+
+/** What it would take to see more of a call than its spans. */
+function Recorded({ whole, call, pending, error }: { whole: WholeCall | null; call: CallReport; pending: boolean; error: string | null }) {
+  if (whole) return null;
+  if (pending) return <Waiting>Reading what was recorded of this call…</Waiting>;
+  return (
+    <p class="note">
+      {error ?? "No packets and no threads: no case has recorded this call."} A case records both hosts for seconds around slow calls; it opens by itself when a pair leaves its baseline, or with <code>spangap hunt '{call.client}-&gt;{call.server}' --meter {location.origin}</code>.
+    </p>
+  );
+}
+
+export function CallView({ view, cases, onSettings }: { view: View; cases: CaseRow[]; onSettings: () => void }) {
   const { traceId, clientSpanId } = view.call ?? { traceId: "", clientSpanId: "" };
-  // A call does not change any more: it is asked for once.
-  const asked = useAnswer("call", `${traceId} ${clientSpanId}`, (signal) => askCall(traceId, clientSpanId, signal), 0);
-  const call = asked.data;
-  const back = toHash({ ...view, place: view.pair ? "pair" : "fleet", call: null });
+  // A call does not change any more: it is asked for once. One that a case has kept the meter may have forgotten.
+  const [lost, setLost] = useState(false);
+  const asked = useAnswer("call", view.caseId && !lost ? null : `${traceId} ${clientSpanId}`, (signal) => askCall(traceId, clientSpanId, signal), 0);
+  const caseIds = view.caseId ? [view.caseId] : asked.data ? casesOf(cases, asked.data) : [];
+  const recorded = useAnswer("whole", caseIds.length > 0 ? `${traceId} ${caseIds.join(" ")}` : null, (signal) => askWhole(caseIds, traceId, signal), 0);
+  const report = caseIds.length > 0 ? recorded.data : null;
+  const isLost = view.caseId !== null && !recorded.stale && !recorded.data;
+  useEffect(() => setLost(isLost), [isLost]);
+  const whole = wanted(report, clientSpanId);
+  const row = cases.find((one) => one.id === report?.case);
+  const kept = asked.data ?? (report && whole ? fromCase(report, whole, row) : null);
+  const pending = caseIds.length > 0 && recorded.stale && recorded.error === null;
+  const back = toHash(view.caseId ? { ...view, place: "case", call: null } : { ...view, place: view.pair ? "pair" : "fleet", call: null });
+  const file = (name: string) => `/api/v1/cases/${encodeURIComponent(report?.case ?? "")}/${name}`;
   return (
     <div id="call">
       <div class="view-head">
@@ -205,35 +274,80 @@ export function CallView({ view, onSettings }: { view: View; onSettings: () => v
           close
         </a>
       </div>
-      {asked.error && <Failed>{asked.error}</Failed>}
-      {!call && !asked.error && <Waiting>Loading this call…</Waiting>}
-      {call && (
-        <div class={asked.stale ? "content stale" : "content"}>
+      {!kept && asked.error && !pending && <Failed>{asked.error}</Failed>}
+      {!kept && !whole && (pending || !asked.error) && <Waiting>Loading this call…</Waiting>}
+      <div class={asked.data && asked.stale ? "content stale" : "content"}>
+        {kept && (
           <p class="summary">
-            {titleOf(call)}: gap <b>{duration(call.gap_ns)}</b>. The client waited {duration(call.client_ns)}, the server worked {duration(call.server_ns)}. <span title={statusHint(call.status)}>Status {statusWord(call.status)}.</span> Started {dayAndClock(Math.floor(call.start_unix_ns / 1e9))}.
+            {titleOf(kept)}: gap <b>{duration(kept.gap_ns)}</b>. The client waited {duration(kept.client_ns)}, the server worked {duration(kept.server_ns)}. <span title={statusHint(kept.status)}>{kept.status === "unset" ? "Its status is not known." : `Status ${statusWord(kept.status)}.`}</span> Started {dayAndClock(Math.floor(kept.start_unix_ns / 1e9))}.
           </p>
+        )}
+        {whole && (
+          <>
+            <p class="verdict-words">{verdictWords(whole)}</p>
+            <p class="summary sum">{sumWords(whole)}</p>
+          </>
+        )}
+        {(kept || whole) && (
           <p class="actions">
             {template() === "" ? (
               <button type="button" onClick={onSettings}>
                 link to your trace UI…
               </button>
             ) : (
-              <TraceLink traceId={call.trace_id} spanId={call.client_span_id} words="open in your trace UI ↗" />
+              <span>
+                open in <TraceLink traceId={traceId} spanId={clientSpanId} />
+              </span>
             )}
-            <button type="button" onClick={() => save(`call-${call.trace_id}.json`, JSON.stringify(call, null, 2))}>
+            <button type="button" onClick={() => save(`call-${traceId}.json`, JSON.stringify({ ...kept, recorded: whole ?? undefined }, null, 2))}>
               download JSON
             </button>
+            {report && (
+              <>
+                <a class="button" href={file(`calls/${encodeURIComponent(traceId)}/perfetto`)} download title="both hosts on one time line, for ui.perfetto.dev or your copy of it">
+                  Perfetto
+                </a>
+                {[...new Set(whole?.ladder?.packets.map((packet) => packet.seen_at))].sort().map((side) => (
+                  <a key={side} class="button" href={file(`files/${side}.pcapng`)} download title={`the case's packets at the ${side}'s tap; their numbers are those below`}>
+                    {side}.pcapng
+                  </a>
+                ))}
+                <a href={toHash({ ...view, place: "case", caseId: report.case, call: null })}>its case</a>
+              </>
+            )}
             <Copy text={location.href} what="copy link" />
           </p>
-          {lacking(call) && <p class="note">{lacking(call)}</p>}
+        )}
+        {kept && lacking(kept) && <p class="note">{lacking(kept)}</p>}
+        {kept && <Recorded whole={whole} call={kept} pending={pending} error={recorded.error} />}
+        {whole && (
+          <>
+            <Panel title="On one axis" aside={<span class="quiet">times since the call began, by the {whole.axis.base}'s clock</span>}>
+              <WholeAxis key={whole.span_id} call={whole} />
+              <Findings call={whole} />
+            </Panel>
+            <Panel title="Packets">
+              <Packets call={whole} />
+            </Panel>
+            {report && report.caveats.length > 0 && (
+              <details class="caveats">
+                <summary>{report.caveats.length} remarks on what was read</summary>
+                <ul class="plain-list">{report.caveats.map((one, at) => <li key={at}>{one}</li>)}</ul>
+              </details>
+            )}
+          </>
+        )}
+        {kept && !whole && (
           <Panel title="On one axis">
-            <Axis call={call} />
+            <Axis call={kept} />
           </Panel>
+        )}
+        {kept && (
           <Panel title="Both spans" aside={<span class="quiet">≠ marks what differs</span>}>
-            <Spans call={call} />
+            <Spans call={kept} />
           </Panel>
-        </div>
-      )}
+        )}
+      </div>
     </div>
   );
 }

@@ -1,11 +1,12 @@
 // Cases: what the meter looked into by itself, how far it is, and what it found.
 
-import type { CaseGap, CaseReport, CaseRow, CaseState as State, Culprit, Hunt, Share } from "./cases_api";
+import type { Agent, CaseGap, CaseReport, CaseRow, CaseState as State } from "./cases_api";
 import { askCase } from "./ask";
-import { bytes, change, count, dayAndClock, duration, interval, percent, span } from "./format";
+import { bytes, change, count, dayAndClock, duration, span } from "./format";
 import { useAnswer } from "./live";
-import { Failed, PairTitle, Panel, ShareBar, Waiting } from "./parts";
+import { Failed, PairTitle, Panel, Waiting } from "./parts";
 import { toHash, type View } from "./state";
+import { causeWords, HuntView, shareWords } from "./verdict";
 
 const STATES: { state: State; hint: string }[] = [
   { state: "open", hint: "slices are being fetched and read" },
@@ -38,21 +39,6 @@ function Steps({ state }: { state: State }) {
   );
 }
 
-/** Text of what may be a sentence or a value with one. */
-function words(value: unknown): string {
-  if (typeof value === "string") return value;
-  if (typeof value === "number" || typeof value === "boolean") return String(value);
-  if (Array.isArray(value)) return value.map(words).join("; ");
-  if (value === null || typeof value !== "object") return "";
-  const entries = Object.entries(value);
-  const said = entries.find(([key]) => ["what", "words", "text", "do", "summary"].includes(key));
-  return said ? words(said[1]) : entries.map(([key, one]) => `${key.replaceAll("_", " ")}: ${words(one)}`).join(", ");
-}
-
-const shareWords = (share: Share) => `${percent(share.mid)} (${percent(share.low)} – ${percent(share.high)})`;
-
-const causeWords = (cause: string | null | undefined, side: string | null | undefined) => `${cause ?? "?"}${side ? ` (${side})` : ""}`;
-
 export function NoCases() {
   return (
     <div class="empty panel">
@@ -77,7 +63,7 @@ export function CasesView({ view, cases, none }: { view: View; cases: CaseRow[] 
               <th scope="col">pair</th>
               <th scope="col">found</th>
               <th scope="col" class="number">
-                of the excess
+                its share
               </th>
               <th scope="col" class="number">
                 slow calls
@@ -117,199 +103,78 @@ export function CasesView({ view, cases, none }: { view: View; cases: CaseRow[] 
   );
 }
 
-function Sheet({ hunt }: { hunt: Hunt }) {
-  const rows = hunt.sheet ?? [];
-  const total = hunt.excess?.total_ns ?? rows.reduce((sum, row) => sum + row.ns, 0);
-  const of = (ns: number) => (total > 0 ? ns / total : 0);
-  const name = (row: (typeof rows)[number]) => [row.cause ? causeWords(row.cause, row.side) : null, row.leg].filter(Boolean).join(" in ");
-  const sorted = [...rows].sort((a, b) => b.ns - a.ns);
-  const left = hunt.unexplained;
-  return (
-    <div class="scroller" tabIndex={0} role="region" aria-label="Balance sheet">
-      <table class="sheet">
-        <caption>Of what slow calls take beyond ordinary ones{total > 0 ? `, ${duration(total)} in all,` : ""} each owner has</caption>
-        <thead>
-          <tr>
-            <th scope="col">owner</th>
-            <th scope="col">share</th>
-            <th scope="col" class="number">
-              share, 95 % interval
-            </th>
-            <th scope="col" class="number">
-              time
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {sorted.map((row, at) => (
-            <tr key={at} class={row.cause ? "cause" : ""}>
-              <th scope="row">{name(row) || "?"}</th>
-              <td class="barcell">
-                <ShareBar low={of(row.low_ns)} mid={of(row.ns)} high={of(row.high_ns)} />
-              </td>
-              <td class="number">{shareWords({ low: of(row.low_ns), mid: of(row.ns), high: of(row.high_ns) })}</td>
-              <td class="number">{duration(row.ns)}</td>
-            </tr>
-          ))}
-          {left && (
-            <tr>
-              <th scope="row" class="quiet">
-                not explained
-              </th>
-              <td class="barcell">
-                <ShareBar {...left} name="unexplained" />
-              </td>
-              <td class="number">{shareWords(left)}</td>
-              <td class="number" />
-            </tr>
-          )}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-function CulpritView({ culprit }: { culprit: Culprit }) {
-  return (
-    <div class="culprit">
-      <h3>
-        {causeWords(culprit.cause, culprit.side)} <span class="quiet">{shareWords(culprit.share)} of the excess{culprit.calls === undefined ? "" : `, on ${count(culprit.calls)} calls`}</span>
-      </h3>
-      <div class="for-against">
-        {(culprit.for?.length ?? 0) > 0 && (
-          <div>
-            <h4>for it</h4>
-            <ul>{culprit.for?.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
-          </div>
-        )}
-        {(culprit.against?.length ?? 0) > 0 && (
-          <div>
-            <h4>against it</h4>
-            <ul>{culprit.against?.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
-          </div>
-        )}
-      </div>
-      {words(culprit.remedy) !== "" && (
-        <p class="remedy">
-          <b>Do:</b> {words(culprit.remedy)}
-        </p>
-      )}
-    </div>
-  );
-}
-
-function HuntView({ hunt, state }: { hunt: Hunt; state: State }) {
-  const cleared = hunt.cleared ?? [];
-  const notLooked = hunt.not_looked ?? [];
-  const next = hunt.look_next ?? [];
-  const experiments = hunt.experiments ?? [];
-  const coverage = hunt.coverage;
-  return (
-    <>
-      <Panel title="Why" aside={<span class="quiet">verdict: {hunt.verdict}</span>}>
-        {(hunt.culprits ?? []).map((culprit, at) => (
-          <CulpritView key={at} culprit={culprit} />
-        ))}
-        {hunt.place && (
-          <p>
-            No culprit is named, but the place is: <b>{hunt.place.leg}</b> has {shareWords(hunt.place.share)} of the excess.
-          </p>
-        )}
-        {(hunt.culprits ?? []).length === 0 && !hunt.place && <p>{hunt.verdict === "nothing" ? "There is nothing to explain: the calls looked at are not slower than ordinary ones." : "What owns the time could not be told from what was recorded."}</p>}
-        {(hunt.sheet ?? []).length > 0 && <Sheet hunt={hunt} />}
-        {coverage && (
-          <p class="remark">
-            It rests on {count(coverage.calls ?? 0)} calls, {count(coverage.captured ?? 0)} of them seen on the wire, {count(coverage.with_legs ?? 0)} with legs.
-          </p>
-        )}
-      </Panel>
-      {experiments.length > 0 && (
-        <Panel title="Experiments">
-          <ul class="plain-list">
-            {experiments.map((one, at) => (
-              <li key={at}>
-                <b>{one.lever}</b>
-                {one.predicted_ns !== undefined && `: predicted ${duration(one.predicted_ns)}`}
-                {one.effect_ns && `, measured ${duration(one.effect_ns.mid)} (${interval(one.effect_ns.mid, [one.effect_ns.low, one.effect_ns.high])})`}
-                {one.outcome && ` – ${one.outcome}`}
-              </li>
-            ))}
-          </ul>
-        </Panel>
-      )}
-      {next.length > 0 && (
-        <Panel title={state === "unknown" ? "What would tell" : "Where to look next"}>
-          <ul class="plain-list">{next.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
-        </Panel>
-      )}
-      {(cleared.length > 0 || notLooked.length > 0) && (
-        <Panel title="Suspects" aside={<span class="quiet">{count(cleared.length)} cleared, {count(notLooked.length)} not looked at</span>}>
-          <div class="scroller" tabIndex={0} role="region" aria-label="Suspects">
-            <table class="suspects">
-              <thead>
-                <tr>
-                  <th scope="col">suspect</th>
-                  <th scope="col">judged</th>
-                  <th scope="col">what would show it</th>
-                  <th scope="col">what was seen</th>
-                </tr>
-              </thead>
-              <tbody>
-                {cleared.map((one, at) => (
-                  <tr key={`c${at}`}>
-                    <th scope="row">{causeWords(one.cause, one.side)}</th>
-                    <td class="cleared">cleared</td>
-                    <td>{words(one.would_show)}</td>
-                    <td>{words(one.seen)}</td>
-                  </tr>
-                ))}
-                {notLooked.map((one, at) => (
-                  <tr key={`n${at}`}>
-                    <th scope="row">{causeWords(one.cause, one.side)}</th>
-                    <td class="quiet">not looked at</td>
-                    <td colSpan={2}>needs {words(one.needs)}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        </Panel>
-      )}
-    </>
-  );
-}
-
 function lostPerSecond(row: CaseGap): number | undefined {
   if (row.lost_ns_total === undefined || row.from_unix_ms === undefined || row.to_unix_ms === undefined) return undefined;
   return (row.lost_ns_total * 1000) / Math.max(1, row.to_unix_ms - row.from_unix_ms);
 }
 
-function BeforeAfter({ before, after }: { before: CaseGap; after: CaseGap }) {
-  const rows: [string, number | undefined, number | undefined][] = [
-    ["gap p50", before.gap?.p50_ns, after.gap?.p50_ns],
-    ["gap p99", before.gap?.p99_ns, after.gap?.p99_ns],
-    // The two stretches may be of different lengths.
-    ["time lost per second", lostPerSecond(before), lostPerSecond(after)],
+function Figures({ report }: { report: CaseReport }) {
+  const named: [string, CaseGap | null | undefined][] = [
+    ["usually", report.usual],
+    ["when slow", report.before],
+    ["since it is fixed", report.after],
   ];
+  const columns = named.flatMap(([name, gap]): [string, CaseGap][] => (gap ? [[name, gap]] : []));
+  if (columns.length === 0) return null;
+  const rows: [string, (gap: CaseGap) => number | undefined][] = [
+    ["gap p50", (gap) => gap.gap?.p50_ns],
+    ["gap p99", (gap) => gap.gap?.p99_ns],
+    ["client p50", (gap) => gap.client_duration?.p50_ns],
+    ["client p99", (gap) => gap.client_duration?.p99_ns],
+    // The stretches are of different lengths.
+    ["lost per second", lostPerSecond],
+  ];
+  const { before, after } = report;
+  const seconds = (gap: CaseGap) => (gap.from_unix_ms === undefined || gap.to_unix_ms === undefined ? "" : span((gap.to_unix_ms - gap.from_unix_ms) / 1000));
   return (
-    <Panel title="Did it help" aside={<span class="quiet">before and after</span>}>
-      <table>
-        <tbody>
-          {rows.map(([label, a, b]) =>
-            a === undefined || b === undefined ? null : (
-              <tr key={label}>
-                <th scope="row">{label}</th>
-                <td class="number">{duration(a)}</td>
-                <td>→</td>
-                <td class="number">
-                  <b>{duration(b)}</b>
+    <Panel title={after ? "Did it help" : "How slow it is"} aside={<span class="quiet">{after ? "the pair before and after" : "the pair against its own past"}</span>}>
+      <div class="scroller" tabIndex={0} role="region" aria-label="The pair over time">
+        <table class="figures">
+          <thead>
+            <tr>
+              <th scope="col">
+                <span class="unseen">figure</span>
+              </th>
+              {columns.map(([name, gap]) => (
+                <th key={name} scope="col" class="number" title={seconds(gap)}>
+                  {name}
+                </th>
+              ))}
+              {before && after && (
+                <th scope="col" class="number">
+                  change
+                </th>
+              )}
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map(([label, of]) =>
+              columns.every(([, gap]) => of(gap) === undefined) ? null : (
+                <tr key={label}>
+                  <th scope="row">{label}</th>
+                  {columns.map(([name, gap]) => (
+                    <td key={name} class="number">
+                      {of(gap) === undefined ? "–" : duration(of(gap) ?? 0)}
+                    </td>
+                  ))}
+                  {before && after && <td class="number">{of(before) === undefined || of(after) === undefined ? "" : change((of(after) ?? 0) - (of(before) ?? 0))}</td>}
+                </tr>
+              ),
+            )}
+            <tr>
+              <th scope="row" class="quiet">
+                calls
+              </th>
+              {columns.map(([name, gap]) => (
+                <td key={name} class="number quiet">
+                  {gap.calls === undefined ? "–" : count(gap.calls)}
                 </td>
-                <td class="number quiet">{change(b - a)}</td>
-              </tr>
-            ),
-          )}
-        </tbody>
-      </table>
+              ))}
+              {before && after && <td />}
+            </tr>
+          </tbody>
+        </table>
+      </div>
     </Panel>
   );
 }
@@ -330,7 +195,28 @@ function TimeLine({ report }: { report: CaseReport }) {
   );
 }
 
-export function CaseView({ view, beat }: { view: View; beat: number }) {
+/** The host's name where its agent is known; else the beginning of its long id. */
+export function agentName(id: string, agents: Agent[]): string {
+  return agents.find((one) => one.id === id)?.host_name ?? (id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-6)}` : id);
+}
+
+/** The calls that the verdict rests on, to be looked at one by one. */
+function CallsOf({ report, view }: { report: CaseReport; view: View }) {
+  const ids = report.hunt?.trace_ids ?? [];
+  if (ids.length === 0 || !report.files?.some((file) => file.name.endsWith(".pcapng"))) return null;
+  return (
+    <p class="summary calls-of">
+      Calls it rests on:{" "}
+      {ids.map((id) => (
+        <a key={id} href={toHash({ ...view, place: "call", pair: null, caseId: report.id, call: { traceId: id, clientSpanId: "" } })} title={id}>
+          <code>{id.slice(0, 8)}</code>
+        </a>
+      ))}
+    </p>
+  );
+}
+
+export function CaseView({ view, beat, agents }: { view: View; beat: number; agents: Agent[] }) {
   const id = view.caseId ?? "";
   const asked = useAnswer("case", id, (signal) => askCase(id, signal), beat);
   const report = asked.data;
@@ -352,7 +238,7 @@ export function CaseView({ view, beat }: { view: View; beat: number }) {
           <p class="summary">
             Opened {dayAndClock(report.opened_unix_ms / 1000)} by {report.trigger}
             {report.slow_calls !== undefined && `, ${count(report.slow_calls)} slow calls`}
-            {report.excess_ns != null && `, ${duration(report.excess_ns)} more than ordinary ones`}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
+            {report.excess_ns != null && `, ${duration(report.excess_ns)} of each ${report.hunt?.question === "all" ? "call in all" : "beyond ordinary ones"}`}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
           </p>
           {(report.lacks ?? []).map((one, at) => (
             <p key={at} class="note">
@@ -365,17 +251,25 @@ export function CaseView({ view, beat }: { view: View; beat: number }) {
                 const host = hosts[side];
                 return (
                   <span key={side} class={host?.agent ? "" : "quiet"}>
-                    {side}: {host?.agent ? `${host.agent}${host.rule ? ` (by ${host.rule})` : ""}` : `no agent${host?.why_not ? `: ${host.why_not}` : ""}`}.{" "}
+                    {side}: {host?.agent ? <span title={`agent ${host.agent}`}>{agentName(host.agent, agents)}{host.rule ? ` (by ${host.rule})` : ""}</span> : `no agent${host?.why_not ? `: ${host.why_not}` : ""}`}.{" "}
                   </span>
                 );
               })}
             </p>
           )}
+          <CallsOf report={report} view={view} />
           {report.hunt && <HuntView hunt={report.hunt} state={report.state} />}
-          {report.before && report.after && <BeforeAfter before={report.before} after={report.after} />}
+          <Figures report={report} />
           <TimeLine report={report} />
           {(report.files ?? []).length > 0 && (
             <Panel title="What it rests on" aside={<span class="quiet">spangap hunt FOLDER reads these</span>}>
+              {report.files?.some((file) => file.name.endsWith(".pcapng")) && (
+                <p>
+                  <a class="button" href={`/api/v1/cases/${encodeURIComponent(report.id)}/perfetto`} download title="the slowest calls, both hosts on one time line: for ui.perfetto.dev or your copy of it">
+                    Perfetto
+                  </a>
+                </p>
+              )}
               <ul class="files">
                 {report.files?.map((file) => (
                   <li key={file.name}>

@@ -45,6 +45,7 @@ export interface CaseReport extends CaseRow {
   time_line?: { unix_ms: number; what: string }[];
   hunt?: Hunt | null;
   files?: { name: string; bytes: number }[];
+  usual?: CaseGap | null;
   before?: CaseGap | null;
   after?: CaseGap | null;
   lacks?: string[];
@@ -56,23 +57,29 @@ export interface CaseGap {
   to_unix_ms?: number;
   calls?: number;
   gap?: { p50_ns: number; p99_ns: number; p50_ci95_ns?: [number, number]; p99_ci95_ns?: [number, number] };
+  client_duration?: { p50_ns: number; p99_ns: number };
   lost_ns_total?: number;
 }
 
 /** The document of `spangap hunt --json`. */
 export interface Hunt {
   verdict: string;
+  /** `slow`: why slow calls are slower than others; `all`: what all calls spend their time on. */
+  question?: string;
   culprits?: Culprit[];
   place?: { leg: string; share: Share } | null;
-  excess?: { pair?: unknown; method?: string | null; calls?: number; slow_calls?: number; total_ns?: number; baseline_ns?: number };
+  excess?: { pair?: unknown; method?: string | null; calls?: number; slow_calls?: number; total_ns?: number; baseline_ns?: number; mean_ns?: number };
   sheet?: SheetRow[];
   unexplained?: Share | null;
-  coverage?: { calls?: number; captured?: number; with_legs?: number; hosts?: unknown[] };
+  /** `with_legs` is the share of the time that has an owner or a leg. */
+  coverage?: { calls?: number; captured?: number; looked_at?: number; with_legs?: number; hosts?: string[] };
   cleared?: { cause: string; side?: string | null; would_show?: string; seen?: string }[];
   not_looked?: { cause: string; side?: string | null; needs?: string }[];
   look_next?: unknown[];
   experiments?: Experiment[];
   trace_ids?: string[];
+  beside?: { cause: string; side?: string | null; cost_ns?: number | null; note?: string }[];
+  questions?: { slow?: { words: string }; all?: { words: string } };
 }
 
 export interface Culprit {
@@ -83,9 +90,13 @@ export interface Culprit {
   for?: unknown[];
   against?: unknown[];
   remedy?: unknown;
+  wins?: { p50_ns: number; p99_ns: number };
 }
 
+/** Times are of one call in the mean; `low_ns` and `high_ns` and the share's ends are 90 % intervals. */
 export interface SheetRow {
+  share: Share;
+  hop?: number;
   cause?: string | null;
   leg?: string | null;
   side?: string | null;

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { EXAMPLE, setTemplate, template, wrongWith } from "./trace_link";
+import { EXAMPLE, ownTemplate, setTemplate, template, wrongWith } from "./trace_link";
 
 export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -55,7 +55,7 @@ export function KeysDialog() {
 }
 
 export function SettingsDialog({ onDone }: { onDone: () => void }) {
-  const [text, setText] = useState(template());
+  const [text, setText] = useState(ownTemplate());
   const wrong = wrongWith(text.trim());
   return (
     <form
@@ -68,10 +68,10 @@ export function SettingsDialog({ onDone }: { onDone: () => void }) {
     >
       <label class="field">
         Address of a trace in your trace UI
-        <input type="url" value={text} placeholder={EXAMPLE} aria-invalid={wrong !== null} aria-describedby="template-said" onInput={(event) => setText(event.currentTarget.value)} />
+        <input type="url" value={text} placeholder={template() || EXAMPLE} aria-invalid={wrong !== null} aria-describedby="template-said" onInput={(event) => setText(event.currentTarget.value)} />
       </label>
       <p id="template-said" class={wrong ? "bad" : "quiet"}>
-        {wrong ?? "{trace_id} and {span_id} are replaced. Kept in this browser alone; empty for no links."}
+        {wrong ?? "{trace_id} and {span_id} are replaced. Kept in this browser alone; empty for what the meter was started with (--trace-url)."}
       </p>
       <button type="submit" disabled={wrong !== null}>
         save

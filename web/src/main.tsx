@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { askAgents, askCases, askCoverage } from "./ask";
+import { askAgents, askCases, askCoverage, askPage } from "./ask";
 import { CallView } from "./call";
 import { CasesView, CaseView } from "./cases";
 import { CoverageWord } from "./coverage";
@@ -12,6 +12,7 @@ import { HostsView } from "./hosts";
 import { keepUpToDate, useAnswer, usePulse } from "./live";
 import { PairView } from "./pair";
 import { titleOf } from "./parts";
+import { setMeterTemplate } from "./trace_link";
 import { RangeLine, RangePicker } from "./range";
 import { SignedIn, SignIn, useLocked } from "./signin";
 import { againstStretch, parseHash, START, toHash, type Place, type View } from "./state";
@@ -35,7 +36,7 @@ function useView(): [View, (view: View) => void] {
 
 /** One step back towards all pairs. */
 function outOf(view: View): View | null {
-  if (view.place === "call") return { ...view, place: view.pair ? "pair" : "fleet", call: null };
+  if (view.place === "call") return { ...view, place: view.caseId ? "case" : view.pair ? "pair" : "fleet", call: null };
   if (view.place === "pair") return view.cells ? { ...view, cells: null } : { ...view, place: "fleet", pair: null };
   if (view.place === "case") return { ...view, place: "cases", caseId: null };
   if (view.place === "cases" || view.place === "hosts") return { ...view, place: "fleet" };
@@ -69,6 +70,8 @@ function App() {
   const cases = useAnswer("cases", "cases", askCases, noCases.current && view.place !== "cases" ? -1 : beat);
   noCases.current = cases.data === null && !cases.stale && cases.error === null;
   const agents = useAnswer("agents", view.place === "hosts" ? "agents" : "few", askAgents, view.place === "hosts" ? beat : 0);
+  const settings = useAnswer("page", "page", askPage, 0);
+  setMeterTemplate(settings.data?.trace_url);
   const heading = useRef<string>("");
 
   useEffect(() => {
@@ -146,8 +149,8 @@ function App() {
           <a href={toHash({ ...START, range: view.range })}>spangap</a>
         </h1>
         <nav aria-label="Views">
-          {tab("fleet", "Fleet", view.place === "fleet" || view.place === "pair" || view.place === "call")}
-          {tab("cases", "Cases", view.place === "cases" || view.place === "case", open > 0 ? String(open) : "")}
+          {tab("fleet", "Fleet", view.place === "fleet" || view.place === "pair" || (view.place === "call" && !view.caseId))}
+          {tab("cases", "Cases", view.place === "cases" || view.place === "case" || (view.place === "call" && view.caseId !== null), open > 0 ? String(open) : "")}
           {tab("hosts", "Hosts", view.place === "hosts", connected > 0 ? String(connected) : "")}
         </nav>
         <span class="grow" />
@@ -182,9 +185,9 @@ function App() {
         </p>
         {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} annotations={annotations} go={go} />}
         {view.place === "pair" && <PairView key={JSON.stringify(view.pair)} view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} go={go} />}
-        {view.place === "call" && <CallView view={view} onSettings={() => setDialog("settings")} />}
+        {view.place === "call" && <CallView view={view} cases={rows} onSettings={() => setDialog("settings")} />}
         {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} />}
-        {view.place === "case" && <CaseView view={view} beat={beat} />}
+        {view.place === "case" && <CaseView view={view} beat={beat} agents={agents.data?.agents ?? []} />}
         {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} />}
       </main>}
       {dialog && <Dialog onClose={() => setDialog(null)} title={dialog === "keys" ? "Keys" : "Settings"}>{dialog === "keys" ? <KeysDialog /> : <><SettingsDialog onDone={() => setDialog(null)} /><SignedIn /></>}</Dialog>}

@@ -160,7 +160,7 @@ export function toHash(view: View): string {
   const said = new URLSearchParams();
   const { fixed, filters, pair, call, against, cells, place } = view;
   if (place === "cases" || place === "hosts") said.set("view", place);
-  if (place === "case" && view.caseId) said.set("case", view.caseId);
+  if ((place === "case" || place === "call") && view.caseId) said.set("case", view.caseId);
   if (view.range !== START.range) said.set("window", view.range.window);
   if (fixed) {
     said.set("from", String(fixed.from));

@@ -14,10 +14,26 @@ export function wrongWith(template: string): string | null {
   return URL.canParse(template.replaceAll("{trace_id}", "0").replaceAll("{span_id}", "0")) ? null : "this is not an address";
 }
 
-export const template = (): string => {
+/** What the meter was started with; what is kept in this browser goes first. */
+let ofMeter = "";
+
+export function setMeterTemplate(to: string | null | undefined): void {
+  ofMeter = to && wrongWith(to) === null ? to : "";
+}
+
+/** What this browser keeps. */
+export const ownTemplate = (): string => {
   const found = kept(KEY);
   return wrongWith(found) === null ? found : "";
 };
+
+export const template = (): string => ownTemplate() || ofMeter;
+
+/** Whose address it is, for the link's text. */
+export function hostOf(from: string): string {
+  const filled = traceUrl(from, "0", "0");
+  return URL.canParse(filled) ? new URL(filled).host : "";
+}
 
 export function setTemplate(to: string): void {
   keep(KEY, to);
@@ -29,12 +45,12 @@ export function traceUrl(from: string, traceId: string, spanId: string): string 
   return from.replaceAll("{trace_id}", encodeURIComponent(traceId)).replaceAll("{span_id}", encodeURIComponent(spanId));
 }
 
-export function TraceLink({ traceId, spanId, words = "trace ↗" }: { traceId: string; spanId: string; words?: string }) {
+export function TraceLink({ traceId, spanId, words }: { traceId: string; spanId: string; words?: string }) {
   const from = template();
   if (from === "") return null;
   return (
     <a class="out" href={traceUrl(from, traceId, spanId)} target="_blank" rel="noreferrer">
-      {words}
+      {words ?? hostOf(from)} ↗
     </a>
   );
 }

@@ -65,7 +65,7 @@ export function WorstView({ view, report, cells, onCells }: Props) {
                     <a class="id" href={toHash({ ...view, place: "call", call: { traceId: call.trace_id, clientSpanId: call.client_span_id } })}>
                       {call.trace_id}
                     </a>{" "}
-                    <Copy text={call.trace_id} /> <TraceLink traceId={call.trace_id} spanId={call.client_span_id} />
+                    <Copy text={call.trace_id} /> <TraceLink traceId={call.trace_id} spanId={call.client_span_id} words="trace" />
                   </th>
                   <td class="number" data-label="gap">
                     <b>{duration(call.gap_ns)}</b>

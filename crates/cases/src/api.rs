@@ -3,6 +3,7 @@
 use crate::cases::{Cases, NotOpened};
 use crate::folder::HUNT;
 use crate::report::{CaseReport, OpenCase, Opened, PairRow, State};
+use crate::whole::{NoLook, trace_id};
 use axum::body::Body;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Extension, Path, Query, State as Shared};
@@ -34,6 +35,9 @@ pub fn router(cases: Arc<Cases>) -> Router {
         .route("/api/v1/cases", get(list).post(open))
         .route("/api/v1/cases/{id}", get(one))
         .route("/api/v1/cases/{id}/files/{name}", get(file))
+        .route("/api/v1/cases/{id}/calls/{trace_id}", get(calls))
+        .route("/api/v1/cases/{id}/calls/{trace_id}/perfetto", get(perfetto_of_calls))
+        .route("/api/v1/cases/{id}/perfetto", get(perfetto))
         .layer(DefaultBodyLimit::max(MOST_BODY))
         .with_state(cases)
 }
@@ -53,6 +57,17 @@ impl From<Denied> for Problem {
             _ => StatusCode::FORBIDDEN,
         };
         Problem(status, denied.to_string())
+    }
+}
+
+impl From<NoLook> for Problem {
+    fn from(problem: NoLook) -> Problem {
+        let status = match &problem {
+            NoLook::Gather(_) | NoLook::NoCall(_) => StatusCode::NOT_FOUND,
+            NoLook::TooLong => StatusCode::SERVICE_UNAVAILABLE,
+            NoLook::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Problem(status, problem.to_string())
     }
 }
 
@@ -95,6 +110,42 @@ async fn one(Shared(cases): Shared<Arc<Cases>>, Path(id): Path<String>) -> Resul
     let hunt =
         tokio::task::spawn_blocking(move || serde_json::from_slice(&std::fs::read(path).ok()?).ok()).await;
     Ok(Json(CaseReport { hunt: hunt.ok().flatten(), ..case }).into_response())
+}
+
+fn id_of_trace(text: &str) -> Result<[u8; 16], Problem> {
+    trace_id(text)
+        .ok_or_else(|| Problem(StatusCode::BAD_REQUEST, "expected a trace id of 32 hex digits".into()))
+}
+
+async fn calls(
+    Shared(cases): Shared<Arc<Cases>>,
+    Path((id, trace)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let case = cases.case(&id).ok_or_else(|| no_case(&id))?.row.id;
+    let found = cases.looker.calls(&case, &cases.folder.of(&case), id_of_trace(&trace)?).await?;
+    Ok(Json(found).into_response())
+}
+
+async fn perfetto_of_calls(
+    Shared(cases): Shared<Arc<Cases>>,
+    Path((id, trace)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    perfetto_file(&cases, &id, Some(id_of_trace(&trace)?)).await
+}
+
+async fn perfetto(Shared(cases): Shared<Arc<Cases>>, Path(id): Path<String>) -> Result<Response, Problem> {
+    perfetto_file(&cases, &id, None).await
+}
+
+async fn perfetto_file(cases: &Cases, id: &str, trace: Option<[u8; 16]>) -> Result<Response, Problem> {
+    let case = cases.case(id).ok_or_else(|| no_case(id))?.row.id;
+    let drawn = cases.looker.perfetto(&cases.folder.of(&case), trace).await?;
+    let disposition = format!("attachment; filename=\"{case}.perfetto-trace\"");
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_DISPOSITION, disposition),
+    ];
+    Ok((headers, drawn).into_response())
 }
 
 async fn open(

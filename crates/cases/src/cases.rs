@@ -8,6 +8,7 @@ use crate::report::{
 use crate::server::now_unix_ms;
 use crate::verdict::Judge;
 use crate::watching::{Event, SLOT_MS, Watched, What};
+use crate::whole::Looker;
 use spangap_meter::engine::Meter;
 use spangap_meter::serve::access::Access;
 use spangap_model::PairKey;
@@ -73,6 +74,7 @@ pub struct Cases {
     pub(crate) settings: Settings,
     pub(crate) folder: Arc<Folder>,
     pub(crate) judge: Judge,
+    pub(crate) looker: Looker,
     known: Mutex<Known>,
     watched: Mutex<Watched>,
 }
@@ -110,6 +112,7 @@ impl Cases {
             settings,
             folder,
             judge: Judge::default(),
+            looker: Looker::default(),
             known: Mutex::new(Known { cases, ..Known::default() }),
             watched: Mutex::default(),
         }))

@@ -16,3 +16,4 @@ pub mod slices;
 pub mod trigger;
 pub mod verdict;
 pub mod watching;
+pub mod whole;

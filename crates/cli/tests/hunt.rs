@@ -71,3 +71,20 @@ fn a_folder_is_read_whatever_is_in_it_and_one_without_captures_is_an_error() {
     assert!(text.contains("Seen: 12 of 12 calls") && text.contains("Remedy"), "{text}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("notes.txt: not looked at"), "{output:?}");
 }
+
+#[test]
+fn the_slowest_calls_are_written_as_a_trace_and_never_over_what_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("calls.perfetto-trace").display().to_string();
+    let output = hunt(&[both("nagle-client"), vec!["--perfetto".into(), trace.clone()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bytes = std::fs::read(&trace).expect("it was written");
+    // Packets of a trace: field 1, with lengths. What is in them, the tests of `gather` read by Perfetto's own description.
+    assert_eq!(bytes[0], 0x0a);
+    let has = |words: &str| bytes.windows(words.len()).any(|window| window == words.as_bytes());
+    assert!(has("packets at its tap") && has("nagle-delayed-ack (client)") && has("bound_ns"));
+    let read = both("nagle-client");
+    let refused = hunt(&[read.clone(), vec!["--perfetto".into(), read[0].clone()]].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--perfetto"), "{refused:?}");
+}

@@ -1,8 +1,9 @@
 //! Recordings of hosts, laid over the legs of calls that passed on them.
 
 use crate::GatherError;
+use crate::tracks::{Track, Tracker};
 use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Laid, Layer, Window};
-use spangap_host::recording::Recording;
+use spangap_host::recording::{Recording, RecordingError};
 use spangap_model::evidence::HostPart;
 use spangap_wire::dissect::Dissection;
 use spangap_wire::hosts::{HostLeg, host_legs};
@@ -13,10 +14,28 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// When a file is no recording.
 pub fn lay(dissection: &mut Dissection, files: &[PathBuf]) -> Result<(), GatherError> {
+    lay_all(dissection, files, None)
+}
+
+/// The same, and what the threads that had these calls in hand did, moment by moment.
+///
+/// # Errors
+/// As [`lay`].
+pub fn lay_with_tracks(dissection: &mut Dissection, files: &[PathBuf]) -> Result<Vec<Track>, GatherError> {
+    let mut tracks = Vec::new();
+    lay_all(dissection, files, Some(&mut tracks))?;
+    Ok(tracks)
+}
+
+fn lay_all(
+    dissection: &mut Dissection,
+    files: &[PathBuf],
+    mut tracks: Option<&mut Vec<Track>>,
+) -> Result<(), GatherError> {
     let mut legs = host_legs(dissection);
     for file in files {
         let mut recording = Recording::open(file)?;
-        let laid = lay_one(dissection, &mut recording, file, &mut legs);
+        let laid = lay_one(dissection, &mut recording, file, &mut legs, tracks.as_deref_mut());
         dissection.caveats.extend(about(&recording, file, laid));
     }
     if !files.is_empty() && !legs.is_empty() {
@@ -29,56 +48,77 @@ pub fn lay(dissection: &mut Dissection, files: &[PathBuf]) -> Result<(), GatherE
     Ok(())
 }
 
-/// Lays one recording over those of the legs that it covers, and takes them from the list. How many there were.
-fn lay_one(
-    dissection: &mut Dissection,
+/// A leg that a recording covers, and whose threads it knows.
+pub(crate) struct Covered {
+    pub(crate) leg: HostLeg,
+    pub(crate) window: Window,
+    pub(crate) hands: Hands,
+}
+
+/// Which of the legs a recording covers, how calls went from thread to thread meanwhile, and where it ends.
+fn cover(
     recording: &mut Recording,
-    file: &Path,
-    legs: &mut Vec<HostLeg>,
-) -> usize {
+    legs: &[HostLeg],
+    on_damage: &mut dyn FnMut(RecordingError),
+) -> (Vec<Covered>, Handovers, u64) {
     let began_ns = recording.meta().began_ns;
     let covered: Vec<(HostLeg, Window)> = legs
         .iter()
         .filter_map(|leg| Some((*leg, window(leg, recording)?)))
         .filter(|(_, window)| window.from_ns >= began_ns)
         .collect();
-    if covered.is_empty() {
-        return 0;
-    }
     let windows: Vec<Window> = covered.iter().map(|(_, window)| *window).collect();
     let mut finder = Finder::new(&windows);
     let mut ended_ns = began_ns;
-    // A damaged place ends a recording; what stands before it counts.
-    let damage = recording.read(&mut |event| {
-        ended_ns = ended_ns.max(event.time_ns);
-        finder.on(event);
-    });
-    if let Err(error) = damage {
-        dissection.caveats.push(format!("{error}."));
+    if !covered.is_empty() {
+        // A damaged place ends a recording; what stands before it counts.
+        let damage = recording.read(&mut |event| {
+            ended_ns = ended_ns.max(event.time_ns);
+            finder.on(event);
+        });
+        damage.unwrap_or_else(on_damage);
     }
     ended_ns = recording.end().map_or(ended_ns, |end| end.ended_ns);
     let (hands, handovers) = finder.finish();
-    let (mut of_this, mut windows, mut held) = (Vec::new(), Vec::new(), Vec::new());
-    for ((leg, window), hands) in covered.into_iter().zip(hands) {
-        if hands.any() && window.to_ns <= ended_ns {
-            of_this.push(leg);
-            windows.push(window);
-            held.push(hands);
-        }
+    let all = covered.into_iter().zip(hands).map(|((leg, window), hands)| Covered { leg, window, hands });
+    let known = all.filter(|one| one.hands.any() && one.window.to_ns <= ended_ns);
+    (known.collect(), handovers, ended_ns)
+}
+
+/// Lays one recording over those of the legs that it covers, and takes them from the list. How many there were.
+fn lay_one(
+    dissection: &mut Dissection,
+    recording: &mut Recording,
+    file: &Path,
+    legs: &mut Vec<HostLeg>,
+    tracks: Option<&mut Vec<Track>>,
+) -> usize {
+    let began_ns = recording.meta().began_ns;
+    if !legs.iter().any(|leg| window(leg, recording).is_some_and(|window| window.from_ns >= began_ns)) {
+        return 0;
     }
-    let laid = over(&windows, &held, &handovers, recording, (began_ns, ended_ns));
-    for (leg, laid) in of_this.iter().zip(laid) {
-        take(dissection, leg, &laid, recording);
+    let caveats = &mut dissection.caveats;
+    let (covered, handovers, ended_ns) =
+        cover(recording, legs, &mut |error| caveats.push(format!("{error}.")));
+    let (windows, held): (Vec<Window>, Vec<Hands>) =
+        covered.iter().map(|one| (one.window, one.hands)).unzip();
+    let mut tracker = tracks.is_some().then(|| Tracker::new(dissection, &covered, &handovers, began_ns));
+    let laid = over(&windows, &held, &handovers, recording, tracker.as_mut(), (began_ns, ended_ns));
+    if let (Some(tracker), Some(tracks)) = (tracker, tracks) {
+        tracks.extend(tracker.finish(recording, ended_ns));
     }
-    legs.retain(|leg| !of_this.contains(leg));
-    if of_this.is_empty() {
+    for (one, laid) in covered.iter().zip(laid) {
+        take(dissection, &one.leg, &laid, recording);
+    }
+    legs.retain(|leg| covered.iter().all(|one| one.leg != *leg));
+    if covered.is_empty() {
         dissection.caveats.push(format!(
             "{} covers the time of calls shown, but has nobody who read or wrote on their connections: it was recorded \
              for other processes.",
             file.display()
         ));
     }
-    of_this.len()
+    covered.len()
 }
 
 fn over(
@@ -86,6 +126,7 @@ fn over(
     hands: &[Hands],
     handovers: &Handovers,
     recording: &mut Recording,
+    mut tracker: Option<&mut Tracker>,
     (began_ns, ended_ns): (u64, u64),
 ) -> Vec<Laid> {
     if windows.is_empty() {
@@ -93,7 +134,12 @@ fn over(
     }
     let mut layer = Layer::new(windows, hands, handovers, began_ns);
     // What is damaged was told after the first reading.
-    let _told = recording.read(&mut |event| layer.on(event));
+    let _told = recording.read(&mut |event| {
+        layer.on(event);
+        if let Some(tracker) = &mut tracker {
+            tracker.on(event);
+        }
+    });
     layer.finish(ended_ns)
 }
 

@@ -6,15 +6,19 @@
 
 mod documents;
 pub mod hosts;
+pub mod perfetto;
 mod sources;
 pub mod spans;
 mod tank;
+pub mod tracks;
+pub mod whole;
 
 pub use sources::Sources;
 
 use spangap_host::recording::RecordingError;
 use spangap_meter::ingest::file::ReadError;
 use spangap_model::evidence::Evidence;
+pub use spangap_wire::dissect::Progress;
 use spangap_wire::dissect::{Dissection, OnProgress, Settings, dissect};
 use spangap_wire::source::{Capture, SourceError};
 use std::io;

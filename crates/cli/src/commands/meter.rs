@@ -3,7 +3,7 @@
 use super::target::stop_signal;
 use crate::Outcome;
 use crate::args::{Duration, Size};
-use crate::web;
+use crate::web::{self, TraceUrl};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
@@ -161,6 +161,10 @@ pub struct MeterArgs {
     /// Demand of agents a certificate of one of these authorities (PEM); browsers and exporters need none
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     tls_client_ca: Option<PathBuf>,
+    /// Link calls to your trace UI: an http(s) address with {trace_id} in it, and {span_id} if you like, such as
+    /// https://jaeger.example/trace/{trace_id}
+    #[arg(long, value_name = "URL")]
+    trace_url: Option<TraceUrl>,
     /// Let other hosts in without tokens, or in plain text
     #[arg(long, help_heading = ACCESS, num_args = 0, default_missing_value = "true")]
     insecure: Option<bool>,
@@ -267,6 +271,7 @@ impl MeterArgs {
             tls_cert,
             tls_key,
             tls_client_ca,
+            trace_url,
             insecure
         )
     }
@@ -413,6 +418,7 @@ pub struct Service {
     /// The engine.
     pub meter: Arc<Meter>,
     clock: Clock,
+    trace_url: Option<TraceUrl>,
     settings: ServeSettings,
     history: History,
     stored: bool,
@@ -449,7 +455,19 @@ impl MeterArgs {
         let folder = settings.folder.clone();
         let cases = Cases::open(meter.clone(), agents.clone(), access.clone(), settings);
         let cases = cases.with_context(|| format!("the folder of cases {}", folder.display()))?;
-        Ok(Service { meter, clock, settings: serving, history, stored, access, agents, cases, _ends: ends })
+        let trace_url = args.trace_url.clone();
+        Ok(Service {
+            meter,
+            clock,
+            trace_url,
+            settings: serving,
+            history,
+            stored,
+            access,
+            agents,
+            cases,
+            _ends: ends,
+        })
     }
 }
 
@@ -472,7 +490,7 @@ impl Service {
             let stop = async { stopped = stop.await };
             let watching = tokio::spawn(self.cases.clone().run());
             let guests = Guests {
-                page: web::router().merge(api::router(self.cases.clone())),
+                page: web::router(self.trace_url.as_ref()).merge(api::router(self.cases.clone())),
                 grpc: Some(server::guest(self.agents, self.access.clone(), SLICE_BYTES)),
                 access: self.access,
             };

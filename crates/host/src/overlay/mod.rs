@@ -241,6 +241,14 @@ fn holds(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Hold> {
     }
 }
 
+/// The threads that had the calls of these windows in hand, each once.
+pub fn threads(windows: &[Window], hands: &[Hands], handovers: &Handovers) -> Vec<Tid> {
+    let of_one = |(window, hands)| stretches(window, hands, handovers);
+    let all = windows.iter().zip(hands).flat_map(of_one).filter_map(|stretch| stretch.tid);
+    let mut seen = HashSet::new();
+    all.filter(|tid| seen.insert(*tid)).collect()
+}
+
 /// What is told apart in a window: what was done, who had the CPU, of a sleep what for and who ended it, and whether the
 /// answer was being written.
 type Key = (Doing, Option<Taker>, Option<(Sleep, Waker)>, bool);

@@ -1,5 +1,6 @@
 //! From a dissection to its report.
 
+use super::axis::Axis;
 use super::*;
 use crate::align::{Clock, Stretch};
 use crate::call::Call;
@@ -160,12 +161,12 @@ pub(super) fn clock_of(dissection: &Dissection) -> Option<ClockReport> {
     clock_report(dissection.clock.as_ref()?, first.first_ns.zip(first.last_ns).unwrap_or_default())
 }
 
-fn middle(low: i64, high: i64) -> i64 {
+pub(super) fn middle(low: i64, high: i64) -> i64 {
     low + (high - low) / 2
 }
 
 /// The half of a call that says most of it: the client's where there is one.
-fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
+pub(super) fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
     [Side::Client, Side::Server]
         .into_iter()
         .find_map(|side| call.halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)))
@@ -304,32 +305,20 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
 }
 
 fn ladder_report(call: &Call, ladder: &Ladder, dissection: &Dissection) -> LadderReport {
-    let (halves, clock) = (&call.halves, dissection.clock_of(call));
-    let Some((base, main)) = main_half(call) else { return LadderReport::default() };
-    let base_capture = halves.captures[base.index()];
-    // A CLIENT span begins before the wire does; without the client's packets its clock cannot be compared.
-    let start_ns = if base == Side::Client { call.start_ns } else { main.request.first.seen_ns };
-    // What brings a time of the other tap to the clock of the base's: the offset is that of the second capture.
-    let sign = if base_capture == dissection.first_capture_of(call) { -1 } else { 1 };
-    let offset_at = |time_ns: i64| clock.and_then(|clock| clock.offset_ns(time_ns));
-    let at_start = offset_at(start_ns);
+    let Some(axis) = Axis::of(call, dissection) else { return LadderReport::default() };
+    let base = axis.base();
+    let base_capture = call.halves.captures[base.index()];
     let rungs = ladder.rungs.iter().map(|rung| {
-        let own = rung.capture == base_capture;
-        let correction = match own {
-            true => 0,
-            false => offset_at(rung.time_ns).or(at_start).map_or(0, |(low, high)| sign * middle(low, high)),
-        };
-        let seen_at = if own { base } else { base.other() };
-        rung_report(call, rung, seen_at, rung.time_ns + correction - start_ns)
+        let seen_at = if rung.capture == base_capture { base } else { base.other() };
+        rung_report(call, rung, seen_at, axis.since_start_ns(seen_at, rung.time_ns))
     });
     let mut packets: Vec<RungReport> = rungs.collect();
     packets.sort_by_key(|rung| rung.since_start_ns);
     let two_ended = packets.iter().any(|rung| rung.seen_at != base);
+    let at_start = axis.correction(base.other(), axis.start_unix_ns()).filter(|_| two_ended);
     LadderReport {
-        correction_ns: at_start.filter(|_| two_ended).map(|(low, high)| sign * middle(low, high)),
-        correction_bound_ns: at_start
-            .filter(|_| two_ended)
-            .map(|(low, high)| (high.saturating_sub(low).max(0) as u64).div_ceil(2)),
+        correction_ns: at_start.map(|(correction, _)| correction),
+        correction_bound_ns: at_start.map(|(_, bound)| bound),
         packets,
         left_out: ladder.left_out,
     }

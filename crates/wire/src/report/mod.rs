@@ -3,6 +3,7 @@
 //! Names are stable and carry their units. A field that is absent or `null` is unknown, never zero. Sides are
 //! `client` and `server`; captures are numbered 0 and 1 in the order given; packets from 1 as Wireshark does.
 
+mod axis;
 mod build;
 mod conclusion;
 mod crossing;
@@ -559,6 +560,7 @@ pub struct TraceIdPlace {
     pub written: &'static str,
 }
 
+pub use axis::Axis;
 pub use build::Extras;
 pub use evidence::evidence;
 pub use hops::{HopReport, HopTotalsReport, PathLegReport, PathSumReport};

@@ -2,6 +2,7 @@
 
 mod page;
 mod text;
+mod trace;
 
 use crate::Outcome;
 use crate::args::Duration;
@@ -30,6 +31,8 @@ Examples:
       why calls of one method take 20 ms or longer, where others of their kind do not
   spangap hunt today --against last-week --html verdict.html
       why everything takes longer than it did; as a page, too
+  spangap hunt lab-rto-1 --perfetto calls.perfetto-trace
+      and the slowest calls with both hosts on one time line, to be opened at ui.perfetto.dev or a copy of it
 
 A culprit is named only when even the lower bound of its share is most of what slow calls take beyond others of
 their kind; otherwise the place where the time passed is, or neither. Exit code 0 says that a verdict was reached,
@@ -76,6 +79,10 @@ pub struct HuntArgs {
     /// Write the verdict as a page, too
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write the 200 slowest calls as a trace for Perfetto, too: legs, spans, packets and threads of both hosts on one time
+    /// line, each with how far the clocks may be off
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -89,8 +96,8 @@ fn share(text: &str) -> Result<f64, String> {
 pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
     let stop = signals::flag(ASKED)?;
     let sources = sources(&args)?;
-    if let Some(path) = &args.html {
-        not_over(path, &sources)?;
+    for (flag, path) in [("--html", &args.html), ("--perfetto", &args.perfetto)] {
+        path.as_deref().map_or(Ok(()), |path| not_over(flag, path, &sources))?;
     }
     let evidence = gathered(&sources, &stop)?;
     let reference = match &args.against {
@@ -103,6 +110,11 @@ pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
     if let Some(path) = &args.html {
         let page = page::write(&hunt, &sources.folder.display().to_string());
         std::fs::write(path, page).with_context(|| format!("cannot write the page ({})", path.display()))?;
+    }
+    if let Some(path) = &args.perfetto {
+        let bar = ProgressBar::hidden();
+        trace::write(path, &sources, &mut |progress| show(&bar, progress), &stop)?;
+        bar.finish_and_clear();
     }
     match args.json {
         true => print_text(&(serde_json::to_string_pretty(&hunt).context("a verdict is plain data")? + "\n")),
@@ -211,12 +223,12 @@ fn of_path(path: &Path) -> anyhow::Result<Sources> {
     Ok(sources)
 }
 
-fn not_over(page: &Path, sources: &Sources) -> anyhow::Result<()> {
+fn not_over(flag: &str, page: &Path, sources: &Sources) -> anyhow::Result<()> {
     let read = [&sources.captures, &sources.spans, &sources.recordings, &sources.documents];
     let same =
         |path: &&PathBuf| path.canonicalize().ok().is_some_and(|path| page.canonicalize().ok() == Some(path));
     if let Some(path) = read.into_iter().flatten().chain(&sources.tank).find(same) {
-        bail!("--html {}: is {}, which is read; expected another file", page.display(), path.display());
+        bail!("{flag} {}: is {}, which is read; expected another file", page.display(), path.display());
     }
     Ok(())
 }

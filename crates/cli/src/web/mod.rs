@@ -1,6 +1,9 @@
 //! The page at `/`: one self-contained file, embedded in the binary.
 
-use axum::Router;
+mod trace_url;
+
+pub use trace_url::TraceUrl;
+
 use axum::extract::Request;
 use axum::http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
@@ -9,7 +12,9 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use flate2::write::GzEncoder;
+use serde::Serialize;
 use spangap_meter::serve::answer::{Coding, negotiate};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -33,9 +38,17 @@ static COMPRESSED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     gzip.finish().unwrap_or_default()
 });
 
-/// The route `/`, to be merged into the meter's HTTP server.
-pub fn router() -> Router {
-    Router::new().route("/", get(page))
+/// What the page has to know of its meter before it asks anything else.
+#[derive(Clone, Debug, Default, Serialize)]
+struct PageSettings {
+    /// Where a trace is in the user's own trace UI, with `{trace_id}`; `null` when the meter was not told.
+    trace_url: Option<String>,
+}
+
+/// The routes `/` and `/api/v1/page`, to be merged into the meter's HTTP server.
+pub fn router(trace_url: Option<&TraceUrl>) -> Router {
+    let settings = PageSettings { trace_url: trace_url.map(|url| url.as_str().to_owned()) };
+    Router::new().route("/", get(page)).route("/api/v1/page", get(async move || Json(settings)))
 }
 
 async fn page(request: Request) -> Response {

@@ -1,0 +1,193 @@
+//! What the threads that had calls in hand did, moment by moment.
+
+use crate::hosts::Covered;
+use spangap_host::event::{Event, Sleep, Tid, Waker, What, Woken};
+use spangap_host::overlay::{Handovers, threads};
+use spangap_host::recording::Recording;
+use spangap_host::timeline::{Interval, Timeline};
+use spangap_model::{Doing, Side, Taker, WaitReason};
+use spangap_wire::dissect::Dissection;
+use std::collections::{HashMap, HashSet};
+
+/// Threads of one recording that are told of at most; those of the slowest calls come first.
+const MOST_THREADS: usize = 64;
+/// Pieces of one thread at most; what comes later is counted.
+const MOST_PIECES: usize = 20_000;
+/// A call is shown with its surroundings, but no more of them than this, nanoseconds.
+const MOST_AROUND_NS: u64 = 1_000_000_000;
+
+/// What one thread did around the calls that it had in hand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Track {
+    /// At which end of the calls.
+    pub side: Side,
+    /// Name of the recorded host.
+    pub host: String,
+    /// Thread id.
+    pub tid: Tid,
+    /// Its name, where it has one.
+    pub thread: Option<String>,
+    /// In order of time.
+    pub pieces: Vec<Piece>,
+    /// Pieces beyond those kept.
+    pub left_out: u64,
+}
+
+/// What a thread did from one moment to another, Unix nanoseconds by its host's clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Begin.
+    pub from_unix_ns: i64,
+    /// End.
+    pub to_unix_ns: i64,
+    /// What.
+    pub doing: Doing,
+    /// Who had the CPU meanwhile.
+    pub behind: Option<Taker>,
+    /// The CPU that it ran on, or waited for.
+    pub cpu: Option<u16>,
+    /// Of a wait: what for.
+    pub waited_for: Option<WaitReason>,
+    /// Of a wait: who or what ended it, in words.
+    pub woken_by: Option<String>,
+}
+
+/// Watches the threads that had covered legs in hand, while a recording is read.
+pub(crate) struct Tracker {
+    sides: [OfSide; 2],
+    timeline: Timeline<Watched>,
+    woken: HashMap<Tid, Woken>,
+    /// By side and thread.
+    taken: HashMap<(usize, Tid), Taken>,
+}
+
+/// Of one side: the threads, and the stretches around their calls.
+type OfSide = (Vec<Tid>, Vec<(u64, u64)>);
+
+/// Whether a thread is one of those.
+type Watched = Box<dyn FnMut(Tid) -> bool>;
+
+impl Tracker {
+    /// The events begin at `began_ns`.
+    pub(crate) fn new(
+        dissection: &Dissection,
+        covered: &[Covered],
+        handovers: &Handovers,
+        began_ns: u64,
+    ) -> Tracker {
+        let sides = Side::ALL.map(|side| {
+            let of_side = || covered.iter().filter(|one| one.leg.side == side);
+            let (windows, hands): (Vec<_>, Vec<_>) = of_side().map(|one| (one.window, one.hands)).unzip();
+            let mut tids = threads(&windows, &hands, handovers);
+            tids.truncate(MOST_THREADS);
+            (tids, around(dissection, of_side()))
+        });
+        let watched: HashSet<Tid> = sides.iter().flat_map(|(tids, _)| tids).copied().collect();
+        let timeline = Timeline::new(began_ns, Box::new(move |tid| watched.contains(&tid)) as Watched);
+        Tracker { sides, timeline, woken: HashMap::new(), taken: HashMap::new() }
+    }
+
+    /// Takes in one event; they come in order of time.
+    pub(crate) fn on(&mut self, event: &Event) {
+        if let What::Woken(one) = event.what
+            && self.sides.iter().any(|(tids, _)| tids.contains(&one.tid))
+        {
+            self.woken.insert(one.tid, one);
+        }
+        let (sides, taken, woken) = (&self.sides, &mut self.taken, &self.woken);
+        self.timeline.on(event, &mut |tid, interval| take(tid, interval, sides, taken, woken));
+    }
+
+    /// What they did; the events end at `ended_ns`.
+    pub(crate) fn finish(mut self, recording: &Recording, ended_ns: u64) -> Vec<Track> {
+        let (sides, taken, woken) = (&self.sides, &mut self.taken, &self.woken);
+        self.timeline.finish(ended_ns, &mut |tid, interval| take(tid, interval, sides, taken, woken));
+        let names = recording.names();
+        let mut tracks = Vec::new();
+        for side in Side::ALL {
+            for tid in &self.sides[side.index()].0 {
+                let Some(taken) = self.taken.get(&(side.index(), *tid)) else { continue };
+                let piece = |raw: &Raw| {
+                    Some(Piece {
+                        from_unix_ns: recording.unix_ns(raw.interval.from_ns)?.0,
+                        to_unix_ns: recording.unix_ns(raw.interval.to_ns)?.0,
+                        doing: raw.interval.doing,
+                        behind: raw.interval.taker.as_ref().map(|taker| names.named(taker)),
+                        cpu: raw.interval.cpu,
+                        waited_for: raw.wait.map(|(sleep, _)| names.reason(&sleep).0),
+                        woken_by: raw.wait.and_then(|(_, by)| names.waker(&by)),
+                    })
+                };
+                tracks.push(Track {
+                    side,
+                    host: recording.meta().host.clone(),
+                    tid: *tid,
+                    thread: names.task(*tid).map(|task| task.comm.clone()),
+                    pieces: taken.pieces.iter().filter_map(piece).collect(),
+                    left_out: taken.left_out,
+                });
+            }
+        }
+        tracks
+    }
+}
+
+/// Stretches of the recording's time around calls, in order and without overlaps.
+fn around<'a>(dissection: &Dissection, covered: impl Iterator<Item = &'a Covered>) -> Vec<(u64, u64)> {
+    let stretch = |one: &Covered| {
+        let around_ns = dissection.calls.get(one.leg.call)?.duration_ns.min(MOST_AROUND_NS);
+        let window = &one.window;
+        Some((window.from_ns.saturating_sub(around_ns), window.to_ns.saturating_add(around_ns)))
+    };
+    let mut all: Vec<(u64, u64)> = covered.filter_map(stretch).collect();
+    all.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in all {
+        match merged.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
+}
+
+struct Raw {
+    interval: Interval,
+    wait: Option<(Sleep, Waker)>,
+}
+
+#[derive(Default)]
+struct Taken {
+    pieces: Vec<Raw>,
+    left_out: u64,
+}
+
+/// A sleep begins with the switch away from the thread. Clocks that were set anew round both.
+const SAME_MOMENT_NS: u64 = 1_000;
+
+fn take(
+    tid: Tid,
+    interval: &Interval,
+    sides: &[OfSide; 2],
+    taken: &mut HashMap<(usize, Tid), Taken>,
+    woken: &HashMap<Tid, Woken>,
+) {
+    let sleep = woken.get(&tid).filter(|woken| {
+        matches!(interval.doing, Doing::Blocked | Doing::Stopped)
+            && woken.since_ns.abs_diff(interval.from_ns) <= SAME_MOMENT_NS
+    });
+    let wait = sleep.map(|woken| (woken.sleep, woken.by));
+    let of_side = sides.iter().enumerate().filter(|(_, (tids, _))| tids.contains(&tid));
+    for (side, (_, stretches)) in of_side {
+        let first = stretches.partition_point(|(_, to)| *to <= interval.from_ns);
+        for (from, to) in stretches[first..].iter().take_while(|(from, _)| *from < interval.to_ns) {
+            let taken = taken.entry((side, tid)).or_default();
+            if taken.pieces.len() >= MOST_PIECES {
+                taken.left_out += 1;
+                continue;
+            }
+            let (from_ns, to_ns) = (interval.from_ns.max(*from), interval.to_ns.min(*to));
+            taken.pieces.push(Raw { interval: Interval { from_ns, to_ns, ..*interval }, wait });
+        }
+    }
+}

@@ -1,0 +1,252 @@
+// A verdict: who owns the time, what speaks for it and against it, what was cleared, and what nobody looked at.
+
+import { useState } from "preact/hooks";
+import type { CaseState as State, Culprit, Hunt, Share, SheetRow } from "./cases_api";
+import { count, duration, interval, percent } from "./format";
+import { Panel, ShareBar } from "./parts";
+import { legWords } from "./whole_words";
+
+/** Text of what may be a sentence or a value with one. */
+function words(value: unknown): string {
+  if (typeof value === "string") return value;
+  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  if (Array.isArray(value)) return value.map(words).join("; ");
+  if (value === null || typeof value !== "object") return "";
+  const entries = Object.entries(value);
+  const said = entries.find(([key]) => ["what", "words", "text", "do", "summary"].includes(key));
+  return said ? words(said[1]) : entries.map(([key, one]) => `${key.replaceAll("_", " ")}: ${words(one)}`).join(", ");
+}
+
+export const shareWords = (share: Share) => `${percent(share.mid)} (${percent(share.low)} – ${percent(share.high)})`;
+
+export const causeWords = (cause: string | null | undefined, side: string | null | undefined) => `${cause ?? "?"}${side ? ` (${side})` : ""}`;
+
+/** What has less than this share is told as one line, nearest to nothing last. */
+const LITTLE = 0.01;
+
+const ownerOf = (row: SheetRow) => (row.cause ? causeWords(row.cause, row.side) : row.leg ? legWords(row.leg) : "not explained");
+
+function Sheet({ hunt }: { hunt: Hunt }) {
+  const rows = [...(hunt.sheet ?? [])].sort((a, b) => b.share.mid - a.share.mid);
+  const shown = rows.filter((row) => Math.abs(row.share.mid) >= LITTLE);
+  const little = rows.filter((row) => !shown.includes(row));
+  const slow = hunt.question !== "all";
+  const mean = hunt.excess?.mean_ns;
+  const left = hunt.unexplained;
+  return (
+    <div class="scroller" tabIndex={0} role="region" aria-label="Balance sheet">
+      <table class="sheet">
+        <caption>
+          {slow ? "Who has what slow calls take beyond ordinary ones" : "Who has the time of all calls"}
+          {mean ? `, ${duration(mean)} of each in the mean` : ""}
+        </caption>
+        <thead>
+          <tr>
+            <th scope="col">owner</th>
+            <th scope="col">share, and its 90 % interval</th>
+            <th scope="col" class="number">
+              share
+            </th>
+            <th scope="col" class="number">
+              of a call
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((row, at) => (
+            <tr key={at} class={row.cause ? "cause" : "place"}>
+              <th scope="row">
+                {row.cause ? ownerOf(row) : <span class="quiet">nobody named, in {ownerOf(row)}</span>}
+                {row.hop ? <span class="quiet"> behind proxy {row.hop}</span> : null}
+              </th>
+              <td class="barcell">
+                <ShareBar {...row.share} name={row.cause ? "" : "unexplained"} />
+              </td>
+              <td class="number">{shareWords(row.share)}</td>
+              <td class="number">
+                {duration(row.ns)} <span class="interval">({interval(row.ns, [row.low_ns, row.high_ns])})</span>
+              </td>
+            </tr>
+          ))}
+          {little.length > 0 && (
+            <tr>
+              <th scope="row" class="quiet">
+                <details>
+                  <summary>{count(little.length)} with less than 1 % each</summary>
+                  {little.map((row) => `${ownerOf(row)} ${percent(row.share.mid)}`).join("; ")}
+                </details>
+              </th>
+              <td colSpan={3} />
+            </tr>
+          )}
+          {left && (
+            <tr class="total">
+              <th scope="row">nobody named, in all</th>
+              <td class="barcell">
+                <ShareBar {...left} name="unexplained" />
+              </td>
+              <td class="number">{shareWords(left)}</td>
+              <td class="number" />
+            </tr>
+          )}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function CulpritView({ culprit, of }: { culprit: Culprit; of: string }) {
+  return (
+    <div class="culprit">
+      <h3>
+        {causeWords(culprit.cause, culprit.side)} <span class="quiet">{shareWords(culprit.share)} of {of}{culprit.calls === undefined ? "" : `, on ${count(culprit.calls)} calls`}</span>
+      </h3>
+      <div class="for-against">
+        {(culprit.for?.length ?? 0) > 0 && (
+          <div>
+            <h4>for it</h4>
+            <ul>{culprit.for?.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
+          </div>
+        )}
+        {(culprit.against?.length ?? 0) > 0 && (
+          <div>
+            <h4>against it</h4>
+            <ul>{culprit.against?.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
+          </div>
+        )}
+      </div>
+      {words(culprit.remedy) !== "" && (
+        <p class="remedy">
+          <b>Do:</b> {words(culprit.remedy)}
+          {culprit.wins && culprit.wins.p99_ns > 0 && ` It should win ${duration(culprit.wins.p99_ns)} at p99 and ${duration(culprit.wins.p50_ns)} at p50.`}
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** Rows shown before somebody asks for all of them. */
+const FEW = 8;
+
+function Suspects({ cleared, notLooked }: { cleared: NonNullable<Hunt["cleared"]>; notLooked: NonNullable<Hunt["not_looked"]> }) {
+  const [all, setAll] = useState(false);
+  const needs = new Map<string, string[]>();
+  for (const one of notLooked) {
+    const key = words(one.needs);
+    needs.set(key, [...(needs.get(key) ?? []), causeWords(one.cause, one.side)]);
+  }
+  const shown = all ? cleared : cleared.slice(0, FEW);
+  return (
+    <>
+      {cleared.length > 0 && (
+        <Panel title="Cleared" aside={<span class="quiet">{count(cleared.length)} suspects that would have shown</span>}>
+          <div class="scroller" tabIndex={0} role="region" aria-label="Suspects that are cleared">
+            <table class="suspects">
+              <thead>
+                <tr>
+                  <th scope="col">suspect</th>
+                  <th scope="col">would have shown</th>
+                  <th scope="col">seen</th>
+                </tr>
+              </thead>
+              <tbody>
+                {shown.map((one, at) => (
+                  <tr key={at}>
+                    <th scope="row">{causeWords(one.cause, one.side)}</th>
+                    <td>{words(one.would_show)}</td>
+                    <td class="cleared">{words(one.seen)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+          {cleared.length > FEW && (
+            <button type="button" onClick={() => setAll(!all)}>
+              {all ? "fewer" : `all ${count(cleared.length)}`}
+            </button>
+          )}
+        </Panel>
+      )}
+      {needs.size > 0 && (
+        <Panel title="Not looked at" aside={<span class="quiet">{count(notLooked.length)} suspects, by what it would take</span>}>
+          <dl class="needs">
+            {[...needs].map(([need, suspects]) => (
+              <div key={need}>
+                <dt>{need || "nothing is known of what it takes"}</dt>
+                <dd>{suspects.join(", ")}</dd>
+              </div>
+            ))}
+          </dl>
+        </Panel>
+      )}
+    </>
+  );
+}
+
+export function HuntView({ hunt, state }: { hunt: Hunt; state: State }) {
+  const cleared = hunt.cleared ?? [];
+  const notLooked = hunt.not_looked ?? [];
+  const next = hunt.look_next ?? [];
+  const experiments = hunt.experiments ?? [];
+  const coverage = hunt.coverage;
+  const slow = hunt.question !== "all";
+  const other = slow ? hunt.questions?.all : hunt.questions?.slow;
+  return (
+    <>
+      <Panel title="Why" aside={<span class="quiet">verdict: {hunt.verdict}</span>}>
+        {(hunt.culprits ?? []).map((culprit, at) => (
+          <CulpritView key={at} culprit={culprit} of={slow ? "the excess" : "the time"} />
+        ))}
+        {hunt.place && (
+          <p>
+            No culprit is named, but the place is: <b>{legWords(hunt.place.leg)}</b> has {shareWords(hunt.place.share)} of {slow ? "the excess" : "the time"}.
+          </p>
+        )}
+        {(hunt.culprits ?? []).length === 0 && !hunt.place && <p>{hunt.verdict === "nothing" ? "There is nothing to explain: the calls looked at are not slower than ordinary ones." : "What owns the time could not be told from what was recorded."}</p>}
+        {(hunt.sheet ?? []).length > 0 && <Sheet hunt={hunt} />}
+        {other && (
+          <p class="remark">
+            {slow ? "Why everything takes as long as it does" : "Why slow calls are slower than others"}: {other.words}
+          </p>
+        )}
+        {coverage && (
+          <p class="remark">
+            It rests on {count(coverage.calls ?? 0)} calls, {count(coverage.captured ?? 0)} of them seen on the wire{coverage.with_legs === undefined ? "" : `; ${percent(coverage.with_legs)} of their time has an owner or a leg`}. Hosts recorded: {(coverage.hosts ?? []).join(" and ") || "none"}.
+          </p>
+        )}
+      </Panel>
+      {experiments.length > 0 && (
+        <Panel title="Experiments">
+          <ul class="plain-list">
+            {experiments.map((one, at) => (
+              <li key={at}>
+                <b>{one.lever}</b>
+                {one.predicted_ns !== undefined && `: predicted ${duration(one.predicted_ns)}`}
+                {one.effect_ns && `, measured ${duration(one.effect_ns.mid)} (${interval(one.effect_ns.mid, [one.effect_ns.low, one.effect_ns.high])})`}
+                {one.outcome && ` – ${one.outcome}`}
+              </li>
+            ))}
+          </ul>
+        </Panel>
+      )}
+      {next.length > 0 && (
+        <Panel title={state === "unknown" ? "What would tell" : "Where to look next"}>
+          <ul class="plain-list">{next.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
+        </Panel>
+      )}
+      {(cleared.length > 0 || notLooked.length > 0) && <Suspects cleared={cleared} notLooked={notLooked} />}
+      {(hunt.beside?.length ?? 0) > 0 && (
+        <Panel title="Seen beside the calls" aside={<span class="quiet">of hosts and connections; none of it says which calls it held up</span>}>
+          <ul class="plain-list">
+            {hunt.beside?.map((one, at) => (
+              <li key={at}>
+                <b>{causeWords(one.cause, one.side)}</b> {one.note}
+              </li>
+            ))}
+          </ul>
+        </Panel>
+      )}
+    </>
+  );
+}
+
