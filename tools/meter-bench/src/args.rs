@@ -16,6 +16,8 @@ pub enum Case {
     Overload,
     /// A day of many pairs, asked for while others ask
     History,
+    /// CPU time per span of the samples of calls, in this process
+    Samples,
 }
 
 /// Measures `spangap meter`, the real binary on one core, against its goals.
@@ -55,6 +57,9 @@ pub struct Args {
     /// Hours of the history
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..))]
     pub hours: u64,
+    /// Rounds of the samples, with them and without
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
     /// One JSON document instead of tables
     #[arg(long)]
     pub json: bool,

@@ -4,6 +4,7 @@ use serde::Serialize;
 use spangap_meter_bench::cases::history::HistoryFigure;
 use spangap_meter_bench::cases::memory::Memory;
 use spangap_meter_bench::cases::overload::{OPEN_REQUESTS, Overload};
+use spangap_meter_bench::cases::samples::SamplesFigure;
 use spangap_meter_bench::cases::throughput::Run;
 use spangap_meter_bench::goals::Goal;
 use std::fmt;
@@ -23,6 +24,8 @@ pub struct Figures {
     pub overload: Option<Overload>,
     /// A question about a whole day.
     pub history: Option<HistoryFigure>,
+    /// What the samples of calls cost.
+    pub samples: Option<SamplesFigure>,
     /// The goals that these figures decide.
     pub goals: Vec<Goal>,
     /// What could not be done here, and why.
@@ -117,6 +120,17 @@ impl fmt::Display for Figures {
                 f,
                 "floor, CPU us per span: every byte {:.3}, walk alone {:.3}\n",
                 floor.touch_us_per_span, floor.walk_us_per_span
+            )?;
+        }
+        if let Some(samples) = &self.samples {
+            let [low, high] = samples.cost_quartiles_us;
+            writeln!(
+                f,
+                "samples, CPU us per span: {:.4} with, {:.4} without; they cost {:.4} ({low:.4} to {high:.4}) in {} rounds\n",
+                samples.with_us_per_span,
+                samples.without_us_per_span,
+                samples.cost_us_per_span,
+                samples.rounds
             )?;
         }
         if !self.throughput.is_empty() {

@@ -48,7 +48,8 @@ pub fn measure(workload: &Workload) -> Floor {
     Floor { touch_us: touch / spans, walk_us: walked / spans }
 }
 
-fn thread_cpu_us(work: impl FnOnce()) -> f64 {
+/// CPU time that work takes on this thread, microseconds.
+pub fn thread_cpu_us(work: impl FnOnce()) -> f64 {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3

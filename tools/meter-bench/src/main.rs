@@ -8,7 +8,7 @@ use clap::Parser;
 use figures::{Figures, Spread, TruthFigure};
 use spangap_meter_bench::BenchError;
 use spangap_meter_bench::cases::truth::Arrival;
-use spangap_meter_bench::cases::{Bench, history, memory, overload, throughput, truth};
+use spangap_meter_bench::cases::{Bench, history, memory, overload, samples, throughput, truth};
 use spangap_meter_bench::floor;
 use spangap_meter_bench::gapload::Gapload;
 use spangap_meter_bench::generate::{Shape, generate};
@@ -143,6 +143,10 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
     if args.runs(Case::History) {
         eprintln!("history: {} h of {} pairs", args.hours, args.pairs);
         figures.history = Some(history::run(&bench, args.pairs, args.hours).await?);
+    }
+    if args.runs(Case::Samples) {
+        eprintln!("samples: {} rounds with and without", args.rounds);
+        figures.samples = Some(bench.on_meter_cpu(|| samples::run(&sdk, args.rounds)));
     }
     figures.judge();
     Ok(figures)

@@ -3,6 +3,7 @@
 pub mod history;
 pub mod memory;
 pub mod overload;
+pub mod samples;
 pub mod throughput;
 pub mod truth;
 
