@@ -272,6 +272,11 @@ export interface CallReport extends WorstOfPair {
   server_span: OtlpSide | null;
 }
 
+/** What changed in the fleet while the meter ran. */
+export interface Annotations {
+  versions: { unix_ms: number; service: string; version: string; before: string }[];
+}
+
 export interface ApiError {
   error: string;
 }

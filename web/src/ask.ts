@@ -1,6 +1,6 @@
 // Questions to the meter's API, one function each.
 
-import type { ApiError, CallReport, Changes, Coverage, PairName, PairOverTime, PairsReport, Timeline, WorstReport } from "./api";
+import type { Annotations, ApiError, CallReport, Changes, Coverage, PairName, PairOverTime, PairsReport, Timeline, WorstReport } from "./api";
 import type { AgentsReport, CaseReport, CasesReport } from "./cases_api";
 import type { Explanation } from "./explain_api";
 import { tellLocked } from "./signin";
@@ -163,6 +163,10 @@ export async function askWhole(caseIds: string[], traceId: string, signal: Abort
     if (found) return found;
   }
   return null;
+}
+
+export function askAnnotations(signal: AbortSignal): Promise<Annotations | null> {
+  return orNone(get<Annotations>("/api/v1/annotations", {}, signal));
 }
 
 export function askPage(signal: AbortSignal): Promise<{ trace_url: string | null } | null> {

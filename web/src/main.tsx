@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { askAgents, askCases, askCoverage, askPage } from "./ask";
+import { askAgents, askAnnotations, askCases, askCoverage, askPage } from "./ask";
 import { CallView } from "./call";
 import { CasesView, CaseView } from "./cases";
 import { CoverageWord } from "./coverage";
@@ -70,6 +70,7 @@ function App() {
   const cases = useAnswer("cases", "cases", askCases, noCases.current && view.place !== "cases" ? -1 : beat);
   noCases.current = cases.data === null && !cases.stale && cases.error === null;
   const agents = useAnswer("agents", view.place === "hosts" ? "agents" : "few", askAgents, view.place === "hosts" ? beat : 0);
+  const changed = useAnswer("annotations", "annotations", askAnnotations, beat);
   const settings = useAnswer("page", "page", askPage, 0);
   setMeterTemplate(settings.data?.trace_url);
   const heading = useRef<string>("");
@@ -132,7 +133,9 @@ function App() {
   const rows = cases.data?.cases ?? [];
   const open = rows.filter((one) => one.state === "open" || one.state === "explained" || one.state === "regressed").length;
   const connected = agents.data?.agents.filter((agent) => agent.connected).length ?? 0;
-  const annotations: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, href: toHash({ ...view, place: "case", caseId: one.id }) }));
+  const versions: Annotation[] = (changed.data?.versions ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: `${one.service} ${one.before} → ${one.version}`, href: toHash({ ...view, place: "fleet", filters: { ...view.filters, service: one.service } }) }));
+  const opened: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, href: toHash({ ...view, place: "case", caseId: one.id }) }));
+  const annotations = [...versions, ...opened].sort((a, b) => a.unixS - b.unixS);
   const tab = (place: Place, words: string, isHere: boolean, more = "") => (
     <a key={place} class="tab" href={toHash({ ...view, place, pair: null, call: null, caseId: null, cells: null })} aria-current={isHere ? "page" : undefined}>
       {words}

@@ -63,6 +63,7 @@ export async function startMeterAt(http: string, ...options: string[]): Promise<
 export interface TestSpan {
   service: string;
   host?: string;
+  version?: string;
   kind: "CLIENT" | "SERVER";
   traceId: string;
   spanId: string;
@@ -81,7 +82,7 @@ const keyValues = (pairs: Record<string, string | number>) =>
 /** Sends spans in one OTLP/HTTP request, each under a resource of its own. */
 export async function send(meter: RunningMeter, spans: TestSpan[]): Promise<void> {
   const resourceSpans = spans.map((span) => ({
-    resource: { attributes: keyValues({ "service.name": span.service, ...(span.host ? { "host.name": span.host } : {}) }) },
+    resource: { attributes: keyValues({ "service.name": span.service, ...(span.host ? { "host.name": span.host } : {}), ...(span.version ? { "service.version": span.version } : {}) }) },
     scopeSpans: [
       {
         spans: [

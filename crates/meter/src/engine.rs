@@ -3,6 +3,7 @@
 use crate::candidates::Candidates;
 use crate::ingest::origins::{Interned, Limits, NO_NAME, Origins};
 use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
+use crate::ingest::versions::VersionChange;
 use crate::ingest::walk::{Batch, SpanFacts, walk};
 use crate::ingest::wire::WalkError;
 use crate::join::{Half, Join, Joined, Outcome, Retracted, ServiceCounts};
@@ -431,6 +432,11 @@ impl Meter {
         let keys = state.pairs.keys().iter().enumerate().filter(|(_, key)| pairs(key));
         let drawn = keys.map(|(number, key)| (key.clone(), state.samples.of(number as u32)));
         drawn.filter(|(_, drawn)| !drawn.is_empty()).collect()
+    }
+
+    /// Services that got a new version, oldest first.
+    pub fn version_changes(&self) -> Vec<VersionChange> {
+        self.origins.read().versions().changes().cloned().collect()
     }
 
     /// Where every span went, as of now.

@@ -605,6 +605,26 @@ pub struct CallReport {
     pub server_span: Option<serde_json::Value>,
 }
 
+/// `GET /api/v1/annotations`: what changed in the fleet, to be laid over figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Annotations {
+    /// Services that got a version which they had not before, oldest first, since the meter started.
+    pub versions: Vec<VersionRow>,
+}
+
+/// A new version of a service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VersionRow {
+    /// When its first span came.
+    pub unix_ms: u64,
+    /// The service.
+    pub service: String,
+    /// Its `service.version`.
+    pub version: String,
+    /// The one that came before it.
+    pub before: String,
+}
+
 /// Every error of the API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ApiError {

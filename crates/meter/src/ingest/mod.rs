@@ -12,6 +12,7 @@ pub mod semconv;
 mod source;
 mod tags;
 pub mod times;
+pub mod versions;
 pub mod walk;
 pub mod wire;
 mod zipkin;

@@ -3,6 +3,7 @@
 //! not been seen for a while is forgotten and its number used again, but never while anything refers to it.
 
 use super::semconv::{key_value, text_value};
+use super::versions::Versions;
 use super::walk::OriginSink;
 use super::wire::{Cursor, LEN, WalkError};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -108,6 +109,7 @@ pub struct Interned {
     account: Account,
     limits: Limits,
     counts: Fill,
+    versions: Versions,
 }
 
 #[derive(Debug)]
@@ -151,6 +153,11 @@ impl Interned {
             bytes: self.account.bytes(),
             ..self.counts
         }
+    }
+
+    /// Versions of services, and when which came.
+    pub fn versions(&self) -> &Versions {
+        &self.versions
     }
 
     /// The limits it keeps.
@@ -329,6 +336,7 @@ impl Origins {
             account: Account::default(),
             limits,
             counts: Fill::default(),
+            versions: Versions::default(),
         };
         let other = interned.intern(OTHER);
         // A host or method that is really called so has a number of its own.
@@ -394,6 +402,9 @@ impl OriginSink for Origins {
             let named = Named::read(encoded);
             self.add(key, |interned| {
                 let service = interned.intern_name(&named.service_name());
+                if let (Some(version), Some(name)) = (&named.version, interned.name(service).cloned()) {
+                    interned.versions.seen(&name, version, self.now_ms.load(Relaxed));
+                }
                 let host = named.node.as_ref().or(named.host_id.as_ref()).or(named.host_name.as_ref());
                 let host = host.map_or(NO_NAME, |host| interned.intern_name(host));
                 let text = |number, unknown| interned.name(number).map_or(unknown, |name| &**name);
@@ -426,6 +437,7 @@ impl OriginSink for Origins {
 struct Named {
     service: Option<String>,
     namespace: Option<String>,
+    version: Option<String>,
     node: Option<String>,
     host_id: Option<String>,
     host_name: Option<String>,
@@ -452,10 +464,11 @@ impl Named {
     }
 
     /// Those that are there, by their keys.
-    fn attributes(&self) -> [(&'static str, &Option<String>); 5] {
+    fn attributes(&self) -> [(&'static str, &Option<String>); 6] {
         [
             ("service.name", &self.service),
             ("service.namespace", &self.namespace),
+            ("service.version", &self.version),
             ("k8s.node.name", &self.node),
             ("host.id", &self.host_id),
             ("host.name", &self.host_name),
@@ -482,6 +495,7 @@ impl Named {
             let place = match &encoded[key.0..key.1] {
                 b"service.name" => &mut self.service,
                 b"service.namespace" => &mut self.namespace,
+                b"service.version" => &mut self.version,
                 b"k8s.node.name" => &mut self.node,
                 b"host.id" => &mut self.host_id,
                 b"host.name" => &mut self.host_name,

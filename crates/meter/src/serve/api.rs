@@ -14,6 +14,7 @@ use crate::export::monotone::Monotone;
 use crate::export::prometheus::{negotiate, write};
 use crate::export::snapshot::{ProcessFigures, RequestFigures, Snapshot};
 use crate::history::{Cancel, Covered, HistoryError};
+use crate::ingest::versions::VersionChange;
 use crate::query::{self, Matches};
 use crate::report::*;
 use axum::extract::{FromRequestParts, Query, State};
@@ -128,6 +129,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/call", get(call))
         .route("/api/v1/explain", get(explained))
         .route("/api/v1/timeline", get(timeline))
+        .route("/api/v1/annotations", get(annotations))
         .route("/api/v1/coverage", get(coverage))
         .route("/api/v1/changes", get(changes))
         .route("/metrics", get(metrics))
@@ -272,6 +274,17 @@ impl Api {
 
     fn exported(&self) -> MutexGuard<'_, Monotone> {
         self.exported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn annotations(&self) -> Annotations {
+        // The meter's clock does not step; the wall clock of the start places it.
+        let row = |change: VersionChange| VersionRow {
+            unix_ms: self.clock.epoch_unix_ms() + change.at_ms,
+            service: change.service,
+            version: change.version,
+            before: change.before,
+        };
+        Annotations { versions: self.meter.version_changes().into_iter().map(row).collect() }
     }
 
     fn coverage(&self) -> Result<Coverage, HistoryError> {
@@ -499,6 +512,11 @@ fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
         *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
     }
     Some(bytes)
+}
+
+async fn annotations(State(api): State<Api>, headers: HeaderMap) -> Answer {
+    let annotations = off_thread(move || Ok(api.annotations())).await?;
+    Ok(Streamed(headers, annotations).answer().await)
 }
 
 async fn coverage(State(api): State<Api>, headers: HeaderMap) -> Answer {
