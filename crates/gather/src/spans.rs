@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Calls whose spans are kept: about 600 MB of them.
 const MOST_CALLS: usize = 5_000_000;
 
+/// Attempts of a call whose SERVER spans are kept, beside the first.
+const MOST_ATTEMPTS: usize = 64;
+
 /// What came of the files.
 #[derive(Default)]
 pub struct Read {
@@ -108,8 +111,16 @@ fn add(spans: &mut Spans, half: HalfTimes) -> bool {
     spans.server_ports.extend(port.map(|port| (key, port)));
     let new = (half.start_ns, half.end_ns);
     // The same span twice, as when a file and its copy are given, contradicts nothing.
-    spans.duplicates += u64::from(place.is_some_and(|known| known != new));
+    let another = place.is_some_and(|known| known != new);
     place.get_or_insert(new);
+    // The server saw an attempt each; a CLIENT span that comes twice contradicts itself.
+    spans.duplicates += u64::from(another);
+    if another && half.side == Side::Server {
+        let attempts = spans.attempts.entry(key).or_default();
+        if attempts.len() < MOST_ATTEMPTS && !attempts.contains(&new) {
+            attempts.push(new);
+        }
+    }
     true
 }
 
@@ -139,5 +150,7 @@ mod tests {
         assert_eq!((spans.times.len(), spans.duplicates), (1, 1));
         let times = spans.times[&([1; 16], [2; 8])];
         assert_eq!((times.client, times.server), (Some((1, 9)), Some((2, 8))));
+        // It may be of another attempt.
+        assert_eq!(spans.attempts[&([1; 16], [2; 8])], [(3, 8)]);
     }
 }

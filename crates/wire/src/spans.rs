@@ -21,25 +21,33 @@ impl SpanTimes {
     /// Those of one attempt, as the server's tap saw it. All attempts of a call are under one CLIENT span, and have one
     /// pair of ids: a SERVER span that was over before the first byte of the request came, or began after the last one of
     /// the response had left, is of another attempt.
-    pub(crate) fn of_attempt(mut self, server: &Exchange) -> SpanTimes {
-        self.server = self.server.filter(|(start, end)| {
+    pub(crate) fn of_attempt(mut self, server: &Exchange, others: &[(i64, i64)]) -> SpanTimes {
+        let all = self.server.into_iter().chain(others.iter().copied());
+        let mut fitting = all.filter(|(start, end)| {
             let cut = [start, end].iter().all(|at| **at % MILLISECOND_NS == 0);
             let exact_ns = if cut { MILLISECOND_NS } else { MICROSECOND_NS };
             let left_ns = server.response.as_ref().map_or(i64::MAX, |response| response.last.seen_ns);
             end.saturating_add(exact_ns) >= server.request.first.seen_ns
                 && *start <= left_ns.saturating_add(exact_ns)
         });
+        // Of two that fit, neither is known to be the one.
+        self.server = fitting.next().filter(|_| fitting.next().is_none());
         self
     }
 }
+
+/// Trace id and id of the CLIENT span: the pair that travels in the request's header.
+pub type CallIds = ([u8; 16], [u8; 8]);
 
 /// Spans by (trace id, id of the CLIENT span): the pair that travels in the request's header.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     /// The times.
-    pub times: FxHashMap<([u8; 16], [u8; 8]), SpanTimes>,
+    pub times: FxHashMap<CallIds, SpanTimes>,
+    /// SERVER spans beside the first one of their CLIENT span: of further attempts, oldest first as they came.
+    pub attempts: FxHashMap<CallIds, Vec<(i64, i64)>>,
     /// Ports of the servers that CLIENT spans name.
-    pub server_ports: FxHashMap<([u8; 16], [u8; 8]), u16>,
+    pub server_ports: FxHashMap<CallIds, u16>,
     /// Spans that contradict one known already (the same half twice); the first counts.
     pub duplicates: u64,
 }
@@ -59,7 +67,7 @@ mod tests {
         let unanswered = Exchange { response: None, ..attempt.clone() };
         let kept = |from_ms: i64, to_ms: i64, of: &Exchange| {
             let client = Some((0, 300 * MS));
-            let times = SpanTimes { client, server: Some((from_ms * MS, to_ms * MS)) }.of_attempt(of);
+            let times = SpanTimes { client, server: Some((from_ms * MS, to_ms * MS)) }.of_attempt(of, &[]);
             assert_eq!(times.client, client);
             times.server.is_some()
         };
@@ -67,7 +75,11 @@ mod tests {
         assert!(!kept(20, 60, &attempt) && !kept(200, 240, &attempt));
         // An attempt that follows at once.
         let span = SpanTimes { client: None, server: Some((20 * MS, 100 * MS - 2_000)) };
-        assert_eq!(span.of_attempt(&attempt).server, None);
+        assert_eq!(span.of_attempt(&attempt, &[]).server, None);
+        // The span of this attempt is beside it; of two that fit, neither is taken.
+        let own = (105 * MS, 149 * MS);
+        assert_eq!(span.of_attempt(&attempt, &[own]).server, Some(own));
+        assert_eq!(span.of_attempt(&attempt, &[own, (106 * MS, 148 * MS)]).server, None);
         // It began early, ended early, or goes on; or its times are cut to milliseconds.
         assert!(kept(20, 101, &attempt) && kept(155, 240, &attempt) && kept(99, 99, &attempt));
         assert!(kept(200, 240, &unanswered) && !kept(20, 60, &unanswered));

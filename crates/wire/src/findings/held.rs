@@ -1,6 +1,6 @@
 //! Episodes of both taps as findings of a call: what each took of the call's time.
 
-use super::{Explained, covered_ns, is_loss, union};
+use super::{Explained, Way, covered_ns, is_loss, union};
 use crate::call::{Finding, Halves, When};
 use crate::episode::{Episode, PacketProof};
 use crate::exchange::{Exchange, Part};
@@ -169,6 +169,31 @@ fn finding(
     };
     let Episode { cause, certainty, side, .. } = *episode;
     Finding { cause, certainty, side, when: When::Unknown, cost_ns, note, evidence }
+}
+
+/// Lays the way of a response to the large one that it waited for at the server, if it came in with the last bytes of that
+/// one at the client, too: then it was behind them all the way, in whatever queue there is.
+pub(crate) fn goes_on(
+    found: &mut [Finding],
+    way: &Way,
+    beyond_ns: u64,
+    about: &About<'_>,
+    episodes: &[Vec<Episode>; 2],
+) -> bool {
+    let is_behind = |episode: &Episode| episode.cause == Cause::HeadOfLine && episode.sender == Side::Server;
+    if way.from != Side::Server || !episodes.iter().all(|seen| seen.iter().any(is_behind)) {
+        return false;
+    }
+    let waited = |finding: &&mut Finding| {
+        finding.cause == Cause::HeadOfLine
+            && finding.certainty == Certainty::Shown
+            && finding.side == Some(Side::Server)
+    };
+    let Some(finding) = found.iter_mut().find(waited) else { return false };
+    let When::Between(from, to) = finding.when else { return false };
+    finding.when = When::Between(from, to.max(way.range(about.offset_ns).1));
+    finding.cost_ns = finding.cost_ns.map(|cost_ns| (cost_ns + beyond_ns).min(about.duration_ns));
+    true
 }
 
 /// Whether an episode ended when the first byte of the call left the client: what it cost came before everything that

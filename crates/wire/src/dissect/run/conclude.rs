@@ -57,8 +57,10 @@ impl Run<'_> {
             && let Some(TraceContext { trace_id, span_id }) = trace
         {
             let spans = self.settings.spans.times.get(&(trace_id, span_id)).copied();
+            let others =
+                self.settings.spans.attempts.get(&(trace_id, span_id)).map_or(&[][..], Vec::as_slice);
             halves.spans = match &halves.exchanges[Side::Server.index()] {
-                Some(server) => spans.map(|spans| spans.of_attempt(server)),
+                Some(server) => spans.map(|spans| spans.of_attempt(server, others)),
                 None => spans,
             };
         }

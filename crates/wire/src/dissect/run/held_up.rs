@@ -77,6 +77,9 @@ impl Run<'_> {
             });
             if episodes.iter().flatten().any(|episode| is_loss(episode.cause, episode.sender)) {
                 beyond_ns = 0;
+            } else if held::goes_on(&mut found, &way, beyond_ns, &about, &episodes) {
+                explained_ns += beyond_ns;
+                beyond_ns = 0;
             } else if network_delay::is_late(beyond_ns, duration_ns)
                 && let Some(batch) = self.memory.arrivals.batch(&way)
             {
