@@ -138,8 +138,10 @@ pub const FAULTS: &[Row] = &[
         OWN,
         &[range("rate", 60, 100), range("think", 15 * MS, 30 * MS), range("pool", 2, 4)],
     ),
+    row("proxy-queue", 2, OWN, &[range("rate", 50, 90), range("passes", 95, 140)]),
     row("receive-window-client", 1, OWN, &[range("rate", 2, 6), range("bytes", 120_000, 400_000)]),
     row("receive-window-server", 1, OWN, &[range("rate", 2, 6), range("bytes", 120_000, 400_000)]),
+    row("receiver-drop", 2, OWN, &[range("rate", 30, 200), range("every", 15, 60)]),
     row(
         "retries",
         3,
@@ -164,6 +166,7 @@ pub const FAULTS: &[Row] = &[
     row("shared-connection", 2, OWN, &[range("in-flight", 4, 32), range("cost", 300 * US, 4 * MS)]),
     row("softirq-client", 1, OWN, &[range("rate", 50, 400)]),
     row("softirq-server", 1, OWN, &[range("rate", 50, 400)]),
+    row("stop-the-world", 2, OWN, &[range("rate", 30, 150), range("objects", 40, 250)]),
     row("stopped-client", 2, OPEN, &[range("rate", 50, 1_000), range("stop", 20 * MS, 200 * MS)]),
     row("stopped-server", 2, OPEN, &[range("rate", 50, 1_000), range("stop", 20 * MS, 200 * MS)]),
     row(

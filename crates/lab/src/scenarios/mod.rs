@@ -20,7 +20,9 @@ mod network_delay;
 mod network_jitter;
 mod path_asymmetry;
 mod pool_wait;
+mod proxy_queue;
 mod receive_window;
+mod receiver_drop;
 mod retries;
 mod rto;
 mod run_queue;
@@ -29,6 +31,7 @@ mod server_queue;
 mod shared_connection;
 mod slow_method;
 mod softirq;
+mod stop_the_world;
 mod stopped;
 mod stream_limit;
 mod syn_loss;
@@ -61,8 +64,10 @@ pub const ALL: &[&Scenario] = &[
     &network_jitter::NETWORK_JITTER,
     &path_asymmetry::PATH_ASYMMETRY,
     &pool_wait::POOL_WAIT,
+    &proxy_queue::PROXY_QUEUE,
     &receive_window::CLIENT,
     &receive_window::SERVER,
+    &receiver_drop::RECEIVER_DROP,
     &retries::RETRIES,
     &rto::RTO,
     &run_queue::CLIENT,
@@ -73,6 +78,7 @@ pub const ALL: &[&Scenario] = &[
     &slow_method::SLOW_METHOD,
     &softirq::CLIENT,
     &softirq::SERVER,
+    &stop_the_world::STOP_THE_WORLD,
     &stopped::CLIENT,
     &stopped::SERVER,
     &stream_limit::STREAM_LIMIT,

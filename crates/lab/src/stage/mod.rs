@@ -4,6 +4,7 @@
 //! own harm, [`Stage::end`].
 
 mod aside;
+mod between;
 pub mod cgroup;
 pub mod cpus;
 mod drawn;
@@ -180,9 +181,9 @@ impl<'a> Stage<'a> {
     pub fn serve(&mut self, serve: &Serve) -> Result<(), LabError> {
         (self.settings.say)("starting what serves and what records");
         let serve = &self.serve_as_drawn(serve);
-        let mut target = match serve.python {
-            true => self.start_python_server(serve)?,
-            false => {
+        let mut target = match serve.script {
+            Some(script) => self.start_script(serve, script)?,
+            None => {
                 let (listen, otlp) = (format!("{}:{PORT}", hosts::SERVER), format!("http://{COLLECTOR}"));
                 let words = ["target", "--listen", &listen, "--otlp", &otlp];
                 let mut command = self.spangap_on(Side::Server, &serve.around, &words);
@@ -194,7 +195,7 @@ impl<'a> Stage<'a> {
         let mut started = Vec::new();
         for side in [Side::Server, Side::Client] {
             // A program that writes its spans itself sends none.
-            let collector = if serve.python { None } else { Some(self.collect(side)?) };
+            let collector = if serve.script.is_some() { None } else { Some(self.collect(side)?) };
             started.push((side, collector, self.capture(side)?));
         }
         for (side, collector, mut capture) in started {
@@ -206,7 +207,7 @@ impl<'a> Stage<'a> {
             self.captures[side.index()] = Some((capture, now_unix_ns()));
         }
         target.says("listening on ", PATIENCE, &self.settings.interrupted)?;
-        let pid = if serve.python { target.pid() } else { served_by(&target, &serve.arguments)? };
+        let pid = if serve.script.is_some() { target.pid() } else { served_by(&target, &serve.arguments)? };
         aside::shipping(pid, &serve.around)?;
         self.target = Some(target);
         self.record(Side::Server, pid)

@@ -1,6 +1,7 @@
-//! A server and a client as people write them in Python, for faults that programs of our own do not have: `programs/`.
-//! They speak HTTP/1.1, leave spans of their own, and tell which calls they kept waiting.
+//! A server and a client as people write them in Python, and a server in Node, for faults that programs of our own do not
+//! have: `programs/`. They speak HTTP/1.1, leave spans of their own, and tell which calls they kept waiting.
 
+use super::traffic::Script;
 use super::{PORT, Program, Serve, Stage, Tank};
 use crate::calls::Calls;
 use crate::truth::{Active, Affected};
@@ -12,13 +13,30 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const SOURCES: [(&str, &str); 2] = [
-    ("client.py", include_str!("../programs/client.py")),
-    ("server.py", include_str!("../programs/server.py")),
-];
+const CLIENT: Source = Source {
+    interpreter: PYTHON,
+    flags: &[],
+    name: "client.py",
+    text: include_str!("../programs/client.py"),
+};
+const SERVER: Source = Source { name: "server.py", text: include_str!("../programs/server.py"), ..CLIENT };
+const NODE_SERVER: Source = Source {
+    interpreter: "node",
+    flags: &["--expose-gc"],
+    name: "server.js",
+    text: include_str!("../programs/server.js"),
+};
 /// What the programs write of their waits, in the run's folder.
 const LOGS: [&str; 2] = ["client.waits", "server.waits"];
 const PYTHON: &str = "python3";
+
+/// A program of `programs/`.
+struct Source {
+    interpreter: &'static str,
+    flags: &'static [&'static str],
+    name: &'static str,
+    text: &'static str,
+}
 
 /// A wait that a program timed around itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -35,29 +53,35 @@ pub struct Wait {
 }
 
 impl Stage<'_> {
-    fn python(&self, side: Side, around: &super::Around) -> Result<Command, LabError> {
-        let found = Command::new(PYTHON).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    fn script(&self, source: &Source, side: Side, around: &super::Around) -> Result<Command, LabError> {
+        let Source { interpreter, flags, name, text } = *source;
+        let found =
+            Command::new(interpreter).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !found.is_ok_and(|status| status.success()) {
-            let why = format!("it needs the program {PYTHON}, which the package {PYTHON} has");
-            return Err(LabError::Unavailable { what: "a program in Python".into(), why });
+            let package = interpreter.replace("node", "nodejs");
+            let why = format!("it needs the program {interpreter}, which the package {package} has");
+            return Err(LabError::Unavailable { what: format!("the program {name}"), why });
         }
-        let (name, source) = SOURCES[side.index()];
         let path = self.file(name);
-        fs::write(&path, source).map_err(LabError::file("write", &path))?;
-        let mut command = self.on(side, around, Path::new(PYTHON));
-        command.current_dir(&self.folder).arg(name);
+        fs::write(&path, text).map_err(LabError::file("write", &path))?;
+        let mut command = self.on(side, around, Path::new(interpreter));
+        command.current_dir(&self.folder).args(flags).arg(name);
         command.args(["--spans", folder::spans(side), "--log", LOGS[side.index()]]);
         Ok(command)
     }
 
-    pub(super) fn start_python_server(&self, serve: &Serve) -> Result<Program, LabError> {
-        let mut command = self.python(Side::Server, &serve.around)?;
-        command.args(["--listen", &format!("{}:{PORT}", hosts::SERVER)]).args(&serve.arguments);
+    pub(super) fn start_script(&self, serve: &Serve, script: Script) -> Result<Program, LabError> {
+        let source = match script {
+            Script::Python => &SERVER,
+            Script::Node => &NODE_SERVER,
+        };
+        let mut command = self.script(source, Side::Server, &serve.around)?;
+        command.args(["--listen", &format!("{}:{}", hosts::SERVER, serve.port)]).args(&serve.arguments);
         Program::start("target", command, &self.folder)
     }
 
     pub(super) fn start_python_client(&self, tank: &Tank) -> Result<Program, LabError> {
-        let mut command = self.python(Side::Client, &tank.around)?;
+        let mut command = self.script(&CLIENT, Side::Client, &tank.around)?;
         let [warmup, duration] = [tank.warmup, tank.duration].map(|time| time.as_secs_f64().to_string());
         command.args(["--target", &format!("{}:{PORT}", hosts::SERVER), "--seed", &self.seed().to_string()]);
         command.args(["--warmup", &warmup, "--duration", &duration]).args(&tank.arguments);

@@ -1,5 +1,7 @@
 //! What serves and what calls, as a scenario asks for it.
 
+use super::PORT;
+use super::between::BEHIND_PORT;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -56,20 +58,40 @@ impl Around {
 pub struct Serve {
     pub(super) arguments: Vec<String>,
     pub(super) around: Around,
-    /// Whether it is the server in Python.
-    pub(super) python: bool,
+    /// The program, where it is none of `spangap target`.
+    pub(super) script: Option<Script>,
+    /// Where it listens.
+    pub(super) port: u16,
+}
+
+/// A server as people write them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Script {
+    Python,
+    Node,
 }
 
 impl Serve {
     /// Of a stack of `spangap target`.
     pub fn stack(stack: &str) -> Serve {
-        Serve { arguments: vec!["--stack".into(), stack.into()], around: Around::default(), python: false }
+        let arguments = vec!["--stack".into(), stack.into()];
+        Serve { arguments, around: Around::default(), script: None, port: PORT }
     }
 
     /// The server in Python, with these arguments of its own.
     pub fn python(arguments: &[&str]) -> Serve {
         let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-        Serve { arguments, around: Around::default(), python: true }
+        Serve { arguments, around: Around::default(), script: Some(Script::Python), port: PORT }
+    }
+
+    /// The server in Node, with these arguments of its own.
+    pub fn node(arguments: &[&str]) -> Serve {
+        Serve { script: Some(Script::Node), ..Serve::python(arguments) }
+    }
+
+    /// Behind the proxy of [`super::Stage::proxy`]. Only of a script.
+    pub fn behind_proxy(self) -> Serve {
+        Serve { port: BEHIND_PORT, ..self }
     }
 
     /// With more arguments of `spangap target`.
