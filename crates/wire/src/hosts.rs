@@ -75,10 +75,12 @@ fn of_call(place: usize, call: &Call, dissection: &Dissection) -> Vec<HostLeg> {
     legs
 }
 
-/// The host that neighbouring legs pass on, if they do on one and it is not only sending.
+/// The host that neighbouring legs pass on, if they do on one.
 fn host_of(legs: Legs) -> Option<Side> {
     match (legs.first, legs.last) {
         (Leg::ClientAppOut, Leg::ClientAppOut) | (Leg::ClientAppIn, Leg::ClientAppIn) => Some(Side::Client),
+        (Leg::ClientSend, Leg::ClientSend) => Some(Side::Client),
+        (Leg::ServerSend, Leg::ServerSend) => Some(Side::Server),
         (first, last) if Leg::ServerHostIn <= first && last <= Leg::ServerHostOut => Some(Side::Server),
         _ => None,
     }
@@ -111,9 +113,11 @@ impl Call {
         if let Some(longest) = parts.first_mut() {
             longest.ns = longest.ns.saturating_add_signed(time.ns.saturating_sub_unsigned(sum));
         }
+        // Whoever has begun to send has done the application's work: what it does then says nothing of that.
+        let sends = matches!(time.legs.first, Leg::ClientSend | Leg::ServerSend);
         // With what the threads did, it is only the application that packets leave in question.
         for finding in self.findings.iter_mut().filter(|finding| finding.cause == Cause::ServerHostOrApp) {
-            if side == Side::Server {
+            if side == Side::Server && !sends {
                 finding.cause = Cause::ServerApp;
                 finding.certainty = Certainty::Possible(Missing::ServerSpan);
             }
@@ -128,7 +132,10 @@ impl Call {
         let own_ns: u64 = parts.iter().filter(own).map(|part| part.ns).sum();
         let app = if side == Side::Server { Cause::ServerApp } else { Cause::ClientApp };
         self.findings.retain(|finding| {
-            finding.cause != app || finding.certainty == Certainty::Shown || own_ns >= WORTH_NAMING_NS
+            finding.cause != app
+                || finding.certainty == Certainty::Shown
+                || own_ns >= WORTH_NAMING_NS
+                || sends
         });
         by_weight(&mut self.findings);
         self.hosts.insert(leg, HostTime { threads, parts });
@@ -275,6 +282,8 @@ mod tests {
         assert_eq!(legs(Leg::ClientAppIn, Leg::ClientAppIn), Some(Side::Client));
         assert_eq!(legs(Leg::ClientAppOut, Leg::ClientSend), None);
         assert_eq!(legs(Leg::RequestWire, Leg::ServerHostIn), None);
-        assert_eq!(legs(Leg::ServerSend, Leg::ServerSend), None);
+        assert_eq!(legs(Leg::ServerSend, Leg::ServerSend), Some(Side::Server));
+        assert_eq!(legs(Leg::ClientSend, Leg::ClientSend), Some(Side::Client));
+        assert_eq!(legs(Leg::ServerSend, Leg::ResponseWire), None);
     }
 }

@@ -184,6 +184,15 @@ fn stretches(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Stret
             all.push(Stretch { from_ns, to_ns, tid, late_until_ns, written });
         }
     };
+    // Bytes that follow the first one are their writer's, and what it sleeps for meanwhile is not the call's.
+    if let Some((tid, at)) = hands.wrote
+        && !window.reads
+        && !window.writes
+        && at <= window.from_ns
+    {
+        add(window.from_ns, window.to_ns, Some(tid), 0, true);
+        return all;
+    }
     let (reader, writer) = (hands.read.map(|(tid, _)| tid), hands.wrote.map(|(tid, _)| tid));
     let read_ns = match (window.reads, hands.read) {
         (true, Some((_, at))) => within(at),

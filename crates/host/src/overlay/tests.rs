@@ -277,6 +277,21 @@ fn what_a_thread_waits_for_after_its_answer_is_not_the_calls() {
 }
 
 #[test]
+fn what_follows_the_first_bytes_is_in_the_hands_of_who_wrote_them() {
+    // Another thread read: while bytes are sent, only the writer counts, and what it sleeps for is not the call's.
+    let [sending] =
+        <[Laid; 1]>::try_from(laid(&[window(3600, 7000, false, false)], &events(HOG))).expect("one");
+    assert_eq!(sending.threads, [HOG]);
+    let known: u64 =
+        sums(&sending).iter().filter(|(doing, ..)| *doing != Doing::Unknown).map(|(.., ns)| ns).sum();
+    assert_eq!(known, 3400, "{:?}", sending.parts);
+    // Before anything is written it is not known who has the call.
+    let [before] =
+        <[Laid; 1]>::try_from(laid(&[window(3200, 3450, false, false)], &events(HOG))).expect("one");
+    assert!(before.threads.is_empty(), "{:?}", before.threads);
+}
+
+#[test]
 fn a_connection_without_events_leaves_all_unknown() {
     let other =
         Window { connection: Connection { peer_port: 1, ..CONNECTION }, ..window(1000, 5000, true, true) };
