@@ -147,7 +147,7 @@ fn answer(
     };
     let mut shares: Vec<(Owner, Share)> =
         by_owner.shares.iter().map(|(owner, share)| (*owner, widened(owner, *share))).collect();
-    shares.sort_by(|(_, one), (_, other)| other.mid.total_cmp(&one.mid));
+    most_first(&mut shares);
     let quiet = compare(asked, &weighed, |row| {
         let quiet = row.account.iter().filter(|(owner, _)| !is_noise(owner));
         quiet.map(|(owner, ns)| (*owner, *ns)).collect()
@@ -160,7 +160,7 @@ fn answer(
             (owner, share.widened(slack / quiet.each_ns.mid.max(1.0)))
         })
         .collect();
-    beside_noise.sort_by(|(_, one), (_, other)| other.mid.total_cmp(&one.mid));
+    most_first(&mut beside_noise);
     let noise = compare(asked, &weighed, |row| {
         let mut of: BTreeMap<bool, i64> = BTreeMap::new();
         for (owner, ns) in row.account {
@@ -195,6 +195,11 @@ fn answer(
         present: presence(rows, others),
         varies: varies(rows),
     })
+}
+
+/// Those that have the same to a ten-thousandth keep their order: beyond that, shares are rounding.
+fn most_first(shares: &mut [(Owner, Share)]) {
+    shares.sort_by_key(|(_, share)| std::cmp::Reverse((share.mid * 1e4).round() as i64));
 }
 
 fn is_noise(owner: &Owner) -> bool {

@@ -241,9 +241,11 @@ fn effective(rows: &[&Row<'_>], of: impl Fn(&Row<'_>) -> f64) -> f64 {
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
-/// Whether so many calls make up their time that it can be said of all what it consists of.
+/// Whether so many of the calls make up their time that it can be said of all what it consists of: not a few of many.
 pub fn are_many(rows: &[&Row<'_>]) -> bool {
-    effective(rows, |row| row.call.duration_ns as f64) >= EFFECTIVE
+    let effective = effective(rows, |row| row.call.duration_ns as f64);
+    let calls: f64 = rows.iter().map(|row| row.call.weight).sum();
+    effective >= EFFECTIVE.min(calls / 2.0)
 }
 
 /// Whether a call is one whose messages go on for as long as it does: it is meant to last. Its server works while it sends, or

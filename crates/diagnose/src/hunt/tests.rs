@@ -518,3 +518,16 @@ fn calls_that_open_their_connection_are_compared_with_those_that_need_not() {
     assert_eq!((hunt.verdict, hunt.question), (Kind::One, "slow"), "{hunt:#?}");
     assert_eq!(hunt.culprits[0].culprit, Culprit::at(Cause::ConnectionPerCall, Side::Client));
 }
+
+#[test]
+fn three_calls_that_are_alike_say_what_they_consist_of_and_one_of_many_does_not() {
+    let lost_in =
+        |n: i64| call(n, "/a", vec![leg(Leg::ServerApp, 1), leg(Leg::ResponseWire, 900)], vec![lost(900)]);
+    let three = of((0..3).map(lost_in));
+    assert_eq!(three.culprits.first().map(|one| one.culprit.cause), Some(Cause::Rto), "{three:#?}");
+    let one = of((0..60).map(|n| match n {
+        5 => lost_in(n),
+        _ => call(n, "/a", vec![leg(Leg::ServerApp, 1)], Vec::new()),
+    }));
+    assert!(one.culprits.is_empty() && one.questions.all.is_none(), "{one:#?}");
+}
