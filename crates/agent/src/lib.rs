@@ -1,8 +1,10 @@
 //! The recorder on every host: rings in memory, slices of them when the meter asks.
 //!
 //! [`run`] starts the sensors, each in a thread of its own, attaches to the meter and answers what it asks. Nothing in here
-//! changes the host; nothing leaves it but slices, masked unless the settings say otherwise.
+//! changes the host: what may be changed, a process of its own does (`spangap-actuator`), if the settings have one. Nothing
+//! leaves the host but slices, masked unless the settings say otherwise.
 
+mod actuator;
 mod budget;
 mod events;
 mod health;
@@ -16,8 +18,10 @@ mod sensors;
 mod settings;
 mod slice;
 
+pub use actuator::Actuator;
 pub use settings::{Payload, Settings, TlsFiles};
 
+use actuator::Hands;
 use sensors::Sensors;
 use std::future::Future;
 use std::sync::Arc;
@@ -75,13 +79,15 @@ pub async fn run(
     let say: settings::Say = Arc::new(say);
     let (told, health) = watch::channel(Arc::default());
     let settings = Arc::new(settings);
+    // Before the sensors: it takes nothing of what they open along.
+    let hands = Arc::new(Hands::start(settings.actuator.as_ref(), &say)?);
     let sensors = Arc::new(Sensors::start(&settings, &say)?);
     sensors.instruments().into_iter().for_each(|line| say(&line));
     sensors.lacks().iter().for_each(|lack| say(&format!("not known: {lack}")));
     let tasks = async {
         tokio::join!(
             budget::watch(&settings, &sensors, &say, told),
-            link::keep(&meter, &settings, &sensors, &say, health.clone()),
+            link::keep(&meter, &settings, &sensors, &hands, &say, health.clone()),
             health::serve(listener, health.clone()),
         )
     };
@@ -89,6 +95,7 @@ pub async fn run(
         _ = tasks => {}
         () = stop => {}
     }
+    hands.stop();
     sensors.stop();
     Ok(())
 }

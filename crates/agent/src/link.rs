@@ -1,6 +1,7 @@
 //! The stream to the meter: attached for ever, and again when it breaks.
 
 use crate::AgentError;
+use crate::actuator::Hands;
 use crate::health::Health;
 use crate::inventory::Scope;
 use crate::sensors::Sensors;
@@ -94,6 +95,7 @@ pub(crate) async fn keep(
     meter: &Meter,
     settings: &Arc<Settings>,
     sensors: &Arc<Sensors>,
+    hands: &Hands,
     say: &Say,
     health: watch::Receiver<Arc<Health>>,
 ) {
@@ -110,7 +112,7 @@ pub(crate) async fn keep(
     let state = || state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     loop {
         let mut welcome = false;
-        let why = attach(meter, settings, sensors, health.clone(), session, &mut |news| match news {
+        let why = attach(meter, settings, sensors, hands, health.clone(), session, &mut |news| match news {
             News::Welcome => {
                 welcome = true;
                 let mut state = state();
@@ -118,6 +120,9 @@ pub(crate) async fn keep(
                 state.times += 1;
                 state.why_not = None;
                 say(&format!("attached to {}", meter.url));
+            }
+            News::Ordered(order) => {
+                say(&format!("an order has come, of {}: {}", plain(&order.asked_by), plain(&order.case)))
             }
             News::Asked(ask) => {
                 state().slices += 1;
@@ -153,6 +158,7 @@ pub(crate) async fn keep(
 enum News<'a> {
     Welcome,
     Asked(&'a v1::Ask),
+    Ordered(&'a v1::Order),
 }
 
 /// One stream, from its beginning to its end. Returns why it has ended.
@@ -160,6 +166,7 @@ async fn attach(
     meter: &Meter,
     settings: &Arc<Settings>,
     sensors: &Arc<Sensors>,
+    hands: &Hands,
     mut health: watch::Receiver<Arc<Health>>,
     session: u64,
     on: &mut (dyn FnMut(News<'_>) + Send),
@@ -171,7 +178,8 @@ async fn attach(
     let (to, from) = mpsc::channel::<v1::FromAgent>(WAITING);
     let message = |what| v1::FromAgent { what: Some(what) };
     let mut inventory = sensors.inventory();
-    let hello = hello(settings, sensors, session, inventory.clone());
+    let allows = hands.allows().to_vec();
+    let hello = hello(settings, sensors, allows, session, inventory.clone());
     // There is room: it is the first one.
     let _first = to.try_send(message(from_agent::What::Hello(hello)));
     let mut request = tonic::Request::new(ReceiverStream::new(from));
@@ -189,8 +197,16 @@ async fn attach(
     let one_at_a_time = Arc::new(Semaphore::new(1));
     let mut slices: HashMap<u64, Arc<AtomicBool>> = HashMap::new();
     let (done, mut over) = mpsc::channel::<u64>(SLICES_WAITING + 1);
+    let mut reports = hands.reports.lock().await;
+    // What was said to a meter that is gone.
+    while reports.try_recv().is_ok() {}
     let ended = loop {
         tokio::select! {
+            Some(report) = reports.recv() => {
+                if to.send(message(from_agent::What::Report(report))).await.is_err() {
+                    break "the stream is gone".to_owned();
+                }
+            }
             message_in = stream.next() => match message_in {
                 None => break "the meter ended the stream".to_owned(),
                 Some(Err(status)) => break format!("the meter says: {}", plain(status.message())),
@@ -227,6 +243,11 @@ async fn attach(
                             cancelled.store(true, Relaxed);
                         }
                     }
+                    Some(from_meter::What::Order(order)) => {
+                        on(News::Ordered(&order));
+                        hands.order(order);
+                    }
+                    Some(from_meter::What::Undo(undo)) => hands.undo(undo.order),
                     // A newer meter may say more.
                     None => {}
                 },
@@ -249,12 +270,20 @@ async fn attach(
             }
         }
     };
+    // Whoever ordered changes cannot end them any more.
+    hands.undo(0);
     // Nobody waits for what is under way.
     slices.values().for_each(|cancelled| cancelled.store(true, Relaxed));
     ended
 }
 
-fn hello(settings: &Settings, sensors: &Sensors, session: u64, inventory: v1::Inventory) -> v1::Hello {
+fn hello(
+    settings: &Settings,
+    sensors: &Sensors,
+    allows: Vec<String>,
+    session: u64,
+    inventory: v1::Inventory,
+) -> v1::Hello {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let machine_id = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(read);
     let own = spangap_sockets::network_namespace(std::process::id());
@@ -275,6 +304,7 @@ fn hello(settings: &Settings, sensors: &Sensors, session: u64, inventory: v1::In
         instruments: sensors.names(),
         lacks,
         inventory: Some(inventory),
+        allows,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the agent is told to do.
 
+use crate::actuator::Actuator;
 use spangap_fleet::v1;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub snap_bytes: u32,
     /// Where to answer questions about health; `None`: nowhere.
     pub health: Option<SocketAddr>,
+    /// What may change the host; `None`: nothing may.
+    pub actuator: Option<Actuator>,
 }
 
 impl Settings {

@@ -1,9 +1,11 @@
 //! Agents that are or were connected: who they are, how they are, and what was asked of them. Whatever they say is bounded
 //! before it is kept.
 
+use crate::experiment::NoExperiment;
 use crate::report::{AgentRow, Refused, RingRow};
 use spangap_fleet::v1::{
-    Ask, Cancel, FromMeter, Health, Hello, Inventory, Payload, SliceEnd, SlicePiece, from_meter::What,
+    Ask, Cancel, FromMeter, Health, Hello, Inventory, Order, OrderReport, Payload, SliceEnd, SlicePiece,
+    Undo, from_meter::What,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,6 +105,7 @@ struct Agent {
 struct Link {
     to: Sender<FromMeter>,
     asks: BTreeMap<u64, Sender<Answer>>,
+    orders: BTreeMap<u64, Sender<OrderReport>>,
     /// Ends the stream, with the reason.
     end: watch::Sender<Option<Unwelcome>>,
 }
@@ -127,6 +130,19 @@ pub struct Asked {
     /// What the agent answers; its end without [`Answer::End`] is the agent's own.
     pub answers: mpsc::Receiver<Answer>,
 }
+
+/// An order under way. Dropped, it is undone.
+#[derive(Debug)]
+pub struct Ordered {
+    agents: Arc<Agents>,
+    agent: String,
+    id: u64,
+    /// What the agent says of it, two reports at most; their end is the agent's own.
+    pub reports: mpsc::Receiver<OrderReport>,
+}
+
+/// Reports of one order: of a change made, and undone.
+const MOST_REPORTS: usize = 2;
 
 /// What spans are matched with.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -167,7 +183,7 @@ impl Agents {
             return Err(why);
         }
         let (end, ended) = watch::channel(None);
-        let link = Link { to, asks: BTreeMap::new(), end };
+        let link = Link { to, asks: BTreeMap::new(), orders: BTreeMap::new(), end };
         let before = inner.agents.remove(&id);
         let mut replacements = before.as_ref().map_or(0, |agent| agent.replacements);
         if let Some(before) = before
@@ -218,6 +234,42 @@ impl Agents {
         link.asks.insert(id, answer);
         drop(inner);
         Ok(Asked { agents: self.clone(), agent: agent.to_owned(), id, answers })
+    }
+
+    /// Orders something of an agent that allows it.
+    ///
+    /// # Errors
+    /// When it cannot be told, or was started without `--allow`.
+    pub fn order(
+        self: &Arc<Self>,
+        agent: &str,
+        order: Order,
+        now_unix_ms: u64,
+    ) -> Result<Ordered, NoExperiment> {
+        let mut inner = self.inner();
+        inner.next_ask += 1;
+        let id = inner.next_ask;
+        let known = inner.agents.get_mut(agent).filter(|known| known.is_connected(now_unix_ms));
+        let known = known.ok_or(NoAsk::Gone)?;
+        if !known.hello.allows.iter().any(|what| what == "sockets") {
+            return Err(NoExperiment::NotAllowed);
+        }
+        let link = known.link.as_mut().ok_or(NoAsk::Gone)?;
+        let order = FromMeter { what: Some(What::Order(Order { id, ..order })) };
+        match link.to.try_send(order) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(NoAsk::Busy.into()),
+            Err(TrySendError::Closed(_)) => return Err(NoAsk::Gone.into()),
+        }
+        let (answer, reports) = mpsc::channel(MOST_REPORTS);
+        link.orders.insert(id, answer);
+        drop(inner);
+        Ok(Ordered { agents: self.clone(), agent: agent.to_owned(), id, reports })
+    }
+
+    /// The name that an agent's host goes by.
+    pub fn host_name(&self, agent: &str) -> Option<String> {
+        self.inner().agents.get(agent).map(|agent| agent.hello.host_name.clone())
     }
 
     /// Agents that are connected.
@@ -358,6 +410,16 @@ impl Attached {
         self.with(|inner, id| inner.set_inventory(id, inventory));
     }
 
+    /// What it says of an order. One that nobody waits for is counted, and so is more than there can be.
+    pub fn report(&self, report: OrderReport) {
+        self.with(|inner, id| {
+            let link = inner.agents.get_mut(id).and_then(|agent| agent.link.as_mut());
+            let to = link.and_then(|link| link.orders.get(&report.order));
+            let taken = to.is_some_and(|to| to.try_send(report).is_ok());
+            inner.refused.unasked += u64::from(!taken);
+        });
+    }
+
     /// Whoever waits for an answer to this ask. A piece that nobody asked for is counted.
     pub fn waiting(&self, ask: u64, is_end: bool) -> Option<Sender<Answer>> {
         let mut inner = self.agents.inner();
@@ -390,6 +452,28 @@ impl Drop for Asked {
         {
             // An agent that does not read will hear of nothing.
             let _ = link.to.try_send(FromMeter { what: Some(What::Cancel(Cancel { id: self.id })) });
+        }
+    }
+}
+
+impl Ordered {
+    /// Undoes it now; the agent says when that is done.
+    pub fn undo(&self) {
+        let inner = self.agents.inner();
+        let link = inner.agents.get(&self.agent).and_then(|agent| agent.link.as_ref());
+        if let Some(link) = link {
+            // An agent that does not read has a guard that undoes it in time.
+            let _ = link.to.try_send(FromMeter { what: Some(What::Undo(Undo { order: self.id })) });
+        }
+    }
+}
+
+impl Drop for Ordered {
+    fn drop(&mut self) {
+        self.undo();
+        let mut inner = self.agents.inner();
+        if let Some(link) = inner.agents.get_mut(&self.agent).and_then(|agent| agent.link.as_mut()) {
+            link.orders.remove(&self.id);
         }
     }
 }
@@ -428,6 +512,7 @@ impl Agent {
             cpu_limit: self.health.cpu_limit,
             given_up: self.health.given_up.clone(),
             lacks: self.hello.lacks.clone(),
+            allows: self.hello.allows.clone(),
             replacements: self.replacements,
         }
     }
@@ -457,7 +542,7 @@ fn bounded_hello(hello: &mut Hello, refused: &mut Refused) -> Inventory {
     ] {
         refused.texts_cut += u64::from(shorten(text));
     }
-    refused.texts_cut += lines(&mut hello.instruments) + lines(&mut hello.lacks);
+    refused.texts_cut += lines(&mut hello.instruments) + lines(&mut hello.lacks) + lines(&mut hello.allows);
     hello.inventory.take().unwrap_or_default()
 }
 

@@ -1,6 +1,8 @@
 //! Agents and cases over HTTP. Shapes are in [`crate::report`].
 
 use crate::cases::{Cases, NotOpened};
+use crate::experiment::NoExperiment;
+use crate::experiment::shapes::StartExperiment;
 use crate::folder::HUNT;
 use crate::report::{CaseReport, OpenCase, Opened, PairRow, State};
 use crate::whole::{NoLook, trace_id};
@@ -38,6 +40,7 @@ pub fn router(cases: Arc<Cases>) -> Router {
         .route("/api/v1/cases/{id}/calls/{trace_id}", get(calls))
         .route("/api/v1/cases/{id}/calls/{trace_id}/perfetto", get(perfetto_of_calls))
         .route("/api/v1/cases/{id}/perfetto", get(perfetto))
+        .route("/api/v1/cases/{id}/experiment", get(plan).post(start).delete(end))
         .layer(DefaultBodyLimit::max(MOST_BODY))
         .with_state(cases)
 }
@@ -166,6 +169,62 @@ async fn open(
         Problem(status, error.to_string())
     })?;
     Ok((StatusCode::ACCEPTED, Json(Opened { id })).into_response())
+}
+
+/// Who asks, for the audit logs.
+fn may_change(cases: &Cases, headers: &HeaderMap, peer: Option<Extension<Peer>>) -> Result<String, Problem> {
+    let peer = peer.map(|Extension(peer)| peer);
+    cases.access.may(Role::Change, headers, peer)?;
+    let by = if cases.access.has_tokens() { "a token for change" } else { "somebody without a token" };
+    Ok(match peer {
+        Some(peer) => format!("{by}, from {peer}"),
+        None => by.to_owned(),
+    })
+}
+
+fn no_experiment(id: &str, why: NoExperiment) -> Problem {
+    match why {
+        NoExperiment::NoCase => no_case(id),
+        why => Problem(StatusCode::CONFLICT, why.to_string()),
+    }
+}
+
+async fn plan(
+    Shared(cases): Shared<Arc<Cases>>,
+    Path(id): Path<String>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let asked_by = may_change(&cases, &headers, peer)?;
+    let plan = cases.plan_experiment(&id, &asked_by).await;
+    Ok(Json(plan.map_err(|why| no_experiment(&id, why))?).into_response())
+}
+
+async fn start(
+    Shared(cases): Shared<Arc<Cases>>,
+    Path(id): Path<String>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    asked: Result<Json<StartExperiment>, JsonRejection>,
+) -> Result<Response, Problem> {
+    let asked_by = may_change(&cases, &headers, peer)?;
+    let Json(asked) = asked.map_err(|error| Problem(error.status(), error.body_text()))?;
+    let started = tokio::task::block_in_place(|| cases.start_experiment(&id, &asked.plan, &asked_by));
+    started.map_err(|why| no_experiment(&id, why))?;
+    Ok((StatusCode::ACCEPTED, Json(Opened { id })).into_response())
+}
+
+async fn end(
+    Shared(cases): Shared<Arc<Cases>>,
+    Path(id): Path<String>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    may_change(&cases, &headers, peer)?;
+    match cases.end_experiment(&id) {
+        true => Ok((StatusCode::ACCEPTED, Json(Opened { id })).into_response()),
+        false => Err(Problem(StatusCode::CONFLICT, "no experiment of this case is under way".into())),
+    }
 }
 
 async fn file(

@@ -1,6 +1,7 @@
 //! All cases: opened by triggers and persons within a budget, followed until the pair is as usual again, kept within bounds.
 
 use crate::agents::Agents;
+use crate::experiment::Experiments;
 use crate::folder::{CASE, Folder};
 use crate::report::{
     AgentsReport, CaseReport, CaseRow, CasesReport, Moment, PairRow, Refused, Sides, State, Trigger,
@@ -75,6 +76,8 @@ pub struct Cases {
     pub(crate) folder: Arc<Folder>,
     pub(crate) judge: Judge,
     pub(crate) looker: Looker,
+    /// Plans that were shown, and the one that is carried out.
+    pub experiments: Experiments,
     known: Mutex<Known>,
     watched: Mutex<Watched>,
 }
@@ -113,6 +116,7 @@ impl Cases {
             folder,
             judge: Judge::default(),
             looker: Looker::default(),
+            experiments: Experiments::default(),
             known: Mutex::new(Known { cases, ..Known::default() }),
             watched: Mutex::default(),
         }))

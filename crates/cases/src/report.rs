@@ -1,5 +1,6 @@
 //! Every JSON shape of agents and cases, documented in docs/cases.md. Units end the keys.
 
+use crate::experiment::shapes::ExperimentReport;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -85,6 +86,9 @@ pub struct AgentRow {
     pub given_up: Vec<String>,
     /// What it cannot see.
     pub lacks: Vec<String>,
+    /// What it may be ordered to change.
+    #[serde(default)]
+    pub allows: Vec<String>,
     /// How often another session of the same host took its place while it was connected: more than a few are two agents with
     /// the same machine id.
     pub replacements: u64,
@@ -243,6 +247,9 @@ pub struct CaseReport {
     pub after: Option<GapRow>,
     /// What is missing, in sentences.
     pub lacks: Vec<String>,
+    /// What was tried, the latest last.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub experiments: Vec<ExperimentReport>,
 }
 
 /// Which agent a side's evidence comes from.

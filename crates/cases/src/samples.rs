@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use spangap_meter::engine::Meter;
 use spangap_model::PairKey;
 use spangap_model::pair::{KeptCall, KeptSide, WholeSpan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Calls in a folder at most.
 const MOST: usize = 2_000;
@@ -69,6 +69,25 @@ pub fn of_pair(meter: &Meter, pair: &PairKey, since_unix_ns: u64) -> Vec<Sample>
         .collect()
 }
 
+/// Adds the calls of a pair that were drawn whatever their gaps, and began after a moment, by the client's clock.
+pub fn drawn_by_call(
+    meter: &Meter,
+    pair: &PairKey,
+    since_unix_ns: u64,
+    calls: &mut HashMap<([u8; 16], [u8; 8]), Sample>,
+) {
+    for call in
+        meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn).flat_map(|one| one.by_call)
+    {
+        if call.client.start_unix_ns >= since_unix_ns {
+            calls.entry((call.trace_id, call.client_span_id)).or_insert_with(|| Sample {
+                gap_ns: call.gap_ns,
+                sides: [Half::of(&call.client), Half::of(&call.server)],
+            });
+        }
+    }
+}
+
 /// The spans of one side as an OTLP JSON document; `None` of none.
 pub fn document(samples: &[Sample], side: usize) -> Option<Value> {
     let resource_spans: Vec<Value> = samples
@@ -82,4 +101,11 @@ pub fn document(samples: &[Sample], side: usize) -> Option<Value> {
 /// Port of a span's own end, where it says.
 pub fn local_port(span: &Span) -> Option<u64> {
     crate::hosts::number_of(&span.attributes, "network.local.port").and_then(|port| u64::try_from(port).ok())
+}
+
+/// Port of the other end, where a span says.
+pub fn peer_port(span: &Span) -> Option<u64> {
+    let keys = ["network.peer.port", "net.sock.peer.port", "client.port", "net.peer.port"];
+    let found = keys.iter().find_map(|key| crate::hosts::number_of(&span.attributes, key));
+    found.and_then(|port| u64::try_from(port).ok())
 }

@@ -151,6 +151,7 @@ async fn take(attached: &Attached, said: FromAgent) -> Result<(), Status> {
                 let _ = timeout(STUCK, to.send(Answer::End(end))).await;
             }
         }
+        Some(from_agent::What::Report(report)) => attached.report(report),
         Some(from_agent::What::Hello(_)) => return Err(Status::invalid_argument("a second Hello")),
         // A message of a later version.
         None => {}

@@ -34,6 +34,8 @@ pub enum Verb {
     Target(commands::target::TargetArgs),
     Bench(commands::bench::BenchArgs),
     #[command(hide = true)]
+    AgentActuator(commands::actuator::ActuatorArgs),
+    #[command(hide = true)]
     Client(commands::client::ClientArgs),
     /// Print shell completions
     Completions(commands::generate::CompletionsArgs),

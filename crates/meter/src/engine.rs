@@ -439,6 +439,16 @@ impl Meter {
         self.origins.read().versions().changes().cloned().collect()
     }
 
+    /// Takes so many calls of one pair into the sample drawn by call of each stretch, instead of the usual number; `None` ends
+    /// it. `false`: there is no such pair.
+    pub fn follow(&self, pair: Option<(&PairKey, usize)>) -> bool {
+        let mut state = self.state();
+        let number = |key: &PairKey| state.pairs.keys().iter().position(|known| known == key);
+        let found = pair.and_then(|(key, calls)| Some((number(key)? as u32, calls)));
+        state.samples.follow(found);
+        found.is_some() || pair.is_none()
+    }
+
     /// Where every span went, as of now.
     pub fn accounting(&self) -> Accounting {
         self.state().join.accounting

@@ -78,6 +78,8 @@ pub struct Samples {
     pairs: Vec<PairSamples>,
     /// Calls of each sample, of one pair and stretch.
     size: usize,
+    /// A pair of which more calls are taken by call, and how many.
+    followed: Option<(u32, usize)>,
     rng: Rng,
     since_ms: u64,
     /// Bytes of whole spans in the samples.
@@ -97,6 +99,7 @@ impl Samples {
         Samples {
             pairs: Vec::new(),
             size,
+            followed: None,
             // Any fixed seed: nobody gains by guessing what is drawn, and a replay draws the same.
             rng: Rng::with_seed(0x5ba9),
             since_ms: 0,
@@ -133,7 +136,18 @@ impl Samples {
             samples.time_to_pass = stretch.put_by_time(call.clone(), self.size, &mut self.rng);
         }
         if taken.by_call {
-            samples.calls_to_pass = stretch.put_by_call(call, self.size, &mut self.rng);
+            let followed = self.followed.filter(|(number, _)| *number == pair);
+            let size = followed.map_or(self.size, |(_, size)| size.max(self.size));
+            samples.calls_to_pass = stretch.put_by_call(call, size, &mut self.rng);
+        }
+    }
+
+    /// Takes so many calls of one pair by call, in each stretch from the next call on; `None` ends it. Whether a call is taken
+    /// does not depend on its gap, before as after.
+    pub fn follow(&mut self, pair: Option<(u32, usize)>) {
+        self.followed = pair;
+        if let Some(samples) = pair.and_then(|(number, _)| self.pairs.get_mut(number as usize)) {
+            samples.calls_to_pass = 0;
         }
     }
 
@@ -196,7 +210,8 @@ impl Stretch {
                 return 0;
             }
         } else {
-            let at = rng.usize(..size);
+            // A pair that is not followed any more has more than `size`.
+            let at = rng.usize(..self.by_call.len());
             self.by_call[at].1 = Some(call);
         }
         self.log_w += unit(rng).ln() / size as f64;
@@ -319,6 +334,31 @@ mod tests {
         assert!((all_ns / truth_ns - 1.0).abs() < 0.08, "{}", all_ns / truth_ns);
         assert!((slow_ns / all_ns - 0.5).abs() < 0.035, "{}", slow_ns / all_ns);
         assert!((late_ns / all_ns - 0.5).abs() < 0.035, "{}", late_ns / all_ns);
+    }
+
+    #[test]
+    fn of_a_pair_that_is_followed_every_call_is_taken_until_it_is_not() {
+        let mut samples = Samples::new(SAMPLED, 0);
+        let mut next = 0;
+        let mut offer = |samples: &mut Samples, calls: u64| {
+            for id in next..next + calls {
+                let taken = samples.offer(3, 1_000);
+                if taken.any() {
+                    samples.put(3, call(1_000, id), taken);
+                }
+            }
+            next += calls;
+            samples.of(3).remove(0).by_call.len()
+        };
+        assert_eq!(offer(&mut samples, 1_000), SAMPLED);
+        samples.follow(Some((3, 600)));
+        assert_eq!(offer(&mut samples, 500), SAMPLED + 500, "all that came since");
+        assert_eq!(offer(&mut samples, 5_000), 600, "and no more than asked for");
+        samples.follow(None);
+        assert_eq!(offer(&mut samples, 500), 600);
+        samples.tick(Samples::STRETCH_MS);
+        offer(&mut samples, 500);
+        assert_eq!(samples.of(3)[1].by_call.len(), SAMPLED);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod evidence;
 mod hints;
 mod holders;
 mod journal;
+pub mod keeper;
 mod list;
 mod look;
 mod processes;

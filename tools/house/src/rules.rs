@@ -15,6 +15,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-gather", &["spangap-model", "spangap-meter", "spangap-wire", "spangap-host"]),
     ("spangap-diagnose", &["spangap-model"]),
     ("spangap-fleet", &[]),
+    ("spangap-actuator", &["spangap-sockets", "spangap-undo", "spangap-fleet"]),
     (
         "spangap-agent",
         &[
@@ -24,11 +25,19 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
             "spangap-host",
             "spangap-sockets",
             "spangap-fleet",
+            "spangap-actuator",
         ],
     ),
     (
         "spangap-cases",
-        &["spangap-model", "spangap-meter", "spangap-gather", "spangap-diagnose", "spangap-fleet"],
+        &[
+            "spangap-model",
+            "spangap-meter",
+            "spangap-gather",
+            "spangap-diagnose",
+            "spangap-fleet",
+            "spangap-undo",
+        ],
     ),
     (
         "spangap-lab",
@@ -57,6 +66,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
             "spangap-lab",
             "spangap-sockets",
             "spangap-undo",
+            "spangap-actuator",
             "spangap-agent",
             "spangap-cases",
             "spangap-fleet",

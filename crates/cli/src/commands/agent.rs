@@ -5,7 +5,7 @@ use crate::args::{Size, wrong_usage};
 use crate::signals::{ASKED, Caught};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use spangap_agent::{Payload, Settings, TlsFiles};
+use spangap_agent::{Actuator, Payload, Settings, TlsFiles};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +19,11 @@ Examples:
   spangap agent --meter http://127.0.0.1:4317 --health 127.0.0.1:7071
       how it is: curl http://127.0.0.1:7071/healthz
 
-Nothing is written to disk and nothing on the host is changed. By default payloads are masked before they leave the host.
+  spangap agent --meter http://meter.example:4317 --allow sockets
+      also try remedies when somebody with a token for `change` asks: a process of its own then changes TCP_NODELAY of
+      connections for up to a minute; each change and each undo is a line in the audit log
+
+Without --allow nothing on the host is changed, whoever asks, and nothing is written to disk. By default payloads are masked before they leave the host.
 Needs CAP_NET_RAW for packets, CAP_BPF and CAP_PERFMON for events, and CAP_SYS_PTRACE to see whose sockets they are; what
 is not allowed is left out, and said.";
 
@@ -63,6 +67,23 @@ pub struct AgentArgs {
     /// Address to answer questions about health at [default: none]
     #[arg(long, value_name = "ADDR")]
     health: Option<SocketAddr>,
+    /// What may be changed on this host for a limited time, for experiments; `sockets` is TCP_NODELAY of live connections
+    /// [default: nothing]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    allow: Vec<Allowed>,
+    /// Log of changes, with --allow: one JSON object a line, never shortened
+    #[arg(long, value_name = "FILE", default_value = "/var/log/spangap/audit.jsonl", requires = "allow")]
+    audit: PathBuf,
+    /// Folder for journals that undo changes, with --allow [default: /run/spangap/actuator-N, N the network namespace]
+    #[arg(long, value_name = "DIR", requires = "allow")]
+    journal: Option<PathBuf>,
+}
+
+/// What may be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Allowed {
+    /// TCP_NODELAY of live connections
+    Sockets,
 }
 
 /// A share, as `2%`.
@@ -104,6 +125,7 @@ pub fn run(args: AgentArgs) -> anyhow::Result<Outcome> {
         return Err(wrong_usage("--snap: expected 128 to 262144 bytes").into());
     }
     let pids = super::host::processes::processes("--pid", &args.pid)?;
+    let actuator = actuator(&args)?;
     let settings = Settings {
         meter: args.meter,
         token_file: args.token_file,
@@ -118,6 +140,7 @@ pub fn run(args: AgentArgs) -> anyhow::Result<Outcome> {
         pids,
         snap_bytes: args.snap.bytes() as u32,
         health: args.health,
+        actuator,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start")?.block_on(async {
@@ -130,4 +153,25 @@ pub fn run(args: AgentArgs) -> anyhow::Result<Outcome> {
             Err(error) => Err(error.into()),
         }
     })
+}
+
+/// The command that starts the process that may change the host: this program, again.
+fn actuator(args: &AgentArgs) -> anyhow::Result<Option<Actuator>> {
+    if args.allow.is_empty() {
+        return Ok(None);
+    }
+    let journals = match &args.journal {
+        Some(journals) => journals.clone(),
+        None => {
+            // Agents of several namespaces on one machine do not undo each other's changes.
+            let namespace = spangap_sockets::network_namespace(std::process::id()).unwrap_or(0);
+            PathBuf::from(format!("/run/spangap/actuator-{namespace}"))
+        }
+    };
+    let absolute = |path: PathBuf| std::path::absolute(&path).with_context(|| path.display().to_string());
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command = vec![program.into_os_string(), "agent-actuator".into(), "--journal".into()];
+    command.push(absolute(journals)?.into());
+    command.extend(["--audit".into(), absolute(args.audit.clone())?.into()]);
+    Ok(Some(Actuator { command, allows: vec!["sockets".into()] }))
 }

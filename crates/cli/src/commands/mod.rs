@@ -1,6 +1,7 @@
 //! One verb, one file. Each has its raw arguments (`clap`), turns them into validated settings of the
 //! crate that does the work, and prints what came out.
 
+pub mod actuator;
 pub mod agent;
 pub mod bench;
 pub mod capture;
@@ -24,6 +25,7 @@ use crate::args::Verb;
 /// Runs one verb to its end.
 pub fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
+        Verb::AgentActuator(args) => actuator::run(args),
         Verb::Agent(args) => agent::run(*args),
         Verb::Bench(args) => bench::run(args),
         Verb::Capture(args) => capture::run(*args),

@@ -40,6 +40,16 @@ impl Peer {
     }
 }
 
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => address.fmt(f),
+            IpAddr::V6(network) if network.is_unspecified() => f.write_str("::1"),
+            IpAddr::V6(network) => write!(f, "{network}/64"),
+        }
+    }
+}
+
 /// How long what may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {

@@ -32,9 +32,9 @@ use whole::Whole;
 Examples:
   sudo spangap demo
       two hosts (network namespaces) with an agent each, calls between them, a fault after 45 s; a case opens by itself,
-      its verdict is told beside the truth, and Enter applies the remedy to half of the connections
+      its verdict is told beside the truth, and Enter tries the remedy on half of the connections, where there is one
   sudo spangap demo --auto --fault stopped
-      another fault, without a question; exit code 1 if the verdict is not the truth
+      another fault, without a question; exit code 1 if the verdict is not the truth, or a remedy is not proven
   spangap demo --interval 10ms --think 2ms
       no fault: one call every 10 ms, a server that takes 2 ms, the page at http://127.0.0.1:7070/
 
@@ -124,16 +124,16 @@ fn with_hosts(args: DemoArgs) -> anyhow::Result<Outcome> {
     let interrupted = signals::flag(ASKED_OR_LEFT)?;
     let service = args.meter.start()?;
     let (meter, cases) = (service.meter.clone(), service.cases.clone());
-    let (ready, is_ready) = mpsc::channel::<Addresses>();
+    let (ready, is_ready) = mpsc::channel::<(Addresses, tokio::runtime::Handle)>();
     let (stop, stopped) = mpsc::channel::<()>();
     let (fault, auto, asked) = (args.fault.unwrap_or(Fault::Nagle), args.auto, interrupted.clone());
     let shown = std::thread::spawn(move || -> anyhow::Result<()> {
-        let Ok(addresses) = is_ready.recv() else { return Ok(()) };
+        let Ok((addresses, runtime)) = is_ready.recv() else { return Ok(()) };
         announce(&addresses);
-        Whole { addresses, meter, cases, fault, auto, interrupted: asked, stopped }.show()
+        Whole { addresses, meter, cases, runtime, fault, auto, interrupted: asked, stopped }.show()
     });
     let served = service.run(
-        move |addresses| _ = ready.send(*addresses),
+        move |addresses| _ = ready.send((*addresses, tokio::runtime::Handle::current())),
         |_| async move {
             let mut look = tokio::time::interval(Duration::from_millis(100));
             while !shown.is_finished() {

@@ -69,7 +69,10 @@ impl Stage {
         for (side, name) in Side::ALL.into_iter().zip(["agent-client", "agent-server"]) {
             // Both share this machine, and the rest of it is not theirs.
             let arguments = ["agent", "--meter", &meter, "--memory", "128MiB", "--cpu", "25%"];
-            let command = self.on(side, &[], &arguments);
+            let (audit, journal) = (format!("{name}.audit.jsonl"), format!("{name}.journals"));
+            let mut command = self.on(side, &[], &arguments);
+            command.args(["--allow", "sockets", "--audit"]).arg(self.folder.path().join(audit));
+            command.arg("--journal").arg(self.folder.path().join(journal));
             self.start(name, command)?;
         }
         Ok(())
@@ -106,22 +109,6 @@ impl Stage {
     /// The process that serves: every program in front of it becomes the next one.
     pub fn target_pid(&self) -> anyhow::Result<u32> {
         self.pid("target")
-    }
-
-    /// The process that calls, a child of the tank.
-    pub fn client_pid(&self) -> anyhow::Result<u32> {
-        let tank = self.pid("tank")?;
-        let lists = std::fs::read_dir(format!("/proc/{tank}/task")).context("the tank has ended")?;
-        let children =
-            lists.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-        let children: Vec<u32> = children
-            .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-            .collect();
-        let is_client = |pid: &&u32| {
-            std::fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"client"))
-        };
-        children.iter().find(is_client).copied().context("the tank has no client")
     }
 
     /// What a program of the stage has complained about, in a line; nothing while it runs.

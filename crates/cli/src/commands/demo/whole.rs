@@ -5,13 +5,12 @@ use super::fault::Fault;
 use super::stage::Stage;
 use anyhow::{Context, bail};
 use spangap_cases::cases::Cases;
+use spangap_cases::experiment::shapes::ArmRow;
 use spangap_cases::report::{CaseReport, PairRow, State};
-use spangap_cases::samples;
-use spangap_lab::stage::PORT;
 use spangap_meter::engine::Meter;
 use spangap_meter::serve::Addresses;
 use spangap_model::duration::format_ns;
-use spangap_model::{Culprit, PairKey, Side};
+use spangap_model::{Culprit, Side};
 use spangap_report::wrap::wrapped;
 use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
@@ -20,14 +19,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
+use tokio::runtime::Handle;
 
 /// Calls as they should be: six windows are the shortest baseline, and spans come some seconds late.
 const QUIET: Duration = Duration::from_secs(45);
 /// A case that does not open within this time does not open.
 const OPENS: Duration = Duration::from_secs(90);
 const VERDICT: Duration = Duration::from_secs(90);
-/// How long the remedy is looked at.
-const REMEDY: Duration = Duration::from_secs(20);
+/// Beyond the time that an experiment announces: spans come late, and a busy machine is slow.
+const REMEDY: Duration = Duration::from_secs(60);
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 /// How often figures are printed while nothing else happens.
@@ -38,6 +38,8 @@ pub struct Whole {
     pub addresses: Addresses,
     pub meter: Arc<Meter>,
     pub cases: Arc<Cases>,
+    /// Where the meter runs.
+    pub runtime: Handle,
     pub fault: Fault,
     /// Nobody presses Enter.
     pub auto: bool,
@@ -94,9 +96,7 @@ impl Whole {
         self.fault.begin(stage)?;
         let case = self.follow(stage, began_ms)?;
         self.conclude(&case, began_ms)?;
-        if self.fault == Fault::Nagle {
-            self.remedy(stage)?;
-        }
+        self.remedy(stage, &case)?;
         if !self.auto {
             say("Ctrl-C ends it.");
             self.pass(stage, Duration::MAX)?;
@@ -150,10 +150,20 @@ impl Whole {
         Ok(())
     }
 
-    /// TCP_NODELAY for every second connection, and what came of it.
-    fn remedy(&self, stage: &mut Stage) -> anyhow::Result<()> {
+    /// The experiment that the verdict calls for: half of the connections with the remedy, the other half without.
+    fn remedy(&self, stage: &mut Stage, case: &CaseReport) -> anyhow::Result<()> {
+        const WHO: &str = "the demonstration";
+        let id = &case.row.id;
+        let plan = match self.runtime.block_on(self.cases.plan_experiment(id, WHO)) {
+            Ok(plan) => plan,
+            Err(why) => {
+                say(&format!("REMEDY: none is tried: {why}"));
+                return Ok(());
+            }
+        };
+        say(&format!("REMEDY: {}", plan.words));
         if !self.auto {
-            say("REMEDY: TCP_NODELAY for half of the connections, for 20 s. Enter applies it.");
+            say("Enter applies it.");
             let entered = enter()?;
             self.wait(stage, "Enter", Duration::MAX, || match entered.try_recv() {
                 Ok(is_line) => Some(is_line),
@@ -164,54 +174,46 @@ impl Whole {
                 if is_line { Ok(()) } else { bail!("standard input has ended; --auto needs none") }
             })?;
         }
-        let (client, port) = (stage.client_pid()?.to_string(), PORT.to_string());
-        let lasts = format!("{}s", REMEDY.as_secs());
-        let arguments = [
-            "sockets",
-            "set",
-            "--pid",
-            &client,
-            "--port",
-            &port,
-            "nodelay=on",
-            "--half",
-            "--for",
-            &lasts,
-            "--json",
-        ];
-        let applied_ns = now_unix_ms() * 1_000_000;
-        let child = stage.on(Side::Client, &[], &arguments).stdout(std::process::Stdio::piped()).spawn();
-        let child = child.context("cannot start `spangap sockets set`")?;
-        say(&format!("Applied for {lasts}; it undoes itself."));
-        self.pass(stage, REMEDY)?;
-        let output = child.wait_with_output().context("`spangap sockets set`")?;
-        let report: serde_json::Value =
-            serde_json::from_slice(&output.stdout).context("`spangap sockets set` failed")?;
-        let changed: HashSet<u64> =
-            report["changes"].as_array().into_iter().flatten().filter_map(local_port).collect();
-        if changed.is_empty() {
-            bail!("`spangap sockets set` changed nothing: {report}");
+        let begun_ms = now_unix_ms();
+        {
+            let _entered = self.runtime.enter();
+            self.cases.start_experiment(id, &plan.plan, WHO)?;
         }
-        let pair = PairKey { client: "tank".into(), server: "target".into(), method: None };
-        let mut gaps: [Vec<u64>; 2] = Default::default();
-        // The first second and the last one belong to neither.
-        let until_ns = applied_ns + (REMEDY.as_nanos() as u64) - 1_000_000_000;
-        for sample in samples::of_pair(&self.meter, &pair, applied_ns + 1_000_000_000) {
-            let Some((_, span)) = &sample.sides[0].whole else { continue };
-            let Some(port) = samples::local_port(span) else { continue };
-            if sample.sides[0].end_unix_ns < until_ns {
-                gaps[usize::from(changed.contains(&port))].push(sample.gap_ns);
+        let patience = Duration::from_millis(2 * plan.takes_ms) + REMEDY;
+        let tried = self.wait(stage, "the experiment", patience, || {
+            let case = self.cases.case(id)?;
+            case.experiments.last().filter(|one| one.to_unix_ms.is_some()).cloned()
+        })?;
+        for (block, number) in tried.blocks.iter().zip(1..) {
+            print(&format!(
+                "    block {number}: {} connections with the remedy {}; {} without {}",
+                block.treated_connections,
+                arm(&block.treated),
+                block.control_connections,
+                arm(&block.control)
+            ));
+        }
+        tried.lacks.iter().for_each(|lack| print(&wrapped(&format!("    missing: {lack}"), 100, 13)));
+        say(&format!("With the remedy:    {}", arm(&tried.treated)));
+        print(&format!("Without the remedy: {}", arm(&tried.control)));
+        if let Some(usual) = &case.usual {
+            let mean = usual.lost_ns_total / usual.calls.max(1);
+            print(&format!("Before the fault:   mean gap {} in {} calls", format_ns(mean), usual.calls));
+        }
+        say(&tried.words);
+        let seconds = now_unix_ms().saturating_sub(begun_ms) as f64 / 1e3;
+        let state = self.cases.case(id).map_or("gone", |case| case.row.state.name());
+        say(&format!(
+            "{} after {seconds:.1} s; the case is {state}.",
+            if tried.undone {
+                "The host says that every change is undone"
+            } else {
+                "NOT every undo was confirmed"
             }
+        ));
+        if self.auto && (tried.outcome != "proven" || !tried.undone) {
+            bail!("the remedy is not proven and undone");
         }
-        let median = |gaps: &mut Vec<u64>| {
-            gaps.sort_unstable();
-            gaps.get(gaps.len() / 2).map_or("no call".to_owned(), |ns| {
-                format!("{} (median of {} calls sampled)", format_ns(*ns), gaps.len())
-            })
-        };
-        let [left, mended] = &mut gaps;
-        say(&format!("Gap meanwhile, with the remedy:    {}", median(mended)));
-        say(&format!("Gap meanwhile, without the remedy: {}", median(left)));
         Ok(())
     }
 
@@ -278,10 +280,17 @@ impl Whole {
     }
 }
 
-/// The port of a change of `sockets set`.
-fn local_port(change: &serde_json::Value) -> Option<u64> {
-    let local = change["local"].as_str().or_else(|| change["entry"]["local"].as_str())?;
-    local.rsplit_once(':')?.1.parse().ok()
+/// Gaps of an arm, in words.
+fn arm(arm: &ArmRow) -> String {
+    match arm.calls {
+        0 => "no call".into(),
+        calls => format!(
+            "mean gap {}, p50 {}, p99 {} in {calls} calls",
+            format_ns(arm.mean_ns),
+            format_ns(arm.p50_ns),
+            format_ns(arm.p99_ns)
+        ),
+    }
 }
 
 fn is_it(truth: &Culprit, culprit: &Option<String>, side: &Option<String>) -> bool {

@@ -6,17 +6,14 @@
 use super::undo;
 use crate::Outcome;
 use crate::guarded;
-use anyhow::{Context, anyhow};
 use clap::Args;
-use serde::{Deserialize, Serialize};
-use spangap_sockets::Undone;
-use spangap_undo::guard::Guard;
+use spangap_sockets::keeper::Farewell;
+use spangap_undo::audit;
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
-/// Undo a change at a time; started by `sockets set --for`
+/// Undo a change at a time; started by `sockets set --for`, and by an agent's actuator
 #[derive(Args, Debug)]
 pub struct KeepArgs {
     /// Which change
@@ -25,52 +22,44 @@ pub struct KeepArgs {
     /// When, by CLOCK_BOOTTIME
     #[arg(long)]
     until_ns: u64,
-}
-
-/// What it says at its end.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Farewell {
-    /// A signal came before the time.
-    pub early: bool,
-    /// Somebody else undid it.
-    pub not_there: bool,
-    /// Why it could not be undone.
-    pub error: Option<String>,
-    /// What was done.
-    pub undone: Option<Undone>,
+    /// Log to which the undo is added
+    #[arg(long, requires = "order")]
+    audit: Option<PathBuf>,
+    /// What the log says of the order: a JSON object
+    #[arg(long)]
+    order: Option<String>,
 }
 
 /// The keeper's own part.
 pub fn run(args: KeepArgs) -> anyhow::Result<Outcome> {
     guarded::apart()?;
     let early = guarded::wait(args.until_ns)?;
-    let mut farewell = Farewell { early, ..Farewell::default() };
+    let begun = UNIX_EPOCH.elapsed().unwrap_or_default();
+    let mut farewell =
+        Farewell { early, begun_unix_ns: Some(begun.as_nanos() as u64), ..Farewell::default() };
     match undo::now(&args.journal) {
         Ok(None) => farewell.not_there = true,
         Ok(undone) => farewell.undone = undone,
         Err(error) => farewell.error = Some(format!("{error:#}")),
     }
+    if let (Some(log), Some(order)) = (&args.audit, &args.order) {
+        let order: serde_json::Value = serde_json::from_str(order).unwrap_or_default();
+        let line = serde_json::json!({
+            "unix_ms": begun.as_millis() as u64,
+            "event": "undone",
+            "by": format!("guard {}", std::process::id()),
+            "order": order,
+            "early": early,
+            "not_there": farewell.not_there,
+            "error": farewell.error,
+            "sockets": farewell.undone.as_ref().map(|undone| &undone.sockets),
+        });
+        if let Err(error) = audit::append(log, &line) {
+            let error = format!("the audit log: {error}: {}", error.source);
+            farewell.error = Some(farewell.error.map_or(error.clone(), |first| format!("{first}; {error}")));
+        }
+    }
     // Whoever started it may be gone: then nobody is told.
     let _ = writeln!(io::stdout(), "{}", serde_json::to_string(&farewell)?);
     Ok(Outcome::Done)
-}
-
-/// Starts one, and waits until it is ready.
-pub fn start(journal: &Path, until_ns: u64) -> anyhow::Result<Guard> {
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("spangap")
-        .args(["sockets", "keep", "--until-ns", &until_ns.to_string(), "--journal"])
-        .arg(journal)
-        .stdin(Stdio::null());
-    Ok(Guard::start(&mut command)?)
-}
-
-/// Waits for its end: what it says, or why not.
-pub fn farewell(mut keeper: Guard) -> anyhow::Result<Farewell> {
-    let line = keeper.line().context("cannot hear the process that undoes the change")?;
-    keeper.wait().context("cannot wait for the process that undoes the change")?;
-    let line = line.ok_or_else(|| anyhow!("the process that undoes the change ended before its time"))?;
-    serde_json::from_str(&line).with_context(|| format!("the process that undoes the change said: {line}"))
 }

@@ -1,15 +1,15 @@
 //! `spangap sockets set`.
 
-use super::keeper::{self, Farewell};
 use super::{folder, undo};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::signals::{self, ASKED};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
+use spangap_sockets::keeper::{self, Farewell, KeeperError};
 use spangap_sockets::{
     Asked, Became, Change, Entry, Folder, Held, Journal, Listing, Plan, Undone, Wanted, apply, list,
 };
@@ -186,11 +186,11 @@ fn change(
     let held = folder.write(&journal)?;
     let path = held.path().to_owned();
     let until_ns = lasts_ns.map(|ns| now_ns().saturating_add(ns));
-    let keeper = match until_ns.map(|until_ns| keeper::start(&path, until_ns)).transpose() {
+    let keeper = match until_ns.map(|until_ns| keeper::start(&path, until_ns, None)).transpose() {
         Ok(keeper) => keeper,
         Err(error) => {
             held.remove()?;
-            return Err(error.context("nothing was changed"));
+            return Err(anyhow::Error::new(error).context("nothing was changed"));
         }
     };
     let held = make_changes(held, &interrupts, report, told)?;
@@ -269,7 +269,7 @@ fn tell_halves(report: &Report, told: &Told) {
 }
 
 /// The keeper does the undo also when all goes well: there is one way, and it is always taken.
-fn wait_for_end(keeper: Guard, interrupts: &Interrupts) -> anyhow::Result<Farewell> {
+fn wait_for_end(keeper: Guard, interrupts: &Interrupts) -> Result<Farewell, KeeperError> {
     let process = keeper.process();
     let (ended, end) = mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -285,7 +285,8 @@ fn wait_for_end(keeper: Guard, interrupts: &Interrupts) -> anyhow::Result<Farewe
                 break;
             }
         }
-        waits.join().map_err(|_| anyhow!("the thread that waits has panicked"))?
+        // One that has panicked has heard nothing.
+        waits.join().unwrap_or(Err(KeeperError::Ended))
     })
 }
 
@@ -293,7 +294,7 @@ fn wait_for_end(keeper: Guard, interrupts: &Interrupts) -> anyhow::Result<Farewe
 const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 fn at_the_end(
-    farewell: anyhow::Result<Farewell>,
+    farewell: Result<Farewell, KeeperError>,
     path: &Path,
     report: &mut Report,
     told: &Told,
@@ -310,7 +311,7 @@ fn at_the_end(
             undo::now(path)?.unwrap_or_default()
         }
         Err(error) => {
-            told.say(format!("{error:#}: set back by this one"));
+            told.say(format!("{error}: set back by this one"));
             undo::now(path)?.unwrap_or_default()
         }
     };

@@ -1,0 +1,64 @@
+//! Messages between agent and actuator: each after its length, a 32-bit number, the most significant byte first.
+
+use prost::Message;
+use std::io::{self, Read, Write};
+
+/// Bytes of a message at most: ten thousand connections have room.
+const MOST: u32 = 4 << 20;
+
+/// The next message; `None`: the other end has hung up.
+///
+/// # Errors
+/// When it cannot be read, is cut short, or is none.
+pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>> {
+    let mut length = [0; 4];
+    // Nothing at all is an end, half a length is not.
+    match from.read(&mut length[..1]) {
+        Ok(0) => return Ok(None),
+        Ok(_) => from.read_exact(&mut length[1..])?,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return read(from),
+        Err(error) => return Err(error),
+    }
+    let length = u32::from_be_bytes(length);
+    if length > MOST {
+        return Err(io::Error::other(format!("a message of {length} bytes: expected at most {MOST}")));
+    }
+    let mut bytes = vec![0; length as usize];
+    from.read_exact(&mut bytes)?;
+    M::decode(&bytes[..]).map(Some).map_err(io::Error::other)
+}
+
+/// Writes one.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(to: &mut impl Write, message: &impl Message) -> io::Result<()> {
+    let bytes = message.encode_to_vec();
+    let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= MOST);
+    let length = length.ok_or_else(|| io::Error::other(format!("a message of {} bytes", bytes.len())))?;
+    to.write_all(&[&length.to_be_bytes()[..], &bytes].concat())?;
+    to.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spangap_fleet::v1::Undo;
+
+    #[test]
+    fn messages_come_as_they_went_and_a_cut_one_is_an_error() {
+        let mut bytes = Vec::new();
+        for order in [0, 7] {
+            write(&mut bytes, &Undo { order }).expect("there is room");
+        }
+        let mut from = &bytes[..];
+        assert_eq!(read::<Undo>(&mut from).expect("whole").map(|undo| undo.order), Some(0));
+        assert_eq!(read::<Undo>(&mut from).expect("whole").map(|undo| undo.order), Some(7));
+        assert_eq!(read::<Undo>(&mut from).expect("the end"), None);
+        for cut in 5..bytes.len() {
+            let mut from = &bytes[4..cut];
+            assert!(read::<Undo>(&mut from).is_err(), "{cut}");
+        }
+        assert!(read::<Undo>(&mut &[0xff_u8; 8][..]).is_err(), "too long");
+    }
+}

@@ -1,0 +1,130 @@
+//! What an order means, and what is refused whoever asks.
+
+use spangap_fleet::v1::{self, order::What};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// Connections of one order.
+const MOST_CONNECTIONS: usize = 10_000;
+/// The longest change.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Why an order is not carried out, in a sentence.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+/// An order that makes sense.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Meant {
+    /// The server's end of all connections in question.
+    pub server: SocketAddr,
+    /// The server's own sockets.
+    pub accepted: bool,
+    /// What to do with them.
+    pub deed: Deed,
+}
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Say which there are.
+    Look,
+    /// TCP_NODELAY for these connections, by this end and that one.
+    Nodelay(BTreeSet<(SocketAddr, SocketAddr)>, Duration),
+}
+
+impl Meant {
+    /// Of an order.
+    pub fn of(order: &v1::Order) -> Result<Meant, Refusal> {
+        let refuse = |why: String| Err(Refusal(why));
+        let Some(server) = &order.server else { return refuse("it names no server".into()) };
+        let (Ok(address), Ok(port)) = (server.address.parse::<IpAddr>(), u16::try_from(server.port)) else {
+            return refuse("the server has no address and port".into());
+        };
+        let server = SocketAddr::new(address.to_canonical(), port);
+        if port == 0 || address.is_unspecified() {
+            return refuse(format!("{server} is not one server"));
+        }
+        let deed = match &order.what {
+            None => return refuse("it asks for something that this version does not know".into()),
+            Some(What::Look(_)) => Deed::Look,
+            Some(What::Nodelay(set)) => {
+                let time = Duration::from_millis(set.for_ms.into());
+                if time.is_zero() || time > LONGEST {
+                    return refuse(format!("{time:?}: expected more than nothing and at most {LONGEST:?}"));
+                }
+                if set.connections.is_empty() || set.connections.len() > MOST_CONNECTIONS {
+                    let found = set.connections.len();
+                    return refuse(format!("{found} connections: expected 1 to {MOST_CONNECTIONS}"));
+                }
+                let mut all = BTreeSet::new();
+                for connection in &set.connections {
+                    let ends = (end(&connection.local), end(&connection.peer));
+                    let (Some(local), Some(peer)) = ends else {
+                        return refuse("a connection is not two addresses with ports".into());
+                    };
+                    // Whoever shows one list of connections and orders another one is not followed.
+                    if server != if order.accepted { local } else { peer } {
+                        return refuse(format!("{local} to {peer} is not a connection of {server}"));
+                    }
+                    all.insert((local, peer));
+                }
+                Deed::Nodelay(all, time)
+            }
+        };
+        Ok(Meant { server, accepted: order.accepted, deed })
+    }
+}
+
+fn end(text: &str) -> Option<SocketAddr> {
+    let end: SocketAddr = text.parse().ok()?;
+    Some(SocketAddr::new(end.ip().to_canonical(), end.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spangap_fleet::v1::{Connection, Endpoint, Order, SetNodelay};
+
+    fn order(server: &str, port: u32, for_ms: u32, connections: &[(&str, &str)]) -> Order {
+        let connections = connections
+            .iter()
+            .map(|(local, peer)| Connection { local: (*local).into(), peer: (*peer).into() })
+            .collect();
+        Order {
+            server: Some(Endpoint { address: server.into(), port }),
+            what: Some(What::Nodelay(SetNodelay { connections, for_ms })),
+            ..Order::default()
+        }
+    }
+
+    #[test]
+    fn orders_without_bounds_or_with_connections_of_others_are_refused() {
+        let good = [("10.0.0.1:4000", "10.0.0.2:50051")];
+        let meant = Meant::of(&order("::ffff:10.0.0.2", 50051, 1_000, &good)).expect("it makes sense");
+        assert!(matches!(meant.deed, Deed::Nodelay(all, _) if all.len() == 1));
+        let mut accepted = order("10.0.0.2", 50051, 1_000, &[("10.0.0.2:50051", "10.0.0.1:4000")]);
+        assert!(Meant::of(&accepted).is_err(), "the other end's");
+        accepted.accepted = true;
+        assert!(Meant::of(&accepted).is_ok());
+        for (refused, why) in [
+            (order("10.0.0.2", 50051, 0, &good), "expected more than nothing"),
+            (order("10.0.0.2", 50051, 60_001, &good), "at most 60s"),
+            (order("10.0.0.2", 50051, 1_000, &[]), "0 connections"),
+            (order("10.0.0.2", 50051, 1_000, &[good[0]; MOST_CONNECTIONS + 1]), "10001 connections"),
+            (order("10.0.0.2", 0, 1_000, &good), "not one server"),
+            (order("0.0.0.0", 50051, 1_000, &good), "not one server"),
+            (order("", 50051, 1_000, &good), "no address"),
+            (order("10.0.0.2", 70_000, 1_000, &good), "no address"),
+            (order("10.0.0.3", 50051, 1_000, &good), "is not a connection of 10.0.0.3:50051"),
+            (order("10.0.0.2", 50051, 1_000, &[good[0], ("10.0.0.1:22", "10.9.9.9:5000")]), "10.9.9.9:5000"),
+            (order("10.0.0.2", 50051, 1_000, &[("x", "y")]), "not two addresses"),
+            (Order { what: None, ..order("10.0.0.2", 50051, 1, &good) }, "does not know"),
+            (Order { server: None, ..order("10.0.0.2", 50051, 1, &good) }, "no server"),
+        ] {
+            let Refusal(said) = Meant::of(&refused).expect_err(why);
+            assert!(said.contains(why), "{said}: expected {why}");
+        }
+    }
+}

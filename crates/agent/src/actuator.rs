@@ -1,0 +1,181 @@
+//! The agent's end of the process that changes the host: orders of the meter are handed on to it, and its reports handed back.
+//! The agent itself changes nothing; without `--allow` there is no such process, and every order is refused.
+
+use crate::AgentError;
+use crate::settings::Say;
+use spangap_actuator::frames;
+use spangap_fleet::v1::{self, Stage, to_actuator::What};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::BufReader;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// How to start it, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actuator {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// What it may be ordered to change: `sockets`.
+    pub allows: Vec<String>,
+}
+
+/// Pauses before it is started again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+
+/// It, as the stream to the meter needs it.
+pub(crate) struct Hands {
+    allows: Vec<String>,
+    shared: Arc<Shared>,
+    /// For whoever has the stream to the meter.
+    pub reports: tokio::sync::Mutex<UnboundedReceiver<v1::OrderReport>>,
+    to_stream: UnboundedSender<v1::OrderReport>,
+    _life: mpsc::Sender<()>,
+}
+
+/// Two locks: whoever waits for it to take an order does not keep its answers from being heard.
+#[derive(Default)]
+struct Shared {
+    /// While it runs and is ready.
+    input: Mutex<Option<ChildStdin>>,
+    /// Orders that it has not answered for good.
+    open: Mutex<BTreeSet<u64>>,
+}
+
+fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refused(order: u64, why: &str) -> v1::OrderReport {
+    v1::OrderReport { order, stage: Stage::Refused.into(), error: why.into(), ..v1::OrderReport::default() }
+}
+
+impl Hands {
+    /// Starts it, and starts it again whenever it ends. `None` allows nothing.
+    pub fn start(actuator: Option<&Actuator>, say: &Say) -> Result<Hands, AgentError> {
+        let (to_stream, reports) = unbounded_channel();
+        let (life, alive) = mpsc::channel();
+        let hands = Hands {
+            allows: actuator.map(|actuator| actuator.allows.clone()).unwrap_or_default(),
+            shared: Arc::default(),
+            reports: tokio::sync::Mutex::new(reports),
+            to_stream,
+            _life: life,
+        };
+        let Some(actuator) = actuator.cloned() else { return Ok(hands) };
+        let error = |error| AgentError::Start { what: "start the actuator", error };
+        // That it cannot be started at all is told at once.
+        let first = spawn(&actuator).map_err(error)?;
+        let (shared, to_stream, say) = (hands.shared.clone(), hands.to_stream.clone(), say.clone());
+        let keep = move || keep(&actuator, first, &shared, &to_stream, &say, &alive);
+        thread::Builder::new().name("actuator".into()).spawn(keep).map_err(error)?;
+        Ok(hands)
+    }
+
+    /// What may be ordered.
+    pub fn allows(&self) -> &[String] {
+        &self.allows
+    }
+
+    /// Hands an order on. It is answered in any case.
+    pub fn order(&self, order: v1::Order) {
+        let id = order.id;
+        let answer = |why: &str| drop(self.to_stream.send(refused(id, why)));
+        if self.allows.is_empty() {
+            return answer("this agent changes nothing: it was started without --allow");
+        }
+        let mut input = locked(&self.shared.input);
+        let Some(input) = input.as_mut() else { return answer("the actuator is not ready") };
+        locked(&self.shared.open).insert(id);
+        let told = frames::write(input, &v1::ToActuator { what: Some(What::Order(order)) });
+        if let Err(error) = told
+            && locked(&self.shared.open).remove(&id)
+        {
+            answer(&format!("the actuator cannot be told: {error}"));
+        }
+    }
+
+    /// Undoes an order now; 0: all, as when the meter is gone.
+    pub fn undo(&self, order: u64) {
+        if let Some(input) = locked(&self.shared.input).as_mut() {
+            let undo = v1::ToActuator { what: Some(What::Undo(v1::Undo { order })) };
+            // One that does not hear it has ended: then its guards undo, each in its time.
+            let _ = frames::write(input, &undo);
+        }
+    }
+
+    /// Closes its input: it undoes everything, and ends.
+    pub fn stop(&self) {
+        drop(locked(&self.shared.input).take());
+    }
+}
+
+fn spawn(actuator: &Actuator) -> std::io::Result<Child> {
+    let mut words = actuator.command.iter();
+    let program = words.next().ok_or_else(|| std::io::Error::other("no program"))?;
+    Command::new(program).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+}
+
+fn keep(
+    actuator: &Actuator,
+    first: Child,
+    shared: &Shared,
+    to_stream: &UnboundedSender<v1::OrderReport>,
+    say: &Say,
+    alive: &mpsc::Receiver<()>,
+) {
+    let mut child = Some(first);
+    let mut pause = PAUSES.0;
+    loop {
+        let started = child.take().map_or_else(|| spawn(actuator), Ok);
+        let why = match started {
+            Ok(mut child) => {
+                let listened = listen(&mut child, shared, to_stream, &mut || pause = PAUSES.0);
+                drop(locked(&shared.input).take());
+                for order in std::mem::take(&mut *locked(&shared.open)) {
+                    let why = "the actuator has ended: its guard undoes what was changed, in time";
+                    drop(to_stream.send(refused(order, why)));
+                }
+                let status = child.wait();
+                listened.err().map_or_else(
+                    || status.map_or_else(|error| error.to_string(), |status| status.to_string()),
+                    |error| error.to_string(),
+                )
+            }
+            Err(error) => error.to_string(),
+        };
+        match alive.recv_timeout(pause) {
+            Err(RecvTimeoutError::Timeout) => {}
+            _ => return,
+        }
+        say(&format!("the actuator has ended ({why}); it is started again"));
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+fn listen(
+    child: &mut Child,
+    shared: &Shared,
+    to_stream: &UnboundedSender<v1::OrderReport>,
+    ready: &mut dyn FnMut(),
+) -> std::io::Result<()> {
+    let (Some(out), mut input) = (child.stdout.take(), child.stdin.take()) else { return Ok(()) };
+    let mut out = BufReader::new(out);
+    while let Some(report) = frames::read::<v1::OrderReport>(&mut out)? {
+        // The first one says that it is ready: what an earlier one left is undone.
+        if let Some(input) = input.take() {
+            *locked(&shared.input) = Some(input);
+            ready();
+            continue;
+        }
+        if report.stage() != Stage::Changed {
+            locked(&shared.open).remove(&report.order);
+        }
+        drop(to_stream.send(report));
+    }
+    Ok(())
+}

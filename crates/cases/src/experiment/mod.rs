@@ -1,0 +1,233 @@
+//! From a verdict to a proof: the culprit's lever moved on the host, and the same calls measured with and without.
+//!
+//! [`plan`] says what would be done, before anything is; [`run`] orders changes of the host's agent, block by block, each for a
+//! few seconds; [`judge`] compares treated with untreated calls by the exact test of [`paired`]. In every block a coin decides
+//! which half of the connections is treated, or, where calls cannot be told apart by connection, whether all are.
+
+pub mod judge;
+pub mod paired;
+pub mod plan;
+pub mod run;
+pub mod shapes;
+
+use crate::agents::NoAsk;
+use crate::cases::{Cases, moment};
+use crate::server::now_unix_ms;
+use plan::Plan;
+use serde_json::json;
+use shapes::{ExperimentReport, PlanReport};
+use spangap_model::{Cause, advice};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// A plan that was shown is good for so long.
+const PLAN_MS: u64 = 600_000;
+/// Experiments kept with a case, the latest.
+const MOST_KEPT: usize = 16;
+/// Plans kept, the latest.
+const MOST_PLANS: usize = 64;
+
+/// Why there is no experiment.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NoExperiment {
+    /// No such case.
+    #[error("there is no such case")]
+    NoCase,
+    /// There is nothing to prove.
+    #[error("the case names no culprit that an experiment could confirm: it is {0}")]
+    NotExplained(&'static str),
+    /// Nothing that can be moved while calls run.
+    #[error("there is no lever for {cause}, nothing that this program changes and undoes while calls run; what may mend it: {}", advice::about(*.0, None).next, cause = .0.name())]
+    NoLever(Cause),
+    /// The verdict does not say where.
+    #[error("the verdict does not say on which side the culprit is")]
+    NoSide,
+    /// Nobody is there who could change it.
+    #[error("no agent is known on the {0}'s host")]
+    NoAgent(String),
+    /// The agent cannot be told.
+    #[error(transparent)]
+    NoAsk(#[from] NoAsk),
+    /// It was started without.
+    #[error("the agent on that host changes nothing: it was started without --allow sockets")]
+    NotAllowed,
+    /// It does not answer.
+    #[error("the agent did not answer")]
+    NoAnswer,
+    /// It does not want to.
+    #[error("the agent refuses: {0}")]
+    Refused(String),
+    /// Spans name no address.
+    #[error(
+        "no call of the last minute names the server's address and port (network.peer.address, network.peer.port)"
+    )]
+    NoServer,
+    /// All have the value, or none can be reached.
+    #[error(
+        "there is nothing to change: no connection with {server} has TCP_NODELAY off; {already} have it on, {not_readable} cannot be reached {because}"
+    )]
+    NothingToChange {
+        /// The server's end.
+        server: SocketAddr,
+        /// Those that have the value.
+        already: u64,
+        /// Those that cannot be reached.
+        not_readable: u64,
+        /// Why.
+        because: String,
+    },
+    /// One at a time.
+    #[error("an experiment is under way, of case {0}")]
+    Running(String),
+    /// Somebody else's, an old one, or made up.
+    #[error(
+        "expected the plan of this case that was shown last, not older than ten minutes; ask for it again"
+    )]
+    OtherPlan,
+    /// The meter cannot write down who asked for what.
+    #[error("the audit log cannot be written: {0}")]
+    Audit(String),
+}
+
+/// Plans that were shown, and the experiment under way.
+#[derive(Debug, Default)]
+pub struct Experiments(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    plans: Vec<(u64, Plan)>,
+    running: Option<(String, watch::Sender<bool>)>,
+}
+
+impl Experiments {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) {
+        self.inner().running = None;
+    }
+
+    /// The case whose experiment is under way.
+    pub fn running(&self) -> Option<String> {
+        self.inner().running.as_ref().map(|(id, _)| id.clone())
+    }
+}
+
+impl Cases {
+    /// What an experiment of a case would do. Nothing is changed.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn plan_experiment(
+        self: &Arc<Self>,
+        id: &str,
+        asked_by: &str,
+    ) -> Result<PlanReport, NoExperiment> {
+        let case = self.case(id).ok_or(NoExperiment::NoCase)?;
+        let plan = plan::plan(self, &case, asked_by).await?;
+        let report = plan.report.clone();
+        let mut inner = self.experiments.inner();
+        inner.plans.retain(|(_, other)| other.report.case != report.case);
+        if inner.plans.len() >= MOST_PLANS {
+            inner.plans.remove(0);
+        }
+        inner.plans.push((now_unix_ms(), plan));
+        Ok(report)
+    }
+
+    /// Carries out a plan that was shown, in the background.
+    ///
+    /// # Errors
+    /// When it is not the one that was shown, or another experiment is under way.
+    pub fn start_experiment(
+        self: &Arc<Self>,
+        id: &str,
+        plan: &str,
+        asked_by: &str,
+    ) -> Result<(), NoExperiment> {
+        let case = self.case(id).ok_or(NoExperiment::NoCase)?;
+        let now_ms = now_unix_ms();
+        let (stop, stopped) = watch::channel(false);
+        let found = {
+            let mut inner = self.experiments.inner();
+            if let Some((running, _)) = &inner.running {
+                return Err(NoExperiment::Running(running.clone()));
+            }
+            let is_it = |(shown_ms, known): &(u64, Plan)| {
+                known.report.case == id
+                    && known.report.plan == plan
+                    && now_ms.saturating_sub(*shown_ms) < PLAN_MS
+            };
+            let at = inner.plans.iter().position(is_it).ok_or(NoExperiment::OtherPlan)?;
+            let (_, found) = inner.plans.remove(at);
+            inner.running = Some((id.to_owned(), stop));
+            found
+        };
+        // Between the two the case may have got another host.
+        if case.hosts.get(&found.report.side).and_then(|host| host.agent.as_ref())
+            != Some(&found.report.agent)
+        {
+            self.experiments.ended();
+            return Err(NoExperiment::OtherPlan);
+        }
+        if let Err(error) = self.audit("started", &found.report, asked_by, &found.report.words) {
+            self.experiments.ended();
+            return Err(NoExperiment::Audit(error));
+        }
+        self.change(id, |case| {
+            case.time_line
+                .push(moment(now_ms, format!("experiment, asked for by {asked_by}: {}", found.report.words)));
+            if case.experiments.len() >= MOST_KEPT {
+                case.experiments.remove(0);
+            }
+            case.experiments.push(ExperimentReport {
+                plan: found.report.clone(),
+                lever: found.report.lever.clone(),
+                asked_by: asked_by.to_owned(),
+                from_unix_ms: now_ms,
+                outcome: "running".into(),
+                words: found.report.words.clone(),
+                ..ExperimentReport::default()
+            });
+        });
+        tokio::spawn(run::perform(self.clone(), found, asked_by.to_owned(), stopped));
+        Ok(())
+    }
+
+    /// Ends the experiment of a case now: what is changed is undone. `false`: there is none under way.
+    pub fn end_experiment(&self, id: &str) -> bool {
+        let inner = self.experiments.inner();
+        let running = inner.running.as_ref().filter(|(running, _)| running == id);
+        // Nobody listens when it has just ended.
+        running.is_some_and(|(_, stop)| stop.send(true).is_ok())
+    }
+
+    /// A line of the meter's own audit log.
+    fn audit(&self, event: &str, plan: &PlanReport, asked_by: &str, words: &str) -> Result<(), String> {
+        let line = json!({
+            "unix_ms": now_unix_ms(),
+            "event": event,
+            "case": plan.case,
+            "plan": plan.plan,
+            "asked_by": asked_by,
+            "agent": plan.agent,
+            "lever": plan.lever,
+            "server": plan.server,
+            "words": words,
+        });
+        let log = self.settings.folder.join(AUDIT);
+        spangap_undo::audit::append(&log, &line).map_err(|error| format!("{error}: {}", error.source))
+    }
+
+    /// One that cannot be written is counted: what it tells of has happened.
+    fn write_down(&self, event: &str, plan: &PlanReport, asked_by: &str, words: &str) {
+        if self.audit(event, plan, asked_by, words).is_err() {
+            self.agents.count(|refused| refused.not_written += 1);
+        }
+    }
+}
+
+/// The meter's audit log, in the folder of all cases.
+pub const AUDIT: &str = "audit.jsonl";

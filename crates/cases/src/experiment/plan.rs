@@ -1,0 +1,228 @@
+//! From the verdict of a case to what an experiment would do.
+
+use super::NoExperiment;
+use super::shapes::{ConnectionRow, PlanReport};
+use crate::cases::Cases;
+use crate::hosts::server_endpoint;
+use crate::report::{CaseReport, State};
+use crate::samples::{self, Sample};
+use crate::server::now_unix_ms;
+use spangap_fleet::v1::{Endpoint, Look, Order, OrderReport, Stage, order};
+use spangap_model::duration::format_ns;
+use spangap_model::{Cause, PairKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pairs of halves: as many as give an interval although two of them come to nothing.
+pub const BLOCKS: u32 = 8;
+/// The shortest block and the longest one.
+const BLOCK_MS: (u64, u64) = (4_000, 30_000);
+/// Calls wanted of each half of a block.
+const CALLS: u64 = 20;
+/// What a call does within this time of a change may be due to either state.
+pub const SETTLE_MS: u64 = 250;
+/// A call that begins within this time before the end of a block may end after it.
+pub const TAIL_MS: u64 = 500;
+/// Recent calls that say which connections are the pair's.
+const RECENT_NS: u64 = 60_000_000_000;
+/// How long an agent may take to answer.
+pub const ANSWER: Duration = Duration::from_secs(15);
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// As it is shown.
+    pub report: PlanReport,
+    /// Which calls are looked at.
+    pub pair: PairKey,
+    /// The server's end.
+    pub server: SocketAddr,
+    /// The server's sockets, instead of the clients'.
+    pub accepted: bool,
+    /// Halves of the connections; else blocks of time.
+    pub halves: bool,
+}
+
+impl Plan {
+    /// An order about its connections.
+    pub fn order(&self, asked_by: &str, what: order::What) -> Order {
+        Order {
+            id: 0,
+            case: self.report.case.clone(),
+            asked_by: asked_by.to_owned(),
+            server: Some(Endpoint { address: self.server.ip().to_string(), port: self.server.port().into() }),
+            accepted: self.accepted,
+            what: Some(what),
+        }
+    }
+
+    /// The client's port of a connection, by which calls are told apart.
+    pub fn port_of(&self, connection: &ConnectionRow) -> Option<u64> {
+        let end = if self.accepted { &connection.peer } else { &connection.local };
+        Some(end.parse::<SocketAddr>().ok()?.port().into())
+    }
+}
+
+/// The port of the client's end of a call's connection: the client's span has it, else the server's.
+pub fn port_of(sample: &Sample) -> Option<u64> {
+    let [client, server] = [0, 1].map(|side| sample.sides[side].whole.as_ref().map(|(_, span)| span));
+    client.and_then(samples::local_port).or_else(|| server.and_then(samples::peer_port))
+}
+
+/// What an experiment of this case would do, if it can be done: the host is asked what there is to change.
+///
+/// # Errors
+/// Why there is none.
+pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Result<Plan, NoExperiment> {
+    let verdict = case.row.verdict.as_ref();
+    let culprit = verdict.and_then(|verdict| verdict.culprit.as_deref());
+    if !matches!(case.row.state, State::Explained | State::Proven | State::Regressed) {
+        return Err(NoExperiment::NotExplained(case.row.state.name()));
+    }
+    let cause = Cause::ALL.into_iter().find(|cause| Some(cause.name()) == culprit);
+    let cause = cause.ok_or(NoExperiment::NotExplained(case.row.state.name()))?;
+    if cause != Cause::NagleDelayedAck {
+        return Err(NoExperiment::NoLever(cause));
+    }
+    let side = verdict.and_then(|verdict| verdict.side.clone()).ok_or(NoExperiment::NoSide)?;
+    let accepted = side == "server";
+    let agent = case.hosts.get(&side).and_then(|host| host.agent.clone());
+    let agent = agent.ok_or_else(|| NoExperiment::NoAgent(side.clone()))?;
+    let pair = PairKey {
+        client: case.row.pair.client.as_str().into(),
+        server: case.row.pair.server.as_str().into(),
+        method: case.row.method.as_deref().map(Into::into),
+    };
+    let since_unix_ns = (now_unix_ms() * 1_000_000).saturating_sub(RECENT_NS);
+    let recent = samples::of_pair(&cases.meter, &pair, since_unix_ns);
+    let server = server(&recent).ok_or(NoExperiment::NoServer)?;
+    let mut plan = Plan {
+        report: PlanReport {
+            plan: format!("{:016x}", fastrand::u64(..)),
+            case: case.row.id.clone(),
+            lever: "tcp-nodelay".into(),
+            host_name: cases.agents.host_name(&agent).unwrap_or_default(),
+            side,
+            agent,
+            server: server.to_string(),
+            blocks: BLOCKS,
+            ..PlanReport::default()
+        },
+        pair,
+        server,
+        accepted,
+        halves: false,
+    };
+    let looked = look(cases, &plan, asked_by).await?;
+    let found = connections(&looked);
+    let ports: BTreeSet<u64> = recent.iter().filter_map(port_of).collect();
+    let of_pair = |one: &ConnectionRow| plan.port_of(one).is_some_and(|port| ports.contains(&port));
+    let theirs: Vec<ConnectionRow> = found.iter().filter(|one| of_pair(one)).cloned().collect();
+    // Most calls have to say by which of the connections they went.
+    let known: BTreeSet<u64> = theirs.iter().filter_map(|one| plan.port_of(one)).collect();
+    let told = recent.iter().filter(|one| port_of(one).is_some_and(|port| known.contains(&port))).count();
+    plan.halves = theirs.len() >= 2 && 2 * told >= recent.len();
+    let (connections, why) = match (plan.halves, found.len(), theirs.len()) {
+        (true, ..) => (theirs, String::new()),
+        (false, 0, _) => {
+            return Err(NoExperiment::NothingToChange {
+                server,
+                already: looked.already,
+                not_readable: looked.not_readable,
+                because: looked.not_readable_because,
+            });
+        }
+        (false, 1, _) => (found, "as there is only one connection".to_owned()),
+        (false, _, 1) if 2 * told >= recent.len() => (theirs, "as only one of them carries calls".to_owned()),
+        (false, ..) => (found, "as spans do not say by which connection a call went".to_owned()),
+    };
+    let report = &mut plan.report;
+    report.connections = connections;
+    (report.already, report.not_readable) = (looked.already, looked.not_readable);
+    report.design = if plan.halves { "halves" } else { "blocks" }.into();
+    report.block_ms = block_ms(case, plan.halves);
+    let parts = if plan.halves { 1 } else { 2 };
+    report.takes_ms = u64::from(BLOCKS) * parts * report.block_ms;
+    report.words = words(report, &why);
+    Ok(plan)
+}
+
+/// The server's end that most calls name.
+fn server(recent: &[Sample]) -> Option<SocketAddr> {
+    let mut ends: BTreeMap<(IpAddr, u16), usize> = BTreeMap::new();
+    for (_, span) in recent.iter().filter_map(|sample| sample.sides[0].whole.as_ref()) {
+        if let Some((address, port)) = server_endpoint(span) {
+            *ends.entry((address.to_canonical(), port)).or_default() += 1;
+        }
+    }
+    ends.into_iter().max_by_key(|(_, calls)| *calls).map(|(end, _)| end.into())
+}
+
+/// Long enough for calls of both halves, at the rate at which they came when the case was opened.
+fn block_ms(case: &CaseReport, halves: bool) -> u64 {
+    let row = case.before.as_ref().or(case.usual.as_ref());
+    let wanted = if halves { 2 * CALLS } else { CALLS };
+    let ms = row.filter(|row| row.calls > 0).map_or(BLOCK_MS.1, |row| {
+        wanted * row.to_unix_ms.saturating_sub(row.from_unix_ms) / row.calls + SETTLE_MS + TAIL_MS
+    });
+    ms.clamp(BLOCK_MS.0, BLOCK_MS.1)
+}
+
+fn words(report: &PlanReport, why: &str) -> String {
+    let number = report.connections.len();
+    let processes: BTreeSet<String> =
+        report.connections.iter().map(|one| format!("{} ({})", one.comm, one.pid)).collect();
+    let processes: Vec<String> = processes.into_iter().collect();
+    let of = processes.join(", ");
+    let block = format_ns(report.block_ms * 1_000_000);
+    let connections = if number == 1 { "connection".to_owned() } else { format!("{number} connections") };
+    let whose = format!("{connections} of {of} with {} on {}", report.server, report.host_name);
+    let how = match report.design.as_str() {
+        "halves" => format!(
+            "TCP_NODELAY is set on a random half of the {whose}, for {block} at a time, {} times, drawn anew each time",
+            report.blocks
+        ),
+        _ => format!(
+            "TCP_NODELAY is set on the {whose}, for {block} at a time, {} times, with as long without it before or after, as a \
+             coin decides ({why})",
+            report.blocks
+        ),
+    };
+    format!(
+        "{how}. It takes about {}; each change is undone at its end, by a process of its own if need be.",
+        format_ns(report.takes_ms * 1_000_000)
+    )
+}
+
+/// Asks the host which connections could be changed.
+///
+/// # Errors
+/// When it does not answer, or refuses.
+pub async fn look(cases: &Arc<Cases>, plan: &Plan, asked_by: &str) -> Result<OrderReport, NoExperiment> {
+    let order = plan.order(asked_by, order::What::Look(Look {}));
+    let mut ordered = cases.agents.order(&plan.report.agent, order, now_unix_ms())?;
+    let answer = tokio::time::timeout(ANSWER, ordered.reports.recv()).await;
+    let report = answer.ok().flatten().ok_or(NoExperiment::NoAnswer)?;
+    match report.stage() {
+        Stage::Looked => Ok(report),
+        _ => Err(NoExperiment::Refused(report.error.chars().take(300).collect())),
+    }
+}
+
+/// Connections of a report, in an order of their own.
+pub fn connections(report: &OrderReport) -> Vec<ConnectionRow> {
+    let row = |socket: &spangap_fleet::v1::Socket| {
+        let connection = socket.connection.clone()?;
+        let (local, peer) = (connection.local.parse::<SocketAddr>(), connection.peer.parse::<SocketAddr>());
+        Some(ConnectionRow {
+            local: local.ok()?.to_string(),
+            peer: peer.ok()?.to_string(),
+            pid: socket.pid,
+            comm: socket.comm.chars().filter(|c| !c.is_control()).take(32).collect(),
+        })
+    };
+    let rows: BTreeSet<ConnectionRow> = report.sockets.iter().filter_map(row).collect();
+    rows.into_iter().collect()
+}

@@ -1,0 +1,412 @@
+//! An experiment carried out: changes ordered block by block, calls told apart by connection and time, the outcome written down.
+
+use super::judge::{self, Block, Expected, LEAST_BLOCKS};
+use super::plan::{ANSWER, Plan, SETTLE_MS, TAIL_MS, connections, look, port_of};
+use super::shapes::{ArmRow, BlockRow, ConnectionRow, EffectRow, ExperimentReport};
+use crate::cases::{Cases, moment};
+use crate::report::{GapRow, State};
+use crate::samples::{self, Sample};
+use crate::server::now_unix_ms;
+use spangap_fleet::v1::{Connection, OrderReport, SetNodelay, Stage, order};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
+
+/// Calls of the pair that are taken from each half minute.
+const CALLS: usize = 4_096;
+/// How long spans of the last block are waited for: exporters send every five seconds.
+const LATE: Duration = Duration::from_secs(15);
+/// So much longer than its block may a change last before the guard undoes it by itself.
+const GRACE_MS: u64 = 5_000;
+/// How often calls are taken.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// One half of a block, as it was.
+struct Half {
+    /// By the host's clock, Unix nanoseconds.
+    from_ns: u64,
+    to_ns: u64,
+    treated: BTreeSet<u64>,
+    control: BTreeSet<u64>,
+}
+
+/// Why it ended early.
+enum Ended {
+    Asked,
+    Failed(String),
+}
+
+/// An experiment under way.
+struct Run {
+    cases: Arc<Cases>,
+    plan: Plan,
+    asked_by: String,
+    stop: watch::Receiver<bool>,
+    /// With the block that each belongs to.
+    halves: Vec<(usize, Half)>,
+    calls: HashMap<([u8; 16], [u8; 8]), Sample>,
+    lacks: Vec<String>,
+    undone: bool,
+}
+
+/// Carries it out, and writes down what came of it. It ends by itself, or soon after `stop` says so.
+pub async fn perform(cases: Arc<Cases>, plan: Plan, asked_by: String, stop: watch::Receiver<bool>) {
+    let id = plan.report.case.clone();
+    let mut run = Run {
+        cases: cases.clone(),
+        plan,
+        asked_by,
+        stop,
+        halves: Vec::new(),
+        calls: HashMap::new(),
+        lacks: Vec::new(),
+        undone: true,
+    };
+    cases.meter.follow(Some((&run.plan.pair, CALLS)));
+    let ended = run.blocks().await;
+    if ended.is_ok() {
+        run.wait_for_spans().await;
+    }
+    cases.meter.follow(None);
+    run.conclude(&id, ended.err());
+}
+
+impl Run {
+    /// All blocks, one after the other.
+    async fn blocks(&mut self) -> Result<(), Ended> {
+        for block in 0..self.plan.report.blocks as usize {
+            if self.plan.halves {
+                self.block_of_halves(block).await?;
+            } else {
+                self.block_of_time(block).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The connections that are there now, of those that the plan is about.
+    async fn there(&self) -> Result<Vec<ConnectionRow>, Ended> {
+        let looked = look(&self.cases, &self.plan, &self.asked_by).await;
+        let found = connections(&looked.map_err(|error| Ended::Failed(error.to_string()))?);
+        let planned = &self.plan.report.connections;
+        let is_planned = |one: &ConnectionRow| {
+            planned.iter().any(|other| (&other.local, &other.peer) == (&one.local, &one.peer))
+        };
+        Ok(found.into_iter().filter(is_planned).collect())
+    }
+
+    fn ports<'c>(&self, of: impl IntoIterator<Item = &'c ConnectionRow>) -> BTreeSet<u64> {
+        of.into_iter().filter_map(|one| self.plan.port_of(one)).collect()
+    }
+
+    async fn block_of_halves(&mut self, block: usize) -> Result<(), Ended> {
+        let mut there = self.there().await?;
+        if there.len() < 2 {
+            self.lacks.push(format!("Block {}: fewer than two of the connections are left.", block + 1));
+            // There is nothing to wait for.
+            return if there.is_empty() {
+                Err(Ended::Failed("all connections have ended".into()))
+            } else {
+                Ok(())
+            };
+        }
+        fastrand::shuffle(&mut there);
+        // A coin decides which of two groups is treated, so that either sign is as likely.
+        let at = there.len() / 2;
+        let (one, other) = there.split_at(at);
+        let (treated, control) = if fastrand::bool() { (one, other) } else { (other, one) };
+        let (treated, control) = (treated.to_vec(), control.to_vec());
+        let changed = self.change(&treated).await?;
+        if let Some((from_ns, to_ns, changed)) = changed {
+            let (treated, control) = (self.ports(&changed), self.ports(&control));
+            self.halves.push((block, Half { from_ns, to_ns, treated, control }));
+        }
+        Ok(())
+    }
+
+    async fn block_of_time(&mut self, block: usize) -> Result<(), Ended> {
+        let first = fastrand::bool();
+        for is_treated in [first, !first] {
+            let there = self.there().await?;
+            if there.is_empty() {
+                return Err(Ended::Failed("all connections have ended".into()));
+            }
+            if is_treated {
+                if let Some((from_ns, to_ns, changed)) = self.change(&there).await? {
+                    let (treated, control) = (self.ports(&changed), BTreeSet::new());
+                    self.halves.push((block, Half { from_ns, to_ns, treated, control }));
+                }
+            } else {
+                // Looked at by the host's own clock, as the change is.
+                let from_ns = self.host_ns().await?;
+                self.pass(self.plan.report.block_ms, None).await?;
+                let to_ns = self.host_ns().await?;
+                let (treated, control) = (BTreeSet::new(), self.ports(&there));
+                self.halves.push((block, Half { from_ns, to_ns, treated, control }));
+            }
+        }
+        Ok(())
+    }
+
+    async fn host_ns(&self) -> Result<u64, Ended> {
+        let looked = look(&self.cases, &self.plan, &self.asked_by).await;
+        Ok(looked.map_err(|error| Ended::Failed(error.to_string()))?.unix_ns.max(0) as u64)
+    }
+
+    /// One change for the length of a block: when it was made and undone, and of what.
+    async fn change(
+        &mut self,
+        treated: &[ConnectionRow],
+    ) -> Result<Option<(u64, u64, Vec<ConnectionRow>)>, Ended> {
+        let failed = |what: &str| Ended::Failed(what.to_owned());
+        let told: BTreeSet<(&str, &str)> =
+            treated.iter().map(|one| (one.local.as_str(), one.peer.as_str())).collect();
+        let set = SetNodelay {
+            connections: told
+                .iter()
+                .map(|(local, peer)| Connection { local: (*local).into(), peer: (*peer).into() })
+                .collect(),
+            for_ms: (self.plan.report.block_ms + GRACE_MS) as u32,
+        };
+        let order = self.plan.order(&self.asked_by, order::What::Nodelay(set));
+        self.cases.write_down(
+            "ordered",
+            &self.plan.report,
+            &self.asked_by,
+            &format!("{} connections", told.len()),
+        );
+        let ordered = self.cases.agents.order(&self.plan.report.agent, order, now_unix_ms());
+        let mut ordered = ordered.map_err(|error| Ended::Failed(error.to_string()))?;
+        let made = timeout(ANSWER, ordered.reports.recv()).await.ok().flatten();
+        let Some(made) = made else {
+            self.undone = false;
+            return Err(failed("the agent did not answer an order; its guard undoes what was changed"));
+        };
+        match made.stage() {
+            Stage::Changed => {}
+            Stage::Refused if made.error.contains("none of these connections is there") => {
+                self.lacks.push("The connections of a block ended before they were changed.".into());
+                return Ok(None);
+            }
+            _ => return Err(Ended::Failed(made.error.chars().take(300).collect())),
+        }
+        let changed: Vec<ConnectionRow> = changed(&made);
+        if changed.iter().any(|one| !told.contains(&(one.local.as_str(), one.peer.as_str()))) {
+            ordered.undo();
+            self.undone = self.undone_by(&mut ordered.reports).await.is_some() && self.undone;
+            return Err(failed("the agent says that it changed connections that it was not told to change"));
+        }
+        let passed = self.pass(self.plan.report.block_ms, Some(&mut ordered.reports)).await;
+        let (over, ended) = match passed {
+            // It was undone before its time: by a signal, or because the agent lost the meter.
+            Ok(Some(report)) if report.stage() == Stage::Undone => (Some(report), None),
+            Ok(other) => {
+                ordered.undo();
+                let ended = other.map(|report| Ended::Failed(report.error.chars().take(300).collect()));
+                (self.undone_by(&mut ordered.reports).await, ended)
+            }
+            Err(ended) => {
+                ordered.undo();
+                (self.undone_by(&mut ordered.reports).await, Some(ended))
+            }
+        };
+        let Some(over) = over else {
+            self.undone = false;
+            return Err(failed("the agent did not say that a change is undone; its guard undoes it in time"));
+        };
+        if !over.error.is_empty() {
+            self.lacks.push(format!("An undo says: {}", over.error.chars().take(300).collect::<String>()));
+        }
+        self.cases.write_down("undone", &self.plan.report, &self.asked_by, &over.error);
+        match ended {
+            Some(ended) => Err(ended),
+            None => Ok(Some((made.unix_ns.max(0) as u64, over.unix_ns.max(0) as u64, changed))),
+        }
+    }
+
+    async fn undone_by(&self, reports: &mut mpsc::Receiver<OrderReport>) -> Option<OrderReport> {
+        let until = Instant::now() + ANSWER + Duration::from_millis(GRACE_MS);
+        while let Some(report) = timeout_at(until, reports.recv()).await.ok().flatten() {
+            if report.stage() == Stage::Undone {
+                return Some(report);
+            }
+        }
+        None
+    }
+
+    /// Lets a block pass, and takes calls meanwhile. A report that comes ends it.
+    async fn pass(
+        &mut self,
+        ms: u64,
+        mut reports: Option<&mut mpsc::Receiver<OrderReport>>,
+    ) -> Result<Option<OrderReport>, Ended> {
+        let until = Instant::now() + Duration::from_millis(ms);
+        let mut second = interval(LOOK);
+        second.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            if *self.stop.borrow() {
+                return Err(Ended::Asked);
+            }
+            let report = async {
+                match reports.as_deref_mut() {
+                    Some(reports) => reports.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return Ok(None),
+                // Whoever could say it is gone: then nothing stops any more.
+                _ = self.stop.changed() => {}
+                report = report => match report {
+                    Some(report) => return Ok(Some(report)),
+                    None => return Err(Ended::Failed("the agent is gone; its guard undoes what was changed".into())),
+                },
+                _ = second.tick() => self.take(),
+            }
+        }
+    }
+
+    fn take(&mut self) {
+        let since_ns = self.halves.first().map_or(0, |(_, half)| half.from_ns.saturating_sub(1_000_000_000));
+        samples::drawn_by_call(&self.cases.meter, &self.plan.pair, since_ns, &mut self.calls);
+    }
+
+    /// Spans come late: until calls are there that began after the last block.
+    async fn wait_for_spans(&mut self) {
+        let Some(end_ns) = self.halves.last().map(|(_, half)| half.to_ns) else { return };
+        let until = Instant::now() + LATE;
+        let mut second = interval(LOOK);
+        let mut are_there = false;
+        while Instant::now() < until && !*self.stop.borrow() {
+            second.tick().await;
+            self.take();
+            if are_there {
+                // The other end's exporter has had another second, too.
+                break;
+            }
+            are_there = self.calls.values().any(|call| self.began_ns(call) > end_ns);
+        }
+    }
+
+    /// When a call began by the clock of the host that was changed.
+    fn began_ns(&self, call: &Sample) -> u64 {
+        call.sides[usize::from(self.plan.accepted)].start_unix_ns
+    }
+
+    /// Each block's calls, and how many belong to none.
+    fn sorted(&self) -> (Vec<Block>, u64) {
+        let mut blocks = vec![Block::default(); self.plan.report.blocks as usize];
+        let mut neither = 0;
+        for call in self.calls.values() {
+            let began_ns = self.began_ns(call);
+            let is_in = |half: &Half| {
+                began_ns >= half.from_ns + SETTLE_MS * 1_000_000
+                    && began_ns + TAIL_MS * 1_000_000 < half.to_ns
+            };
+            let found = self.halves.iter().find(|(_, half)| is_in(half));
+            let Some((block, half)) = found else {
+                neither += 1;
+                continue;
+            };
+            // Blocks of time are of all calls: which connection each went by may not be known.
+            let (treated, control) = match (self.plan.halves, port_of(call)) {
+                (true, Some(port)) => (half.treated.contains(&port), half.control.contains(&port)),
+                (true, None) => (false, false),
+                (false, _) => (half.control.is_empty(), half.treated.is_empty()),
+            };
+            match (treated, control) {
+                (true, false) => blocks[*block].treated.push(call.gap_ns),
+                (false, true) => blocks[*block].control.push(call.gap_ns),
+                _ => neither += 1,
+            }
+        }
+        (blocks, neither)
+    }
+
+    fn conclude(self, id: &str, ended: Option<Ended>) {
+        let (blocks, calls_of_neither) = self.sorted();
+        let case = self.cases.case(id);
+        let judged = judge::judge(&blocks, &expected(case.as_ref()));
+        let (outcome, words) = match &ended {
+            None => (judged.outcome.name(), judged.words.clone()),
+            Some(Ended::Asked) => ("undecided", "Undecided: it was ended before its time.".to_owned()),
+            Some(Ended::Failed(why)) => ("undecided", format!("Undecided: {why}.")),
+        };
+        let rows = blocks.iter().enumerate().map(|(at, block)| {
+            let halves = || self.halves.iter().filter(|(of, _)| *of == at).map(|(_, half)| half);
+            BlockRow {
+                from_unix_ms: halves().map(|half| half.from_ns).min().unwrap_or(0) / 1_000_000,
+                to_unix_ms: halves().map(|half| half.to_ns).max().unwrap_or(0) / 1_000_000,
+                treated_connections: halves().map(|half| half.treated.len()).sum(),
+                control_connections: halves().map(|half| half.control.len()).sum(),
+                treated: ArmRow::of(block.treated.clone()),
+                control: ArmRow::of(block.control.clone()),
+            }
+        });
+        let all = |of: fn(&Block) -> &Vec<u64>| ArmRow::of(blocks.iter().flat_map(of).copied().collect());
+        let (treated, control) = (all(|block| &block.treated), all(|block| &block.control));
+        let report = ExperimentReport {
+            lever: self.plan.report.lever.clone(),
+            asked_by: self.asked_by.clone(),
+            from_unix_ms: 0,
+            to_unix_ms: Some(now_unix_ms()),
+            outcome: outcome.into(),
+            words: words.clone(),
+            predicted_ns: judged.predicted_ns.map(|ns| ns as i64),
+            effect_ns: judged.effect.map(|effect| EffectRow {
+                low: effect.low as i64,
+                mid: effect.mid as i64,
+                high: effect.high as i64,
+            }),
+            probability: judged.effect.map(|effect| effect.probability),
+            treated,
+            control,
+            calls_of_neither,
+            blocks: rows.collect(),
+            undone: self.undone,
+            lacks: self.lacks.clone(),
+            plan: self.plan.report.clone(),
+        };
+        self.cases.write_down("concluded", &self.plan.report, &self.asked_by, &words);
+        let now_ms = now_unix_ms();
+        self.cases.change(id, |case| {
+            if let Some(last) = case.experiments.last_mut() {
+                *last = ExperimentReport { from_unix_ms: last.from_unix_ms, ..report };
+            }
+            case.time_line.push(moment(now_ms, format!("experiment: {words}")));
+            if self.undone {
+                case.time_line.push(moment(now_ms, "experiment: all changes are undone, as the host says"));
+            }
+            match outcome {
+                "proven" => case.row.state = State::Proven,
+                "refuted" if case.row.state == State::Explained => case.row.state = State::Unknown,
+                _ => {}
+            }
+        });
+        self.cases.experiments.ended();
+    }
+}
+
+/// What was really changed.
+fn changed(report: &OrderReport) -> Vec<ConnectionRow> {
+    let sockets = report.sockets.iter().filter(|socket| socket.not_changed.is_empty()).cloned().collect();
+    connections(&OrderReport { sockets, ..OrderReport::default() })
+}
+
+/// What the verdict of the case makes one expect.
+fn expected(case: Option<&crate::report::CaseReport>) -> Expected {
+    let Some(case) = case else { return Expected::default() };
+    let mean = |row: &GapRow| row.lost_ns_total as f64 / row.calls.max(1) as f64;
+    let share = case.row.verdict.as_ref().and_then(|verdict| verdict.share.as_ref()?["mid"].as_f64());
+    Expected {
+        usual_ns: case.usual.as_ref().filter(|row| row.calls > 0).map(mean),
+        slow_ns: case.before.as_ref().filter(|row| row.calls > 0).map(mean),
+        excess_ns: case.row.excess_ns.unwrap_or(0) as f64,
+        share: share.unwrap_or(1.0).clamp(0.0, 1.0),
+    }
+}
+
+const _: () = assert!(super::plan::BLOCKS as usize >= LEAST_BLOCKS);
+const _: () = assert!(super::plan::BLOCKS as usize <= super::paired::MOST_PAIRS);

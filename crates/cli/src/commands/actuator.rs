@@ -1,0 +1,26 @@
+//! `spangap agent-actuator`: started by `spangap agent --allow`, talks to it over standard input and output.
+
+use crate::Outcome;
+use clap::Args;
+use spangap_actuator::{Settings, serve};
+use std::io;
+use std::path::PathBuf;
+
+/// Change this host for an agent, for a limited time
+#[derive(Args, Debug)]
+pub struct ActuatorArgs {
+    /// Folder of journals
+    #[arg(long)]
+    journal: PathBuf,
+    /// The audit log
+    #[arg(long)]
+    audit: PathBuf,
+}
+
+/// Takes orders until the agent hangs up.
+pub fn run(args: ActuatorArgs) -> anyhow::Result<Outcome> {
+    // A Ctrl-C in the agent's terminal is the agent's: this one ends when its input does, and not before all is undone.
+    let _ = rustix::process::setsid();
+    serve(&Settings { journals: args.journal, audit: args.audit }, io::stdin().lock(), io::stdout())?;
+    Ok(Outcome::Done)
+}
