@@ -37,7 +37,12 @@ pub struct Settings {
     pub slice_bytes: u64,
     /// How long a slice may take to come.
     pub slice_time: Duration,
+    /// The shortest block of an experiment.
+    pub experiment_block: Duration,
 }
+
+/// The shortest block of an experiment, unless told otherwise: changes at its ends take little of it.
+pub const EXPERIMENT_BLOCK: Duration = Duration::from_secs(4);
 
 /// How long a slice may take to come, unless told otherwise.
 pub const SLICE_TIME: Duration = Duration::from_secs(20);

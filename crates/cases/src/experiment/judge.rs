@@ -151,10 +151,14 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
     )
 }
 
-/// What the culprit owns of what calls without the remedy have beyond the usual: slow calls at the rate at which they come now.
+/// What the culprit owns of what calls without the remedy have beyond the usual, where a baseline is known; else of what slow
+/// calls have beyond others, at the rate at which they come now.
 fn predicted(used: &[&Block], control_ns: f64, expected: &Expected) -> f64 {
     if let Some(usual_ns) = expected.usual_ns {
-        return expected.share * (control_ns - usual_ns).max(0.0);
+        // What has come since the case was opened is not the culprit's.
+        let excess_ns =
+            (control_ns - usual_ns).min(expected.slow_ns.map_or(f64::INFINITY, |slow| slow - usual_ns));
+        return expected.share * excess_ns.max(0.0);
     }
     let control: Vec<u64> = used.iter().flat_map(|block| &block.control).copied().collect();
     let slow = control.iter().filter(|gap| **gap as f64 >= expected.excess_ns / 2.0).count();

@@ -3,13 +3,15 @@
 use super::NoExperiment;
 use super::shapes::{ConnectionRow, PlanReport};
 use crate::cases::Cases;
+use crate::folder::HUNT;
 use crate::hosts::server_endpoint;
-use crate::report::{CaseReport, State};
+use crate::report::CaseReport;
 use crate::samples::{self, Sample};
 use crate::server::now_unix_ms;
+use serde_json::Value;
 use spangap_fleet::v1::{Endpoint, Look, Order, OrderReport, Stage, order};
 use spangap_model::duration::format_ns;
-use spangap_model::{Cause, PairKey};
+use spangap_model::{Cause, Leg, PairKey, Side};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,8 +19,8 @@ use std::time::Duration;
 
 /// Pairs of halves: as many as give an interval although two of them come to nothing.
 pub const BLOCKS: u32 = 8;
-/// The shortest block and the longest one.
-const BLOCK_MS: (u64, u64) = (4_000, 30_000);
+/// The longest block.
+const LONGEST_MS: u64 = 30_000;
 /// Calls wanted of each half of a block.
 const CALLS: u64 = 20;
 /// What a call does within this time of a change may be due to either state.
@@ -43,7 +45,45 @@ pub struct Plan {
     pub accepted: bool,
     /// Halves of the connections; else blocks of time.
     pub halves: bool,
+    /// What the suspect owns of what slow calls take too long.
+    pub share: f64,
 }
+
+/// Whom an experiment is about.
+struct Suspect {
+    side: String,
+    share: f64,
+    /// The verdict names it; else it is the one with a lever among those that fit.
+    is_named: bool,
+}
+
+/// The culprit that the verdict names, if it has a lever. Where the verdict knows a place alone, what could have been at work
+/// there: time between the first and the last byte of a small message is what Nagle's algorithm takes, and whether it did, the
+/// experiment shows.
+fn suspect(cases: &Cases, case: &CaseReport) -> Result<Suspect, NoExperiment> {
+    let none = || NoExperiment::NotExplained(case.row.state.name());
+    let verdict = case.row.verdict.as_ref().ok_or_else(none)?;
+    if let Some(name) = &verdict.culprit {
+        let cause = Cause::ALL.into_iter().find(|cause| cause.name() == name).ok_or_else(none)?;
+        if cause != Cause::NagleDelayedAck {
+            return Err(NoExperiment::NoLever(cause));
+        }
+        let side = verdict.side.clone().ok_or(NoExperiment::NoSide)?;
+        let share = verdict.share.as_ref().and_then(|share| share["mid"].as_f64()).unwrap_or(1.0);
+        return Ok(Suspect { side, share, is_named: true });
+    }
+    let path = cases.folder.of(&case.row.id).join(HUNT);
+    let hunt = tokio::task::block_in_place(|| std::fs::read(path)).ok();
+    let hunt: Value = hunt.and_then(|text| serde_json::from_slice(&text).ok()).ok_or_else(none)?;
+    let place = &hunt["place"];
+    let side = SENDING.iter().find(|(leg, _)| place["hop"].is_null() && place["leg"] == leg.name());
+    let (_, side) = side.ok_or_else(none)?;
+    let share = place["share"]["mid"].as_f64().unwrap_or(1.0);
+    Ok(Suspect { side: side.name().into(), share, is_named: false })
+}
+
+/// Where a message is sent in pieces.
+const SENDING: [(Leg, Side); 2] = [(Leg::ClientSend, Side::Client), (Leg::ServerSend, Side::Server)];
 
 impl Plan {
     /// An order about its connections.
@@ -76,17 +116,7 @@ pub fn port_of(sample: &Sample) -> Option<u64> {
 /// # Errors
 /// Why there is none.
 pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Result<Plan, NoExperiment> {
-    let verdict = case.row.verdict.as_ref();
-    let culprit = verdict.and_then(|verdict| verdict.culprit.as_deref());
-    if !matches!(case.row.state, State::Explained | State::Proven | State::Regressed) {
-        return Err(NoExperiment::NotExplained(case.row.state.name()));
-    }
-    let cause = Cause::ALL.into_iter().find(|cause| Some(cause.name()) == culprit);
-    let cause = cause.ok_or(NoExperiment::NotExplained(case.row.state.name()))?;
-    if cause != Cause::NagleDelayedAck {
-        return Err(NoExperiment::NoLever(cause));
-    }
-    let side = verdict.and_then(|verdict| verdict.side.clone()).ok_or(NoExperiment::NoSide)?;
+    let Suspect { side, share, is_named } = suspect(cases, case)?;
     let accepted = side == "server";
     let agent = case.hosts.get(&side).and_then(|host| host.agent.clone());
     let agent = agent.ok_or_else(|| NoExperiment::NoAgent(side.clone()))?;
@@ -103,6 +133,8 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
             plan: format!("{:016x}", fastrand::u64(..)),
             case: case.row.id.clone(),
             lever: "tcp-nodelay".into(),
+            suspect: Cause::NagleDelayedAck.name().into(),
+            is_named,
             host_name: cases.agents.host_name(&agent).unwrap_or_default(),
             side,
             agent,
@@ -114,6 +146,7 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
         server,
         accepted,
         halves: false,
+        share,
     };
     let looked = look(cases, &plan, asked_by).await?;
     let found = connections(&looked);
@@ -142,7 +175,8 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
     report.connections = connections;
     (report.already, report.not_readable) = (looked.already, looked.not_readable);
     report.design = if plan.halves { "halves" } else { "blocks" }.into();
-    report.block_ms = block_ms(case, plan.halves);
+    let shortest_ms = cases.settings.experiment_block.as_millis() as u64;
+    report.block_ms = block_ms(cases, &plan.pair, plan.halves).clamp(shortest_ms, LONGEST_MS);
     let parts = if plan.halves { 1 } else { 2 };
     report.takes_ms = u64::from(BLOCKS) * parts * report.block_ms;
     report.words = words(report, &why);
@@ -160,14 +194,20 @@ fn server(recent: &[Sample]) -> Option<SocketAddr> {
     ends.into_iter().max_by_key(|(_, calls)| *calls).map(|(end, _)| end.into())
 }
 
-/// Long enough for calls of both halves, at the rate at which they came when the case was opened.
-fn block_ms(case: &CaseReport, halves: bool) -> u64 {
-    let row = case.before.as_ref().or(case.usual.as_ref());
+/// Long enough for calls of both halves, at the rate at which they come.
+fn block_ms(cases: &Cases, pair: &PairKey, halves: bool) -> u64 {
     let wanted = if halves { 2 * CALLS } else { CALLS };
-    let ms = row.filter(|row| row.calls > 0).map_or(BLOCK_MS.1, |row| {
-        wanted * row.to_unix_ms.saturating_sub(row.from_unix_ms) / row.calls + SETTLE_MS + TAIL_MS
-    });
-    ms.clamp(BLOCK_MS.0, BLOCK_MS.1)
+    let drawn = cases.meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn);
+    let (mut calls, mut first_ns, mut last_ns) = (0, u64::MAX, 0);
+    for stretch in drawn {
+        calls += stretch.calls;
+        for call in stretch.by_call {
+            first_ns = first_ns.min(call.client.start_unix_ns);
+            last_ns = last_ns.max(call.client.start_unix_ns);
+        }
+    }
+    let ms = last_ns.saturating_sub(first_ns) / 1_000_000;
+    if calls == 0 { LONGEST_MS } else { wanted * ms / calls + SETTLE_MS + TAIL_MS }
 }
 
 fn words(report: &PlanReport, why: &str) -> String {
@@ -190,8 +230,15 @@ fn words(report: &PlanReport, why: &str) -> String {
             report.blocks
         ),
     };
+    let about = match report.is_named {
+        true => String::new(),
+        false => format!(
+            "The verdict names no culprit; of what fits its place, {} has a lever, and this shows whether it is the one. ",
+            report.suspect
+        ),
+    };
     format!(
-        "{how}. It takes about {}; each change is undone at its end, by a process of its own if need be.",
+        "{about}{how}. It takes about {}; each change is undone at its end, by a process of its own if need be.",
         format_ns(report.takes_ms * 1_000_000)
     )
 }

@@ -328,7 +328,7 @@ impl Run {
     fn conclude(self, id: &str, ended: Option<Ended>) {
         let (blocks, calls_of_neither) = self.sorted();
         let case = self.cases.case(id);
-        let judged = judge::judge(&blocks, &expected(case.as_ref()));
+        let judged = judge::judge(&blocks, &expected(case.as_ref(), self.plan.share));
         let (outcome, words) = match &ended {
             None => (judged.outcome.name(), judged.words.clone()),
             Some(Ended::Asked) => ("undecided", "Undecided: it was ended before its time.".to_owned()),
@@ -396,15 +396,14 @@ fn changed(report: &OrderReport) -> Vec<ConnectionRow> {
 }
 
 /// What the verdict of the case makes one expect.
-fn expected(case: Option<&crate::report::CaseReport>) -> Expected {
+fn expected(case: Option<&crate::report::CaseReport>, share: f64) -> Expected {
     let Some(case) = case else { return Expected::default() };
     let mean = |row: &GapRow| row.lost_ns_total as f64 / row.calls.max(1) as f64;
-    let share = case.row.verdict.as_ref().and_then(|verdict| verdict.share.as_ref()?["mid"].as_f64());
     Expected {
         usual_ns: case.usual.as_ref().filter(|row| row.calls > 0).map(mean),
         slow_ns: case.before.as_ref().filter(|row| row.calls > 0).map(mean),
         excess_ns: case.row.excess_ns.unwrap_or(0) as f64,
-        share: share.unwrap_or(1.0).clamp(0.0, 1.0),
+        share: share.clamp(0.0, 1.0),
     }
 }
 

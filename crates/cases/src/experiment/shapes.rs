@@ -11,6 +11,10 @@ pub struct PlanReport {
     pub case: String,
     /// What is changed: `tcp-nodelay`.
     pub lever: String,
+    /// The cause that it would mend.
+    pub suspect: String,
+    /// Whether the verdict names it; else it is the one that has a lever among those that fit.
+    pub is_named: bool,
     /// On which side: `client` or `server`.
     pub side: String,
     /// The agent whose host is changed.

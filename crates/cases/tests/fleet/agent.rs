@@ -65,6 +65,11 @@ impl Agent {
         self.from.message().await.map(|said| said.expect("the stream is open"))
     }
 
+    /// The next message; `None` when the stream is over.
+    pub async fn hear_or_end(&mut self) -> Option<FromMeter> {
+        self.from.message().await.ok().flatten()
+    }
+
     /// The next ask; says that it is well meanwhile, as agents do.
     pub async fn asked(&mut self) -> Ask {
         let mut second = tokio::time::interval(std::time::Duration::from_secs(1));

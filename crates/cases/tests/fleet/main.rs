@@ -2,5 +2,6 @@
 
 mod agent;
 mod attacks;
+mod experiments;
 mod meter;
 mod path;

@@ -19,6 +19,7 @@ use spangap_meter::serve::{Addresses, Guests, ServeSettings, serve};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -60,6 +61,7 @@ impl Served {
             most_bytes: 1 << 30,
             slice_bytes: 4 << 20,
             slice_time: PATIENCE,
+            experiment_block: Duration::from_millis(1_500),
         };
         set(&mut settings);
         let cases = Cases::open(meter.clone(), agents.clone(), access.clone(), settings).expect("a folder");
@@ -131,6 +133,43 @@ impl Served {
         let request = ExportTraceServiceRequest { resource_spans: vec![client, server] };
         let done = self.meter.ingest(&request.encode_to_vec(), self.clock.now_ms()).expect("well-formed");
         assert_eq!(done.malformed.total(), 0);
+    }
+
+    /// Both spans of one call that ends now, by a connection of the client with this port, with a gap of so many milliseconds.
+    pub fn call(&self, port: u16, gap_ms: u64) {
+        let now_ns = UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let id = IDS.fetch_add(1, Relaxed);
+        let [client, server] = [0, 1].map(|side| {
+            let gap_ns = gap_ms * 1_000_000;
+            let span = Span {
+                trace_id: (u128::from(now_ns) << 32 | u128::from(id)).to_be_bytes().to_vec(),
+                span_id: (4 * id + 1_000_000 + side as u64).to_be_bytes().to_vec(),
+                parent_span_id: if side == 0 {
+                    Vec::new()
+                } else {
+                    (4 * id + 1_000_000).to_be_bytes().to_vec()
+                },
+                kind: [3, 2][side],
+                name: "call".into(),
+                start_time_unix_nano: now_ns - 1_000_000 - [gap_ns, 0][side],
+                end_time_unix_nano: now_ns,
+                attributes: vec![
+                    text("network.peer.address", HOSTS[1 - side]),
+                    text("network.peer.port", &["50051".to_owned(), port.to_string()][side]),
+                ],
+                ..Span::default()
+            };
+            let attributes =
+                vec![text("service.name", ["tank", "target"][side]), text("host.name", "one-for-both")];
+            ResourceSpans {
+                resource: Some(Resource { attributes, ..Resource::default() }),
+                scope_spans: vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }],
+                ..ResourceSpans::default()
+            }
+        });
+        let request = ExportTraceServiceRequest { resource_spans: vec![client, server] };
+        self.meter.ingest(&request.encode_to_vec(), self.clock.now_ms()).expect("well-formed");
     }
 
     /// Opens a case of these calls; its id.

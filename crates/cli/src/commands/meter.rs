@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use spangap_cases::agents::Agents;
-use spangap_cases::cases::{Cases, SLICE_TIME, Settings as CaseSettings};
+use spangap_cases::cases::{Cases, EXPERIMENT_BLOCK, SLICE_TIME, Settings as CaseSettings};
 use spangap_cases::{api, server};
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::otlp::PushSettings;
@@ -405,6 +405,7 @@ impl MeterArgs {
             most_bytes: self.case_bytes.map_or(2 << 30, Size::bytes),
             slice_bytes: SLICE_BYTES,
             slice_time: SLICE_TIME,
+            experiment_block: EXPERIMENT_BLOCK,
         };
         Ok((settings, ends))
     }

@@ -1,5 +1,7 @@
-//! `spangap agent` on two hosts, asked by a meter that is this test: what it sends is read by `dissect` like files made by hand.
+//! `spangap agent` on two hosts, asked by a meter that is this test: what it sends is read by `dissect` like files made by hand;
+//! what it is ordered to change is changed for a while, or not at all.
 
+mod change;
 mod meter;
 mod stage;
 

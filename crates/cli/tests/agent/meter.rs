@@ -25,6 +25,7 @@ struct Agent {
     to: Option<mpsc::UnboundedSender<Answer>>,
     slices: HashMap<u64, Arriving>,
     authorization: Option<String>,
+    reports: Vec<v1::OrderReport>,
 }
 
 #[derive(Default)]
@@ -140,6 +141,20 @@ impl Meter {
         Slice { files, end: arrived.end.unwrap() }
     }
 
+    /// Orders something, and waits for the first report of it.
+    pub fn order(&self, netns: u64, order: v1::Order) -> v1::OrderReport {
+        let id = order.id;
+        self.send(netns, from_meter::What::Order(order));
+        self.with(netns, "a report", |agent| agent.reports.iter().find(|report| report.order == id).cloned())
+    }
+
+    /// The report that an order has come to this stage.
+    pub fn reported(&self, netns: u64, order: u64, stage: v1::Stage) -> v1::OrderReport {
+        self.with(netns, "a report", |agent| {
+            agent.reports.iter().find(|report| report.order == order && report.stage() == stage).cloned()
+        })
+    }
+
     /// It is gone, with all its connections.
     pub fn end(mut self) {
         self.runtime.take().expect("it runs").shutdown_timeout(std::time::Duration::from_secs(5));
@@ -201,6 +216,9 @@ impl Fleet for Service {
                     Some(from_agent::What::End(end)) => {
                         let ask = end.ask;
                         agents.entry(netns).or_default().slices.entry(ask).or_default().end = Some(end);
+                    }
+                    Some(from_agent::What::Report(report)) => {
+                        agents.entry(netns).or_default().reports.push(report);
                     }
                     Some(from_agent::What::Inventory(_)) | None => {}
                 }

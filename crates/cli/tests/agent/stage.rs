@@ -176,6 +176,20 @@ impl Stage {
         (Ending(child), address)
     }
 
+    /// A tank that calls on so many connections without TCP_NODELAY, until it is ended.
+    pub fn tank(&self, address: &str, connections: u32) -> Ending {
+        let channels = format!("pool:{connections}");
+        let child = self
+            .on("client", env!("CARGO_BIN_EXE_spangap"))
+            .args(["tank", address, "--rate", "40", "--nodelay", "off", "--channels", &channels])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a tank starts");
+        Ending(child)
+    }
+
     /// Makes so many calls, one after the other, on one connection.
     pub fn call(&self, address: &str, calls: u32) {
         let mut client = self

@@ -95,8 +95,11 @@ impl Whole {
         let began_ms = now_unix_ms();
         self.fault.begin(stage)?;
         let case = self.follow(stage, began_ms)?;
-        self.conclude(&case, began_ms)?;
-        self.remedy(stage, &case)?;
+        let is_right = self.conclude(&case, began_ms);
+        let is_proven = self.remedy(stage, &case)?;
+        if self.auto && !is_right && is_proven != Some(true) {
+            bail!("the verdict is not the truth");
+        }
         if !self.auto {
             say("Ctrl-C ends it.");
             self.pass(stage, Duration::MAX)?;
@@ -127,7 +130,7 @@ impl Whole {
     }
 
     /// Verdict against truth.
-    fn conclude(&self, case: &CaseReport, began_ms: u64) -> anyhow::Result<()> {
+    fn conclude(&self, case: &CaseReport, began_ms: u64) -> bool {
         let truth = self.fault.truth();
         let verdict = case.row.verdict.clone().unwrap_or_default();
         let found = verdict.culprit.clone().unwrap_or_else(|| "nobody".into());
@@ -144,21 +147,19 @@ impl Whole {
             "From the fault's beginning to the verdict: {:.1} s.",
             last.saturating_sub(began_ms) as f64 / 1e3
         ));
-        if self.auto && !is_right {
-            bail!("the verdict is not the truth");
-        }
-        Ok(())
+        is_right
     }
 
-    /// The experiment that the verdict calls for: half of the connections with the remedy, the other half without.
-    fn remedy(&self, stage: &mut Stage, case: &CaseReport) -> anyhow::Result<()> {
+    /// The experiment that the verdict calls for: half of the connections with the remedy, the other half without. Whether it
+    /// is proven; `None`: there is none.
+    fn remedy(&self, stage: &mut Stage, case: &CaseReport) -> anyhow::Result<Option<bool>> {
         const WHO: &str = "the demonstration";
         let id = &case.row.id;
         let plan = match self.runtime.block_on(self.cases.plan_experiment(id, WHO)) {
             Ok(plan) => plan,
             Err(why) => {
                 say(&format!("REMEDY: none is tried: {why}"));
-                return Ok(());
+                return Ok(None);
             }
         };
         say(&format!("REMEDY: {}", plan.words));
@@ -211,10 +212,14 @@ impl Whole {
                 "NOT every undo was confirmed"
             }
         ));
-        if self.auto && (tried.outcome != "proven" || !tried.undone) {
-            bail!("the remedy is not proven and undone");
+        let truth = self.fault.truth();
+        let is_right = tried.plan.suspect == truth.cause.name();
+        let is_proven = tried.outcome == "proven";
+        // Whatever the truth is, a proof of something else is wrong, and a change that stays is worse.
+        if self.auto && (is_proven != is_right || !tried.undone) {
+            bail!("the experiment is {}, the truth is {truth}; undone: {}", tried.outcome, tried.undone);
         }
-        Ok(())
+        Ok(Some(is_proven))
     }
 
     /// Lets time pass, with figures every now and then.
