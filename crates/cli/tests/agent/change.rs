@@ -20,6 +20,7 @@ struct Scene {
     tank: Option<Ending>,
     _target: Ending,
     port: u32,
+    session: u64,
     folder: tempfile::TempDir,
 }
 
@@ -47,7 +48,12 @@ impl Scene {
         let flags = ["--allow", "sockets", "--audit", &audit, "--journal", &journals];
         let port = self.meter().port;
         self.agent = Some(self.stage.agent("client", port, if allow { &flags } else { &[] }));
-        let hello = self.meter().attached(self.netns());
+        // The hello of the one before is still known.
+        let hello = until("a new session", || {
+            let hello = self.meter().attached(self.netns());
+            (hello.session != self.session).then_some(hello)
+        });
+        self.session = hello.session;
         assert_eq!(hello.allows, if allow { vec!["sockets"] } else { vec![] });
     }
 

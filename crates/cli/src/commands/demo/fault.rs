@@ -16,9 +16,10 @@ pub enum Fault {
     RunQueue,
 }
 
-/// Calls per second of all connections together, and the connections. A faster call would bring the delayed ACK along.
-pub const RATE: &str = "40";
-pub const CHANNELS: &str = "pool:4";
+/// Calls per second of each connection. A faster call would bring the delayed ACK along.
+pub const RATE: &str = "10";
+/// Tanks with a connection each: a pool would move calls from slow connections to fast ones, and none could be compared.
+pub const TANKS: [&str; 4] = ["tank", "tank 2", "tank 3", "tank 4"];
 
 impl Fault {
     /// What is to blame.

@@ -1,7 +1,7 @@
 //! Two hosts on this machine with an agent each, a target and a tank, undone however it ends.
 
 use super::door::{self, INSIDE};
-use super::fault::{CHANNELS, Fault, RATE};
+use super::fault::{Fault, RATE, TANKS};
 use anyhow::Context;
 use rustix::process::Signal;
 use spangap_lab::hosts::{self, Hosts};
@@ -78,7 +78,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Target and tank.
+    /// Target and tanks.
     pub fn calls(&mut self, fault: Fault) -> anyhow::Result<()> {
         let (tank, target) = fault.arguments();
         let (meter, listen) = (format!("http://{INSIDE}"), format!("0.0.0.0:{PORT}"));
@@ -87,9 +87,11 @@ impl Stage {
         let interrupted = self.interrupted.clone();
         self.start("target", command)?.says("listening on ", PATIENCE, &interrupted)?;
         let address = format!("{}:{PORT}", hosts::SERVER);
-        let arguments = ["tank", &address, "--otlp", &meter, "--rate", RATE, "--channels", CHANNELS];
-        let command = self.on(Side::Client, &[], &[&arguments[..], tank].concat());
-        self.start("tank", command)?;
+        let arguments = ["tank", &address, "--otlp", &meter, "--rate", RATE];
+        for name in TANKS {
+            let command = self.on(Side::Client, &[], &[&arguments[..], tank].concat());
+            self.start(name, command)?;
+        }
         Ok(())
     }
 

@@ -87,7 +87,8 @@ impl Whole {
         stage.calls(self.fault)?;
         let seconds = QUIET.as_secs();
         say(&format!(
-            "tank calls target, 40 calls a second on 4 connections. {seconds} quiet seconds, to learn what is usual."
+            "Four tanks call target, ten times a second each, on a connection of their own. {seconds} quiet seconds, to learn what \
+             is usual."
         ));
         say(&format!("The page: http://{}/", self.addresses.http));
         self.pass(stage, QUIET)?;
