@@ -207,7 +207,7 @@ fn block_ms(cases: &Cases, pair: &PairKey, halves: bool) -> u64 {
         }
     }
     let ms = last_ns.saturating_sub(first_ns) / 1_000_000;
-    if calls == 0 { LONGEST_MS } else { wanted * ms / calls + SETTLE_MS + TAIL_MS }
+    (wanted * ms).checked_div(calls).map_or(LONGEST_MS, |ms| ms + SETTLE_MS + TAIL_MS)
 }
 
 fn words(report: &PlanReport, why: &str) -> String {

@@ -35,8 +35,16 @@ impl Scene {
         let (target, address) = stage.target();
         let tank = stage.tank(&address, CONNECTIONS as u32);
         let port = address.rsplit(':').next().expect("a port").parse().expect("a number");
-        let mut scene =
-            Scene { stage, meter: Some(meter), agent: None, tank: Some(tank), _target: target, port, folder };
+        let mut scene = Scene {
+            stage,
+            meter: Some(meter),
+            agent: None,
+            tank: Some(tank),
+            _target: target,
+            port,
+            session: 0,
+            folder,
+        };
         scene.start_agent(allow);
         until("the tank's connections", || (scene.sockets().len() == CONNECTIONS).then_some(()));
         assert_eq!(scene.on(), On::new());
