@@ -308,6 +308,9 @@ pub struct Spread {
     pub p50_ns: u64,
     /// 99th percentile.
     pub p99_ns: u64,
+    /// Mean.
+    #[serde(default)]
+    pub mean_ns: u64,
 }
 
 /// `POST /api/v1/cases`.

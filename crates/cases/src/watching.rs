@@ -101,7 +101,11 @@ fn row([gap, client]: &[Counts; 2], from_unix_ms: u64, to_unix_ms: u64) -> GapRo
 }
 
 fn spread(counts: &Counts) -> Spread {
-    Spread { p50_ns: counts.quantile_ns(0.5) as u64, p99_ns: counts.quantile_ns(0.99) as u64 }
+    Spread {
+        p50_ns: counts.quantile_ns(0.5) as u64,
+        p99_ns: counts.quantile_ns(0.99) as u64,
+        mean_ns: counts.mean_ns() as u64,
+    }
 }
 
 impl Watched {

@@ -8,7 +8,7 @@ pub const LEAST_CALLS: usize = 5;
 /// Blocks that an interval needs.
 pub const LEAST_BLOCKS: usize = 6;
 
-/// Gaps of the calls of one block, nanoseconds.
+/// Durations of the client spans of the calls of one block, nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
     /// With the remedy.
@@ -20,9 +20,9 @@ pub struct Block {
 /// What the verdict makes one expect.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Expected {
-    /// Mean gap when the pair was as usual, nanoseconds.
+    /// Mean client duration when the pair was as usual, nanoseconds.
     pub usual_ns: Option<f64>,
-    /// Mean gap when the case was opened.
+    /// Mean client duration when the case was opened.
     pub slow_ns: Option<f64>,
     /// What a slow call took beyond others, in the mean.
     pub excess_ns: f64,
@@ -57,7 +57,7 @@ impl Outcome {
 pub struct Judged {
     /// How it ended.
     pub outcome: Outcome,
-    /// What the remedy took off the mean gap, nanoseconds.
+    /// What the remedy took off the mean client duration, nanoseconds.
     pub effect: Option<Effect>,
     /// What it should take off it.
     pub predicted_ns: Option<f64>,
@@ -109,7 +109,7 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
         words,
     };
     let seen = format!(
-        "the remedy takes {} off the mean gap ({} to {}, {:.0} % interval), of {} predicted",
+        "the remedy takes {} off the mean duration of a call ({} to {}, {:.0} % interval), of {} predicted",
         signed(effect.mid),
         signed(effect.low),
         signed(effect.high),
@@ -122,7 +122,7 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
         return judged(
             Outcome::Undecided,
             format!(
-                "Undecided: calls without the remedy have a mean gap of {} by now, most of the way back to the usual {}: what \
+                "Undecided: calls without the remedy take {} in the mean by now, most of the way back to the usual {}: what \
                  made them slow has gone; {seen}.",
                 signed(control_ns),
                 signed(usual_ns)
@@ -161,7 +161,7 @@ fn predicted(used: &[&Block], control_ns: f64, expected: &Expected) -> f64 {
         return expected.share * excess_ns.max(0.0);
     }
     let control: Vec<u64> = used.iter().flat_map(|block| &block.control).copied().collect();
-    let slow = control.iter().filter(|gap| **gap as f64 >= expected.excess_ns / 2.0).count();
+    let slow = control.iter().filter(|took| **took as f64 >= expected.excess_ns / 2.0).count();
     expected.share * expected.excess_ns * slow as f64 / control.len().max(1) as f64
 }
 
@@ -176,15 +176,15 @@ mod tests {
 
     const MS: f64 = 1e6;
 
-    /// So many blocks of calls around these gaps, milliseconds; each block has noise of its own, and each call.
+    /// So many blocks of calls that take about so long, milliseconds; each block has noise of its own, and each call.
     fn blocks(number: usize, treated: f64, control: f64, noise: f64, seed: u64) -> Vec<Block> {
         let mut random = fastrand::Rng::with_seed(seed);
         (0..number)
             .map(|_| {
                 let of_block = noise * random.f64();
-                let mut arm = |gap: f64| {
-                    let gap = gap + of_block + noise * random.f64();
-                    (0..20).map(|_| ((gap + random.f64()) * MS) as u64).collect()
+                let mut arm = |took: f64| {
+                    let took = took + of_block + noise * random.f64();
+                    (0..20).map(|_| ((took + random.f64()) * MS) as u64).collect()
                 };
                 Block { treated: arm(treated), control: arm(control) }
             })

@@ -317,8 +317,8 @@ impl Run {
                 (false, _) => (half.control.is_empty(), half.treated.is_empty()),
             };
             match (treated, control) {
-                (true, false) => blocks[*block].treated.push(call.gap_ns),
-                (false, true) => blocks[*block].control.push(call.gap_ns),
+                (true, false) => blocks[*block].treated.push(took_ns(call)),
+                (false, true) => blocks[*block].control.push(took_ns(call)),
                 _ => neither += 1,
             }
         }
@@ -389,6 +389,12 @@ impl Run {
     }
 }
 
+/// What the client's span of a call lasted: what it waits for while a request is on its way in pieces may be in the server's span,
+/// too, and then is no part of the gap.
+fn took_ns(call: &Sample) -> u64 {
+    call.sides[0].end_unix_ns.saturating_sub(call.sides[0].start_unix_ns)
+}
+
 /// What was really changed.
 fn changed(report: &OrderReport) -> Vec<ConnectionRow> {
     let sockets = report.sockets.iter().filter(|socket| socket.not_changed.is_empty()).cloned().collect();
@@ -398,10 +404,11 @@ fn changed(report: &OrderReport) -> Vec<ConnectionRow> {
 /// What the verdict of the case makes one expect.
 fn expected(case: Option<&crate::report::CaseReport>, share: f64) -> Expected {
     let Some(case) = case else { return Expected::default() };
-    let mean = |row: &GapRow| row.lost_ns_total as f64 / row.calls.max(1) as f64;
+    // Rows of an older version have none.
+    let mean = |row: &GapRow| Some(row.client_duration.mean_ns as f64).filter(|ns| *ns > 0.0);
     Expected {
-        usual_ns: case.usual.as_ref().filter(|row| row.calls > 0).map(mean),
-        slow_ns: case.before.as_ref().filter(|row| row.calls > 0).map(mean),
+        usual_ns: case.usual.as_ref().and_then(mean),
+        slow_ns: case.before.as_ref().and_then(mean),
         excess_ns: case.row.excess_ns.unwrap_or(0) as f64,
         share: share.clamp(0.0, 1.0),
     }

@@ -80,7 +80,7 @@ pub struct ExperimentReport {
     pub outcome: String,
     /// In a sentence.
     pub words: String,
-    /// What the remedy should take off the mean gap.
+    /// What the remedy should take off the mean duration of the client's spans.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub predicted_ns: Option<i64>,
     /// What it took off it.
@@ -114,14 +114,14 @@ pub struct EffectRow {
     pub high: i64,
 }
 
-/// Gaps of the calls of one arm.
+/// Durations of the client's spans of one arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ArmRow {
     /// Number of calls.
     pub calls: u64,
-    /// Mean gap.
+    /// Mean.
     pub mean_ns: u64,
-    /// Median gap.
+    /// Median.
     pub p50_ns: u64,
     /// 99th percentile.
     pub p99_ns: u64,
@@ -145,15 +145,15 @@ pub struct BlockRow {
 }
 
 impl ArmRow {
-    /// Of these gaps.
-    pub fn of(mut gaps: Vec<u64>) -> ArmRow {
-        gaps.sort_unstable();
+    /// Of these durations.
+    pub fn of(mut took: Vec<u64>) -> ArmRow {
+        took.sort_unstable();
         let at =
-            |share: f64| gaps.get(((gaps.len() as f64 * share) as usize).min(gaps.len().saturating_sub(1)));
-        let sum: u128 = gaps.iter().map(|gap| u128::from(*gap)).sum();
+            |share: f64| took.get(((took.len() as f64 * share) as usize).min(took.len().saturating_sub(1)));
+        let sum: u128 = took.iter().map(|ns| u128::from(*ns)).sum();
         ArmRow {
-            calls: gaps.len() as u64,
-            mean_ns: (sum / gaps.len().max(1) as u128) as u64,
+            calls: took.len() as u64,
+            mean_ns: (sum / took.len().max(1) as u128) as u64,
             p50_ns: at(0.5).copied().unwrap_or(0),
             p99_ns: at(0.99).copied().unwrap_or(0),
         }

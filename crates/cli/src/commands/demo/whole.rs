@@ -199,8 +199,8 @@ impl Whole {
         say(&format!("With the remedy:    {}", arm(&tried.treated)));
         print(&format!("Without the remedy: {}", arm(&tried.control)));
         if let Some(usual) = &case.usual {
-            let mean = usual.lost_ns_total / usual.calls.max(1);
-            print(&format!("Before the fault:   mean gap {} in {} calls", format_ns(mean), usual.calls));
+            let mean = format_ns(usual.client_duration.mean_ns);
+            print(&format!("Before the fault:   mean {mean} in {} calls", usual.calls));
         }
         say(&tried.words);
         let seconds = now_unix_ms().saturating_sub(begun_ms) as f64 / 1e3;
@@ -286,12 +286,12 @@ impl Whole {
     }
 }
 
-/// Gaps of an arm, in words.
+/// Client durations of an arm, in words.
 fn arm(arm: &ArmRow) -> String {
     match arm.calls {
         0 => "no call".into(),
         calls => format!(
-            "mean gap {}, p50 {}, p99 {} in {calls} calls",
+            "mean {}, p50 {}, p99 {} in {calls} calls",
             format_ns(arm.mean_ns),
             format_ns(arm.p50_ns),
             format_ns(arm.p99_ns)
