@@ -274,7 +274,7 @@ export function CallView({ view, cases, onSettings }: { view: View; cases: CaseR
           close
         </a>
       </div>
-      {!kept && asked.error && !pending && <Failed>{asked.error}</Failed>}
+      {!kept && !pending && (recorded.error ?? asked.error) && <Failed>{recorded.error ?? asked.error}</Failed>}
       {!kept && !whole && (pending || !asked.error) && <Waiting>Loading this call…</Waiting>}
       <div class={asked.data && asked.stale ? "content stale" : "content"}>
         {kept && (
