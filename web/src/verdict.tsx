@@ -17,7 +17,10 @@ function words(value: unknown): string {
   return said ? words(said[1]) : entries.map(([key, one]) => `${key.replaceAll("_", " ")}: ${words(one)}`).join(", ");
 }
 
-export const shareWords = (share: Share) => `${percent(share.mid)} (${percent(share.low)} – ${percent(share.high)})`;
+/** An interval may reach below zero, and says so. */
+const signed = (share: number) => (share < 0 ? `−${percent(-share)}` : percent(share));
+
+export const shareWords = (share: Share) => `${signed(share.mid)} (${signed(share.low)} – ${signed(share.high)})`;
 
 export const causeWords = (cause: string | null | undefined, side: string | null | undefined) => `${cause ?? "?"}${side ? ` (${side})` : ""}`;
 

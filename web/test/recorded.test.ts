@@ -74,6 +74,7 @@ test("the sheet of a real verdict has the shares that the verdict says", { skip 
     /stopped \(server\)\s+65\.0 % \(57\.8 % – 71\.8 %\)\s+7\.65 ms/,
     /Do: Find who sends SIGSTOP[^]*It should win 80\.4 ms at p99/,
     /It rests on 600 calls, 600 of them seen on the wire; 100 % of their time/,
+    /sending the request\s+4\.40 % \(−0\.60\d? % – 9\.40 %\)/,
     /34 suspects that would have shown/,
     /client p99\s+14\.9 ms\s+115 ms/,
   ]) {
