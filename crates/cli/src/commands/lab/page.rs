@@ -156,15 +156,25 @@ fn ask(folder: &Path, words: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Whether the report is the tank's own. A client of other people tells only what the lab needs to know.
+fn is_of_tank(folder: &Path) -> bool {
+    let text = fs::read(folder.join(folder::TANK)).unwrap_or_default();
+    let report: Value = serde_json::from_slice(&text).unwrap_or_default();
+    report["runs"][0]["repeat"].is_u64()
+}
+
 /// Each instrument in both folders, cut to what tells most.
 fn instruments(folders: [&PathBuf; 2]) -> anyhow::Result<Vec<Shown>> {
     let gaps = ["gaps", folder::CLIENT_SPANS, folder::SERVER_SPANS];
     let tank = ["bench", "show", folder::TANK];
-    let mut shown = vec![
-        both(folders, |_| gaps.to_vec(), |text| paragraph(text, "CLIENT"))?,
-        both(folders, |_| tank.to_vec(), |text| from(text, "calls ", &["latency: from when", "client "]))?,
-        both(folders, dissect, |text| from(text, "Where the time of all calls went", &["    connection "]))?,
-    ];
+    let mut shown = vec![both(folders, |_| gaps.to_vec(), |text| paragraph(text, "CLIENT"))?];
+    if folders.iter().all(|folder| is_of_tank(folder)) {
+        let lines = |text: &str| from(text, "calls ", &["latency: from when", "client "]);
+        shown.push(both(folders, |_| tank.to_vec(), lines)?);
+    }
+    shown.extend([both(folders, dissect, |text| {
+        from(text, "Where the time of all calls went", &["    connection "])
+    })?]);
     shown.retain(|one| !one.fault.trim().is_empty() || !one.near_miss.trim().is_empty());
     Ok(shown)
 }
