@@ -3,7 +3,7 @@
 use crate::health::Health;
 use crate::packets::unix_ns;
 use crate::sensors::Sensors;
-use crate::settings::{Say, Settings};
+use crate::settings::{Say, Settings, resident_bytes};
 use rustix::time::{ClockId, clock_gettime};
 use spangap_fleet::v1;
 use std::collections::VecDeque;
@@ -92,9 +92,7 @@ fn cpu_seconds() -> f64 {
 
 /// Memory of this process, its rings and what the kernel keeps for its probes.
 fn memory_bytes() -> u64 {
-    let page = rustix::param::page_size() as u64;
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let resident = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page;
+    let resident = resident_bytes();
     let infos = fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
     let texts = infos.filter_map(|info| fs::read_to_string(info.path()).ok());
     resident + texts.map(|text| map_bytes(&text)).sum::<u64>()

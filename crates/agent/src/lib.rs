@@ -6,6 +6,7 @@
 
 mod actuator;
 mod budget;
+mod copies;
 mod events;
 mod health;
 mod inventory;

@@ -25,6 +25,8 @@ pub(crate) struct Machine {
     /// Connections of the capture that were open before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     opened_before: Option<OpenedBefore>,
+    /// Copies of packets on other interfaces that are not in the capture.
+    copies_left_out: u64,
     /// What cannot be seen here, in sentences.
     lacks: Vec<String>,
 }
@@ -48,7 +50,12 @@ impl OpenedBefore {
 }
 
 /// Of this machine.
-pub(crate) fn machine(payload: Payload, opened_before: Option<OpenedBefore>, lacks: Vec<String>) -> Machine {
+pub(crate) fn machine(
+    payload: Payload,
+    opened_before: Option<OpenedBefore>,
+    copies_left_out: u64,
+    lacks: Vec<String>,
+) -> Machine {
     let host = Host::below("/");
     let line =
         |path: &str| host.read(path).ok().and_then(|text| Some(text.lines().next()?.trim().to_owned()));
@@ -78,6 +85,7 @@ pub(crate) fn machine(payload: Payload, opened_before: Option<OpenedBefore>, lac
             Payload::Full => "as on the wire",
         },
         opened_before,
+        copies_left_out,
         lacks,
     }
 }

@@ -1,12 +1,13 @@
 //! The ring of packets: a thread that keeps it, proves that it lives, and copies parts of it.
 
+use crate::copies::{Copies, Passes};
 use crate::openings::{Connections, Opened, Openings, WATCHED};
 use crate::settings::Settings;
 use spangap_fleet::v1;
 use spangap_sockets::TcpSocket;
 use spangap_wire::decode::Decoder;
 use spangap_wire::packet::{LinkType, Packet};
-use spangap_wire::segment::Endpoint;
+use spangap_wire::segment::{Endpoint, Segment};
 use spangap_wire::source::filter::{self, Interfaces, LoopbackOnce};
 use spangap_wire::source::ring::{BLOCK_TIMEOUT_MS, Interface, Ring, RingError};
 use spangap_wire::source::write::{Origin, PcapngWriter};
@@ -38,6 +39,13 @@ pub(crate) struct Wanted {
     pub most_bytes: u64,
     /// Sockets of the time: what they tell of connections whose SYNs nobody kept.
     pub sockets: Vec<TcpSocket>,
+}
+
+impl Wanted {
+    fn has(&self, segment: &Segment<'_>) -> bool {
+        let of_these = |end: &End| end.is(&segment.source) || end.is(&segment.destination);
+        self.ends.is_empty() || self.ends.iter().any(of_these)
+    }
 }
 
 /// One end of a connection; without an address or a port any will do.
@@ -75,6 +83,8 @@ pub(crate) struct Copied {
     pub packets: u64,
     /// How its connections were opened.
     pub opened: Opened,
+    /// Packets that passed several interfaces are in it once; so many copies are not.
+    pub copies: u64,
     /// Packets of the time that were not copied for want of room.
     pub left_out: u64,
     /// Packets lost since the ring was opened.
@@ -342,6 +352,29 @@ impl Keeper {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
+    /// Which packets of the time are copies of others.
+    fn copies(&self, wanted: &Wanted) -> Copies {
+        let mut decoder = Decoder::default();
+        let mut each = |see: &mut dyn FnMut(&Packet<'_>, &Segment<'_>)| {
+            let passed = self.ring.packets_between(wanted.from_ns, wanted.to_ns, |packet| {
+                if let Ok(segment) = decoder.decode(packet)
+                    && wanted.has(&segment)
+                {
+                    see(packet, &segment);
+                }
+                Ok::<(), std::convert::Infallible>(())
+            });
+            let Ok(_packets) = passed;
+        };
+        let mut passes = Passes::default();
+        each(&mut |packet, segment| passes.see(packet, segment));
+        let mut copies = passes.chosen();
+        if copies.are_possible() {
+            each(&mut |packet, segment| copies.see(packet, segment));
+        }
+        copies
+    }
+
     fn copy(&mut self, wanted: &Wanted) -> io::Result<Copied> {
         self.ring.catch_up()?;
         let counts = self.ring.counts()?;
@@ -359,23 +392,26 @@ impl Keeper {
             link: origin.link,
             packets: 0,
             opened: Opened::default(),
+            copies: 0,
             left_out: 0,
         };
         let mut connections = Connections::default();
+        let mut copies = self.copies(wanted);
         // SYNs from before come first.
         let most_bytes = wanted.most_bytes / 16 * 15;
         let mut writer = PcapngWriter::create(Vec::new(), &origin)?;
         let mut decoder = Decoder::default();
         self.ring.packets_between(wanted.from_ns, wanted.to_ns, |packet| {
             let segment = decoder.decode(packet);
-            let of_these = |end: &End| {
-                segment.as_ref().is_ok_and(|segment| end.is(&segment.source) || end.is(&segment.destination))
-            };
-            let matters = match &wanted.ends[..] {
-                [] => segment.is_ok() || !matches!(segment, Err(spangap_wire::decode::Unparsed::NotTcp)),
-                ends => ends.iter().any(of_these),
+            let matters = match &segment {
+                Ok(segment) => wanted.has(segment),
+                Err(why) => wanted.ends.is_empty() && !matches!(why, spangap_wire::decode::Unparsed::NotTcp),
             };
             if !matters {
+                return Ok(());
+            }
+            if segment.as_ref().is_ok_and(|segment| copies.is_one(packet, segment)) {
+                copied.copies += 1;
                 return Ok(());
             }
             if copied.left_out > 0 || writer.bytes + packet.data.len() as u64 + 64 > most_bytes {

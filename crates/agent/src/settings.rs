@@ -4,7 +4,7 @@ use crate::actuator::Actuator;
 use spangap_fleet::v1;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Takes what the operator should know, a sentence at a time.
 pub(crate) type Say = Arc<dyn Fn(&str) + Send + Sync>;
@@ -57,18 +57,39 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What each part may have of the memory. What is left is for the process itself and for what the kernel keeps beside
-    /// its rings.
+    /// What each part may have of the memory, after what the process takes by itself.
     pub(crate) fn shares(&self) -> Shares {
-        let part = |sixteenths: u64| self.memory_bytes / 16 * sixteenths;
+        self.shares_beside(*OF_ITS_OWN.get_or_init(|| resident_bytes() + GROWS_BYTES + KERNEL_BYTES))
+    }
+
+    fn shares_beside(&self, own_bytes: u64) -> Shares {
+        // With less than a quarter of it left, parts that are too small to be of use would be no help either.
+        let left = self.memory_bytes.saturating_sub(own_bytes).max(self.memory_bytes / 4);
+        let part = |parts: u64| left / 16 * parts;
         Shares {
-            packets: part(7),
+            packets: part(8),
             openings: part(1) / 4,
             events: part(2),
             event_rings: part(1),
-            slice: part(2),
+            slice: part(4) / SLICE_COPIES,
         }
     }
+}
+
+/// Resident memory of this process when it was first asked for: before anything is recorded.
+static OF_ITS_OWN: OnceLock<u64> = OnceLock::new();
+/// Code and tables that are touched later: the clean pages of the program, names, tasks, the stream to the meter.
+const GROWS_BYTES: u64 = 20 << 20;
+/// Maps of the probes that are in no process.
+const KERNEL_BYTES: u64 = 16 << 20;
+/// A slice is there as it was copied, as it was put in order to be masked, and as it is sent.
+const SLICE_COPIES: u64 = 3;
+
+/// Resident memory of this process.
+pub(crate) fn resident_bytes() -> u64 {
+    let page = rustix::param::page_size() as u64;
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page
 }
 
 /// Bytes for each part.
@@ -91,6 +112,35 @@ impl From<Payload> for v1::Payload {
         match payload {
             Payload::Headers => v1::Payload::Headers,
             Payload::Full => v1::Payload::Full,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_and_the_process_fit_into_the_memory() {
+        for mib in [64, 96, 128, 256, 1024] {
+            let settings = Settings {
+                meter: String::new(),
+                token_file: None,
+                tls: TlsFiles::default(),
+                memory_bytes: mib << 20,
+                cpu_share: 0.02,
+                payload: Payload::Headers,
+                interfaces: Vec::new(),
+                pids: Vec::new(),
+                snap_bytes: 256,
+                health: None,
+            };
+            let own = 30 << 20;
+            let shares = settings.shares_beside(own);
+            let parts = shares.packets + shares.openings + shares.events + shares.event_rings;
+            let all = parts + SLICE_COPIES * shares.slice;
+            assert!(all + own <= mib << 20, "{mib} MiB: {shares:?}");
+            assert!(all >= (mib << 20) / 4 - (1 << 20), "{mib} MiB: {shares:?}");
         }
     }
 }

@@ -5,8 +5,9 @@ use crate::masked::masked;
 use crate::packets::{End, Wanted, unix_ns};
 use crate::sensors::Sensors;
 use crate::settings::{Payload, Settings};
-use spangap_fleet::slice::{CAPTURE, MACHINE, Pieces, RECORDING};
+use spangap_fleet::slice::{CAPTURE, MACHINE, Pieces, RECORDING, SOCKETS};
 use spangap_fleet::v1::{self, from_agent::What};
+use spangap_sockets::report::ListReport;
 use spangap_sockets::{Asked, TcpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,6 +19,9 @@ use tokio::sync::mpsc;
 const WAITS_AT_MOST: Duration = Duration::from_secs(10);
 /// What `machine.json` may take of a slice.
 const MACHINE_BYTES: u64 = 64 << 10;
+
+/// Sockets that are told of at most.
+const MOST_SOCKETS: usize = 2_000;
 
 /// Why there is no slice, or no more of it.
 enum Broken {
@@ -102,8 +106,12 @@ fn cut(
             lacks.push("events: the oldest of this time did not fit into the slice".into());
         }
     }
-    let sockets = sockets(sensors, &ends, &mut lacks);
-    let taken = recording.as_ref().map_or(0, |copied| copied.file.len() as u64);
+    let (sockets, mut socket_list) = sockets(sensors, &ends, &mut lacks);
+    if socket_list.len() as u64 > room / 8 {
+        lacks.push(format!("the list of sockets takes {} bytes, too much for the slice", socket_list.len()));
+        socket_list.clear();
+    }
+    let taken = recording.as_ref().map_or(0, |copied| copied.file.len() as u64) + socket_list.len() as u64;
     let capture = match sensors.packets() {
         None => None,
         Some(packets) => {
@@ -138,6 +146,7 @@ fn cut(
         }
     }
     let opened = capture.as_ref().map(|copied| OpenedBefore::of(&copied.opened));
+    let copies = capture.as_ref().map_or(0, |copied| copied.copies);
     let send = |file: &'static str, bytes: &[u8]| -> Result<(), Broken> {
         for piece in Pieces::new(ask.id, file, bytes) {
             if cancelled.load(Relaxed) {
@@ -165,7 +174,10 @@ fn cut(
     if let Some(copied) = recording {
         send(RECORDING, &copied.file)?;
     }
-    let machine = serde_json::to_vec_pretty(&machine(settings.payload, opened, lacks.clone()))
+    if !socket_list.is_empty() {
+        send(SOCKETS, &socket_list)?;
+    }
+    let machine = serde_json::to_vec_pretty(&machine(settings.payload, opened, copies, lacks.clone()))
         .map_err(|error| because(&error))?;
     send(MACHINE, &machine)?;
     let (from_unix_ns, to_unix_ns) = held.both();
@@ -179,28 +191,33 @@ fn cut(
     })
 }
 
-/// The connections of these ends, as the kernel has them now.
-fn sockets(sensors: &Sensors, ends: &[End], lacks: &mut Vec<String>) -> Vec<TcpSocket> {
+/// The connections of these ends as the kernel has them now, and the document of `sockets list --json` about them.
+fn sockets(sensors: &Sensors, ends: &[End], lacks: &mut Vec<String>) -> (Vec<TcpSocket>, Vec<u8>) {
     // One port that is an end of all of them spares a look at the rest.
     let mut ports = ends.iter().map(|end| end.port);
     let port = ports.next().flatten().filter(|port| ports.all(|other| other == Some(*port)));
-    match spangap_sockets::list(&Asked { pids: Vec::new(), port, listening: false }) {
-        Ok(listing) => {
-            let is_here =
-                |socket: &TcpSocket| socket.network_namespace.is_none_or(|netns| sensors.has(netns));
-            let of_these = |socket: &TcpSocket| {
-                let both = [Some(socket.local), socket.peer];
-                ends.is_empty()
-                    || both.iter().flatten().any(|address| ends.iter().any(|end| end.is_at(*address)))
-            };
-            let sockets = listing.sockets.into_iter().filter(|socket| is_here(socket) && of_these(socket));
-            sockets.collect()
-        }
+    let asked = Asked { pids: Vec::new(), port, listening: false };
+    let mut listing = match spangap_sockets::list(&asked) {
+        Ok(listing) => listing,
         Err(error) => {
             lacks.push(format!("sockets: {error}"));
-            Vec::new()
+            return Default::default();
         }
+    };
+    listing.sockets.retain(|socket| {
+        let is_here = socket.network_namespace.is_none_or(|netns| sensors.has(netns));
+        let both = [Some(socket.local), socket.peer];
+        let of_these = || both.iter().flatten().any(|address| ends.iter().any(|end| end.is_at(*address)));
+        is_here && (ends.is_empty() || of_these())
+    });
+    let left_out = listing.sockets.len().saturating_sub(MOST_SOCKETS);
+    if left_out > 0 {
+        lacks.push(format!("{left_out} sockets beyond the first {MOST_SOCKETS} are not in the slice"));
+        listing.sockets.truncate(MOST_SOCKETS);
     }
+    let sockets = listing.sockets.clone();
+    let document = serde_json::to_vec(&ListReport::new(unix_ns().unsigned_abs(), asked, listing));
+    (sockets, document.unwrap_or_default())
 }
 
 /// What all rings together held.

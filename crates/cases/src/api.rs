@@ -162,7 +162,7 @@ async fn open(
     let opened = tokio::task::block_in_place(|| cases.ask(&asked.pair, asked.method.as_deref()));
     let id = opened.map_err(|error| {
         let status = match error {
-            NotOpened::NoPair(..) => StatusCode::NOT_FOUND,
+            NotOpened::NoPair { .. } | NotOpened::NoMethod(..) => StatusCode::NOT_FOUND,
             NotOpened::Budget(_) => StatusCode::TOO_MANY_REQUESTS,
             NotOpened::Folder(_) => StatusCode::INSUFFICIENT_STORAGE,
         };

@@ -7,14 +7,14 @@ use crate::report::{
     AgentsReport, CaseReport, CaseRow, CasesReport, Moment, PairRow, Refused, Sides, State, Trigger,
 };
 use crate::server::now_unix_ms;
-use crate::verdict::Judge;
+use crate::verdict::{Judge, Program};
 use crate::watching::{Event, SLOT_MS, Watched, What};
 use crate::whole::Looker;
 use spangap_meter::engine::Meter;
 use spangap_meter::serve::access::Access;
 use spangap_model::PairKey;
 use spangap_model::duration::format_ns;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,6 +39,8 @@ pub struct Settings {
     pub slice_time: Duration,
     /// The shortest block of an experiment.
     pub experiment_block: Duration,
+    /// Who judges; without it, this process.
+    pub judge: Option<Program>,
 }
 
 /// The shortest block of an experiment, unless told otherwise: changes at its ends take little of it.
@@ -59,8 +61,18 @@ const SLICES: usize = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum NotOpened {
     /// Nobody has seen such calls.
-    #[error("no calls of {0} -> {1} were seen; `spangap gaps` and the page list the pairs that were")]
-    NoPair(String, String),
+    #[error("no calls of {client} -> {server} were seen; {}", near(.nearest))]
+    NoPair {
+        /// As it was asked for.
+        client: String,
+        /// See there.
+        server: String,
+        /// Pairs with similar names, the most similar first.
+        nearest: Vec<PairRow>,
+    },
+    /// Not by this method.
+    #[error("calls of {0} -> {1} were seen, but none by the method {2}; {3}")]
+    NoMethod(String, String, String, String),
     /// Enough was asked of the hosts in this minute.
     #[error(
         "{0} slices were asked for in this minute, which is all that --case-slices-per-minute allows; try again later"
@@ -69,6 +81,15 @@ pub enum NotOpened {
     /// Its folder cannot be made.
     #[error("the folder of the case cannot be made: {0}")]
     Folder(#[from] io::Error),
+}
+
+/// What may have been meant.
+fn near(pairs: &[PairRow]) -> String {
+    if pairs.is_empty() {
+        return "no pair was seen yet: both services must send their spans here".into();
+    }
+    let names: Vec<String> = pairs.iter().map(|pair| format!("{} -> {}", pair.client, pair.server)).collect();
+    format!("the nearest that were: {}", names.join(", "))
 }
 
 /// All of them.
@@ -117,11 +138,11 @@ impl Cases {
             meter,
             agents,
             access,
-            settings,
             folder,
-            judge: Judge::default(),
+            judge: Judge::new(settings.judge.clone()),
             looker: Looker::default(),
             experiments: Experiments::default(),
+            settings,
             known: Mutex::new(Known { cases, ..Known::default() }),
             watched: Mutex::default(),
         }))
@@ -270,19 +291,33 @@ impl Cases {
     /// When there is no such pair, or no slice left to ask for.
     pub fn ask(&self, pair: &PairRow, method: Option<&str>) -> Result<String, NotOpened> {
         let mut found: Option<(u64, PairKey)> = None;
+        let mut nearest = Nearest::to(pair);
+        let mut methods = BTreeSet::new();
         let mut from = Some(0);
         while let Some(first) = from {
             from = self.meter.durations(first, 128, |_, key, gap, _| {
-                let is_it = *key.client == *pair.client
-                    && *key.server == *pair.server
-                    && method.is_none_or(|method| key.method.as_deref().is_none_or(|known| known == method));
+                if *key.client != *pair.client || *key.server != *pair.server {
+                    return nearest.see(key);
+                }
+                let is_it =
+                    method.is_none_or(|method| key.method.as_deref().is_none_or(|known| known == method));
+                if !is_it && methods.len() < NEAREST {
+                    methods.extend(key.method.as_deref().map(str::to_owned));
+                }
                 if is_it && found.as_ref().is_none_or(|(calls, _)| gap.count() > *calls) {
                     found = Some((gap.count(), key.clone()));
                 }
             });
         }
+        let (client, server) = (pair.client.clone(), pair.server.clone());
         let Some((_, key)) = found else {
-            return Err(NotOpened::NoPair(pair.client.clone(), pair.server.clone()));
+            return Err(match method.filter(|_| !methods.is_empty()) {
+                Some(method) => {
+                    let seen = Vec::from_iter(methods).join(", ");
+                    NotOpened::NoMethod(client, server, method.into(), format!("seen were {seen}"))
+                }
+                None => NotOpened::NoPair { client, server, nearest: nearest.pairs() },
+            });
         };
         let now_ms = now_unix_ms();
         self.begin(&key, Trigger::Person, vec![moment(now_ms, "asked for by a person")], now_ms)
@@ -408,6 +443,39 @@ impl Cases {
     pub fn agents_report(&self) -> AgentsReport {
         let refused = Refused { requests: self.access.denied.load(Relaxed), ..self.agents.refused() };
         AgentsReport { agents: self.agents.rows(now_unix_ms()), unmatched: self.known().unmatched, refused }
+    }
+}
+
+/// Pairs that are named to whoever asks for one that is not there.
+const NEAREST: usize = 5;
+
+/// The pairs whose names are most like those asked for.
+struct Nearest<'a> {
+    to: &'a PairRow,
+    /// The worst last.
+    found: Vec<(f64, PairRow)>,
+}
+
+impl<'a> Nearest<'a> {
+    fn to(pair: &'a PairRow) -> Nearest<'a> {
+        Nearest { to: pair, found: Vec::new() }
+    }
+
+    fn see(&mut self, key: &PairKey) {
+        let like = |a: &str, b: &str| strsim::jaro_winkler(&a.to_lowercase(), &b.to_lowercase());
+        let likeness = like(&self.to.client, &key.client) + like(&self.to.server, &key.server);
+        let is_far = self.found.last().is_some_and(|(worst, _)| likeness <= *worst);
+        if self.found.len() >= NEAREST && is_far || self.found.iter().any(|(_, pair)| *pair == pair_row(key))
+        {
+            return;
+        }
+        let place = self.found.partition_point(|(other, _)| *other >= likeness);
+        self.found.insert(place, (likeness, pair_row(key)));
+        self.found.truncate(NEAREST);
+    }
+
+    fn pairs(self) -> Vec<PairRow> {
+        self.found.into_iter().map(|(_, pair)| pair).collect()
     }
 }
 

@@ -256,7 +256,10 @@ async fn conclude(cases: &Arc<Cases>, id: &str, pair: &PairKey, slices: usize) {
                 Err("No verdict: there is no call in the packets that hosts sent.".to_owned())
             }
             Ok(hunt) => Ok(hunt),
-            Err(error) => Err(format!("No verdict: {error}.")),
+            Err(error) => {
+                cases.agents.count(|refused| refused.verdicts += 1);
+                Err(format!("No verdict: {error}."))
+            }
         },
     };
     let [usual, before] = cases.rows(pair, now_unix_ms());

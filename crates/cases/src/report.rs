@@ -45,6 +45,9 @@ pub struct Refused {
     pub cases_removed: u64,
     /// Cases that could not be written.
     pub not_written: u64,
+    /// Cases that were not judged: the judge failed, or needed more time or memory than it may have.
+    #[serde(default)]
+    pub verdicts: u64,
     /// Pairs beyond those that are watched.
     pub pairs_not_watched: u64,
 }

@@ -1,14 +1,19 @@
-//! From the folder of a case to its verdict: the same way as `spangap hunt FOLDER`, one case at a time, within a time limit.
+//! From the folder of a case to its verdict: the same way as `spangap hunt FOLDER`, one case at a time, within limits of
+//! time and memory.
 
 use crate::report::VerdictRow;
+use rustix::process::{Pid, Resource, Rlimit, prlimit, setpriority_process};
 use serde_json::Value;
 use spangap_diagnose::hunt::{Hunt, Kind, Question, hunt};
 use spangap_gather::{GatherError, Sources, Wanted, evidence};
+use std::io::{self, Read};
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -28,21 +33,52 @@ pub enum NoVerdict {
     /// The judge failed: a bug of ours.
     #[error("the analysis failed")]
     Failed,
+    /// The program that judges cannot be started.
+    #[error("{program} cannot be started: {error}")]
+    Start {
+        /// Which.
+        program: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It needed more memory than it may have.
+    #[error("the analysis needed more than {} MiB of memory", .0 >> 20)]
+    TooLarge(u64),
+    /// The program that judges failed, with what it said at last.
+    #[error("the analysis failed: {0}")]
+    Said(String),
 }
+
+/// A program that judges a folder, and what it may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// `spangap`: it is told `hunt FOLDER --json`.
+    pub path: PathBuf,
+    /// Most address space, bytes.
+    pub most_bytes: u64,
+}
+
+/// Most CPU time of a program that judges, seconds: one that nobody stops any more ends by it.
+const MOST_CPU_S: u64 = 2 * LIMIT.as_secs();
+/// Spans, receivers and the page come first.
+const NICE: i32 = 10;
+/// The longest document and the longest complaint that are read.
+const MOST_DOCUMENT: u64 = 64 << 20;
+const MOST_COMPLAINT: u64 = 16 << 10;
 
 /// Judges one case at a time.
 #[derive(Debug)]
 pub struct Judge {
     turn: Arc<Semaphore>,
-}
-
-impl Default for Judge {
-    fn default() -> Judge {
-        Judge { turn: Arc::new(Semaphore::new(1)) }
-    }
+    program: Option<Program>,
 }
 
 impl Judge {
+    /// In a process of its own, which cannot take this one along when what agents sent is too much for it; without one, here.
+    pub fn new(program: Option<Program>) -> Judge {
+        Judge { turn: Arc::new(Semaphore::new(1)), program }
+    }
+
     /// What the files of a folder show.
     ///
     /// # Errors
@@ -51,8 +87,13 @@ impl Judge {
         let Ok(turn) = self.turn.clone().acquire_owned().await else { return Err(NoVerdict::Failed) };
         let stop = Arc::new(AtomicBool::new(false));
         let (path, stopped) = (folder.to_owned(), stop.clone());
+        let child = Arc::new(Mutex::new(None));
+        let (program, running) = (self.program.clone(), child.clone());
         let work = tokio::task::spawn_blocking(move || {
-            let done = of_folder(&path, &stopped);
+            let done = match program {
+                Some(program) => apart(&program, &path, &running),
+                None => of_folder(&path, &stopped),
+            };
             // Held until the work has really ended, whoever waits for it.
             drop(turn);
             done
@@ -62,10 +103,77 @@ impl Judge {
             Ok(Err(_)) => Err(NoVerdict::Failed),
             Err(_) => {
                 stop.store(true, Relaxed);
+                if let Some(child) = &mut *lock(&child) {
+                    // It may have ended at this moment.
+                    let _ended = child.kill();
+                }
                 Err(NoVerdict::TooLong)
             }
         }
     }
+}
+
+fn lock(child: &Mutex<Option<Child>>) -> MutexGuard<'_, Option<Child>> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In a process of its own. `running` has it meanwhile, for whoever ends it.
+fn apart(program: &Program, folder: &Path, running: &Mutex<Option<Child>>) -> Result<Hunt, NoVerdict> {
+    let cannot = |error| NoVerdict::Start { program: program.path.clone(), error };
+    let mut child = Command::new(&program.path)
+        .args(["hunt", "--json"])
+        .arg(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
+    let limited = limit(&child, program.most_bytes);
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    *lock(running) = Some(child);
+    let complaint = thread::spawn(move || last_line(err));
+    let mut document = Vec::new();
+    let read = out.map_or(Ok(0), |out| out.take(MOST_DOCUMENT).read_to_end(&mut document));
+    let mut child = lock(running).take().ok_or(NoVerdict::Failed)?;
+    if limited.is_err() || document.len() as u64 >= MOST_DOCUMENT {
+        // It may have ended at this moment.
+        let _ended = child.kill();
+    }
+    let status = child.wait().map_err(cannot)?;
+    let complaint = complaint.join().unwrap_or_default();
+    limited.and(read.map(drop)).map_err(cannot)?;
+    // What Rust's allocator says before it aborts; by then nothing else is said.
+    if complaint.starts_with("memory allocation of") {
+        return Err(NoVerdict::TooLarge(program.most_bytes));
+    }
+    if !status.success() {
+        let said = if complaint.is_empty() { status.to_string() } else { complaint };
+        return Err(NoVerdict::Said(said));
+    }
+    serde_json::from_slice(&document).map_err(|error| NoVerdict::Said(format!("its document: {error}")))
+}
+
+/// Bounds what a program may take. It has hardly begun by then.
+fn limit(child: &Child, most_bytes: u64) -> io::Result<()> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let most = |most| Rlimit { current: Some(most), maximum: Some(most) };
+    prlimit(pid, Resource::As, most(most_bytes))?;
+    prlimit(pid, Resource::Cpu, most(MOST_CPU_S))?;
+    prlimit(pid, Resource::Core, most(0))?;
+    setpriority_process(pid, NICE)?;
+    Ok(())
+}
+
+/// The last line that says something. All is read, so that nobody waits for room in the pipe.
+fn last_line(from: Option<ChildStderr>) -> String {
+    let Some(mut from) = from else { return String::new() };
+    let mut text = Vec::new();
+    // What cannot be read is not told.
+    let _read = from.by_ref().take(MOST_COMPLAINT).read_to_end(&mut text);
+    let _rest = io::copy(&mut from, &mut io::sink());
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    line.chars().filter(|letter| !letter.is_control()).take(500).collect()
 }
 
 fn of_folder(folder: &Path, stop: &AtomicBool) -> Result<Hunt, NoVerdict> {

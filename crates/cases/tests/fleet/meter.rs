@@ -62,6 +62,7 @@ impl Served {
             slice_bytes: 4 << 20,
             slice_time: PATIENCE,
             experiment_block: Duration::from_millis(1_500),
+            judge: None,
         };
         set(&mut settings);
         let cases = Cases::open(meter.clone(), agents.clone(), access.clone(), settings).expect("a folder");

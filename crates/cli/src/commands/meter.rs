@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use spangap_cases::agents::Agents;
 use spangap_cases::cases::{Cases, EXPERIMENT_BLOCK, SLICE_TIME, Settings as CaseSettings};
+use spangap_cases::verdict::Program;
 use spangap_cases::{api, server};
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::otlp::PushSettings;
@@ -145,6 +146,9 @@ pub struct MeterArgs {
     /// Keep all cases below this size; the oldest go first [default: 2GiB]
     #[arg(long, value_name = "SIZE", help_heading = CASES)]
     case_bytes: Option<Size>,
+    /// Memory that judging a case may take, in a process of its own [default: 2GiB]
+    #[arg(long, value_name = "SIZE", help_heading = CASES)]
+    case_memory: Option<Size>,
     /// Demand tokens: a file of lines `ROLE TOKEN`, with the roles ingest (send spans), view (page and API), capture
     /// (agents, opening cases) and change
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
@@ -266,6 +270,7 @@ impl MeterArgs {
             case_over,
             case_slices_per_minute,
             case_bytes,
+            case_memory,
             token_file,
             http_host,
             tls_cert,
@@ -406,6 +411,11 @@ impl MeterArgs {
             slice_bytes: SLICE_BYTES,
             slice_time: SLICE_TIME,
             experiment_block: EXPERIMENT_BLOCK,
+            // Of this very file, whatever is installed meanwhile.
+            judge: Some(Program {
+                path: "/proc/self/exe".into(),
+                most_bytes: self.case_memory.map_or(2 << 30, Size::bytes),
+            }),
         };
         Ok((settings, ends))
     }

@@ -10,6 +10,7 @@ mod fleet;
 mod grpc;
 mod history;
 mod http;
+mod hunt;
 mod overload;
 mod process;
 #[path = "../../../meter/tests/prometheus/server.rs"]

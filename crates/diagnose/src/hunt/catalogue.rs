@@ -7,7 +7,7 @@ use super::Owner;
 use super::answer::Answered;
 use super::population::Population;
 use crate::claims::host_of;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use spangap_model::advice::about;
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Evidence, Instrument, Need};
@@ -19,7 +19,7 @@ const LITTLE: f64 = 0.15;
 const LOOKED: f64 = 0.5;
 
 /// A suspect that is not to blame.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cleared {
     /// Who.
     #[serde(flatten)]
@@ -31,7 +31,7 @@ pub struct Cleared {
 }
 
 /// A suspect that nobody looked for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotLooked {
     /// Who.
     #[serde(flatten)]

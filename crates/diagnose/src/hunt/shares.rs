@@ -1,7 +1,7 @@
 //! Shares of an excess with their intervals: a bootstrap over blocks of time, since what makes calls slow comes in clusters.
 
 use super::Owner;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Most blocks of time.
@@ -14,7 +14,7 @@ const TAIL: f64 = 0.05;
 const FLOOR: f64 = 0.05;
 
 /// A share with its 90 % interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// Lower end.
     pub low: f64,

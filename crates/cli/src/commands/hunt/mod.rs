@@ -1,5 +1,6 @@
 //! `spangap hunt`: from recorded files to a verdict.
 
+mod live;
 mod page;
 mod text;
 mod trace;
@@ -11,6 +12,7 @@ use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use spangap_diagnose::hunt::{Hunt, Question, Slower, hunt};
 use spangap_gather::{Sources, Wanted, evidence};
 use spangap_model::evidence::Evidence;
@@ -34,6 +36,10 @@ Examples:
   spangap hunt lab-rto-1 --perfetto calls.perfetto-trace
       and the slowest calls with both hosts on one time line, to be opened at ui.perfetto.dev or a copy of it
 
+  spangap hunt 'frontend->customer' --meter http://127.0.0.1:7070
+      the calls of a pair that a meter sees now: opens a case, asks the agents of both hosts, tells what happens
+      meanwhile; the verdict as for a folder
+
 A culprit is named only when even the lower bound of its share is most of what slow calls take beyond others of
 their kind; otherwise the place where the time passed is, or neither. Exit code 0 says that a verdict was reached,
 whatever it is.";
@@ -43,8 +49,8 @@ whatever it is.";
 #[command(after_help = EXAMPLES)]
 pub struct HuntArgs {
     /// Folder, or files: captures (pcap, pcapng), spans (OTLP, Jaeger, Zipkin), recordings of `spangap host record`,
-    /// what other verbs print with --json
-    #[arg(required_unless_present = "capture", value_name = "FOLDER|FILE")]
+    /// what other verbs print with --json. With --meter a pair of services
+    #[arg(required_unless_present = "capture", value_name = "FOLDER|FILE|CLIENT->SERVER")]
     sources: Vec<PathBuf>,
     /// A capture, whatever its content looks like
     #[arg(long, value_name = "FILE")]
@@ -73,6 +79,12 @@ pub struct HuntArgs {
     /// Explain what all calls take beyond those of this folder or capture
     #[arg(long, value_name = "FOLDER|FILE")]
     against: Option<PathBuf>,
+    /// Ask the meter whose page is there, and the agents that are connected to it
+    #[arg(long, value_name = "URL", conflicts_with_all = ["capture", "spans", "host", "quantile", "over", "from", "to", "against", "perfetto"])]
+    meter: Option<String>,
+    /// File with a token of the role `capture`, where the meter wants one
+    #[arg(long, value_name = "FILE", requires = "meter")]
+    token_file: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -94,6 +106,15 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Gathers, judges, prints.
 pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
+    if let Some(url) = &args.meter {
+        return at_meter(&args, url);
+    }
+    if let [one] = &args.sources[..]
+        && !one.exists()
+        && one.to_str().is_some_and(|text| live::pair(text).is_some())
+    {
+        bail!("{}: there is no such file; a pair of services needs --meter URL", one.display());
+    }
     let stop = signals::flag(ASKED)?;
     let sources = sources(&args)?;
     for (flag, path) in [("--html", &args.html), ("--perfetto", &args.perfetto)] {
@@ -107,18 +128,43 @@ pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
     let question = question(&args, &evidence, reference.as_ref())?;
     let hunt = hunt(&evidence, &question);
     cross_off(&hunt);
-    if let Some(path) = &args.html {
-        let page = page::write(&hunt, &sources.folder.display().to_string());
-        std::fs::write(path, page).with_context(|| format!("cannot write the page ({})", path.display()))?;
-    }
     if let Some(path) = &args.perfetto {
         let bar = ProgressBar::hidden();
         trace::write(path, &sources, &mut |progress| show(&bar, progress), &stop)?;
         bar.finish_and_clear();
     }
+    told(&args, &hunt, &hunt, &sources.folder.display().to_string())
+}
+
+/// Of a pair that a meter sees.
+fn at_meter(args: &HuntArgs, url: &str) -> anyhow::Result<Outcome> {
+    let named = match &args.sources[..] {
+        [one] => one.to_str().and_then(live::pair),
+        _ => None,
+    };
+    let Some(pair) = named else {
+        bail!(
+            "with --meter: expected one pair of services, such as 'frontend->customer', quoted for the shell"
+        );
+    };
+    let of = format!("{} -> {} at {url}", pair.client, pair.server);
+    let (document, hunt) = live::hunt(pair, args.method.as_deref(), url, args.token_file.as_ref())?;
+    cross_off(&hunt);
+    // A newer meter may say more than is understood here.
+    told(args, &hunt, &document, &of)
+}
+
+/// Prints the verdict, and writes its page.
+fn told(args: &HuntArgs, hunt: &Hunt, document: &impl Serialize, of: &str) -> anyhow::Result<Outcome> {
+    if let Some(path) = &args.html {
+        let page = page::write(hunt, of);
+        std::fs::write(path, page).with_context(|| format!("cannot write the page ({})", path.display()))?;
+    }
     match args.json {
-        true => print_text(&(serde_json::to_string_pretty(&hunt).context("a verdict is plain data")? + "\n")),
-        false => print_text(&text::write(&hunt, width(100, 140))),
+        true => {
+            print_text(&(serde_json::to_string_pretty(document).context("a verdict is plain data")? + "\n"))
+        }
+        false => print_text(&text::write(hunt, width(100, 140))),
     }
 }
 

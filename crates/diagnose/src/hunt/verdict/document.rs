@@ -2,12 +2,13 @@
 
 use crate::hunt::catalogue::{Cleared, NotLooked};
 use crate::hunt::shares::Share;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use spangap_model::evidence::Finding;
 use spangap_model::{Culprit, Legs, Side};
+use std::borrow::Cow;
 
 /// What a verdict comes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// One culprit owns most of it.
@@ -24,13 +25,15 @@ pub enum Kind {
 }
 
 /// The verdict, with its sheet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Hunt {
     /// What it comes to.
     pub verdict: Kind,
     /// `slow`: why slow calls are slower than others of their kind; `all`: what all calls spend their time on, or why they
     /// take longer than those of the reference.
-    pub question: &'static str,
+    #[serde(deserialize_with = "question")]
+    pub question: Named,
     /// Who is to blame; empty unless `one` or `several`.
     pub culprits: Vec<Blamed>,
     /// Where the time passed, where no culprit is named.
@@ -64,8 +67,17 @@ pub struct Hunt {
     pub questions: Questions,
 }
 
+/// By a name of its own, since serde borrows what looks like a reference.
+type Named = &'static str;
+
+/// Of a document that was read, one of the two.
+fn question<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
+    let text = String::deserialize(from)?;
+    Ok(if text == "all" { "all" } else { "slow" })
+}
+
 /// The answers to both questions; absent where there is nothing to answer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Questions {
     /// Why slow calls are slower than others of their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +88,7 @@ pub struct Questions {
 }
 
 /// The answer to one question. Members as in [`Hunt`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// See [`Hunt::verdict`].
     pub verdict: Kind,
@@ -98,7 +110,7 @@ pub struct Answer {
 }
 
 /// Somebody to blame.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Blamed {
     /// Who.
     #[serde(flatten)]
@@ -114,7 +126,7 @@ pub struct Blamed {
     #[serde(rename = "against")]
     pub speaks_against: Vec<String>,
     /// What would mend it.
-    pub remedy: &'static str,
+    pub remedy: Cow<'static, str>,
     /// What calls would take less without it.
     pub wins: Win,
 }
@@ -127,14 +139,14 @@ impl Default for Blamed {
             calls: 0,
             speaks_for: Vec::new(),
             speaks_against: Vec::new(),
-            remedy: "",
+            remedy: Cow::Borrowed(""),
             wins: Win::default(),
         }
     }
 }
 
 /// What calls would take less.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Win {
     /// At the median, nanoseconds.
     pub p50_ns: u64,
@@ -143,7 +155,7 @@ pub struct Win {
 }
 
 /// Where the time passed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// The legs.
     pub leg: Legs,
@@ -158,7 +170,7 @@ pub struct Place {
 }
 
 /// What had to be explained.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Excess {
     /// `10.0.0.1->10.0.0.2:443`; counts in place of addresses where there are several.
     pub pair: String,
@@ -183,7 +195,7 @@ pub struct Excess {
 }
 
 /// A line of the sheet.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Who owns it; absent where nobody does.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -208,7 +220,7 @@ pub struct Line {
 }
 
 /// What was seen.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Calls that there were, by spans or packets.
     pub calls: u64,
@@ -225,7 +237,7 @@ pub struct Seen {
 }
 
 /// What a trial of a remedy showed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// What was changed.
     pub lever: String,

@@ -162,7 +162,7 @@ fn blamed(read: &Read, answered: &Answered, population: &Population<'_>) -> Vec<
         calls: answered.present.get(&named.owner).map_or(0, |present| present.calls.round() as u64),
         speaks_for: Vec::new(),
         speaks_against: Vec::new(),
-        remedy: about(named.culprit.cause, named.culprit.side).next,
+        remedy: about(named.culprit.cause, named.culprit.side).next.into(),
         wins: win(population, named.owner),
     };
     read.culprits.iter().map(one).collect()
@@ -347,7 +347,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
 fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
     let of = |culprit: Culprit| Blamed {
         culprit,
-        remedy: about(culprit.cause, culprit.side).next,
+        remedy: about(culprit.cause, culprit.side).next.into(),
         ..Blamed::default()
     };
     let retried = evidence.spans.is_some_and(|spans| {

@@ -1,0 +1,164 @@
+//! `spangap hunt 'A->B' --meter URL`: a real meter, whose agents replay what was captured of Nagle's algorithm.
+
+use super::grpc::{channel, sender};
+use super::process::{Ended, Meter, Program};
+use super::spans::calls;
+use spangap_fleet::slice::{CAPTURE, Pieces};
+use spangap_fleet::v1::fleet_client::FleetClient;
+use spangap_fleet::v1::{FromAgent, Health, Hello, Inventory, SliceEnd, from_agent, from_meter};
+use std::io::Write;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Request;
+
+fn hunt(meter: &Meter, arguments: &[&str]) -> Ended {
+    let url = format!("http://{}", meter.http);
+    Program::start(&[&["hunt", "--meter", &url], arguments].concat()).wait()
+}
+
+/// Answers every ask with this capture, or with bytes that are none.
+async fn agent(meter: &Meter, host: &str, capture: Option<&str>, token: Option<&str>) -> JoinHandle<()> {
+    let (to, messages) = mpsc::channel(4);
+    let hello = Hello {
+        protocol: spangap_fleet::PROTOCOL,
+        spangap: "test".into(),
+        host_name: host.into(),
+        machine_id: host.into(),
+        session: 1,
+        inventory: Some(Inventory::default()),
+        ..Hello::default()
+    };
+    let message = |what| FromAgent { what: Some(what) };
+    to.send(message(from_agent::What::Hello(hello))).await.expect("there is room");
+    let mut request = Request::new(ReceiverStream::new(messages));
+    if let Some(token) = token {
+        let token = format!("Bearer {token}").parse().expect("text");
+        request.metadata_mut().insert("authorization", token);
+    }
+    let mut fleet = FleetClient::new(channel(meter.otlp_grpc).await);
+    let mut stream = fleet.attach(request).await.expect("welcome").into_inner();
+    let welcome = stream.message().await.expect("it goes on").expect("a welcome");
+    assert!(matches!(welcome.what, Some(from_meter::What::Welcome(_))), "{welcome:?}");
+    let path = capture.map(|name| format!("{}/../../fixtures/captures/{name}", env!("CARGO_MANIFEST_DIR")));
+    let bytes = path.map_or_else(|| b"no capture".to_vec(), |path| std::fs::read(path).expect("a fixture"));
+    tokio::spawn(async move {
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            let said = tokio::select! {
+                said = stream.message() => said,
+                _ = second.tick() => {
+                    let well = to.send(message(from_agent::What::Health(Health::default()))).await;
+                    if well.is_err() { return } else { continue }
+                }
+            };
+            let Ok(Some(said)) = said else { return };
+            let Some(from_meter::What::Ask(ask)) = said.what else { continue };
+            let pieces = Pieces::new(ask.id, CAPTURE, &bytes[..]).map(|piece| piece.expect("memory"));
+            let end = SliceEnd { ask: ask.id, ..SliceEnd::default() };
+            let all = pieces.map(from_agent::What::Piece).chain([from_agent::What::End(end)]);
+            for what in all {
+                if to.send(message(what)).await.is_err() {
+                    return;
+                }
+            }
+        }
+    })
+}
+
+async fn fed(meter: &Meter) {
+    sender(meter).await.export(calls("web", "cart", 0..400)).await.expect("it is accepted");
+    meter.pair("web", "cart", 400);
+}
+
+/// Host names are those of the services in `spans`.
+const HOSTS: [&str; 2] = ["web-host", "cart-host"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pair_of_a_meter_gets_a_verdict_as_a_folder_does() {
+    let meter = Meter::start(&[]);
+    fed(&meter).await;
+    let nobody = tokio::task::block_in_place(|| hunt(&meter, &["web->cart"]));
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    assert!(nobody.err.concat().contains("no agent is connected"), "{nobody:?}");
+
+    for (host, end) in HOSTS.into_iter().zip(["client", "server"]) {
+        agent(&meter, host, Some(&format!("nagle-client.{end}.pcapng")), None).await;
+    }
+    let (told, json, other) = tokio::task::block_in_place(|| {
+        let told = hunt(&meter, &["web->cart"]);
+        let json = hunt(&meter, &["web -> cart", "--json"]);
+        (told, json, hunt(&meter, &["wbe->cart"]))
+    });
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.out[0].contains("One culprit: nagle-delayed-ack (client)"), "{told:?}");
+    // What it waits for is said while it waits, and not beside the verdict.
+    for moment in ["agents: ", "asked for by a person", "slice of the client complete", "verdict: "] {
+        assert!(told.err.iter().any(|line| line.contains(moment)), "{moment}: {told:?}");
+        assert!(!told.out.iter().any(|line| line.contains(moment)), "{moment}: {told:?}");
+    }
+    assert_eq!(json.code, Some(0), "{json:?}");
+    let document: serde_json::Value = serde_json::from_str(&json.out.join("\n")).expect("one document");
+    assert_eq!(document["culprits"][0]["cause"], "nagle-delayed-ack");
+    assert_eq!(document["verdict"], "one");
+
+    assert_eq!(other.code, Some(1), "{other:?}");
+    assert!(other.err.concat().contains("the nearest that were: web -> cart"), "{other:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_meter_that_wants_tokens_says_which() {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    let roles =
+        ["ingest ingest-1234567890abcdef", "view view-1234567890abcdef", "capture capture-1234567890abcdef"];
+    writeln!(file, "{}", roles.join("\n")).expect("written");
+    let meter = Meter::start(&["--token-file", file.path().to_str().expect("plain")]);
+    let with = |token: &str| {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        writeln!(file, "{token}").expect("written");
+        tokio::task::block_in_place(|| {
+            hunt(&meter, &["web->cart", "--token-file", file.path().to_str().expect("plain")])
+        })
+    };
+    let without = tokio::task::block_in_place(|| hunt(&meter, &["web->cart"]));
+    assert!(without.code == Some(1) && without.err.concat().contains("--token-file names"), "{without:?}");
+    let wrong = with("wrong-1234567890abcdef");
+    assert!(wrong.code == Some(1) && wrong.err.concat().contains("was refused"), "{wrong:?}");
+    assert!(!wrong.err.concat().contains("wrong-1234567890abcdef"), "tokens are never told: {wrong:?}");
+    agent(&meter, HOSTS[0], None, Some("capture-1234567890abcdef")).await;
+    let viewer = with("view-1234567890abcdef");
+    assert!(viewer.code == Some(1) && viewer.err.concat().contains("was refused"), "{viewer:?}");
+    let may = with("capture-1234567890abcdef");
+    assert!(may.code == Some(1) && may.err.concat().contains("no pair was seen yet"), "{may:?}");
+}
+
+/// What judges is another process: it ends, and the meter goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_judge_without_memory_ends_alone_and_says_so() {
+    let meter = Meter::start(&["--case-memory", "24MiB"]);
+    fed(&meter).await;
+    for (host, end) in HOSTS.into_iter().zip(["client", "server"]) {
+        agent(&meter, host, Some(&format!("nagle-client.{end}.pcapng")), None).await;
+    }
+    let ended = tokio::task::block_in_place(|| hunt(&meter, &["web->cart"]));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.concat().contains("has no verdict: No verdict: the analysis"), "{ended:?}");
+    // It still counts and answers.
+    sender(&meter).await.export(calls("web", "cart", 400..500)).await.expect("it is accepted");
+    meter.pair("web", "cart", 500);
+    let agents: serde_json::Value = meter.api("/api/v1/agents");
+    assert_eq!(agents["refused"]["verdicts"], 1, "{agents}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_no_capture_are_no_verdict() {
+    let meter = Meter::start(&[]);
+    fed(&meter).await;
+    for host in HOSTS {
+        agent(&meter, host, None, None).await;
+    }
+    let ended = tokio::task::block_in_place(|| hunt(&meter, &["web->cart"]));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.concat().contains("has no verdict"), "{ended:?}");
+}

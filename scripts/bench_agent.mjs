@@ -1,0 +1,199 @@
+#!/usr/bin/env node
+// `make bench-agent`: what an agent costs the host that it watches. The same load with and without one, in short rounds by turns
+// (without, with, with, without), so that whatever else the machine does meets both alike; in a network namespace of its own.
+// CPU time a call is what counts on a machine that is not idle; throughput and latency are told beside it.
+import { execFileSync, spawn } from "node:child_process";
+import { cpus, loadavg } from "node:os";
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { parseArgs } from "node:util";
+
+const { values: args } = parseArgs({
+  options: {
+    spangap: { type: "string", default: "target/release/spangap" },
+    rounds: { type: "string", default: "5" },
+    seconds: { type: "string", default: "3" },
+    memory: { type: "string", default: "256MiB" },
+    rate: { type: "string", default: "12000" },
+    json: { type: "boolean", default: false },
+  },
+});
+const ROUNDS = Number(args.rounds);
+const TICKS_PER_S = 100;
+const NAMESPACE = `agent-bench-${process.pid}`;
+const inside = ["--net=/run/netns/" + NAMESPACE];
+const programs = new Set();
+
+// Loads: one connection as fast as it goes; many calls under way at a fixed rate, of which each is some packets and switches.
+const LOADS = [
+  { name: "ping-pong", flags: ["--inflight", "1"], goal: 1.05 },
+  { name: "busy host", flags: ["--rate", args.rate, "--channels", "pool:8"], goal: null },
+];
+
+function start(flags) {
+  const child = spawn("nsenter", [...inside, args.spangap, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
+  programs.add(child);
+  child.said = "";
+  child.stderr.on("data", (text) => (child.said += text));
+  child.ended = new Promise((resolve) => child.on("exit", () => (programs.delete(child), resolve())));
+  return child;
+}
+
+// The first line of the stream with these words.
+function line(child, stream, words) {
+  return new Promise((resolve, reject) => {
+    createInterface({ input: stream }).on("line", (text) => text.includes(words) && resolve(text));
+    child.ended.then(() => reject(new Error(`ended before it said ${JSON.stringify(words)}: ${child.said}`)));
+  });
+}
+
+async function end(child) {
+  child.kill("SIGTERM");
+  await child.ended;
+}
+
+const cpuSeconds = (pid) => {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").pop().split(" ");
+  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S;
+};
+const residentBytes = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1]) * 1024;
+const health = () => {
+  const ask = 'fetch("http://127.0.0.1:7071/healthz").then((r) => r.text()).then((t) => process.stdout.write(t))';
+  return JSON.parse(execFileSync("nsenter", [...inside, process.execPath, "-e", ask], { encoding: "utf8" }));
+};
+const packets = () => {
+  const text = execFileSync("nsenter", [...inside, "cat", "/proc/net/dev"], { encoding: "utf8" });
+  return Number(/lo:\s*\d+\s+(\d+)/.exec(text)[1]);
+};
+const switches = () => Number(/^ctxt (\d+)/m.exec(readFileSync("/proc/stat", "utf8"))[1]);
+
+async function load(address, flags) {
+  const [began, before, switched] = [performance.now(), packets(), switches()];
+  const tank = start(["tank", address, "--stack", "raw", "--warmup", "200ms", "--duration", `${args.seconds}s`, "--json", ...flags]);
+  let text = "";
+  tank.stdout.on("data", (piece) => (text += piece));
+  await tank.ended;
+  const seconds = (performance.now() - began) / 1000;
+  const run = JSON.parse(text).runs[0];
+  return {
+    perSecond: run.throughput_per_s,
+    p99: run.latency.p99_ns,
+    cpu: (run.cpu_client_s + run.cpu_target_s) / run.calls,
+    packets: (packets() - before) / seconds,
+    switches: (switches() - switched) / seconds,
+  };
+}
+
+async function watched(address, flags) {
+  const agent = start(["agent", "--meter", "http://127.0.0.1:1", "--memory", args.memory, "--cpu", "90%", "--health", "127.0.0.1:7071"]);
+  const [out, err] = [line(agent, agent.stdout, "are kept"), line(agent, agent.stderr, "are kept")];
+  await Promise.any([out, err]);
+  const [began, before] = [performance.now(), cpuSeconds(agent.pid)];
+  const run = await load(address, flags);
+  run.own = ((cpuSeconds(agent.pid) - before) / (performance.now() - began)) * 1000;
+  run.resident = residentBytes(agent.pid);
+  run.health = health();
+  await end(agent);
+  return run;
+}
+
+const sorted = (values) => values.filter(Number.isFinite).sort((a, b) => a - b);
+const spread = (values) => {
+  const all = sorted(values);
+  const half = all.length >> 1;
+  const median = all.length % 2 === 1 || all.length === 0 ? all[half] : (all[half - 1] + all[half]) / 2;
+  return { median, least: all[0], most: all[all.length - 1] };
+};
+const percent = ({ median, least, most }) => {
+  const one = (ratio) => (ratio === undefined ? "n/a" : `${((ratio - 1) * 100).toFixed(1)} %`);
+  return `${one(median)} (${one(least)} to ${one(most)})`;
+};
+
+async function bench() {
+  execFileSync("ip", ["netns", "add", NAMESPACE]);
+  execFileSync("ip", ["-n", NAMESPACE, "link", "set", "lo", "up"]);
+  const target = start(["target", "--listen", "127.0.0.1:0", "--stack", "raw"]);
+  const address = /listening on (\S+)/.exec(await line(target, target.stdout, "listening on"))[1];
+  const report = { load_before: loadavg()[0], cpus: cpus().length, memory: args.memory, rounds: ROUNDS, loads: [] };
+  for (const { name, flags, goal } of LOADS) {
+    const ratios = { cpu: [], perSecond: [], p99: [] };
+    const runs = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const order = [false, true, true, false];
+      const four = [];
+      for (const on of order) four.push([on, await (on ? watched : load)(address, flags)]);
+      const sum = (on, of) => four.filter(([is]) => is === on).reduce((all, [, run]) => all + run[of], 0);
+      for (const of of Object.keys(ratios)) ratios[of].push(sum(true, of) / sum(false, of));
+      runs.push(...four.filter(([on]) => on).map(([, run]) => run));
+      process.stderr.write(`${name}: round ${round + 1} of ${ROUNDS} done\n`);
+    }
+    const of = (key) => spread(runs.map((run) => run[key]));
+    report.loads.push({
+      name,
+      goal,
+      cpu_a_call: spread(ratios.cpu),
+      throughput: spread(ratios.perSecond),
+      p99: spread(ratios.p99),
+      packets_per_s: of("packets"),
+      switches_per_s_of_the_machine: of("switches"),
+      agent_cpu_of_one: of("own"),
+      agent_says_own_of_all: spread(runs.map((run) => run.health.cpu_share_of_process)),
+      agent_says_probes_of_all: spread(runs.map((run) => run.health.cpu_share_of_probes)),
+      resident_bytes: of("resident"),
+      agent_says_memory_bytes: spread(runs.map((run) => run.health.memory_bytes)),
+      given_up: [...new Set(runs.flatMap((run) => run.health.given_up ?? []))],
+    });
+  }
+  report.load_after = loadavg()[0];
+  await end(target);
+  return report;
+}
+
+function text(report) {
+  const of = (spread, digits, factor = 1) =>
+    spread.median === undefined ? "n/a" : [spread.median, spread.least, spread.most].map((v) => (v * factor).toFixed(digits)).join(" / ");
+  const out = [
+    `${report.cpus} CPUs, load ${report.load_before.toFixed(1)} before and ${report.load_after.toFixed(1)} after; --memory ${report.memory}; ${report.rounds} rounds`,
+  ];
+  for (const one of report.loads) {
+    out.push(
+      "",
+      `${one.name}: with an agent against without, median (least to most)`,
+      `  CPU time a call       ${percent(one.cpu_a_call)}${one.goal ? `   goal: at most ${((one.goal - 1) * 100).toFixed(0)} %` : ""}`,
+      `  calls a second        ${percent(one.throughput)}`,
+      `  p99                   ${percent(one.p99)}`,
+      `  while it ran, median / least / most`,
+      `  packets a second      ${of(one.packets_per_s, 0)}; switches a second of the machine ${of(one.switches_per_s_of_the_machine, 0)}`,
+      `  CPU of the process    ${of(one.agent_cpu_of_one, 2, 100)} % of one CPU, by /proc; it says ${of(one.agent_says_own_of_all, 2, 100 * report.cpus)} %`,
+      `  CPU of its probes     ${of(one.agent_says_probes_of_all, 2, 100 * report.cpus)} % of one CPU, as it says`,
+      `  memory                ${of(one.resident_bytes, 1, 2 ** -20)} MiB resident; it says ${of(one.agent_says_memory_bytes, 1, 2 ** -20)} MiB with maps of the kernel`,
+      ...one.given_up.map((what) => `  given up              ${what}`),
+    );
+  }
+  return out.join("\n");
+}
+
+let code = 0;
+const cleanUp = () => {
+  for (const child of programs) child.kill("SIGKILL");
+  try {
+    execFileSync("ip", ["netns", "del", NAMESPACE], { stdio: "ignore" });
+  } catch {
+    // It was not made.
+  }
+};
+process.on("SIGINT", () => (cleanUp(), process.exit(130)));
+if (process.getuid() !== 0) {
+  console.error("not run: make bench-agent needs root, for a network namespace and the probes");
+  process.exit(1);
+}
+try {
+  const report = await bench();
+  console.log(args.json ? JSON.stringify(report, null, 2) : text(report));
+} catch (error) {
+  console.error(`bench_agent: ${error.message}`);
+  code = 1;
+} finally {
+  cleanUp();
+}
+process.exit(code);
