@@ -134,6 +134,7 @@ mod tests {
                 pids: Vec::new(),
                 snap_bytes: 256,
                 health: None,
+                actuator: None,
             };
             let own = 30 << 20;
             let shares = settings.shares_beside(own);
