@@ -154,6 +154,27 @@ proptest! {
         }
     }
 
+    /// Whoever asks a meter prints what it found: all of it, and whatever is left out of a document is what it is without it.
+    #[test]
+    fn a_document_is_read_back_as_it_was_written(records in prop::collection::vec(call(), 0..60)) {
+        // Fractions may differ in their last place.
+        fn rounded(value: serde_json::Value) -> serde_json::Value {
+            use serde_json::Value;
+            match value {
+                Value::Number(number) if number.is_f64() => {
+                    Value::from((number.as_f64().unwrap_or(0.0) * 1e6).round() as i64)
+                }
+                Value::Array(all) => all.into_iter().map(rounded).collect(),
+                Value::Object(all) => all.into_iter().map(|(key, value)| (key, rounded(value))).collect(),
+                other => other,
+            }
+        }
+        let hunt = hunt(&evidence(records), &Question::default());
+        let document = serde_json::to_value(&hunt).expect("plain data");
+        let read: Hunt = serde_json::from_str(&document.to_string()).expect("what was written is read");
+        prop_assert_eq!(rounded(serde_json::to_value(&read).expect("plain data")), rounded(document));
+    }
+
     #[test]
     fn a_sheet_scales_with_the_time(slow in prop::collection::vec(prop::bool::weighted(0.2), 60..200), unit in 1_u32..50) {
         let unit = i64::from(unit) * 100_000;

@@ -78,6 +78,7 @@ fn question<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error
 
 /// The answers to both questions; absent where there is nothing to answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Questions {
     /// Why slow calls are slower than others of their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,6 +112,7 @@ pub struct Answer {
 
 /// Somebody to blame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Blamed {
     /// Who.
     #[serde(flatten)]
@@ -147,6 +149,7 @@ impl Default for Blamed {
 
 /// What calls would take less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Win {
     /// At the median, nanoseconds.
     pub p50_ns: u64,
@@ -171,6 +174,7 @@ pub struct Place {
 
 /// What had to be explained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Excess {
     /// `10.0.0.1->10.0.0.2:443`; counts in place of addresses where there are several.
     pub pair: String,
@@ -201,7 +205,7 @@ pub struct Line {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub culprit: Option<Culprit>,
     /// Whether that is the machine's own noise, for which there is nobody to blame; absent where it is not.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noise: bool,
     /// Where it passed, where nobody owns it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -221,6 +225,7 @@ pub struct Line {
 
 /// What was seen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Seen {
     /// Calls that there were, by spans or packets.
     pub calls: u64,
