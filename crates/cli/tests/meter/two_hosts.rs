@@ -69,4 +69,11 @@ fn the_page_leads_to_a_meter_with_an_agent() {
     shell(folder, &script);
     let agents = std::fs::read_to_string(folder.join("agents.json")).expect("it was written");
     assert!(agents.contains(r#""connected":true"#), "{agents}");
+    // The meter and the token are known to `hunt`, too; the pair is not.
+    let url = format!("https://localhost:{}", meter.http.port());
+    let line = PAGE.lines().find(|line| line.starts_with("spangap hunt ")).expect("the line");
+    let words = line.split_whitespace().skip(1).map(|word| word.trim_matches('\''));
+    let hunt: Vec<String> = words.map(|word| word.replace("https://meter.example:7070", &url)).collect();
+    let ended = start(folder, &hunt).wait();
+    assert!(ended.err.iter().any(|line| line.contains("frontend") && line.contains("checkout")), "{ended:?}");
 }

@@ -16,6 +16,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::Response;
+use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
 /// How often the case is looked at.
 const LOOK: Duration = Duration::from_millis(300);
@@ -49,9 +50,10 @@ pub fn hunt(
     method: Option<&str>,
     url: &str,
     token_file: Option<&PathBuf>,
+    authorities: Option<&PathBuf>,
 ) -> anyhow::Result<(Value, Hunt)> {
     let stop = signals::flag(ASKED)?;
-    let meter = Meter::at(url, token_file.map(PathBuf::as_path))?;
+    let meter = Meter::at(url, token_file.map(PathBuf::as_path), authorities.map(PathBuf::as_path))?;
     let agents: AgentsReport = meter.get("/api/v1/agents")?;
     let connected: Vec<&str> =
         agents.agents.iter().filter(|agent| agent.connected).map(|agent| agent.host_name.as_str()).collect();
@@ -76,20 +78,32 @@ pub fn hunt(
     Ok((document, hunt.with_context(|| format!("{}: the verdict of case {id}", meter.url))?))
 }
 
+/// Who may vouch for the meter: those of a file, else those that this host knows.
+fn roots(file: Option<&Path>) -> anyhow::Result<RootCerts> {
+    let Some(path) = file else { return Ok(RootCerts::PlatformVerifier) };
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let mut all = Vec::new();
+    for item in ureq::tls::parse_pem(&text) {
+        if let PemItem::Certificate(one) = item.with_context(|| path.display().to_string())? {
+            all.push(one);
+        }
+    }
+    if all.is_empty() {
+        bail!("{}: expected certificates in PEM, found none", path.display());
+    }
+    Ok(RootCerts::new_with_certs(&all))
+}
+
 /// For people who wait, and for logs; standard output is for the verdict.
 fn say(what: &str) {
     eprintln!("spangap: {what}");
 }
 
 impl Meter {
-    fn at(url: &str, token_file: Option<&Path>) -> anyhow::Result<Meter> {
+    fn at(url: &str, token_file: Option<&Path>, authorities: Option<&Path>) -> anyhow::Result<Meter> {
         let url = url.trim_end_matches('/');
-        if url.starts_with("https://") {
-            bail!(
-                "--meter {url}: hunt does not speak TLS yet; expected http://HOST:PORT, as on the meter's own host"
-            );
-        }
-        let Some(place) = url.strip_prefix("http://").filter(|place| !place.is_empty()) else {
+        let place = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
+        let Some(place) = place.filter(|place| !place.is_empty()) else {
             bail!("--meter {url}: expected the URL of a meter's page, such as http://127.0.0.1:7070");
         };
         if place.contains('/') {
@@ -108,6 +122,7 @@ impl Meter {
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
+            .tls_config(TlsConfig::builder().root_certs(roots(authorities)?).build())
             .build();
         Ok(Meter { url: url.to_owned(), token: token.transpose()?, agent: config.into() })
     }
@@ -216,11 +231,17 @@ mod tests {
 
     #[test]
     fn what_is_no_meter_is_said_with_what_one_looks_like() {
-        for url in ["127.0.0.1:7070", "http://", "http://host:1/api", "https://host:7070"] {
-            let error = Meter::at(url, None).err().expect("refused").to_string();
+        for url in ["127.0.0.1:7070", "http://", "http://host:1/api", "ftp://host"] {
+            let error = Meter::at(url, None, None).err().expect("refused").to_string();
             assert!(error.contains(url) && error.contains("http://"), "{error}");
         }
-        let missing = Meter::at("http://127.0.0.1:1", Some(Path::new("/no/such/file"))).err();
+        let missing = Meter::at("http://127.0.0.1:1", Some(Path::new("/no/such/file")), None).err();
         assert!(format!("{:#}", missing.expect("refused")).contains("/no/such/file"));
+        for (file, said) in
+            [("/no/such/file", "/no/such/file"), ("/dev/null", "/dev/null: expected certificates in PEM")]
+        {
+            let error = Meter::at("https://localhost:1", None, Some(Path::new(file))).err().expect("refused");
+            assert!(format!("{error:#}").contains(said), "{error:#}");
+        }
     }
 }

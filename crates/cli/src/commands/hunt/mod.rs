@@ -85,6 +85,9 @@ pub struct HuntArgs {
     /// File with a token of the role `capture`, where the meter wants one
     #[arg(long, value_name = "FILE", requires = "meter")]
     token_file: Option<PathBuf>,
+    /// Authorities that the meter's certificate may come from (PEM), for an `https` URL [default: those that this host knows]
+    #[arg(long, value_name = "FILE", requires = "meter")]
+    tls_ca: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -148,7 +151,8 @@ fn at_meter(args: &HuntArgs, url: &str) -> anyhow::Result<Outcome> {
         );
     };
     let of = format!("{} -> {} at {url}", pair.client, pair.server);
-    let (document, hunt) = live::hunt(pair, args.method.as_deref(), url, args.token_file.as_ref())?;
+    let (document, hunt) =
+        live::hunt(pair, args.method.as_deref(), url, args.token_file.as_ref(), args.tls_ca.as_ref())?;
     cross_off(&hunt);
     // A newer meter may say more than is understood here.
     told(args, &hunt, &document, &of)
