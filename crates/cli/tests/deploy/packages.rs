@@ -49,6 +49,22 @@ fn the_meter_starts_with_the_settings_of_the_package() {
         .map(|line| format!("{line}\n"))
         .collect();
     assert!(offered.lines().count() > 5, "{offered}");
+    let papers = folder.path().to_str().expect("a plain path");
+    let new = [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=meter",
+    ];
+    let files = ["-keyout", &format!("{papers}/key.pem"), "-out", &format!("{papers}/cert.pem")];
+    done("openssl", &[&new[..], &files[..]].concat()).expect("openssl is there");
+    fs::write(folder.path().join("tokens"), "view 0123456789abcdef\n").expect("written");
+    let offered = offered.replace("/etc/spangap/", &format!("{papers}/"));
     let all = folder.path().join("all.toml");
     fs::write(&all, offered).expect("written");
     let all = ["meter", "--config", all.to_str().expect("a plain path")];
