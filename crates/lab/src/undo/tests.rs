@@ -409,7 +409,10 @@ fn control_groups_go_also_when_they_are_frozen_and_have_others_inside() {
         }
         // Without the mark: the group alone tells.
         let mut sleepers = [&group, &deep].map(|group| {
-            let sleeper = Command::new("sleep").arg("1000").spawn().expect("it starts");
+            // Whoever waits for the end of the output does not wait for one that was left behind.
+            let sleeper =
+                Command::new("sleep").arg("1000").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            let sleeper = sleeper.expect("it starts");
             fs::write(group.join("cgroup.procs"), sleeper.id().to_string()).expect("as root");
             sleeper
         });
