@@ -274,7 +274,14 @@ export interface CallReport extends WorstOfPair {
 
 /** What changed in the fleet while the meter ran. */
 export interface Annotations {
-  versions: { unix_ms: number; service: string; version: string; before: string }[];
+  versions: VersionRow[];
+}
+
+export interface VersionRow {
+  unix_ms: number;
+  service: string;
+  version: string;
+  before: string;
 }
 
 export interface ApiError {
