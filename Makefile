@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build dist packages clients test test-deploy test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-host bench-agent bench-isolate story-a story-b story-c setup clean help
+.PHONY: run build dist packages clients test test-deploy test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-hunt bench-host bench-agent bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ test-deploy: ## Check what is below deploy/ by the programs that read it: Helm, 
 	cargo test --locked --package spangap --test deploy --test pages -- --show-output
 	@scripts/deb_root.sh
 
+test-kubernetes: build ## Install the chart on a Kubernetes of one node, made for it, with a fault among its pods; as root (20 CPU minutes once)
+	@scripts/setup.sh kubernetes
+	@scripts/kubernetes.sh
+
 packages: dist ## Make Debian packages and a container image of `make dist`, in target/package
 	@scripts/deb.sh
 	@scripts/image.sh
@@ -91,6 +95,11 @@ bench-dissect: dist ## Measure dissect on captures with known truth, beside read
 	cargo build --profile dist --locked --package spangap-wire-bench
 	target/dist/spangap-wire-bench bench $(BENCH_ARGS)
 
+bench-hunt: dist ## Measure hunt on 100 MB that the lab records now, beside walking the packets alone; as root
+	@scripts/setup.sh bench
+	cargo build --profile dist --locked --package spangap-wire-bench
+	target/dist/spangap-wire-bench hunt $(BENCH_ARGS)
+
 story-a: build ## Replay: interrupts on the application's CPU
 	@scripts/story.sh a
 
@@ -107,11 +116,26 @@ bench-isolate: dist ## Measure what isolate wins under a flood, and how long it 
 	cargo build --profile dist --locked --package spangap-isolate-bench
 	target/dist/spangap-isolate-bench $(BENCH_ARGS)
 
+bench-page: dist ## Measure the page over 10,000 pairs, and over 500 pairs of a day, in a real Chromium
+	@scripts/setup.sh bench
+	@scripts/setup.sh test
+	cargo build --profile dist --locked --package spangap-meter-bench
+	cd web && SPANGAP_BIN=../target/dist/spangap npm run --silent bench -- $(BENCH_ARGS)
+
 story-b: build ## Replay: less load, more delay
 	@scripts/story.sh b
 
 story-c: build clients ## Replay: the client is the bottleneck
 	@scripts/story.sh c
+
+hunt-a: build ## Story A hunted: recorded, named by hunt, cured as it runs, undone
+	@scripts/hunted.sh a
+
+hunt-b: build ## Story B hunted: the same
+	@scripts/hunted.sh b
+
+hunt-c: build clients ## Story C hunted: the same
+	@scripts/hunted.sh c
 
 setup: ## Install what `make test`, `make lint` and `make bench` need
 	@for stage in build clients test lint bench; do scripts/setup.sh $$stage; done

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kernels|lint|bench`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kernels|kubernetes|lint|bench`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | clients | test | deploy | kernels | lint | bench) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kernels, lint or bench" >&2
+case $stage in build | clients | test | deploy | kernels | kubernetes | lint | bench) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kernels, kubernetes, lint or bench" >&2
   exit 2
   ;;
 esac
@@ -108,7 +108,7 @@ need_header() { # need_header HEADER PACKAGE
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev
 have node || { missing+=(node) && packages+=(nodejs); }
-case $stage in test | deploy | bench)
+case $stage in test | deploy | kubernetes | bench)
   go_ok || { missing+=("go >= $GO_MIN (found: $(version_of go || true))") && packages+=(golang-go); }
   ;;
 esac
@@ -140,6 +140,14 @@ case $stage in
     need debootstrap debootstrap
     need pip3 python3-pip
     need kubectl kubernetes-client
+    ;;
+  kubernetes)
+    need iptables iptables
+    need ip iproute2
+    need dnsmasq dnsmasq-base
+    need openssl openssl
+    need curl curl
+    need dpkg-deb dpkg
     ;;
   lint) need shellcheck shellcheck ;;
   bench)
@@ -295,7 +303,7 @@ if ! node_ok; then
   node_ok || { say "node $NODE_MIN or newer is missing (found: $(version_of node))" && exit 1; }
 fi
 
-go_wanted() { case $stage in clients | test | deploy | bench) ;; *) return 1 ;; esac; }
+go_wanted() { case $stage in clients | test | deploy | kubernetes | bench) ;; *) return 1 ;; esac; }
 if go_wanted; then
   if ! go_ok && have go; then
     say "go $(version_of go) is older than $GO_MIN: fetching $GO_TOOLCHAIN as a Go module"
@@ -329,6 +337,7 @@ fi
 
 # ---- What checks the chart ------------------------------------------------------------------------------------
 
+if [ "$stage" = kubernetes ]; then peer helm helm.sh/helm/v3/cmd/helm@v3.19.4; fi
 if [ "$stage" = deploy ]; then
   peer helm helm.sh/helm/v3/cmd/helm@v3.19.4
   if ! have kubernetes-validate; then

@@ -1,4 +1,4 @@
-# What scripts/capture_fixtures.sh and scripts/proxy_fixtures.sh have in common: processes of a case, by name. Sourced.
+# What the scripts that play on network namespaces have in common: processes by name, two hosts, programs on them. Sourced.
 # shellcheck shell=bash
 
 work=$(mktemp -d)
@@ -54,4 +54,44 @@ clear_stage() { # clear_stage NAMESPACE...
 dump() {
   start "$1" ip netns exec "$2" dumpcap -q -s "${6:-262144}" -B 16 -i "$3" -w "$4" -f "${5:-tcp}"
   await "$work/$1.err" "File:"
+}
+
+# two_hosts CLIENT SERVER NETWORK: namespaces with a cable between them: `tank` (NETWORK.1) and `target` (NETWORK.2).
+two_hosts() {
+  ip netns add "$1"
+  ip netns add "$2"
+  cable "$1" tank "$2" target "$3"
+  ip -n "$1" link set lo up
+  ip -n "$2" link set lo up
+}
+# cable NAMESPACE DEVICE NAMESPACE DEVICE NETWORK: their ends have NETWORK.1 and NETWORK.2.
+cable() {
+  ip link add "$2" netns "$1" type veth peer name "$4" netns "$3"
+  ip -n "$1" addr add "$5.1/24" dev "$2"
+  ip -n "$3" addr add "$5.2/24" dev "$4"
+  ip -n "$1" link set "$2" up
+  ip -n "$3" link set "$4" up
+}
+# flood NAMESPACE ADDRESS: packets as fast as CPU 0 can send them, to where nobody listens.
+flood() {
+  start flood taskset -c 0 ip netns exec "$1" python3 -c '
+import socket, sys
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+out.connect((sys.argv[1], 9))
+while True:
+    try: out.send(b"x" * 64)
+    except OSError: pass' "$2"
+}
+# serve NAMESPACE ADDRESS:PORT FLAGS...: a target that listens, its process in $target.
+serve() {
+  local namespace=$1 at=$2
+  shift 2
+  start target ip netns exec "$namespace" "$spangap" target --listen "$at" "$@"
+  await "$work/target.out" "listening on "
+  target=${running[target]}
+}
+# keep_packets NAMESPACE DEVICE FILE: keeps the packets from here on, until `stop tap-DEVICE INT`.
+keep_packets() {
+  start "tap-$2" ip netns exec "$1" "$spangap" capture --interface "$2" --ring 256MiB --write "$3"
+  await "$work/tap-$2.err" "capturing "
 }

@@ -13,84 +13,32 @@ case $story in a | b | c) ;; *)
   exit 2
   ;;
 esac
-if [ "$(id -u)" != 0 ]; then
-  echo "story: network namespaces need root: run it with sudo" >&2
-  exit 1
-fi
 spangap=${SPANGAP:-$PWD/target/release/spangap}
-[ -x "$spangap" ] || { echo "story: $spangap is missing: run make build" >&2 && exit 1; }
-command -v ip >/dev/null || { echo "story: the program ip is missing: install the package iproute2" >&2 && exit 1; }
+# shellcheck source=scripts/stage.sh
+source scripts/stage.sh
+needs ip
 mkdir -p "$out" target/stories
 
 # Names with the process id: two stories at once do not meet.
 client=story-client-$$
 server=story-server-$$
 address=10.211.77.2
-target=
-flood=
 applied=
 journal=$PWD/target/stories/journal-$$
-taps=()
 
 clean() {
-  if [ ${#taps[@]} -gt 0 ]; then
-    kill "${taps[@]}" 2>/dev/null || true
-    wait "${taps[@]}" 2>/dev/null || true
-    taps=()
-  fi
   if [ -n "$applied" ]; then
     ip netns exec "$server" "$spangap" isolate rollback --journal "$journal" || true
     applied=
   fi
-  rm -rf "$journal"
-  if [ -n "$flood" ]; then
-    kill "$flood" 2>/dev/null || true
-    wait "$flood" 2>/dev/null || true
-    flood=
-  fi
-  if [ -n "$target" ]; then
-    kill "$target" 2>/dev/null || true
-    wait "$target" 2>/dev/null || true
-    target=
-  fi
-  ip netns del "$client" 2>/dev/null || true
-  ip netns del "$server" 2>/dev/null || true
+  clear_stage "$client" "$server"
+  rm -rf "$journal" "$work"
 }
 trap clean EXIT
 trap 'exit 130' INT TERM
 
-ip netns add "$client"
-ip netns add "$server"
-ip link add tank netns "$client" type veth peer name target netns "$server"
-ip -n "$client" addr add 10.211.77.1/24 dev tank
-ip -n "$server" addr add $address/24 dev target
-for host in "$client tank" "$server target"; do
-  read -r name device <<<"$host"
-  ip -n "$name" link set lo up
-  ip -n "$name" link set "$device" up
-done
+two_hosts "$client" "$server" 10.211.77
 
-# serve PORT FLAGS...: starts a target and waits until it listens.
-serve() {
-  local port=$1 line fifo
-  shift
-  fifo=$(mktemp -u)
-  mkfifo "$fifo"
-  # Open for both ways: neither end waits for the other, and the target may still print when it ends.
-  exec 3<>"$fifo"
-  rm "$fifo"
-  ip netns exec "$server" "$spangap" target --listen "$address:$port" "$@" >&3 &
-  target=$!
-  if ! read -r -t 30 line <&3 || [[ $line != "listening on "* ]]; then
-    echo "story: the target does not listen" >&2
-    exit 1
-  fi
-}
-stop_serving() {
-  kill "$target"
-  wait "$target" || true
-  target=
-}
 # shows NAME CAUSE: the runs of NAME have to show this, or the story is not told.
 shows() {
   echo "== $1: spangap bench check --shows $2"
@@ -115,44 +63,19 @@ tank() {
 
 # capture NAME: keeps the packets of both hosts from here on, for `dissected`.
 capture() {
-  local name=$1 line fifo host
-  for host in "client $client tank" "server $server target"; do
-    read -r host namespace device <<<"$host"
-    fifo=$(mktemp -u)
-    mkfifo "$fifo"
-    exec 4<>"$fifo"
-    rm "$fifo"
-    ip netns exec "$namespace" "$spangap" capture --interface "$device" --ring 64MiB \
-      --write "$out/$name.$host.pcapng" 2>&4 &
-    taps+=($!)
-    if ! read -r -t 30 line <&4 || [[ $line != "capturing "* ]]; then
-      echo "story: no packets can be captured: $line" >&2
-      exit 1
-    fi
-  done
+  keep_packets "$client" tank "$out/$1.client.pcapng"
+  keep_packets "$server" target "$out/$1.server.pcapng"
 }
 # dissected NAME: ends the captures, and has them dissected; what that says is kept in OUT/NAME-packets.txt.
 dissected() {
   local name=$1
-  kill -INT "${taps[@]}"
-  wait "${taps[@]}" || true
-  taps=()
+  stop tap-tank INT
+  stop tap-target INT
   echo "== $name: spangap dissect $name.client.pcapng $name.server.pcapng"
   "$spangap" dissect "$out/$name.client.pcapng" "$out/$name.server.pcapng" --html "$out/$name-packets.html" |
     tee "$out/$name-packets.txt"
 }
 
-# Packets as fast as one CPU can send them, into a device of the server's host that nobody there listens to.
-flood() {
-  taskset -c 0 ip netns exec "$client" python3 -c '
-import socket
-out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-out.connect(("10.211.78.2", 9))
-while True:
-    try: out.send(b"x" * 64)
-    except OSError: pass' &
-  flood=$!
-}
 # steer CPUS: which CPUs take the packets of that device, as a mask.
 steer() { ip netns exec "$server" sh -c "echo $1 >/sys/class/net/noise/queues/rx-0/rps_cpus"; }
 # isolate VERB FLAGS...: on the server's host, where the device is.
@@ -176,20 +99,14 @@ watched() {
 
 if [ "$story" = a ]; then
   [ "$(nproc)" -ge 2 ] || { echo "story: it takes two CPUs" >&2 && exit 1; }
-  for tool in taskset python3; do
-    command -v $tool >/dev/null || { echo "story: the program $tool is missing" >&2 && exit 1; }
-  done
-  ip link add flood netns "$client" type veth peer name noise netns "$server"
-  ip -n "$client" addr add 10.211.78.1/24 dev flood
-  ip -n "$server" addr add 10.211.78.2/24 dev noise
-  ip -n "$client" link set flood up
-  ip -n "$server" link set noise up
-  serve 50054 --stack raw
+  needs taskset python3
+  cable "$client" flood "$server" noise 10.211.78
+  serve "$server" $address:50054 --stack raw
   taskset -a -p -c 1 "$target" >/dev/null
   # The application has CPU 1 to itself, and all is well.
   watched story-a-quiet
   # A NIC's packets are handled on the application's CPU. Profilers of the application do not see it.
-  flood
+  flood "$client" 10.211.78.2
   steer 2
   watched story-a-flooded
   echo "== spangap host stacks --cpus 1 --not-pid (the target)"
@@ -204,7 +121,7 @@ if [ "$story" = a ]; then
   isolate verify --after "$out/story-a-apart.json" --journal "$journal" | tee "$out/story-a-verify.txt" || true
   isolate rollback --journal "$journal"
   applied=
-  stop_serving
+  stop target
   # What the story claims: the thief has a name, p99 is several times as long with it, and short again without.
   grep -q 'NET_RX.*noise' "$out/story-a-flooded-thieves.txt" || not_shown "no NET_RX of the device noise among the thieves"
   quiet=$(figure story-a-quiet p99 max)
@@ -218,18 +135,18 @@ if [ "$story" = a ]; then
 elif [ "$story" = b ]; then
   # tonic writes the headers and the message of a request in two parts. Without TCP_NODELAY the second waits until
   # the first is acknowledged, and the target's kernel delays that by 40 ms unless there is something to send.
-  serve 50051 --stack rust
+  serve "$server" $address:50051 --stack rust
   tank story-b $address:50051 --stack rust --nodelay off,on --rate 40000,10000,1000,100,10,1 \
     --duration 4s --warmup 500ms
   # The same at one rate, seen from the packets of both hosts.
   capture story-b
   tank story-b-captured $address:50051 --stack rust --nodelay off --rate 10 --duration 3s --warmup 0s
   dissected story-b
-  stop_serving
+  stop target
   shows story-b nagle-delayed-ack
   grep -q 'nagle-delayed-ack' "$out/story-b-packets.txt" || not_shown "the packets do not show nagle-delayed-ack"
 else
-  serve 50052 --stack cpp
+  serve "$server" $address:50052 --stack cpp
   tank story-c-natural $address:50052 --stack cpp-async,go,rust --threads 2 \
     --channels shared,pool:4,distinct --inflight 1,4,16,64 --duration 1s --warmup 300ms
   # One connection is read by one thread at a time. With a serial cost for each response that limits a connection and
@@ -246,11 +163,11 @@ else
   SPANGAP_SHIM_IN=client SPANGAP_SHIM_PORT=50052 SPANGAP_SHIM_COST_NS=$cost_ns SPANGAP_SHIM_COST_BYTES=49 \
     LD_PRELOAD=$PWD/target/stories/shim.so tank story-c $address:50052 --stack cpp-async --threads 16 \
     --channels shared,per-worker,distinct,local-pool --inflight 1..16 --repeat 2 --duration 1s --warmup 300ms
-  stop_serving
-  serve 50053 --stack cpp --think 5ms
+  stop target
+  serve "$server" $address:50053 --stack cpp --think 5ms
   tank story-c-far $address:50053 --stack cpp-async --threads 2 \
     --channels shared,distinct --inflight 1,8,64 --duration 1s --warmup 300ms
-  stop_serving
+  stop target
   shows story-c shared-connection
 fi
 echo "story-$story: shown"

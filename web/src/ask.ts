@@ -2,6 +2,7 @@
 
 import type { Annotations, ApiError, CallReport, Changes, Coverage, PairName, PairOverTime, PairsReport, Timeline, WorstReport } from "./api";
 import type { AgentsReport, CaseReport, CasesReport } from "./cases_api";
+import type { PlanReport } from "./experiment_api";
 import type { Explanation } from "./explain_api";
 import { tellLocked } from "./signin";
 import type { WholeReport } from "./whole_api";
@@ -24,14 +25,17 @@ function problem(status: number, text: string, cause?: unknown): ApiProblem {
 type Query = Record<string, string | number | undefined>;
 
 /** The answer of the API; the browser keeps it with its tag, and gets it again only when it has changed. */
-async function get<T>(path: string, query: Query, signal: AbortSignal): Promise<T> {
+function get<T>(path: string, query: Query, signal: AbortSignal): Promise<T> {
   const given = Object.entries(query).flatMap(([key, value]): [string, string][] => (value === undefined || value === "" ? [] : [[key, String(value)]]));
-  const url = given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
+  return answer(path, given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path, { cache: "no-cache" }, signal);
+}
+
+async function answer<T>(path: string, url: string, request: RequestInit, signal: AbortSignal): Promise<T> {
   const late = AbortSignal.timeout(ANSWER_WITHIN_MS);
   let response: Response;
   let text: string;
   try {
-    response = await fetch(url, { signal: AbortSignal.any([signal, late]), cache: "no-cache" });
+    response = await fetch(url, { ...request, signal: AbortSignal.any([signal, late]) });
     text = await response.text();
   } catch (cause) {
     if (signal.aborted) throw cause;
@@ -155,6 +159,21 @@ export function askCases(signal: AbortSignal): Promise<CasesReport | null> {
 export function askCase(id: string, signal: AbortSignal): Promise<CaseReport> {
   return get(`/api/v1/cases/${encodeURIComponent(id)}`, {}, signal);
 }
+
+const experimentOf = (id: string) => `/api/v1/cases/${encodeURIComponent(id)}/experiment`;
+const uncancelled = () => new AbortController().signal;
+
+/** What an experiment of a case would do. The host is asked; nothing is changed. */
+export const planExperiment = (id: string): Promise<PlanReport> => get(experimentOf(id), {}, uncancelled());
+
+/** Carries out a plan that was shown. */
+export function startExperiment(id: string, plan: string): Promise<unknown> {
+  const request = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ plan }) };
+  return answer(experimentOf(id), experimentOf(id), request, uncancelled());
+}
+
+/** Ends it, and undoes what is changed. */
+export const endExperiment = (id: string): Promise<unknown> => answer(experimentOf(id), experimentOf(id), { method: "DELETE" }, uncancelled());
 
 /** The trace in the first of these cases that has it. */
 export async function askWhole(caseIds: string[], traceId: string, signal: AbortSignal): Promise<WholeReport | null> {

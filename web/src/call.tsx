@@ -8,7 +8,7 @@ import { dayAndClock, duration } from "./format";
 import { useAnswer } from "./live";
 import { attributes } from "./otlp";
 import { Copy, Failed, Panel, save, titleOf, Waiting } from "./parts";
-import { compare, EXPECTED_TO_DIFFER, facts, nanos, type Compared } from "./spans";
+import { compare, EXPECTED_TO_DIFFER, facts, nanos, statusOf, type Compared } from "./spans";
 import { toHash, type View } from "./state";
 import { template, TraceLink } from "./trace_link";
 import { Findings, Packets, WholeAxis } from "./whole";
@@ -228,7 +228,8 @@ export function fromCase(whole: WholeReport, call: WholeCall, row: CaseRow | und
     client_ns: clientNs,
     server_ns: serverNs,
     gap_ns: clientNs - serverNs,
-    status: call.status ?? "unset",
+    // Captures of headers alone do not have it.
+    status: call.status ?? statusOf(clientSpan) ?? "unset",
     ...(clientHost ? { client_host: clientHost } : {}),
     ...(serverHost ? { server_host: serverHost } : {}),
     client_span: clientSpan,

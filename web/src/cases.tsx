@@ -1,7 +1,9 @@
 // Cases: what the meter looked into by itself, how far it is, and what it found.
 
 import type { Agent, CaseGap, CaseReport, CaseRow, CaseState as State } from "./cases_api";
+import { useEffect, useState } from "preact/hooks";
 import { askCase } from "./ask";
+import { Experiments, isRunning } from "./experiments";
 import { bytes, change, count, dayAndClock, duration, span } from "./format";
 import { useAnswer } from "./live";
 import { Failed, PairTitle, Panel, Waiting } from "./parts";
@@ -179,21 +181,30 @@ function Figures({ report }: { report: CaseReport }) {
   );
 }
 
-function TimeLine({ report }: { report: CaseReport }) {
+/** An agent's id, as what happened names it. */
+const AGENT_ID = /\b[0-9a-f]{32}(?:-\d+)?\b/g;
+
+function Timeline({ report, agents }: { report: CaseReport; agents: Agent[] }) {
   const events = report.time_line ?? [];
   const first = events[0]?.unix_ms ?? report.opened_unix_ms;
   return (
-    <Panel title="Time line" aside={events.length > 1 ? <span class="quiet">{span(((events.at(-1)?.unix_ms ?? first) - first) / 1000)} in all</span> : undefined}>
+    <Panel title="Timeline" aside={events.length > 1 ? <span class="quiet">{span(((events.at(-1)?.unix_ms ?? first) - first) / 1000)} in all</span> : undefined}>
       <ol class="time-line">
         {events.map((event, at) => (
           <li key={at}>
-            <time dateTime={new Date(event.unix_ms).toISOString()}>{new Date(event.unix_ms).toLocaleTimeString([], { hour12: false })}</time> <span class="quiet">+{((event.unix_ms - first) / 1000).toFixed(1)} s</span> {event.what}
+            <time dateTime={new Date(event.unix_ms).toISOString()}>{new Date(event.unix_ms).toLocaleTimeString([], { hour12: false })}</time> <span class="quiet">+{((event.unix_ms - first) / 1000).toFixed(1)} s</span> {event.what.replaceAll(AGENT_ID, (id) => agentName(id, agents))}
           </li>
         ))}
       </ol>
     </Panel>
   );
 }
+
+const OPENED_BY: Record<string, string> = {
+  baseline: "because the pair became slower than it usually is",
+  threshold: "because calls took longer than --case-over",
+  person: "because somebody asked",
+};
 
 /** The host's name where its agent is known; else the beginning of its long id. */
 export function agentName(id: string, agents: Agent[]): string {
@@ -216,11 +227,24 @@ function CallsOf({ report, view }: { report: CaseReport; view: View }) {
   );
 }
 
+/** How often a case is asked for while it changes from second to second, whether or not spans come. */
+const FOLLOW_MS = 2_000;
+
 export function CaseView({ view, beat, agents }: { view: View; beat: number; agents: Agent[] }) {
   const id = view.caseId ?? "";
-  const asked = useAnswer("case", id, (signal) => askCase(id, signal), beat);
+  const [more, setMore] = useState(0);
+  const again = () => setMore((before) => before + 1);
+  const asked = useAnswer("case", id, (signal) => askCase(id, signal), beat + more);
   const report = asked.data;
+  const moves = isRunning(report) || report?.state === "open";
+  useEffect(() => {
+    if (!moves) return;
+    const timer = setInterval(again, FOLLOW_MS);
+    return () => clearInterval(timer);
+  }, [moves, id]);
   const hosts = report?.hosts;
+  // What happened before anybody looked: the first slow call, or the first window that was out.
+  const since = report?.time_line?.map((event) => event.unix_ms).filter((ms) => ms < report.opened_unix_ms).sort((a, b) => a - b)[0];
   return (
     <div id="case">
       <div class="view-head">
@@ -236,7 +260,7 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
           <Steps state={report.state} />
           <p class="verdict-words">{report.verdict?.words ?? (report.state === "open" ? "Looking: this page follows by itself." : "No verdict.")}</p>
           <p class="summary">
-            Opened {dayAndClock(report.opened_unix_ms / 1000)} by {report.trigger}
+            {since !== undefined && `Slow since ${new Date(since).toLocaleTimeString([], { hour12: false })} or longer. `}Opened {dayAndClock(report.opened_unix_ms / 1000)} {OPENED_BY[report.trigger] ?? `by ${report.trigger}`}
             {report.slow_calls !== undefined && `, ${count(report.slow_calls)} slow calls`}
             {report.excess_ns != null && `, ${duration(report.excess_ns)} of each ${report.hunt?.question === "all" ? "call in all" : "beyond ordinary ones"}`}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
           </p>
@@ -258,9 +282,15 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
             </p>
           )}
           <CallsOf report={report} view={view} />
-          {report.hunt && <HuntView hunt={report.hunt} state={report.state} />}
+          {report.hunt ? (
+            <HuntView hunt={report.hunt} state={report.state}>
+              <Experiments report={report} onChange={again} />
+            </HuntView>
+          ) : (
+            <Experiments report={report} onChange={again} />
+          )}
           <Figures report={report} />
-          <TimeLine report={report} />
+          <Timeline report={report} agents={agents} />
           {(report.files ?? []).length > 0 && (
             <Panel title="What it rests on" aside={<span class="quiet">spangap hunt FOLDER reads these</span>}>
               {report.files?.some((file) => file.name.endsWith(".pcapng")) && (

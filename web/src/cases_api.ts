@@ -1,6 +1,7 @@
 // Shapes of cases and agents, as the meter answers them. What a case does not have yet is absent.
 
 import type { PairName } from "./api";
+import type { ExperimentReport } from "./experiment_api";
 
 export interface Share {
   low: number;
@@ -32,6 +33,15 @@ export interface CaseVerdict {
 
 export interface CasesReport {
   cases: CaseRow[];
+  /** Oldest first. */
+  events?: CaseEvent[];
+}
+
+export interface CaseEvent {
+  unix_ms: number;
+  case: string;
+  kind: string;
+  lever: string;
 }
 
 export interface CaseHost {
@@ -49,6 +59,8 @@ export interface CaseReport extends CaseRow {
   before?: CaseGap | null;
   after?: CaseGap | null;
   lacks?: string[];
+  /** What was tried, the latest last. */
+  experiments?: ExperimentReport[];
 }
 
 /** Of a gap row what before and after are compared by. */
@@ -57,13 +69,15 @@ export interface CaseGap {
   to_unix_ms?: number;
   calls?: number;
   gap?: { p50_ns: number; p99_ns: number; p50_ci95_ns?: [number, number]; p99_ci95_ns?: [number, number] };
-  client_duration?: { p50_ns: number; p99_ns: number };
+  client_duration?: { p50_ns: number; p99_ns: number; mean_ns?: number };
   lost_ns_total?: number;
 }
 
 /** The document of `spangap hunt --json`. */
 export interface Hunt {
   verdict: string;
+  /** In a sentence or two. */
+  words?: string;
   /** `slow`: why slow calls are slower than others; `all`: what all calls spend their time on. */
   question?: string;
   culprits?: Culprit[];
@@ -78,7 +92,7 @@ export interface Hunt {
   look_next?: unknown[];
   experiments?: Experiment[];
   trace_ids?: string[];
-  beside?: { cause: string; side?: string | null; cost_ns?: number | null; note?: string }[];
+  beside?: { cause: string; side?: string | null; cost_ns?: number | null; note?: string; instrument?: string; certainty?: string; missing?: string }[];
   questions?: { slow?: { words: string }; all?: { words: string } };
 }
 
@@ -97,6 +111,7 @@ export interface Culprit {
 export interface SheetRow {
   share: Share;
   hop?: number;
+  noise?: boolean;
   cause?: string | null;
   leg?: string | null;
   side?: string | null;

@@ -41,7 +41,7 @@ export function duration(ns: number): string {
   if (!Number.isFinite(ns)) return "–";
   if (ns === 0) return "0";
   const [factor, name] = unitOf(ns);
-  return `${inUnit(ns, factor)}${THIN}${name}`;
+  return `${inUnit(ns, factor).replace("-", "−")}${THIN}${name}`;
 }
 
 /** Below this part of its value's unit, an end of an interval has a unit of its own. */
@@ -52,8 +52,10 @@ const OWN_UNIT_ABOVE = 10_000;
 export function interval(valueNs: number, [lowNs, highNs]: [number, number]): string {
   const [factor] = unitOf(valueNs);
   const far = (ns: number) => ns !== 0 && (ns < factor * OWN_UNIT_BELOW || ns >= factor * OWN_UNIT_ABOVE);
-  if (far(lowNs) || far(highNs)) return `${duration(lowNs)}–${duration(highNs)}`;
-  return `${inUnit(lowNs, factor)}–${inUnit(highNs, factor)}`;
+  if (far(lowNs) || far(highNs)) return [lowNs, highNs].map(duration).join(lowNs < 0 ? " to " : "–");
+  const ends = [lowNs, highNs].map((ns) => inUnit(ns, factor).replace("-", "−"));
+  // A dash between negative figures would read as one of their signs.
+  return ends.join(lowNs < 0 ? " to " : "–");
 }
 
 /** A difference with its sign: `+46.0 ms`, `−1.20 s`, `±0`. */
@@ -92,6 +94,8 @@ export function percent(share: number | null): string {
   if (share === null || !Number.isFinite(share)) return "–";
   const value = share * 100;
   if (value === 0 || value === 100) return `${value}${THIN}%`;
+  // The end of an interval may lie above the whole.
+  if (value > 100) return `${value.toFixed(value < 101 ? 1 : 0)}${THIN}%`;
   if (value > 99) {
     // Rounded down, so that the last missing spans stay visible.
     const digits = value > 99.99 ? 3 : value > 99.9 ? 2 : 1;

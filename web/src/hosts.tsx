@@ -19,21 +19,21 @@ function RingLine({ ring, nowS }: { ring: Ring; nowS: number }) {
       <td class="number">{ring.bytes === undefined ? "–" : bytes(ring.bytes)}</td>
       <td class="number">{count(taken)}</td>
       <td class={lost > 0 ? "number bad" : "number"}>{count(lost)}{lost > 0 && taken + lost > 0 ? ` (${percent(lost / (taken + lost))})` : ""}</td>
-      <td class={missed > 0 ? "number bad" : "number"}>{ring.canaries_sent === undefined ? "–" : `${count(ring.canaries_seen ?? 0)} of ${count(ring.canaries_sent)}`}</td>
+      <td class={missed > 0 ? "number bad" : "number"}>{!ring.canaries_sent ? "–" : `${count(ring.canaries_seen ?? 0)} of ${count(ring.canaries_sent)}`}</td>
     </tr>
   );
 }
 
 const text = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
 
-function AgentView({ agent, nowS }: { agent: Agent; nowS: number }) {
+function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; namesake: boolean }) {
   const seen = agent.last_seen_unix_ms === undefined ? null : agent.last_seen_unix_ms / 1000;
   const problems = [...(agent.given_up ?? []).map((one) => ({ word: "given up", one })), ...(agent.lacks ?? []).map((one) => ({ word: "lacks", one }))];
   const memory = agent.memory_limit_bytes ? (agent.memory_bytes ?? 0) / agent.memory_limit_bytes : null;
   const cpu = agent.cpu_limit ? (agent.cpu_share ?? 0) / agent.cpu_limit : null;
   return (
     <Panel
-      title={agent.host_name || agent.id}
+      title={`${agent.host_name || agent.id}${namesake ? ` · ${agent.addresses?.[0] ?? agent.id}` : ""}`}
       aside={
         <span class={agent.connected ? "pill" : "pill bad"}>
           {agent.connected ? `connected${agent.since_unix_ms === undefined ? "" : ` since ${dayAndClock(agent.since_unix_ms / 1000)}`}` : `gone${seen === null ? "" : `, last seen ${span(nowS - seen)} ago`}`}
@@ -83,7 +83,7 @@ function AgentView({ agent, nowS }: { agent: Agent; nowS: number }) {
           </ul>
         )}
         {(agent.rings ?? []).length > 0 && (
-          <div class="scroller" tabIndex={0} role="region" aria-label={`Rings of ${agent.host_name}`}>
+          <div class="scroller" tabIndex={0} role="region" aria-label={`Rings of ${agent.host_name}, agent ${agent.id}`}>
             <table>
               <thead>
                 <tr>
@@ -133,7 +133,7 @@ export function HostsView({ report, none, nowS }: { report: AgentsReport | null;
         {count(connected)} of {count(report.agents.length)} agents connected.{missed > 0 ? ` Of slow calls, ${count(unmatched?.client ?? 0)} client and ${count(unmatched?.server ?? 0)} server sides ran on no host with an agent.` : ""}
       </p>
       {sorted.map((agent) => (
-        <AgentView key={agent.id} agent={agent} nowS={nowS} />
+        <AgentView key={agent.id} agent={agent} nowS={nowS} namesake={sorted.some((other) => other.id !== agent.id && other.host_name === agent.host_name)} />
       ))}
     </>
   );

@@ -7,6 +7,7 @@ import { CallView } from "./call";
 import { CasesView, CaseView } from "./cases";
 import { CoverageWord } from "./coverage";
 import { Dialog, KeysDialog, SettingsDialog } from "./dialogs";
+import { eventWords } from "./experiment_words";
 import { FleetView } from "./fleet";
 import { HostsView } from "./hosts";
 import { keepUpToDate, useAnswer, usePulse } from "./live";
@@ -135,7 +136,9 @@ function App() {
   const connected = agents.data?.agents.filter((agent) => agent.connected).length ?? 0;
   const versions: Annotation[] = (changed.data?.versions ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: `${one.service} ${one.before} → ${one.version}`, href: toHash({ ...view, place: "fleet", filters: { ...view.filters, service: one.service } }) }));
   const opened: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, href: toHash({ ...view, place: "case", caseId: one.id }) }));
-  const annotations = [...versions, ...opened].sort((a, b) => a.unixS - b.unixS);
+  const pairs = new Map(rows.map((one) => [one.id, titleOf({ ...one.pair, method: one.method ?? undefined })]));
+  const happened: Annotation[] = (cases.data?.events ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: eventWords(one.kind, one.lever, pairs.get(one.case) ?? one.case), href: toHash({ ...view, place: "case", caseId: one.case }), bad: one.kind === "not_undone" }));
+  const annotations = [...versions, ...opened, ...happened].sort((a, b) => a.unixS - b.unixS);
   const tab = (place: Place, words: string, isHere: boolean, more = "") => (
     <a key={place} class="tab" href={toHash({ ...view, place, pair: null, call: null, caseId: null, cells: null })} aria-current={isHere ? "page" : undefined}>
       {words}

@@ -82,6 +82,12 @@ export function Spark({ values, label }: { values: number[]; label: string }) {
   );
 }
 
+/** Words in which `these` are code. */
+export function Code({ text }: { text: string }) {
+  const pieces = text.split("`");
+  return <>{pieces.length % 2 === 1 ? pieces.map((piece, at) => (at % 2 === 1 ? <code key={at}>{piece}</code> : piece)) : text}</>;
+}
+
 /** A button that copies a text and says that it did. */
 export function Copy({ text, what = "copy" }: { text: string; what?: string }) {
   const [word, setWord] = useState(what);

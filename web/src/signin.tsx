@@ -70,13 +70,19 @@ export function SignIn() {
   );
 }
 
-/** Who is signed in, and the way out; nothing where no token is needed. */
-export function SignedIn() {
+/** What the meter knows of this browser; null until it has answered. */
+export function useStanding(): Standing | null {
   const [standing, setStanding] = useState<Standing | null>(null);
   useEffect(() => {
     // Without an answer there is nothing to show.
     ask("GET").then(setStanding, () => {});
   }, []);
+  return standing;
+}
+
+/** Who is signed in, and the way out; nothing where no token is needed. */
+export function SignedIn() {
+  const standing = useStanding();
   if (!standing?.role) return null;
   return (
     <p id="signed-in">

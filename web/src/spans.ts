@@ -52,5 +52,18 @@ export function facts(side: OtlpSide | null): Map<string, string> {
 }
 
 /** Rows that always differ say nothing by it. */
-export const EXPECTED_TO_DIFFER = new Set(["kind", "span id", "start", "end", "service.name"]);
+export const EXPECTED_TO_DIFFER = new Set(["kind", "span id", "start", "end", "service.name", "process.pid", "network.local.address", "network.local.port", "network.peer.address", "network.peer.port"]);
+
+/** Names of gRPC's codes, by their numbers. */
+const GRPC = ["OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"];
+
+/** How a call ended, as its span says: the code of its protocol, else the span's own status; null where it says nothing. */
+export function statusOf(side: OtlpSide | null): string | null {
+  const found = attributes(side?.span.attributes);
+  const rpc = found.get("rpc.response.status_code") ?? found.get("rpc.grpc.status_code");
+  if (rpc !== undefined) return GRPC[Number(rpc)] ?? rpc;
+  const http = found.get("http.response.status_code") ?? found.get("http.status_code");
+  if (http !== undefined && /^[1-5]\d\d$/.test(http)) return `http_${http[0]}xx`;
+  return [null, "span_ok", "span_error"][side?.span.status?.code ?? 0] ?? null;
+}
 

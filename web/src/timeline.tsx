@@ -11,6 +11,8 @@ export interface Annotation {
   unixS: number;
   text: string;
   href?: string;
+  /** Somebody should look at it. */
+  bad?: boolean;
 }
 
 interface Props {
@@ -90,7 +92,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
           const inside = one.unix_s + step > shown.from && one.unix_s <= shown.to;
           return <rect key={one.unix_s} class={inside ? "bar in" : "bar"} x={x(one.unix_s) + 0.4} width={Math.max(0.8, (step / length) * WIDTH - 0.8)} y={HEIGHT - height} height={height} />;
         })}
-        {annotations.map((one) => one.unixS >= from && one.unixS <= to && <path key={`${one.unixS} ${one.text}`} class="annotation" d={`M${x(one.unixS)} 0V${HEIGHT}`} />)}
+        {annotations.map((one) => one.unixS >= from && one.unixS <= to && <path key={`${one.unixS} ${one.text}`} class={one.bad ? "annotation alarm" : "annotation"} d={`M${x(one.unixS)} 0V${HEIGHT}`} />)}
         {drag && band("dragged", stretchOf(drag))}
       </svg>
       <div class="timeline-axis" aria-hidden="true">
@@ -117,7 +119,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
             .filter((one) => one.unixS >= from && one.unixS <= to)
             .slice(-6)
             .map((one) => (
-              <li key={`${one.unixS} ${one.text}`}>
+              <li key={`${one.unixS} ${one.text}`} class={one.bad ? "bad" : ""}>
                 {clock(one.unixS)} {one.href ? <a href={one.href}>{one.text}</a> : one.text}
               </li>
             ))}

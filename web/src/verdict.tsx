@@ -1,9 +1,10 @@
 // A verdict: who owns the time, what speaks for it and against it, what was cleared, and what nobody looked at.
 
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { CaseState as State, Culprit, Hunt, Share, SheetRow } from "./cases_api";
 import { count, duration, interval, percent } from "./format";
-import { Panel, ShareBar } from "./parts";
+import { Code, Panel, ShareBar } from "./parts";
 import { legWords } from "./whole_words";
 
 /** Text of what may be a sentence or a value with one. */
@@ -18,16 +19,30 @@ function words(value: unknown): string {
 }
 
 /** An interval may reach below zero, and says so. */
-const signed = (share: number) => (share < 0 ? `−${percent(-share)}` : percent(share));
+function signed(share: number): string {
+  // Less than a hundredth of a percent has no sign that matters.
+  if (Math.abs(share) < 0.0001) return percent(0);
+  return share < 0 ? `−${percent(-share)}` : percent(share);
+}
 
 export const shareWords = (share: Share) => `${signed(share.mid)} (${signed(share.low)} – ${signed(share.high)})`;
 
 export const causeWords = (cause: string | null | undefined, side: string | null | undefined) => `${cause ?? "?"}${side ? ` (${side})` : ""}`;
 
+/** What a verdict is, in words. */
+const VERDICTS: Record<string, string> = {
+  one: "one cause",
+  several: "several causes",
+  place: "the place, not yet the cause",
+  unknown: "not known",
+  nothing: "nothing stands out",
+};
+
 /** What has less than this share is told as one line, nearest to nothing last. */
 const LITTLE = 0.01;
 
-const ownerOf = (row: SheetRow) => (row.cause ? causeWords(row.cause, row.side) : row.leg ? legWords(row.leg) : "not explained");
+/** What many did, each a little, is the machine's own noise, and no culprit. */
+const ownerOf = (row: SheetRow) => (row.cause ? `${causeWords(row.cause, row.side)}${row.noise ? ", behind many: noise" : ""}` : row.leg ? legWords(row.leg) : "not explained");
 
 function Sheet({ hunt }: { hunt: Hunt }) {
   const rows = [...(hunt.sheet ?? [])].sort((a, b) => b.share.mid - a.share.mid);
@@ -98,6 +113,17 @@ function Sheet({ hunt }: { hunt: Hunt }) {
   );
 }
 
+/** Sentences, each once: slow calls of one connection rest on the same one. */
+function Said({ all = [] }: { all: unknown[] | undefined }) {
+  return (
+    <ul>
+      {[...new Set(all.map(words))].map((one) => (
+        <li key={one}>{one}</li>
+      ))}
+    </ul>
+  );
+}
+
 function CulpritView({ culprit, of }: { culprit: Culprit; of: string }) {
   return (
     <div class="culprit">
@@ -108,24 +134,36 @@ function CulpritView({ culprit, of }: { culprit: Culprit; of: string }) {
         {(culprit.for?.length ?? 0) > 0 && (
           <div>
             <h4>for it</h4>
-            <ul>{culprit.for?.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
+            <Said all={culprit.for} />
           </div>
         )}
         {(culprit.against?.length ?? 0) > 0 && (
           <div>
             <h4>against it</h4>
-            <ul>{culprit.against?.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
+            <Said all={culprit.against} />
           </div>
         )}
       </div>
       {words(culprit.remedy) !== "" && (
         <p class="remedy">
-          <b>Do:</b> {words(culprit.remedy)}
+          <b>Do:</b> <Code text={words(culprit.remedy)} />
           {culprit.wins && culprit.wins.p99_ns > 0 && ` It should win ${duration(culprit.wins.p99_ns)} at p99 and ${duration(culprit.wins.p50_ns)} at p50.`}
         </p>
       )}
     </div>
   );
+}
+
+type Beside = NonNullable<Hunt["beside"]>[number];
+
+/** What is the same of several connections or hosts is told once, with how often. */
+function alike(all: Beside[]): [Beside, number][] {
+  const told = new Map<string, [Beside, number]>();
+  for (const one of all) {
+    const key = JSON.stringify([one.cause, one.side, one.instrument, one.certainty, one.cost_ns, one.note ?? one.missing]);
+    told.set(key, [one, (told.get(key)?.[1] ?? 0) + 1]);
+  }
+  return [...told.values()];
 }
 
 /** Rows shown before somebody asks for all of them. */
@@ -175,7 +213,9 @@ function Suspects({ cleared, notLooked }: { cleared: NonNullable<Hunt["cleared"]
           <dl class="needs">
             {[...needs].map(([need, suspects]) => (
               <div key={need}>
-                <dt>{need || "nothing is known of what it takes"}</dt>
+                <dt>
+                  <Code text={need || "nothing is known of what it takes"} />
+                </dt>
                 <dd>{suspects.join(", ")}</dd>
               </div>
             ))}
@@ -186,7 +226,8 @@ function Suspects({ cleared, notLooked }: { cleared: NonNullable<Hunt["cleared"]
   );
 }
 
-export function HuntView({ hunt, state }: { hunt: Hunt; state: State }) {
+/** `children` stand between the verdict and what it does not rest on. */
+export function HuntView({ hunt, state, children }: { hunt: Hunt; state: State; children?: ComponentChildren }) {
   const cleared = hunt.cleared ?? [];
   const notLooked = hunt.not_looked ?? [];
   const next = hunt.look_next ?? [];
@@ -196,7 +237,7 @@ export function HuntView({ hunt, state }: { hunt: Hunt; state: State }) {
   const other = slow ? hunt.questions?.all : hunt.questions?.slow;
   return (
     <>
-      <Panel title="Why" aside={<span class="quiet">verdict: {hunt.verdict}</span>}>
+      <Panel title="Why" aside={<span class="quiet">{VERDICTS[hunt.verdict] ?? hunt.verdict}</span>}>
         {(hunt.culprits ?? []).map((culprit, at) => (
           <CulpritView key={at} culprit={culprit} of={slow ? "the excess" : "the time"} />
         ))}
@@ -218,6 +259,7 @@ export function HuntView({ hunt, state }: { hunt: Hunt; state: State }) {
           </p>
         )}
       </Panel>
+      {children}
       {experiments.length > 0 && (
         <Panel title="Experiments">
           <ul class="plain-list">
@@ -234,16 +276,20 @@ export function HuntView({ hunt, state }: { hunt: Hunt; state: State }) {
       )}
       {next.length > 0 && (
         <Panel title={state === "unknown" ? "What would tell" : "Where to look next"}>
-          <ul class="plain-list">{next.map((one, at) => <li key={at}>{words(one)}</li>)}</ul>
+          <ul class="plain-list">{next.map((one, at) => (
+              <li key={at}>
+                <Code text={words(one)} />
+              </li>
+            ))}</ul>
         </Panel>
       )}
       {(cleared.length > 0 || notLooked.length > 0) && <Suspects cleared={cleared} notLooked={notLooked} />}
       {(hunt.beside?.length ?? 0) > 0 && (
         <Panel title="Seen beside the calls" aside={<span class="quiet">of hosts and connections; none of it says which calls it held up</span>}>
           <ul class="plain-list">
-            {hunt.beside?.map((one, at) => (
+            {alike(hunt.beside ?? []).map(([one, times], at) => (
               <li key={at}>
-                <b>{causeWords(one.cause, one.side)}</b> {one.note}
+                <b>{causeWords(one.cause, one.side)}</b> <span class="quiet">{[one.instrument ?? "", one.certainty ?? "", one.cost_ns ? duration(one.cost_ns) : "", times > 1 ? `${count(times)} times` : ""].filter((word) => word !== "").join(", ")}</span> {one.note ?? one.missing}
               </li>
             ))}
           </ul>

@@ -1,10 +1,10 @@
 // One call with all that was recorded of it, on one axis: both spans, legs, packets at both taps, threads at both ends,
 // findings, and what the clocks leave open.
 
-import type { RefObject } from "preact";
+import { Fragment, type RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { count, duration } from "./format";
-import type { Found, Packet, Piece, Stretch, Track, WholeCall } from "./whole_api";
+import type { Crossing, Found, Packet, Piece, Stretch, Track, WholeCall } from "./whole_api";
 import { doingWords, foundTitle, isShown, legKind, legWords, packetWords } from "./whole_words";
 
 /** What is shown of the axis, nanoseconds since the call began. */
@@ -214,12 +214,13 @@ export function WholeAxis({ call }: { call: WholeCall }) {
             {row.found && <Finding found={row.found} start={call.axis.start_unix_ns} y={top(at)} clipped={clipped} onChoose={setChosen} />}
           </g>
         ))}
+        <Crossings call={call} x={x} zoom={zoom} taps={[rows.findIndex((row) => row.key === "client tap"), rows.findIndex((row) => row.key === "server tap")].map((at) => (at < 0 ? null : top(at) + ROW / 2))} onChoose={setChosen} />
       </svg>
       </div>
       <p class="chosen" role="status">
         {chosen || "Point at anything, or click it, to read what it is."}
       </p>
-      <Key />
+      <Key threads={call.tracks.length > 0} />
     </div>
   );
 }
@@ -270,6 +271,29 @@ function Tick({ packet, x, y, hidden, onChoose }: { packet: Packet; x: number; y
       {packet.bytes > 0 ? <circle cx={x} cy={end} r="2.6" /> : <circle class="hollow" cx={x} cy={end} r="2" />}
     </g>
   );
+}
+
+/** Packets on their way from tap to tap; one that was lost ends in a cross. */
+function Crossings({ call, x, zoom, taps: [client, server], onChoose }: { call: WholeCall; x: (ns: number) => number; zoom: Zoom; taps: (number | null)[]; onChoose: (words: string) => void }) {
+  const packets = call.ladder?.packets ?? [];
+  const drawn = (one: Crossing, at: number) => {
+    const [sent, arrived] = [one.sent, one.arrived].map((place) => (place === null ? undefined : packets[place]));
+    if (!sent || client == null || server == null || one.way === "unknown") return null;
+    const [from, to] = one.from === "client" ? [client, server] : [server, client];
+    const [begin, end] = [x(sent.since_start_ns), x((arrived ?? sent).since_start_ns)];
+    const isOut = Math.max(sent.since_start_ns, (arrived ?? sent).since_start_ns) < zoom.from || Math.min(sent.since_start_ns, (arrived ?? sent).since_start_ns) > zoom.to;
+    if (isOut) return null;
+    const y = one.way === "lost" ? from + (to - from) * 0.6 : to;
+    const words = one.way === "lost" ? `${packetWords(sent)}: not seen at the ${one.from === "client" ? "server" : "client"}` : `${packetWords(sent)}, on its way`;
+    return (
+      <g key={at} class={`crossing ${one.way}`} onClick={() => onChoose(words)}>
+        <title>{words}</title>
+        <line x1={begin} y1={from} x2={end} y2={y} />
+        {one.way === "lost" && <path d={`M${end - 4} ${y - 4}l8 8M${end - 4} ${y + 4}l8 -8`} />}
+      </g>
+    );
+  };
+  return <>{call.ladder?.crossings?.map(drawn)}</>;
 }
 
 function Legs({ call, y, clipped, onChoose }: { call: WholeCall; y: number; clipped: Clip; onChoose: (words: string) => void }) {
@@ -328,10 +352,10 @@ const KEY: [string, string][] = [
   ["blocked", "waits for something"],
 ];
 
-function Key() {
+function Key({ threads }: { threads: boolean }) {
   return (
     <p class="legs-key">
-      {KEY.map(([name, words]) => (
+      {threads && KEY.map(([name, words]) => (
         <span key={name}>
           <i class={`key doing-key ${name}`} /> {words}
         </span>
@@ -344,8 +368,9 @@ function Key() {
 }
 
 /** The packets as a table: what the drawing shows, for reading and copying. */
-export function Packets({ call }: { call: WholeCall }) {
+export function Packets({ call, pauses }: { call: WholeCall; pauses?: Map<number, string> }) {
   const ladder = call.ladder;
+  const lost = new Set(ladder?.crossings?.filter((one) => one.way === "lost").map((one) => one.sent));
   if (!ladder || ladder.packets.length === 0) return <p class="note">This call's packets could not be read a second time.</p>;
   return (
     <div class="scroller" tabIndex={0} role="region" aria-label="Packets">
@@ -371,15 +396,24 @@ export function Packets({ call }: { call: WholeCall }) {
           </tr>
         </thead>
         <tbody>
-          {ladder.packets.map((packet) => (
-            <tr key={`${packet.capture} ${packet.packet}`}>
-              <td class="number">{duration(packet.since_start_ns)}</td>
-              <td>{packet.seen_at}</td>
-              <td class="number">{packet.packet}</td>
-              <td>{packet.from}</td>
-              <td class="number">{packet.bytes}</td>
-              <td>{[packet.flags, ...packet.notes].filter((word) => word !== "").join("; ") || (packet.bytes === 0 ? "acknowledgement" : "data")}</td>
-            </tr>
+          {ladder.packets.map((packet, at) => (
+            <Fragment key={`${packet.capture} ${packet.packet}`}>
+              {pauses?.has(at) && (
+                <tr class="pause">
+                  <td class="quiet" colSpan={6}>
+                    {pauses.get(at)}
+                  </td>
+                </tr>
+              )}
+              <tr>
+                <td class="number">{duration(packet.since_start_ns)}</td>
+                <td>{packet.seen_at}</td>
+                <td class="number">{packet.packet}</td>
+                <td>{packet.from}</td>
+                <td class="number">{packet.bytes}</td>
+                <td>{[packet.flags, ...packet.notes, lost.has(at) ? `not seen at the ${packet.seen_at === "client" ? "server" : "client"}` : ""].filter((word) => word !== "").join("; ") || (packet.bytes === 0 ? "acknowledgement" : "data")}</td>
+              </tr>
+            </Fragment>
           ))}
         </tbody>
       </table>

@@ -59,6 +59,15 @@ export interface Ladder {
   correction_bound_ns: number | null;
   packets: Packet[];
   left_out: number;
+  /** Which packet at one tap is which at the other: places in `packets`. */
+  crossings?: Crossing[];
+}
+
+export interface Crossing {
+  from: Side;
+  sent: number | null;
+  arrived: number | null;
+  way: "crossed" | "lost" | "unknown";
 }
 
 export interface Packet {

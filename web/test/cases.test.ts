@@ -57,6 +57,12 @@ const CASES: CasesReport = {
     { ...ROW, id: "c-15", state: "fixed" },
     { ...ROW, id: "c-14", state: "regressed" },
   ],
+  events: [
+    { unix_ms: NOW - 50_000, case: "c-17", kind: "changed", lever: "tcp-nodelay" },
+    { unix_ms: NOW - 40_000, case: "c-17", kind: "undone", lever: "tcp-nodelay" },
+    { unix_ms: NOW - 30_000, case: "c-16", kind: "not_undone", lever: "tcp-nodelay" },
+    { unix_ms: NOW - 20_000, case: "c-15", kind: "fixed", lever: "" },
+  ],
 };
 const AGENTS: AgentsReport = {
   agents: [
@@ -79,6 +85,8 @@ const AGENTS: AgentsReport = {
       given_up: [],
       lacks: ["scheduling events: no BTF on this kernel"],
     },
+    // Two network namespaces of one machine have its name.
+    { id: "a3", host_name: "node-a", connected: true, since_unix_ms: NOW - 1_000, last_seen_unix_ms: NOW, rings: [{ instrument: "host-record", from_unix_ns: (NOW - 9_000) * 1e6, to_unix_ns: NOW * 1e6, bytes: 1 << 20, taken: 12_000, lost: 0, canaries_sent: 0, canaries_seen: 0 }] },
     { id: "a2", host_name: "node-c", connected: false, last_seen_unix_ms: NOW - 300_000 },
   ],
   unmatched: { client: 3, server: 9 },
@@ -129,6 +137,7 @@ test("a case says who owns the time, what was cleared, what was not seen, and wh
   for (const part of [
     /nagle-delayed-ack in the client owns 93 %/,
     /set TCP_NODELAY/,
+    /Slow since \d+:\d\d:\d\d( [AP]M)? or longer\./,
     /13 slow calls have no hold/,
     /nobody named, in all[^]*4\.00 % \(1\.00 % – 8\.00 %\)/,
     /Cleared[^]*rto \(client\)[^]*0 of 814 calls/,
@@ -165,13 +174,24 @@ test("a pair shows its cases, and the fleet when they were opened", { skip }, as
   await page.waitForSelector(".its-cases .state-explained");
   await page.goto(meter.page);
   await page.waitForSelector(".annotations a");
+  // What was changed, undone and fixed stands on the axis too; an undo that nobody confirms is marked.
+  const said = await page.$$eval(".annotations li", (all) => all.map((one) => [one.textContent?.replace(/^\d+:\d+ /, ""), one.className]));
+  assert.deepEqual(said.filter(([text]) => !text?.startsWith("case ")).slice(-4), [
+    ["TCP_NODELAY tried on frontend → customer", ""],
+    ["TCP_NODELAY undone on frontend → customer", ""],
+    ["TCP_NODELAY on frontend → customer: undo not confirmed", "bad"],
+    ["fixed: frontend → customer", ""],
+  ]);
+  assert.equal(await page.locator(".annotation.alarm").count(), 1);
 });
 
 test("hosts show how far their rings reach, what they cost, and what they lost", { skip }, async () => {
   await page.goto(`${meter.page}#view=hosts`);
   await page.waitForSelector(".agent");
   const text = (await page.innerText("main")).replace(/\u202f/g, " ");
-  for (const part of [/1 of 2 agents connected/, /3 client and 9 server sides/, /180 MiB of 256 MiB/, /1\.10 % of 2\.00 %/, /packets[^]*40 s[^]*41 \(/, /60 of 60/, /lacks: scheduling events/, /gone, last seen 5 min/]) assert.match(text, part);
+  for (const part of [/2 of 3 agents connected/, /3 client and 9 server sides/, /180 MiB of 256 MiB/, /1\.10 % of 2\.00 %/, /packets[^]*40 s[^]*41 \(/, /60 of 60/, /lacks: scheduling events/, /gone, last seen 5 min/]) assert.match(text, part);
+  assert.match(text, /node-a · 10\.0\.0\.1[^]*node-a · a3/, "hosts of one name are told apart");
+  assert.match(text, /host-record\s+9 s\s+(now|\d+ s ago)\s+1\.00 MiB\s+12 000\s+0\s+–/, "a ring without canaries has seen none of none");
   assert.deepEqual(await accessibilityProblems(page), []);
 });
 

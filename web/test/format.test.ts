@@ -39,6 +39,7 @@ test("counts", () => {
 test("a share is never rounded to all or to nothing", () => {
   assert.equal(plain(percent(1)), "100 %");
   assert.equal(plain(percent(0)), "0 %");
+  assert.deepEqual([1.047_22, 1.004, 12.3].map((share) => plain(percent(share))), ["105 %", "100.4 %", "1230 %"], "the end of an interval above the whole");
   for (const nearly of [0.999, 0.9999, 0.99999, 0.9999999]) assert.ok(!percent(nearly).startsWith("100"), percent(nearly));
   assert.equal(plain(percent(0.380_4)), "38.0 %");
   assert.equal(plain(percent(1e-7)), "< 0.01 %");

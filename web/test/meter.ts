@@ -22,6 +22,7 @@ export interface RunningMeter {
   otlpHttp: string;
   /** Address of the page, with its last slash. */
   page: string;
+  pid: number;
   stop: () => Promise<void>;
 }
 
@@ -57,7 +58,7 @@ export async function startMeterAt(http: string, ...options: string[]): Promise<
     clearTimeout(stubborn);
     if (child.signalCode === "SIGKILL") throw new Error(`the meter did not end within ${STOP_WITHIN_MS} ms of SIGTERM`);
   };
-  return { otlpHttp: `http://${otlpHttp}`, page, stop };
+  return { otlpHttp: `http://${otlpHttp}`, page, pid: child.pid ?? 0, stop };
 }
 
 export interface TestSpan {

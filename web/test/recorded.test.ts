@@ -9,6 +9,8 @@ import { casesOf, fromCase } from "../src/call";
 import type { CaseReport } from "../src/cases_api";
 import type { WholeReport } from "../src/whole_api";
 import { legKind, legWords, sumWords, verdictWords } from "../src/whole_words";
+import type { OtlpSide } from "../src/otlp";
+import { statusOf } from "../src/spans";
 import { accessibilityProblems } from "./axe";
 import { CHROMIUM, launch, type OpenBrowser } from "./browser";
 import { startMeter, type RunningMeter } from "./meter";
@@ -35,6 +37,9 @@ test("a call that the meter has forgotten is the same one by its case", () => {
   const call = fromCase(CALLS, CALL, CASE)!;
   assert.deepEqual([call.client, call.server, call.client_host, call.client_ns - call.server_ns - call.gap_ns], ["tank", "target", "vm", 0]);
   assert.ok(call.client_span && call.server_span);
+  assert.equal(call.status, "OK", "by the span, where the capture has headers alone");
+  const ended = (...pairs: [string, object][]) => statusOf({ resource: null, span: { attributes: pairs.map(([key, value]) => ({ key, value })) } } as unknown as OtlpSide);
+  assert.deepEqual([ended(["rpc.grpc.status_code", { intValue: "4" }]), ended(["http.response.status_code", { intValue: "503" }]), ended()], ["DEADLINE_EXCEEDED", "http_5xx", null]);
   assert.deepEqual(casesOf([CASE], call), [CASE.id]);
   assert.deepEqual(casesOf([CASE], { ...call, start_unix_ns: call.start_unix_ns + 3_600e9 }), [], "an hour later it is another story");
   assert.deepEqual(casesOf([CASE], { ...call, server: "other" }), []);
@@ -77,6 +82,9 @@ test("the sheet of a real verdict has the shares that the verdict says", { skip 
     /sending the request\s+4\.40 % \(−0\.60\d? % – 9\.40 %\)/,
     /34 suspects that would have shown/,
     /client p99\s+14\.9 ms\s+115 ms/,
+    /because the pair became slower than it usually is/,
+    /one cause/,
+    /asked 3d1219c7…\w{6}, the client's host/,
   ]) {
     assert.match(text, part);
   }

@@ -12,6 +12,7 @@ import type { TankReport } from "../src/tank/report";
 import { spectrum } from "../src/tank/single";
 import { directions, median, spread, sweeps } from "../src/tank/sweep";
 import { findings, growth, measured, overRates } from "../src/tank/words";
+import { accessibilityProblems } from "./axe";
 import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
 import { differences, rustShapes, structOf, typescriptShapes, violations } from "./shapes";
 import { bottleneck, empty, HOSTILE, oneLoad, paradox, report, run, single, troubled } from "./tank_reports";
@@ -203,6 +204,20 @@ test("it fits a telephone, and the dark", { skip }, async () => {
   assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 400);
   const width = await page.$eval("#throughput-inflight canvas", (canvas) => canvas.getBoundingClientRect().width);
   assert.ok(width > 300 && width <= 400, String(width));
+});
+
+test("a screen reader and every width find nothing wrong with it", { skip }, async () => {
+  for (const [name, data] of [["sound", bottleneck(2)], ["sound-single", single()]] as const) {
+    const { page } = await open(name, data);
+    for (const width of [390, 768, 1280]) {
+      await page.setViewportSize({ width, height: 900 });
+      for (const colorScheme of ["light", "dark"] as const) {
+        await page.emulateMedia({ colorScheme });
+        assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `${name} at ${width}`);
+        assert.deepEqual(await accessibilityProblems(page), [], `${name} at ${width}, ${colorScheme}`);
+      }
+    }
+  }
 });
 
 test("sentences say what the figures bear, and no more", () => {

@@ -1,5 +1,6 @@
-//! Orders carried out: sockets found, changed with a journal and a guard, and set back.
+//! Orders carried out: sockets and settings found, changed with a journal and a guard, and set back.
 
+use crate::isolate::{self, Planned};
 use crate::order::{Deed, Meant, Refusal};
 use crate::{Out, Settings, asked, now_unix_ns, send, write_down};
 use serde_json::json;
@@ -23,8 +24,16 @@ const MINUTE_NS: i64 = 60_000_000_000;
 /// Changes at once.
 const MOST_CHANGES: usize = 4;
 
-/// Changes that are not undone yet, by order, with their guards.
-type Live = Arc<Mutex<BTreeMap<u64, Process>>>;
+/// A change that is not undone yet.
+struct Pending {
+    guard: Process,
+    is_isolation: bool,
+    /// When somebody has asked for its end, nanoseconds since 1970.
+    asked_unix_ns: Option<i64>,
+}
+
+/// Changes that are not undone yet, by order.
+type Live = Arc<Mutex<BTreeMap<u64, Pending>>>;
 
 /// All changes of this actuator.
 pub struct Changes {
@@ -36,7 +45,7 @@ pub struct Changes {
 }
 
 /// The sockets of some namespaces: those of the whole machine if this process is where its first one is, else its own.
-fn is_ours(namespace: Option<u64>) -> bool {
+pub fn is_ours(namespace: Option<u64>) -> bool {
     match (network_namespace(std::process::id()), network_namespace(1)) {
         (Some(own), first) if first != Some(own) => namespace == Some(own),
         _ => true,
@@ -48,7 +57,7 @@ impl Changes {
         Changes { settings, out, live: Live::default(), waiting: Vec::new(), taken_ns: VecDeque::new() }
     }
 
-    fn live(&self) -> MutexGuard<'_, BTreeMap<u64, Process>> {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<u64, Pending>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,15 +71,77 @@ impl Changes {
             return Err(Refusal(format!("{MOST_ORDERS} orders came within a minute")));
         }
         self.taken_ns.push_back(now_ns);
-        let plan = plan(meant)?;
         match &meant.deed {
-            Deed::Look => Ok(looked(&plan)),
+            Deed::Look => Ok(looked(&plan(meant)?)),
+            Deed::LookIsolate(interfaces) => Ok(isolate::plan(meant, interfaces)?.report(Stage::Looked)),
             Deed::Nodelay(connections, time) => {
                 let is_meant = |entry: &Entry| connections.contains(&(entry.local, entry.peer));
-                let entries: Vec<Entry> = plan.change.into_iter().filter(is_meant).collect();
+                let entries: Vec<Entry> = plan(meant)?.change.into_iter().filter(is_meant).collect();
+                self.has_room(order)?;
                 self.set(order, entries, *time)
             }
+            Deed::Isolate(interfaces, net_cpus, time) => {
+                let planned = isolate::plan(meant, interfaces)?;
+                // Whoever shows one plan and orders another one is not followed.
+                if planned.net_cpus() != *net_cpus {
+                    let now = planned.net_cpus();
+                    return Err(Refusal(format!(
+                        "packets would go to CPUs {now} by now, not to {net_cpus:?}"
+                    )));
+                }
+                self.has_room(order)?;
+                self.isolate(order, &planned, *time)
+            }
         }
+    }
+
+    fn has_room(&self, order: &v1::Order) -> Result<(), Refusal> {
+        if self.live().len() >= MOST_CHANGES {
+            return Err(Refusal(format!("{MOST_CHANGES} changes are there already")));
+        }
+        if self.live().contains_key(&order.id) {
+            return Err(Refusal("an order of this number is being carried out".into()));
+        }
+        Ok(())
+    }
+
+    fn isolate(
+        &mut self,
+        order: &v1::Order,
+        planned: &Planned,
+        time: Duration,
+    ) -> Result<v1::OrderReport, Refusal> {
+        // There is one journal of it.
+        if self.live().values().any(|pending| pending.is_isolation) {
+            return Err(Refusal("packets are kept off CPUs by another order already".into()));
+        }
+        let because = asked(order).to_string();
+        let isolate::Made { guard, report } = isolate::make(&self.settings, order, &because, planned, time)?;
+        self.live().insert(order.id, Pending { guard, is_isolation: true, asked_unix_ns: None });
+        if !report.error.is_empty() {
+            self.undo(order.id);
+        }
+        let until_ns = report.unix_ns.saturating_add(time.as_nanos() as i64);
+        let (live, out, settings, order) =
+            (self.live.clone(), self.out.clone(), self.settings.clone(), order.clone());
+        self.wait_in_a_thread(order.id, move || {
+            let waited = guard.wait_for_its_end();
+            let (left, is_done_here) = isolate::settle(&settings);
+            let pending = live.lock().unwrap_or_else(PoisonError::into_inner).remove(&order.id);
+            let asked_ns = pending.and_then(|pending| pending.asked_unix_ns);
+            let mut error = left.err().or(waited.err().map(|error| error.to_string())).unwrap_or_default();
+            if is_done_here {
+                let line = json!({ "because": "the guard ended before its time", "error": error });
+                if let Err(failed) = write_down(&settings, "undone", &order, &line) {
+                    error += &format!("the audit log: {}", causes(&failed));
+                }
+            }
+            let unix_ns = asked_ns.unwrap_or(until_ns).min(now_unix_ns());
+            let report =
+                v1::OrderReport { stage: Stage::Undone.into(), unix_ns, error, ..v1::OrderReport::default() };
+            send(&out, &v1::OrderReport { order: order.id, ..report });
+        });
+        Ok(report)
     }
 
     fn set(
@@ -79,12 +150,6 @@ impl Changes {
         entries: Vec<Entry>,
         time: Duration,
     ) -> Result<v1::OrderReport, Refusal> {
-        if self.live().len() >= MOST_CHANGES {
-            return Err(Refusal(format!("{MOST_CHANGES} changes are there already")));
-        }
-        if self.live().contains_key(&order.id) {
-            return Err(Refusal("an order of this number is being carried out".into()));
-        }
         if entries.is_empty() {
             return Err(Refusal("none of these connections is there with TCP_NODELAY off".into()));
         }
@@ -133,7 +198,7 @@ impl Changes {
         if !error.is_empty() || !changed {
             process.ask_to_end();
         }
-        self.live().insert(order.id, process);
+        self.live().insert(order.id, Pending { guard: process, is_isolation: false, asked_unix_ns: None });
         self.wait_for(order, guard, path);
         let stage = if changed { Stage::Changed } else { Stage::Refused };
         let sockets = changes.iter().map(socket).collect();
@@ -143,8 +208,8 @@ impl Changes {
     /// Tells what the guard did when it has done it. It is always the guard that undoes, whoever asks for it.
     fn wait_for(&mut self, order: &v1::Order, guard: Guard, journal: PathBuf) {
         let (live, out, settings) = (self.live.clone(), self.out.clone(), self.settings.clone());
-        let (number, order) = (order.id, order.clone());
-        let wait = move || {
+        let order = order.clone();
+        self.wait_in_a_thread(order.id, move || {
             let report = match keeper::farewell(guard) {
                 Ok(farewell) => undone(farewell),
                 // It was killed: then it is done here.
@@ -163,7 +228,10 @@ impl Changes {
             };
             live.lock().unwrap_or_else(PoisonError::into_inner).remove(&order.id);
             send(&out, &v1::OrderReport { order: order.id, ..report });
-        };
+        });
+    }
+
+    fn wait_in_a_thread(&mut self, number: u64, wait: impl FnOnce() + Send + 'static) {
         self.waiting.retain(|waiting| !waiting.is_finished());
         match thread::Builder::new().name("guard".into()).spawn(wait) {
             Ok(waiting) => self.waiting.push(waiting),
@@ -174,8 +242,9 @@ impl Changes {
 
     /// Undoes an order now; 0: all.
     pub fn undo(&self, order: u64) {
-        for (_, guard) in self.live().iter().filter(|(number, _)| order == 0 || **number == order) {
-            guard.ask_to_end();
+        for (_, pending) in self.live().iter_mut().filter(|(number, _)| order == 0 || **number == order) {
+            pending.asked_unix_ns.get_or_insert_with(now_unix_ns);
+            pending.guard.ask_to_end();
         }
     }
 
@@ -258,7 +327,7 @@ fn connection(local: SocketAddr, peer: SocketAddr) -> v1::Connection {
 }
 
 /// An error with what lies beneath it.
-fn causes(error: &dyn std::error::Error) -> String {
+pub fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

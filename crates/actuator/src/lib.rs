@@ -8,6 +8,7 @@
 
 mod changes;
 pub mod frames;
+mod isolate;
 mod order;
 
 use changes::Changes;
@@ -30,6 +31,8 @@ pub struct Settings {
     pub journals: PathBuf,
     /// The audit log.
     pub audit: PathBuf,
+    /// What may be changed: `sockets`, `isolate`. Whoever sends the orders is not believed to have looked.
+    pub allows: Vec<String>,
 }
 
 /// The actuator cannot start.
@@ -86,7 +89,14 @@ pub fn serve(
 }
 
 fn take(settings: &Settings, changes: &mut Changes, out: &Out, order: &v1::Order) {
-    let report = match Meant::of(order).and_then(|meant| changes.carry_out(order, &meant)) {
+    let carried_out = Meant::of(order).and_then(|meant| {
+        let needs = meant.deed.needs();
+        match settings.allows.iter().any(|allowed| allowed == needs) {
+            true => changes.carry_out(order, &meant),
+            false => Err(Refusal(format!("this agent was started without --allow {needs}"))),
+        }
+    });
+    let report = match carried_out {
         Ok(report) => report,
         Err(Refusal(why)) => {
             // One that cannot be written is refused all the same.
@@ -119,15 +129,20 @@ fn write_down(settings: &Settings, event: &str, order: &v1::Order, more: &Value)
 
 /// Who asked for what, as it stands in each line about it.
 fn asked(order: &v1::Order) -> Value {
+    let text = |text: &str| text.chars().take(200).collect::<String>();
     let what = match &order.what {
         Some(v1::order::What::Look(_)) => json!("look"),
         Some(v1::order::What::Nodelay(set)) => {
             json!({ "option": "TCP_NODELAY", "to": true, "connections": set.connections.len(), "for_ms": set.for_ms })
         }
+        Some(v1::order::What::LookIsolate(_)) => json!("look_isolate"),
+        Some(v1::order::What::Isolate(isolate)) => {
+            let interfaces: Vec<String> = isolate.interfaces.iter().take(64).map(|one| text(one)).collect();
+            json!({ "option": "isolate", "interfaces": interfaces, "net_cpus": text(&isolate.net_cpus), "for_ms": isolate.for_ms })
+        }
         None => Value::Null,
     };
     let server = order.server.as_ref().map(|server| format!("{} port {}", server.address, server.port));
-    let text = |text: &str| text.chars().take(200).collect::<String>();
     json!({ "id": order.id, "case": text(&order.case), "asked_by": text(&order.asked_by), "server": server, "what": what })
 }
 
@@ -141,6 +156,19 @@ fn recover(settings: &Settings) -> Result<(), ActuatorError> {
         journal: &'a Path,
         sockets: &'a [spangap_sockets::Change],
         error: Option<String>,
+    }
+    if isolate::folder(settings).exists() {
+        let (left, is_done_here) = isolate::settle(settings);
+        if is_done_here {
+            let line = json!({
+                "unix_ms": now_unix_ns() / 1_000_000,
+                "event": "undone",
+                "by": format!("actuator {}, at its start", std::process::id()),
+                "journal": isolate::folder(settings),
+                "error": left.err(),
+            });
+            audit::append(&settings.audit, &line)?;
+        }
     }
     for journal in Folder::new(&settings.journals).journals()? {
         let unix_ms = now_unix_ns() / 1_000_000;

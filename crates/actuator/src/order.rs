@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// Connections of one order.
 const MOST_CONNECTIONS: usize = 10_000;
+/// Interfaces of one order.
+const MOST_INTERFACES: usize = 64;
 /// The longest change.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -32,6 +34,21 @@ pub enum Deed {
     Look,
     /// TCP_NODELAY for these connections, by this end and that one.
     Nodelay(BTreeSet<(SocketAddr, SocketAddr)>, Duration),
+    /// Say how packets of these interfaces could be kept off the CPUs of whoever holds the connections; none: of those that
+    /// go there now.
+    LookIsolate(Vec<String>),
+    /// Do that, if they would go to these CPUs.
+    Isolate(Vec<String>, String, Duration),
+}
+
+impl Deed {
+    /// What `--allow` has to name.
+    pub fn needs(&self) -> &'static str {
+        match self {
+            Deed::Look | Deed::Nodelay(..) => "sockets",
+            Deed::LookIsolate(_) | Deed::Isolate(..) => "isolate",
+        }
+    }
 }
 
 impl Meant {
@@ -50,10 +67,7 @@ impl Meant {
             None => return refuse("it asks for something that this version does not know".into()),
             Some(What::Look(_)) => Deed::Look,
             Some(What::Nodelay(set)) => {
-                let time = Duration::from_millis(set.for_ms.into());
-                if time.is_zero() || time > LONGEST {
-                    return refuse(format!("{time:?}: expected more than nothing and at most {LONGEST:?}"));
-                }
+                let time = time(set.for_ms)?;
                 if set.connections.is_empty() || set.connections.len() > MOST_CONNECTIONS {
                     let found = set.connections.len();
                     return refuse(format!("{found} connections: expected 1 to {MOST_CONNECTIONS}"));
@@ -72,8 +86,44 @@ impl Meant {
                 }
                 Deed::Nodelay(all, time)
             }
+            Some(What::LookIsolate(look)) => Deed::LookIsolate(interfaces(&look.interfaces)?),
+            Some(What::Isolate(isolate)) => {
+                let time = time(isolate.for_ms)?;
+                let interfaces = interfaces(&isolate.interfaces)?;
+                if interfaces.is_empty() {
+                    return refuse("it names no interface".into());
+                }
+                Deed::Isolate(interfaces, isolate.net_cpus.clone(), time)
+            }
         };
         Ok(Meant { server, accepted: order.accepted, deed })
+    }
+}
+
+fn time(for_ms: u32) -> Result<Duration, Refusal> {
+    let time = Duration::from_millis(for_ms.into());
+    if time.is_zero() || time > LONGEST {
+        return Err(Refusal(format!("{time:?}: expected more than nothing and at most {LONGEST:?}")));
+    }
+    Ok(time)
+}
+
+/// Names as the kernel takes them; they become parts of paths.
+fn interfaces(names: &[String]) -> Result<Vec<String>, Refusal> {
+    if names.len() > MOST_INTERFACES {
+        return Err(Refusal(format!("{} interfaces: expected at most {MOST_INTERFACES}", names.len())));
+    }
+    let is_name = |name: &&String| {
+        (1..16).contains(&name.len())
+            && ![".", ".."].contains(&name.as_str())
+            && name.chars().all(|c| c.is_ascii_graphic() && !"/:".contains(c))
+    };
+    match names.iter().find(|name| !is_name(name)) {
+        Some(name) => Err(Refusal(format!(
+            "{:?} is not the name of an interface",
+            name.chars().take(40).collect::<String>()
+        ))),
+        None => Ok(names.to_vec()),
     }
 }
 

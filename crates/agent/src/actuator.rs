@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 pub struct Actuator {
     /// Program and arguments.
     pub command: Vec<OsString>,
-    /// What it may be ordered to change: `sockets`.
+    /// What it may be ordered to change: `sockets`, `isolate`.
     pub allows: Vec<String>,
 }
 

@@ -207,7 +207,7 @@ fn opener(
         error: io::Error::other(error.to_string()),
         hint: "",
     })?;
-    Ok(move || Ring::open(&any, &program, ring_bytes))
+    Ok(move || Ring::open(&any, &program, snap_bytes, ring_bytes))
 }
 
 /// A datagram of this process to itself.

@@ -1,7 +1,7 @@
 //! Agents that are or were connected: who they are, how they are, and what was asked of them. Whatever they say is bounded
 //! before it is kept.
 
-use crate::experiment::NoExperiment;
+use crate::experiment::{NoExperiment, lever};
 use crate::report::{AgentRow, Refused, RingRow};
 use spangap_fleet::v1::{
     Ask, Cancel, FromMeter, Health, Hello, Inventory, Order, OrderReport, Payload, SliceEnd, SlicePiece,
@@ -251,8 +251,9 @@ impl Agents {
         let id = inner.next_ask;
         let known = inner.agents.get_mut(agent).filter(|known| known.is_connected(now_unix_ms));
         let known = known.ok_or(NoAsk::Gone)?;
-        if !known.hello.allows.iter().any(|what| what == "sockets") {
-            return Err(NoExperiment::NotAllowed);
+        let needs = lever::needs(order.what.as_ref());
+        if !known.hello.allows.iter().any(|what| what == needs) {
+            return Err(NoExperiment::NotAllowed(needs));
         }
         let link = known.link.as_mut().ok_or(NoAsk::Gone)?;
         let order = FromMeter { what: Some(What::Order(Order { id, ..order })) };

@@ -159,7 +159,9 @@ async fn open(
 ) -> Result<Response, Problem> {
     cases.access.may(Role::Capture, &headers, peer.map(|Extension(peer)| peer))?;
     let Json(asked) = asked.map_err(|error| Problem(error.status(), error.body_text()))?;
-    let opened = tokio::task::block_in_place(|| cases.ask(&asked.pair, asked.method.as_deref()));
+    let opened = tokio::task::block_in_place(|| {
+        cases.ask(&asked.pair, asked.method.as_deref(), asked.slow_since_unix_ms)
+    });
     let id = opened.map_err(|error| {
         let status = match error {
             NotOpened::NoPair { .. } | NotOpened::NoMethod(..) => StatusCode::NOT_FOUND,

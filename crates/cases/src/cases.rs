@@ -3,12 +3,16 @@
 use crate::agents::Agents;
 use crate::experiment::Experiments;
 use crate::folder::{CASE, Folder};
+use crate::pursuit::LOOK_BACK_NS;
 use crate::report::{
-    AgentsReport, CaseReport, CaseRow, CasesReport, Moment, PairRow, Refused, Sides, State, Trigger,
+    AgentsReport, CaseReport, CaseRow, CasesReport, EventRow, GapRow, Moment, PairRow, Refused, Sides, State,
+    Trigger,
 };
+use crate::samples::Measure;
 use crate::server::now_unix_ms;
+use crate::trigger::Figure;
 use crate::verdict::{Judge, Program};
-use crate::watching::{Event, SLOT_MS, Watched, What};
+use crate::watching::{Event, NoUsual, SLOT_MS, Watched, What};
 use crate::whole::Looker;
 use spangap_meter::engine::Meter;
 use spangap_meter::serve::access::Access;
@@ -54,6 +58,10 @@ const MARGIN_MS: u64 = 1_000;
 /// A pair that is still out, and whose case came to nothing, gets another one after this time, so many times.
 const AGAIN_MS: u64 = 60_000;
 const AGAIN: u32 = 2;
+/// Calls of a pair in doubt that are kept in half a minute, with their spans.
+pub(crate) const CLOSELY: usize = 4_096;
+/// Between a trigger and the ask where every call is kept from the trigger on: spans come five seconds late.
+const CLOSELY_MS: u64 = 8_000;
 /// The slices of a case: one of each host.
 const SLICES: usize = 2;
 
@@ -118,6 +126,8 @@ struct Known {
     asked_ms: VecDeque<u64>,
     /// The case of a pair that is out, and how many it has had.
     of_excursion: BTreeMap<PairKey, (String, u32)>,
+    /// The pair of which every call is kept with its spans, as far as there is room, and since when.
+    closely: Option<(PairKey, u64)>,
     unmatched: Sides,
 }
 
@@ -191,7 +201,8 @@ impl Cases {
     fn slot(&self, now_ms: u64) {
         let events = {
             let mut watched = self.watched();
-            let events = watched.slot(&self.meter, self.settings.over_ns, now_ms);
+            let is_tried = self.experiments.is_tried_since(now_ms.saturating_sub(SLOT_MS));
+            let events = watched.slot(&self.meter, self.settings.over_ns, is_tried, now_ms);
             let not_watched = watched.not_watched;
             self.agents.count(|refused| refused.pairs_not_watched = not_watched);
             events
@@ -227,18 +238,25 @@ impl Cases {
                     unix_ms: since_unix_ms,
                     what: "the first window out of the baseline ended".into(),
                 };
-                if let Ok(id) = self.begin(&pair, Trigger::Baseline, vec![first, moment(now_ms, why)], now_ms)
-                {
+                let by = match left.figure {
+                    Figure::Gap(_) => Measure::Gap,
+                    Figure::Client(_) => Measure::ClientDuration,
+                };
+                let time_line = vec![first, moment(now_ms, why)];
+                if let Ok(id) = self.begin(&pair, Trigger::Baseline, by, time_line, now_ms) {
                     self.known().of_excursion.insert(pair, (id, times));
                 }
             }
+            What::Doubtful => self.watch_closely(&pair, now_ms),
+            What::Within => self.watch_no_more(&pair),
             What::Over { calls } => {
                 let over = format_ns(self.settings.over_ns.unwrap_or(0));
                 let why = format!(
                     "triggered: {calls} calls with gaps over {over} in the last window, three in a minute"
                 );
                 // One over budget is counted.
-                let _ = self.begin(&pair, Trigger::Threshold, vec![moment(now_ms, why)], now_ms);
+                let time_line = vec![moment(now_ms, why)];
+                let _ = self.begin(&pair, Trigger::Threshold, Measure::Gap, time_line, now_ms);
             }
             What::Back { before, after } => {
                 let mut known = self.known();
@@ -261,7 +279,49 @@ impl Cases {
                 drop(known);
                 changed.iter().for_each(|case| self.save(case));
             }
+            What::Accustomed { since_unix_ms } => {
+                let mut known = self.known();
+                let Some((id, _)) = known.of_excursion.remove(&pair) else { return };
+                let Some(case) = known.cases.get_mut(&id) else { return };
+                let minutes = now_ms.saturating_sub(since_unix_ms) / 60_000;
+                case.time_line.push(moment(
+                    now_ms,
+                    format!("not fixed: after {minutes} minutes, these figures are the pair's usual ones"),
+                ));
+                let case = case.clone();
+                drop(known);
+                self.save(&case);
+            }
         }
+    }
+
+    /// Keeps every call of a pair from now on, where no other pair is in doubt already. A sample has few calls of each connection,
+    /// and how calls of one connection wait for each other shows in neighbours alone.
+    fn watch_closely(&self, pair: &PairKey, now_ms: u64) {
+        let mut known = self.known();
+        if known.closely.is_none()
+            && self.experiments.running().is_none()
+            && self.meter.follow(Some((pair, CLOSELY)))
+        {
+            known.closely = Some((pair.clone(), now_ms));
+        }
+    }
+
+    fn watch_no_more(&self, pair: &PairKey) {
+        let mut known = self.known();
+        if known.closely.take_if(|(closely, _)| closely == pair).is_some()
+            && self.experiments.running().is_none()
+        {
+            self.meter.follow(None);
+        }
+    }
+
+    /// Since when every call of a pair is kept, if it is; it is not kept on.
+    pub(crate) fn kept_since(&self, pair: &PairKey) -> Option<u64> {
+        let since_ms =
+            self.known().closely.as_ref().filter(|(closely, _)| closely == pair).map(|(_, since)| *since);
+        self.watch_no_more(pair);
+        since_ms
     }
 
     /// The last case of the pair that was fixed is not.
@@ -278,6 +338,12 @@ impl Cases {
         self.save(&case);
     }
 
+    /// Whether the meter has seen more calls of the pair lately than it has kept.
+    fn is_sampled(&self, pair: &PairKey) -> bool {
+        let drawn = self.meter.samples(|key| key == pair);
+        drawn.iter().flat_map(|(_, drawn)| drawn).any(|drawn| drawn.calls > drawn.by_call.len() as u64)
+    }
+
     fn came_to_nothing(&self, id: &str, now_ms: u64) -> bool {
         let known = self.known();
         known.cases.get(id).is_none_or(|case| {
@@ -285,11 +351,16 @@ impl Cases {
         })
     }
 
-    /// Opens a case because somebody asks. One that is open already is not opened again.
+    /// Opens a case because somebody asks, who may know since when calls are slow. One that is open already is not opened again.
     ///
     /// # Errors
     /// When there is no such pair, or no slice left to ask for.
-    pub fn ask(&self, pair: &PairRow, method: Option<&str>) -> Result<String, NotOpened> {
+    pub fn ask(
+        &self,
+        pair: &PairRow,
+        method: Option<&str>,
+        slow_since_unix_ms: Option<u64>,
+    ) -> Result<String, NotOpened> {
         let mut found: Option<(u64, PairKey)> = None;
         let mut nearest = Nearest::to(pair);
         let mut methods = BTreeSet::new();
@@ -320,13 +391,25 @@ impl Cases {
             });
         };
         let now_ms = now_unix_ms();
-        self.begin(&key, Trigger::Person, vec![moment(now_ms, "asked for by a person")], now_ms)
+        // Whoever asks why a pair is slow waits for its servers, too.
+        let time_line = vec![moment(now_ms, "asked for by a person")];
+        let id = self.begin(&key, Trigger::Person, Measure::ClientDuration, time_line, now_ms)?;
+        if slow_since_unix_ms.is_some() {
+            self.change(&id, |case| {
+                // One that opened by itself knows better.
+                if case.row.trigger == Trigger::Person {
+                    case.slow_since_unix_ms = slow_since_unix_ms;
+                }
+            });
+        }
+        Ok(id)
     }
 
     fn begin(
         &self,
         pair: &PairKey,
         trigger: Trigger,
+        slow_by: Measure,
         time_line: Vec<Moment>,
         now_ms: u64,
     ) -> Result<String, NotOpened> {
@@ -357,12 +440,17 @@ impl Cases {
                 ..CaseRow::default()
             },
             time_line,
+            slow_by,
             ..CaseReport::default()
         };
         self.folder.make(&id).inspect_err(|_| self.agents.count(|refused| refused.not_written += 1))?;
         known.cases.insert(id.clone(), case.clone());
-        known.due.push((now_ms + MARGIN_MS, id.clone()));
+        let margin_ms = if known.closely.is_none() && self.is_sampled(pair) { CLOSELY_MS } else { MARGIN_MS };
+        known.due.push((now_ms + margin_ms, id.clone()));
         drop(known);
+        if margin_ms == CLOSELY_MS {
+            self.watch_closely(pair, now_ms);
+        }
         self.save(&case);
         Ok(id)
     }
@@ -401,9 +489,10 @@ impl Cases {
         }
     }
 
-    /// The pair as it usually is, and as it is now that it is out.
-    pub(crate) fn rows(&self, pair: &PairKey, now_ms: u64) -> [Option<crate::report::GapRow>; 2] {
-        self.watched().rows(&self.meter, pair, now_ms)
+    /// The pair as it was before the calls of a case, and as it is since.
+    pub(crate) fn rows(&self, pair: &PairKey, case: &CaseReport) -> Result<[GapRow; 2], NoUsual> {
+        let look_back_ms = case.row.opened_unix_ms.saturating_sub(LOOK_BACK_NS / 1_000_000);
+        self.watched().rows(&self.meter, pair, case.slow_since_unix_ms, look_back_ms, now_unix_ms())
     }
 
     fn make_room(&self) {
@@ -431,7 +520,10 @@ impl Cases {
             known.cases.values().filter(wanted).map(|case| case.row.clone()).collect();
         cases.sort_by(|a, b| (b.opened_unix_ms, &b.id).cmp(&(a.opened_unix_ms, &a.id)));
         cases.truncate(limit);
-        CasesReport { cases }
+        let shown = cases.iter().filter_map(|row| known.cases.get(&row.id));
+        let mut events: Vec<EventRow> = shown.flat_map(EventRow::of).collect();
+        events.sort_by_key(|event| event.unix_ms);
+        CasesReport { cases, events }
     }
 
     /// One case, without its verdict in full, which is on disk.

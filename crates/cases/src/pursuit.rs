@@ -1,10 +1,11 @@
 //! The way of one case: its calls, their hosts, slices of both, the verdict.
 
-use crate::cases::{Cases, moment};
+use crate::cases::{CLOSELY, Cases, moment};
+use crate::experiment::plan::port_of;
 use crate::folder::HUNT;
 use crate::hosts::{Facts, find, server_endpoint};
-use crate::report::{HostRow, State};
-use crate::samples::{self, Sample};
+use crate::report::{CaseReport, HostRow, State};
+use crate::samples::{self, Measure, Sample};
 use crate::server::now_unix_ms;
 use crate::slices::fetch;
 use crate::verdict;
@@ -13,15 +14,21 @@ use spangap_model::PairKey;
 use spangap_model::duration::format_ns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Calls that began earlier before the case are another story, nanoseconds.
-const LOOK_BACK_NS: u64 = 25_000_000_000;
+pub(crate) const LOOK_BACK_NS: u64 = 25_000_000_000;
 /// A slice begins so long before the first slow call, and ends so long after the last one, nanoseconds.
 const BEFORE_NS: i64 = 2_000_000_000;
 const AFTER_NS: i64 = 1_000_000_000;
 /// And is at most this long: the last slow calls count most.
 const LONGEST_NS: i64 = 15_000_000_000;
+/// The same where every call in it has its spans, nanoseconds: a call beside them would have none.
+const AROUND_NS: i64 = 50_000_000;
+/// Such a stretch has at least so many calls of a connection, and this length, nanoseconds.
+const LEAST_KEPT: u64 = 100;
+const LEAST_KEPT_NS: u64 = 1_500_000_000;
 /// Servers behind one name that are asked for one by one.
 const MOST_ENDPOINTS: usize = 32;
 /// Names of the sides, by their number.
@@ -36,18 +43,36 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
         method: case.row.method.as_deref().map(Into::into),
     };
     let opened_ms = case.row.opened_unix_ms;
-    let samples = collect(&cases, &id, &pair, opened_ms);
+    let by = case.slow_by;
+    let samples = collect(&cases, &id, &pair, opened_ms, by);
+    let kept = cases.kept_since(&pair).and_then(|since_ms| {
+        let kept = samples::all_kept(&cases.meter, &pair, since_ms * 1_000_000, CLOSELY)?;
+        shared(&samples, kept)
+    });
+    if let Some(kept) = &kept {
+        let length = format_ns(kept.end - kept.start);
+        cases.note(
+            &id,
+            format!(
+                "calls share connections: only {length} are asked for, of which every call has its spans"
+            ),
+        );
+    }
     let hosts = hosts(&cases, &id, &samples);
     let endpoints = endpoints(&cases, &samples, &hosts);
-    let slices = slices(&cases, &id, &pair, &hosts, &windows(&samples, opened_ms), &endpoints).await;
-    conclude(&cases, &id, &pair, slices).await;
+    let windows = match kept {
+        Some(kept) => windows_of(&samples, &kept),
+        None => windows(&samples, opened_ms, by),
+    };
+    let slices = slices(&cases, &id, &pair, &hosts, &windows, &endpoints).await;
+    conclude(&cases, &case, &pair, slices).await;
 }
 
 /// Writes the spans of the calls in question.
-fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64) -> Vec<Sample> {
+fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: Measure) -> Vec<Sample> {
     let since_unix_ns = opened_ms * 1_000_000 - LOOK_BACK_NS.min(opened_ms * 1_000_000);
-    let samples = samples::of_pair(&cases.meter, pair, since_unix_ns);
-    let slow = slow(&samples);
+    let samples = samples::of_pair(&cases.meter, pair, since_unix_ns, by);
+    let slow = slow(&samples, by);
     let mut lacks = Vec::new();
     for (side, name) in SIDES.into_iter().enumerate() {
         let Some(document) = samples::document(&samples, side) else {
@@ -78,17 +103,17 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64) -> Vec<Sampl
     samples
 }
 
-/// How many of them, from the first on, have gaps well beyond the median.
-fn slow(samples: &[Sample]) -> usize {
-    let median = samples.get(samples.len() / 2).map_or(0, |sample| sample.gap_ns);
-    let slow = samples.iter().take_while(|sample| sample.gap_ns > 2 * median).count();
+/// How many of them, from the first on, took well more than the median.
+fn slow(samples: &[Sample], by: Measure) -> usize {
+    let median = samples.get(samples.len() / 2).map_or(0, |sample| sample.took_ns(by));
+    let slow = samples.iter().take_while(|sample| sample.took_ns(by) > 2 * median).count();
     // When most calls are slow, the largest half of them is.
     if slow == 0 { samples.len().div_ceil(2) } else { slow }
 }
 
 /// The stretch to ask for on either side, by the clock of its host.
-fn windows(samples: &[Sample], opened_ms: u64) -> [(i64, i64); 2] {
-    let slow = &samples[..slow(samples)];
+fn windows(samples: &[Sample], opened_ms: u64, by: Measure) -> [(i64, i64); 2] {
+    let slow = &samples[..slow(samples, by)];
     [0, 1].map(|side| {
         let sides = || slow.iter().map(|sample| &sample.sides[side]);
         let first = sides().map(|half| half.start_unix_ns as i64).min();
@@ -99,6 +124,38 @@ fn windows(samples: &[Sample], opened_ms: u64) -> [(i64, i64); 2] {
         };
         let to = last.saturating_add(AFTER_NS);
         ((first.saturating_sub(BEFORE_NS)).max(to.saturating_sub(LONGEST_NS)), to)
+    })
+}
+
+/// The part of a stretch in which the spans of all calls are there, if some connection has several calls under way at a time. Why
+/// they wait for each other shows in neighbours, and a call without spans beside them would be taken for a quick one.
+fn shared(samples: &[Sample], kept: Range<u64>) -> Option<Range<u64>> {
+    let mut by_connection = BTreeMap::<Option<u64>, (u64, u64, u64)>::new();
+    for sample in samples {
+        let began = sample.sides[0].start_unix_ns;
+        if (kept.start..=kept.end).contains(&began) {
+            let (calls, ns, last) = by_connection.entry(port_of(sample)).or_default();
+            *calls += 1;
+            *ns += sample.took_ns(Measure::ClientDuration);
+            *last = began.max(*last);
+        }
+    }
+    let length_ns = kept.end - kept.start;
+    let several = |(calls, ns, _): &&(u64, u64, u64)| *calls >= LEAST_KEPT && *ns >= 2 * length_ns;
+    // Each client sends its spans at a time of its own: of the last seconds, those of some are missing.
+    let end = by_connection.values().filter(several).map(|(_, _, last)| *last).min()?;
+    (end - kept.start >= LEAST_KEPT_NS).then_some(kept.start..end)
+}
+
+/// The stretch in which these calls began, by the clock of either host.
+fn windows_of(samples: &[Sample], kept: &Range<u64>) -> [(i64, i64); 2] {
+    [0, 1].map(|side| {
+        let of_kept =
+            samples.iter().filter(|sample| (kept.start..=kept.end).contains(&sample.sides[0].start_unix_ns));
+        let sides = of_kept.map(|sample| &sample.sides[side]);
+        let first = sides.clone().map(|half| half.start_unix_ns as i64).min().unwrap_or(0);
+        let last = sides.map(|half| half.end_unix_ns as i64).max().unwrap_or(0);
+        ((first - AROUND_NS).max(last - LONGEST_NS), last + AROUND_NS)
     })
 }
 
@@ -248,7 +305,8 @@ async fn slices(
 }
 
 /// The verdict, from what is in the folder.
-async fn conclude(cases: &Arc<Cases>, id: &str, pair: &PairKey, slices: usize) {
+async fn conclude(cases: &Arc<Cases>, case: &CaseReport, pair: &PairKey, slices: usize) {
+    let id = case.row.id.as_str();
     let judged = match slices {
         0 => Err("No host sent packets: what passed on the wire is unknown.".to_owned()),
         _ => match cases.judge.judge(&cases.folder.of(id)).await {
@@ -262,7 +320,7 @@ async fn conclude(cases: &Arc<Cases>, id: &str, pair: &PairKey, slices: usize) {
             }
         },
     };
-    let [usual, before] = cases.rows(pair, now_unix_ms());
+    let rows = cases.rows(pair, case);
     let document = judged.as_ref().ok().and_then(|hunt| serde_json::to_vec_pretty(hunt).ok());
     if let Some(document) = document
         && cases.folder.write(id, HUNT, &document).is_err()
@@ -271,8 +329,10 @@ async fn conclude(cases: &Arc<Cases>, id: &str, pair: &PairKey, slices: usize) {
     }
     let now_ms = now_unix_ms();
     cases.change(id, |case| {
-        case.usual = usual;
-        case.before = before;
+        match rows {
+            Ok([usual, before]) => (case.usual, case.before) = (Some(usual), Some(before)),
+            Err(why) => case.lacks.push(format!("How long these calls usually take is not known: {why}.")),
+        }
         match judged {
             Ok(hunt) => {
                 let row = verdict::row(&hunt);
@@ -288,4 +348,59 @@ async fn conclude(cases: &Arc<Cases>, id: &str, pair: &PairKey, slices: usize) {
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::Half;
+    use opentelemetry_proto::tonic::resource::v1::Resource;
+    use opentelemetry_proto::tonic::trace::v1::Span;
+
+    const MS: u64 = 1_000_000;
+
+    /// A call of a client's port, from one millisecond to another one.
+    fn call(port: i64, from_ms: u64, to_ms: u64) -> Sample {
+        use opentelemetry_proto::tonic::common::v1::KeyValue;
+        let value = call_port(port);
+        let attributes = vec![KeyValue { key: "network.local.port".into(), value, ..KeyValue::default() }];
+        let span = Span { attributes, ..Span::default() };
+        let (start_unix_ns, end_unix_ns) = (from_ms * MS, to_ms * MS);
+        let half = Half { start_unix_ns, end_unix_ns, whole: Some((Resource::default(), span)) };
+        Sample { gap_ns: end_unix_ns - start_unix_ns, sides: [half.clone(), half] }
+    }
+
+    #[test]
+    fn calls_that_share_a_connection_are_asked_for_where_all_have_their_spans() {
+        // Eight at a time on one connection, each for 64 ms; another client calls now and then, and sends its spans later.
+        let busy = |until_ms: u64| (0..until_ms / 8).map(|n| call(1, 8 * n, 8 * n + 64));
+        let rare = (0..40).map(|n| call(2, 50 * n, 50 * n + 10));
+        let samples: Vec<Sample> = busy(4_000).chain(rare.clone()).collect();
+        let kept = shared(&samples, 500 * MS..3_992 * MS).expect("they wait for each other");
+        assert_eq!(kept, 500 * MS..3_992 * MS);
+        let windows = windows_of(&samples, &kept);
+        assert_eq!(windows[0], windows[1]);
+        assert_eq!(windows[0], ((500 - 50) * MS as i64, (3_992 + 64 + 50) * MS as i64));
+        // The spans of a second busy connection have come up to an earlier moment.
+        let second = busy(3_000).map(|mut call| {
+            call.sides.iter_mut().for_each(|half| {
+                if let Some((_, span)) = &mut half.whole {
+                    span.attributes[0].value = call_port(3);
+                }
+            });
+            call
+        });
+        let both: Vec<Sample> = samples.iter().cloned().chain(second).collect();
+        assert_eq!(shared(&both, 500 * MS..3_992 * MS), Some(500 * MS..2_992 * MS));
+        // One at a time, or for too short a time, nobody waits for anybody.
+        let alone: Vec<Sample> = (0..400).map(|n| call(1, 10 * n, 10 * n + 9)).collect();
+        assert_eq!(shared(&alone, 0..3_990 * MS), None);
+        assert_eq!(shared(&samples, 3_000 * MS..3_992 * MS), None);
+        assert_eq!(shared(&rare.collect::<Vec<_>>(), 0..2_000 * MS), None);
+    }
+
+    fn call_port(port: i64) -> Option<opentelemetry_proto::tonic::common::v1::AnyValue> {
+        use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value::Value};
+        Some(AnyValue { value: Some(Value::IntValue(port)) })
+    }
 }

@@ -1,6 +1,7 @@
 //! Every JSON shape of agents and cases, documented in docs/cases.md. Units end the keys.
 
 use crate::experiment::shapes::ExperimentReport;
+use crate::samples::Measure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -50,6 +51,24 @@ pub struct Refused {
     pub verdicts: u64,
     /// Pairs beyond those that are watched.
     pub pairs_not_watched: u64,
+}
+
+impl Refused {
+    /// The counts by reason, as labels; requests are counted where they are refused.
+    pub fn reasons(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("hello", self.hellos),
+            ("idle_agent", self.idle),
+            ("agent_text", self.texts_cut),
+            ("piece_unasked", self.unasked),
+            ("slice", self.slices),
+            ("slice_budget", self.over_budget),
+            ("case_for_room", self.cases_removed),
+            ("case_not_written", self.not_written),
+            ("verdict", self.verdicts),
+            ("pair_not_watched", self.pairs_not_watched),
+        ]
+    }
 }
 
 /// One agent.
@@ -123,6 +142,42 @@ pub struct RingRow {
 pub struct CasesReport {
     /// One for each case.
     pub cases: Vec<CaseRow>,
+    /// What happened to these pairs and hosts since: changes, their undoing, cases closed. Oldest first.
+    #[serde(default)]
+    pub events: Vec<EventRow>,
+}
+
+/// Something that belongs on a time axis.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRow {
+    /// When.
+    pub unix_ms: u64,
+    /// The case that it belongs to.
+    pub case: String,
+    /// `changed`: an experiment began; `undone`: it was over, and the host has confirmed each undo; `not_undone`: the host has
+    /// not; `fixed`: the pair was back to its usual figures from here on.
+    pub kind: String,
+    /// What was changed, as in [`ExperimentReport::lever`]; empty for cases closed.
+    pub lever: String,
+}
+
+impl EventRow {
+    /// Those of one case.
+    pub fn of(case: &CaseReport) -> impl Iterator<Item = EventRow> {
+        let event = |unix_ms: u64, kind: &str, lever: &str| EventRow {
+            unix_ms,
+            case: case.row.id.clone(),
+            kind: kind.into(),
+            lever: lever.into(),
+        };
+        let tried = case.experiments.iter().flat_map(move |tried| {
+            let over = if tried.undone { "undone" } else { "not_undone" };
+            let over = tried.to_unix_ms.map(|unix_ms| event(unix_ms, over, &tried.lever));
+            [Some(event(tried.from_unix_ms, "changed", &tried.lever)), over]
+        });
+        let fixed = case.after.as_ref().map(|after| event(after.from_unix_ms, "fixed", ""));
+        tried.chain([fixed]).flatten()
+    }
 }
 
 /// Who calls whom.
@@ -230,6 +285,9 @@ pub struct CaseReport {
     /// In one row.
     #[serde(flatten)]
     pub row: CaseRow,
+    /// By which of their times calls are slow here: that which left the baseline.
+    #[serde(default)]
+    pub slow_by: Measure,
     /// Where its evidence comes from, by `client` and `server`.
     pub hosts: BTreeMap<String, HostRow>,
     /// What happened when.
@@ -239,7 +297,10 @@ pub struct CaseReport {
     pub hunt: Option<serde_json::Value>,
     /// What is in the folder.
     pub files: Vec<FileRow>,
-    /// The pair as it was before the case, where there was a baseline.
+    /// Since when its calls are slow, as whoever asked for it says; else by the look back of a case.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub slow_since_unix_ms: Option<u64>,
+    /// The pair before the calls in question, where it was watched by then and faster; `lacks` says why not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub usual: Option<GapRow>,
     /// The pair when it was slow.
@@ -325,6 +386,9 @@ pub struct OpenCase {
     /// Method, where the meter tells methods apart.
     #[serde(default)]
     pub method: Option<String>,
+    /// Since when calls are slow: what is usual is from before that.
+    #[serde(default)]
+    pub slow_since_unix_ms: Option<u64>,
 }
 
 /// The answer to it.

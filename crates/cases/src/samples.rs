@@ -3,6 +3,7 @@
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spangap_meter::engine::Meter;
 use spangap_model::PairKey;
@@ -10,7 +11,7 @@ use spangap_model::pair::{KeptCall, KeptSide, WholeSpan};
 use std::collections::{BTreeMap, HashMap};
 
 /// Calls in a folder at most.
-const MOST: usize = 2_000;
+const MOST: usize = 4_096;
 
 /// A call with what its spans say.
 #[derive(Clone, Debug)]
@@ -19,6 +20,27 @@ pub struct Sample {
     pub gap_ns: u64,
     /// Client and server.
     pub sides: [Half; 2],
+}
+
+/// By which of its times a call is slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Client duration minus server duration.
+    #[default]
+    Gap,
+    /// What the client waited: also for the server itself.
+    ClientDuration,
+}
+
+impl Sample {
+    /// How long it took by this, nanoseconds.
+    pub fn took_ns(&self, by: Measure) -> u64 {
+        match by {
+            Measure::Gap => self.gap_ns,
+            Measure::ClientDuration => self.sides[0].end_unix_ns.saturating_sub(self.sides[0].start_unix_ns),
+        }
+    }
 }
 
 /// One side of it.
@@ -46,9 +68,9 @@ fn decoded(whole: &WholeSpan) -> Option<(Resource, Span)> {
     Some((Resource::decode(&whole.resource[..]).ok()?, Span::decode(&whole.span[..]).ok()?))
 }
 
-/// Calls of a pair that began after a moment, by the client's clock: the worst ones, and both samples of the meter. Largest
-/// gap first.
-pub fn of_pair(meter: &Meter, pair: &PairKey, since_unix_ns: u64) -> Vec<Sample> {
+/// Calls of a pair that began after a moment, by the client's clock: the worst ones, and both samples of the meter. The slowest
+/// first.
+pub fn of_pair(meter: &Meter, pair: &PairKey, since_unix_ns: u64, by: Measure) -> Vec<Sample> {
     let mut calls = BTreeMap::<([u8; 16], [u8; 8]), KeptCall>::new();
     let mut take = |call: KeptCall| {
         if call.client.start_unix_ns >= since_unix_ns {
@@ -62,11 +84,32 @@ pub fn of_pair(meter: &Meter, pair: &PairKey, since_unix_ns: u64) -> Vec<Sample>
         minute.stats.worst.into_iter().for_each(&mut take);
     }
     let mut calls: Vec<KeptCall> = calls.into_values().collect();
-    calls.sort_by_key(|call| std::cmp::Reverse(call.gap_ns));
+    calls.sort_by_key(|call| {
+        std::cmp::Reverse(match by {
+            Measure::Gap => call.gap_ns,
+            Measure::ClientDuration => call.client.duration_ns,
+        })
+    });
     let samples = calls.iter().take(MOST);
     samples
         .map(|call| Sample { gap_ns: call.gap_ns, sides: [Half::of(&call.client), Half::of(&call.server)] })
         .collect()
+}
+
+/// When the last of the calls of a pair began that are all kept since a moment, by the client's clock; `None` when some are not.
+pub fn all_kept(
+    meter: &Meter,
+    pair: &PairKey,
+    since_unix_ns: u64,
+    most: usize,
+) -> Option<std::ops::Range<u64>> {
+    let drawn: Vec<_> = meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn).collect();
+    if drawn.iter().any(|drawn| drawn.by_call.len() >= most) {
+        return None;
+    }
+    let began = drawn.iter().flat_map(|drawn| &drawn.by_call).map(|call| call.client.start_unix_ns);
+    let began = began.filter(|began| *began >= since_unix_ns);
+    Some(began.clone().min()?..began.max()?)
 }
 
 /// Adds the calls of a pair that were drawn whatever their gaps, and began after a moment, by the client's clock.

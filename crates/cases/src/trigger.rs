@@ -30,6 +30,8 @@ const LEAST_NS: f64 = 200_000.0;
 const CHANCE: f64 = 1e-7;
 /// Calls over the threshold within a minute that make a case.
 const OVER: u64 = 3;
+/// Windows of the baseline whose calls are kept apart, the newest: an older stretch can then be told from them.
+const RECENT: usize = 18;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +179,8 @@ pub struct Window {
     /// Gaps and client durations.
     counts: [Counts; 2],
     figures: Figures,
+    /// When it began and ended, Unix milliseconds.
+    between: [u64; 2],
 }
 
 /// Nanoseconds, in the order of [`FIGURES`]; not a number where there are too few calls for one.
@@ -189,7 +193,41 @@ impl Window {
             Figure::Gap(statistic) => gap.statistic(statistic).unwrap_or(f64::NAN) as f32,
             Figure::Client(statistic) => client.statistic(statistic).unwrap_or(f64::NAN) as f32,
         });
-        (gap.calls >= LEAST_CALLS).then_some(Window { counts: [gap, client], figures })
+        (gap.calls >= LEAST_CALLS).then_some(Window { counts: [gap, client], figures, between: [0; 2] })
+    }
+
+    /// With its begin and end, Unix milliseconds.
+    pub fn between(self, from_unix_ms: u64, to_unix_ms: u64) -> Window {
+        Window { between: [from_unix_ms, to_unix_ms], ..self }
+    }
+
+    fn stretch(&self) -> Stretch {
+        let [from_unix_ms, to_unix_ms] = self.between;
+        Stretch { counts: self.counts.clone(), from_unix_ms, to_unix_ms, windows: 1 }
+    }
+}
+
+/// Calls of a stretch of time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stretch {
+    /// Gaps and client durations.
+    pub counts: [Counts; 2],
+    /// Its begin, Unix milliseconds.
+    pub from_unix_ms: u64,
+    /// Its end.
+    pub to_unix_ms: u64,
+    windows: usize,
+}
+
+impl Stretch {
+    fn add(&mut self, window: &Stretch) {
+        if self.windows == 0 {
+            self.from_unix_ms = window.from_unix_ms;
+        }
+        self.windows += window.windows;
+        self.from_unix_ms = self.from_unix_ms.min(window.from_unix_ms);
+        self.to_unix_ms = self.to_unix_ms.max(window.to_unix_ms);
+        self.counts.iter_mut().zip(&window.counts).for_each(|(all, more)| all.add(more));
     }
 }
 
@@ -221,9 +259,11 @@ pub enum State {
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     baseline: VecDeque<Figures>,
-    /// Calls of the windows of the baseline: of the last ones, and of those before.
-    calls: [[Counts; 2]; 2],
-    /// Windows in the newer of them.
+    /// Calls of the windows of the baseline: each of the newest,
+    recent: VecDeque<Stretch>,
+    /// those before them, and those before these.
+    older: [Stretch; 2],
+    /// Windows in the newer of the two.
     newer: usize,
     /// The last window, if it was out.
     held: Option<Window>,
@@ -238,8 +278,19 @@ pub struct Watch {
 impl Watch {
     /// Judges the next window, and learns from it.
     pub fn take(&mut self, window: Window) -> State {
+        self.judge(window, true)
+    }
+
+    /// Judges the next window, of whose calls some had a remedy on trial: nothing of it is usual.
+    pub fn take_tried(&mut self, window: Window) -> State {
+        self.judge(window, false)
+    }
+
+    fn judge(&mut self, window: Window, is_usual: bool) -> State {
         if self.baseline.len() < LEAST_WINDOWS {
-            self.learn(&window);
+            if is_usual {
+                self.learn(&window);
+            }
             return State::Learning;
         }
         let lefts: Vec<Option<Left>> =
@@ -257,18 +308,47 @@ impl Watch {
         self.out = out;
         self.row = if left.is_some() { self.row + 1 } else { 0 };
         if out == 0 {
-            self.learn(&window);
+            if is_usual {
+                self.learn(&window);
+            }
             return State::Within;
         }
-        self.held = Some(window);
+        self.held = is_usual.then_some(window);
         left.map_or(State::Doubtful, State::Out)
     }
 
-    /// Gaps and client durations of the baseline.
-    pub fn usual(&self) -> [Counts; 2] {
-        let mut all = self.calls[0].clone();
-        all.iter_mut().zip(&self.calls[1]).for_each(|(all, more)| all.add(more));
+    /// The baseline, as far as it had passed at a moment: windows that ended by then. `None` when there were too few of them.
+    pub fn usual(&self, until_unix_ms: u64) -> Option<Stretch> {
+        let mut all = Stretch::default();
+        let passed = |stretch: &&Stretch| stretch.windows > 0 && stretch.to_unix_ms <= until_unix_ms;
+        self.older.iter().chain(&self.recent).filter(passed).for_each(|stretch| all.add(stretch));
+        (all.windows >= LEAST_WINDOWS).then_some(all)
+    }
+
+    /// What came after a moment, of the windows that are kept apart and the last one.
+    pub fn since(&self, from_unix_ms: u64) -> Stretch {
+        let mut all = Stretch::default();
+        let since = |stretch: &&Stretch| stretch.to_unix_ms > from_unix_ms;
+        self.recent.iter().filter(since).for_each(|stretch| all.add(stretch));
+        let held = self.held.as_ref().map(Window::stretch);
+        held.iter().filter(since).for_each(|stretch| all.add(stretch));
         all
+    }
+
+    /// Whether calls of a stretch took well more than others: in the mean, at p90 or at p99, gaps or client durations.
+    pub fn are_slower(slow: &[Counts; 2], usual: &[Counts; 2]) -> bool {
+        let statistics = [Statistic::Mean, Statistic::P90, Statistic::P99];
+        slow.iter().zip(usual).any(|(slow, usual)| {
+            statistics.iter().any(|statistic| {
+                let both = slow.statistic(*statistic).zip(usual.statistic(*statistic));
+                both.is_some_and(|(slow, usual)| slow > FACTOR * usual && slow > usual + LEAST_NS)
+            })
+        })
+    }
+
+    /// What is usual now, apart from what will be.
+    pub fn remembered(&self) -> Remembered {
+        Remembered(Watch { baseline: self.baseline.clone(), ..Watch::default() })
     }
 
     fn learn(&mut self, window: &Window) {
@@ -276,15 +356,18 @@ impl Watch {
             self.baseline.pop_front();
         }
         self.baseline.push_back(window.figures);
+        self.recent.push_back(window.stretch());
+        if self.recent.len() <= RECENT {
+            return;
+        }
+        let Some(aged) = self.recent.pop_front() else { return };
         if self.newer >= MOST_WINDOWS / 2 {
-            self.calls.swap(0, 1);
-            self.calls[0] = Default::default();
+            self.older.swap(0, 1);
+            self.older[0] = Stretch::default();
             self.newer = 0;
         }
         self.newer += 1;
-        for (all, new) in self.calls[0].iter_mut().zip(&window.counts) {
-            all.add(new);
-        }
+        self.older[0].add(&aged);
     }
 
     /// Whether calls that long are too frequent in this window and the last to be those of the baseline: were both the
@@ -302,7 +385,9 @@ impl Watch {
             Some(held) => count(&[&held.counts[of], &window.counts[of]]),
             None => count(&[&window.counts[of]]),
         };
-        let (usual, calls_usual) = count(&[&self.calls[0][of], &self.calls[1][of]]);
+        let baseline: Vec<&Counts> =
+            self.older.iter().chain(&self.recent).map(|all| &all.counts[of]).collect();
+        let (usual, calls_usual) = count(&baseline);
         at_least(now, now + usual, calls as f64 / (calls + calls_usual).max(1) as f64) < CHANCE
     }
 
@@ -342,6 +427,18 @@ impl Watch {
         }
         self.over.push_back(calls);
         self.over.iter().sum::<u64>() >= OVER
+    }
+}
+
+/// The usual figures of a pair at some moment, whatever became usual since.
+#[derive(Clone, Debug)]
+pub struct Remembered(Watch);
+
+impl Remembered {
+    /// Whether a window is out of them in this figure.
+    pub fn is_out(&self, window: &Window, figure: Figure) -> bool {
+        let place = FIGURES.iter().position(|other| *other == figure);
+        place.is_some_and(|place| self.0.left(place, &window.figures).is_some())
     }
 }
 

@@ -2,7 +2,7 @@
 //! time and memory.
 
 use crate::report::VerdictRow;
-use rustix::process::{Pid, Resource, Rlimit, prlimit, setpriority_process};
+use rustix::process::{Pid, Resource, Rlimit, getpriority_process, prlimit, setpriority_process};
 use serde_json::Value;
 use spangap_diagnose::hunt::{Hunt, Kind, Question, hunt};
 use spangap_gather::{GatherError, Sources, Wanted, evidence};
@@ -160,7 +160,10 @@ fn limit(child: &Child, most_bytes: u64) -> io::Result<()> {
     prlimit(pid, Resource::As, most(most_bytes))?;
     prlimit(pid, Resource::Cpu, most(MOST_CPU_S))?;
     prlimit(pid, Resource::Core, most(0))?;
-    setpriority_process(pid, NICE)?;
+    // One that is nicer already has passed it on, and may not take that back: a pod's programs inherit it of their runtime.
+    if getpriority_process(None)? < NICE {
+        setpriority_process(pid, NICE)?;
+    }
     Ok(())
 }
 
@@ -205,4 +208,34 @@ pub fn row(hunt: &Hunt) -> VerdictRow {
 /// Whether it names a culprit.
 pub fn is_explained(hunt: &Hunt) -> bool {
     matches!(hunt.verdict, Kind::One | Kind::Several) && !hunt.culprits.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The niceness of a child of a thread of this niceness, after it was limited.
+    fn limited_under(nice: i32) -> (i32, i32) {
+        let it = thread::spawn(move || {
+            // Of this thread alone, as Linux has it; whoever runs the tests may be nicer already.
+            setpriority_process(None, getpriority_process(None).unwrap().max(nice)).unwrap();
+            let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            let limited = limit(&child, 1 << 30);
+            let pid = Pid::from_raw(child.id() as i32);
+            let nices = (getpriority_process(None).unwrap(), getpriority_process(pid).unwrap());
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            limited.unwrap();
+            nices
+        });
+        it.join().unwrap()
+    }
+
+    #[test]
+    fn the_judge_is_nicer_than_its_meter_or_as_nice() {
+        for nice in [0, NICE - 1, NICE, NICE + 5] {
+            let (own, child) = limited_under(nice);
+            assert_eq!(child, own.max(NICE), "under {own}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! All pairs of the meter, watched slot by slot: which left its baseline, which has calls over the threshold, which is back.
 
 use crate::report::{GapRow, Spread};
-use crate::trigger::{Counts, LEAST_CALLS, Left, State, Watch, Window};
+use crate::trigger::{Counts, Figure, LEAST_CALLS, Left, Remembered, State, Watch, Window};
 use rustc_hash::FxHashMap;
 use spangap_meter::engine::Meter;
 use spangap_model::PairKey;
@@ -30,6 +30,10 @@ pub struct Event {
 /// What became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
+    /// One window was out: a case may follow.
+    Doubtful,
+    /// That was all.
+    Within,
     /// It is out of its baseline.
     Out {
         /// In which figure.
@@ -44,13 +48,29 @@ pub enum What {
         /// So many in this slot.
         calls: u64,
     },
-    /// It has been as usual for a minute after an excursion.
+    /// It has been as usual for a minute after an excursion, and nobody tried a remedy meanwhile.
     Back {
         /// The pair when it was out.
         before: GapRow,
         /// The pair since.
         after: GapRow,
     },
+    /// It is still as it was when it left its usual figures, which have become what is usual.
+    Accustomed {
+        /// When it left them, Unix milliseconds.
+        since_unix_ms: u64,
+    },
+}
+
+/// Why it is not known how a pair usually is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoUsual {
+    /// It was not watched for half a minute before.
+    #[error("too few calls came before those in question")]
+    TooFew,
+    /// Slow calls may be among those.
+    #[error("calls took as long before those in question, as far back as is remembered")]
+    AsSlow,
 }
 
 /// All of them.
@@ -67,21 +87,30 @@ struct Pair {
     partial: [Counts; 2],
     slots: u32,
     watch: Watch,
-    /// When the last window ended that was as usual.
-    usual_until_unix_ms: u64,
-    first_out_unix_ms: Option<u64>,
+    /// Begin and end of the window that was out first.
+    first_out_unix_ms: Option<[u64; 2]>,
+    /// A remedy was on trial in the slots of this window.
+    is_tried: bool,
     excursion: Option<Excursion>,
     over_until_unix_ms: u64,
 }
 
 #[derive(Debug)]
 struct Excursion {
+    /// What was usual when it began.
+    usual: Remembered,
+    /// In which figure it left that.
+    figure: Figure,
+    /// Begin of the first window that was out.
+    began_unix_ms: u64,
     from_unix_ms: u64,
     slow: [Counts; 2],
     slow_to_unix_ms: u64,
     fine: [Counts; 2],
     fine_from_unix_ms: u64,
     windows_fine: u32,
+    /// Windows in a row as they are usual now, and were not when it began.
+    windows_accustomed: u32,
 }
 
 fn add(all: &mut [Counts; 2], more: &[Counts; 2]) {
@@ -109,8 +138,15 @@ fn spread(counts: &Counts) -> Spread {
 }
 
 impl Watched {
-    /// Takes what came in the slot that ends now.
-    pub fn slot(&mut self, meter: &Meter, over_ns: Option<u64>, now_unix_ms: u64) -> Vec<Event> {
+    /// Takes what came in the slot that ends now. While a remedy is on trial, calls may be as usual because of it, and those of
+    /// other pairs as well: what an experiment changes on a host is not of one pair. `is_tried` says so.
+    pub fn slot(
+        &mut self,
+        meter: &Meter,
+        over_ns: Option<u64>,
+        is_tried: bool,
+        now_unix_ms: u64,
+    ) -> Vec<Event> {
         let mut events = Vec::new();
         let mut from = Some(0);
         while let Some(first) = from {
@@ -125,7 +161,7 @@ impl Watched {
                 }
                 let pair = self.pairs.entry(number).or_default();
                 let now = [Counts::of(gap), Counts::of(client)];
-                pair.slot(now, over_ns, now_unix_ms, &mut |what| {
+                pair.slot(now, over_ns, is_tried, now_unix_ms, &mut |what| {
                     events.push(Event { pair: key.clone(), what })
                 });
             });
@@ -133,8 +169,19 @@ impl Watched {
         events
     }
 
-    /// A pair as it usually is, and as it was when it was last out.
-    pub fn rows(&self, meter: &Meter, pair: &PairKey, now_unix_ms: u64) -> [Option<GapRow>; 2] {
+    /// A pair as it was before the calls in question, and as it is since. These began when somebody says, or when the pair left
+    /// its usual figures; else, where neither is known, at `look_back_unix_ms`.
+    ///
+    /// # Errors
+    /// When it cannot be known how it usually is.
+    pub fn rows(
+        &self,
+        meter: &Meter,
+        pair: &PairKey,
+        since_unix_ms: Option<u64>,
+        look_back_unix_ms: u64,
+        now_unix_ms: u64,
+    ) -> Result<[GapRow; 2], NoUsual> {
         let mut found = None;
         let mut from = Some(0);
         while let Some(first) = from {
@@ -144,17 +191,49 @@ impl Watched {
                 }
             });
         }
-        let Some(pair) = found.and_then(|number| self.pairs.get(&number)) else { return [None, None] };
-        let usual = pair.watch.usual();
-        let to = pair.usual_until_unix_ms;
-        let usual = (usual[0].calls > 0).then(|| row(&usual, to.saturating_sub(600_000), to));
-        let slow = pair.excursion.as_ref().map(|out| row(&out.slow, out.from_unix_ms, now_unix_ms));
-        [usual, slow]
+        let pair = found.and_then(|number| self.pairs.get(&number)).ok_or(NoUsual::TooFew)?;
+        pair.rows(since_unix_ms, look_back_unix_ms, now_unix_ms)
     }
 }
 
 impl Pair {
-    fn slot(&mut self, now: [Counts; 2], over_ns: Option<u64>, at: u64, tell: &mut dyn FnMut(What)) {
+    fn rows(
+        &self,
+        since_unix_ms: Option<u64>,
+        look_back_unix_ms: u64,
+        now_unix_ms: u64,
+    ) -> Result<[GapRow; 2], NoUsual> {
+        let began = match &self.excursion {
+            Some(out) => Some(out.began_unix_ms),
+            None => self.first_out_unix_ms.map(|[from, _]| from),
+        };
+        let since_unix_ms = match (since_unix_ms, began) {
+            (Some(one), Some(other)) => one.min(other),
+            (one, other) => one.or(other).unwrap_or(look_back_unix_ms),
+        };
+        let usual = self.watch.usual(since_unix_ms).ok_or(NoUsual::TooFew)?;
+        let slow = match &self.excursion {
+            Some(out) => row(&out.slow, out.from_unix_ms, out.slow_to_unix_ms),
+            None => {
+                let mut slow = self.watch.since(since_unix_ms).counts;
+                add(&mut slow, &self.partial);
+                if !Watch::are_slower(&slow, &usual.counts) {
+                    return Err(NoUsual::AsSlow);
+                }
+                row(&slow, since_unix_ms, now_unix_ms)
+            }
+        };
+        Ok([row(&usual.counts, usual.from_unix_ms, usual.to_unix_ms), slow])
+    }
+
+    fn slot(
+        &mut self,
+        now: [Counts; 2],
+        over_ns: Option<u64>,
+        is_tried: bool,
+        at: u64,
+        tell: &mut dyn FnMut(What),
+    ) {
         let new = [now[0].since(&self.before[0]), now[1].since(&self.before[1])];
         self.before = now;
         if let Some(over_ns) = over_ns {
@@ -168,42 +247,78 @@ impl Pair {
         }
         add(&mut self.partial, &new);
         self.slots += 1;
+        self.is_tried |= is_tried;
         if self.partial[0].calls < LEAST_CALLS {
             if self.slots >= MOST_SLOTS {
                 self.partial = Default::default();
                 self.slots = 0;
+                self.is_tried = false;
             }
             return;
         }
         let counts = std::mem::take(&mut self.partial);
         let began = at.saturating_sub(u64::from(std::mem::take(&mut self.slots)) * SLOT_MS);
+        let is_tried = std::mem::take(&mut self.is_tried);
         let Some(window) = Window::of(counts[0].clone(), counts[1].clone()) else { return };
-        match self.watch.take(window) {
+        let window = window.between(began, at);
+        let is_still_out = self.excursion.as_ref().is_some_and(|out| out.usual.is_out(&window, out.figure));
+        let state = if is_tried { self.watch.take_tried(window) } else { self.watch.take(window) };
+        match state {
             State::Out(left) => {
                 let is_new = self.excursion.is_none();
-                let since_unix_ms = self.first_out_unix_ms.unwrap_or(at);
+                let [began_unix_ms, since_unix_ms] = self.first_out_unix_ms.unwrap_or([began, at]);
                 let out = self.excursion.get_or_insert_with(|| Excursion {
+                    usual: self.watch.remembered(),
+                    figure: left.figure,
+                    began_unix_ms,
                     from_unix_ms: since_unix_ms,
                     slow: Default::default(),
                     slow_to_unix_ms: at,
                     fine: Default::default(),
                     fine_from_unix_ms: at,
                     windows_fine: 0,
+                    windows_accustomed: 0,
                 });
-                add(&mut out.slow, &counts);
-                out.slow_to_unix_ms = at;
+                if !is_tried {
+                    add(&mut out.slow, &counts);
+                    out.slow_to_unix_ms = at;
+                }
                 out.windows_fine = 0;
+                out.windows_accustomed = 0;
                 tell(What::Out { left, is_new, since_unix_ms });
             }
-            State::Doubtful => self.first_out_unix_ms = Some(at),
+            State::Doubtful => {
+                self.first_out_unix_ms = Some([began, at]);
+                if self.excursion.is_none() {
+                    tell(What::Doubtful);
+                }
+            }
             State::Within => {
-                self.first_out_unix_ms = None;
-                self.usual_until_unix_ms = at;
+                if self.first_out_unix_ms.take().is_some() && self.excursion.is_none() {
+                    tell(What::Within);
+                }
                 let Some(out) = &mut self.excursion else { return };
+                if is_tried {
+                    // Whether they are fine by themselves is seen when the last change is undone.
+                    out.windows_fine = 0;
+                    out.windows_accustomed = 0;
+                    return;
+                }
+                if is_still_out {
+                    out.windows_fine = 0;
+                    out.windows_accustomed += 1;
+                    let since_unix_ms = out.from_unix_ms;
+                    if out.windows_accustomed >= BACK {
+                        self.excursion = None;
+                        tell(What::Accustomed { since_unix_ms });
+                    }
+                    return;
+                }
                 if out.windows_fine == 0 {
                     out.fine = Default::default();
                     out.fine_from_unix_ms = began;
                 }
+                out.windows_accustomed = 0;
                 out.windows_fine += 1;
                 add(&mut out.fine, &counts);
                 if out.windows_fine >= BACK
@@ -215,7 +330,7 @@ impl Pair {
                     });
                 }
             }
-            State::Learning => self.usual_until_unix_ms = at,
+            State::Learning => {}
         }
     }
 }
@@ -246,23 +361,24 @@ mod tests {
             let mut told = Vec::new();
             for _ in 0..slots {
                 at += SLOT_MS;
-                pair.slot(calls.more(100, gap_ms), None, at, &mut |what| told.push((at, what)));
+                pair.slot(calls.more(100, gap_ms), None, false, at, &mut |what| told.push((at, what)));
             }
             told
         };
         assert!(slots(30, 1.0).is_empty());
         let out = slots(4, 40.0);
-        assert_eq!(out.len(), 3, "from the second on: {out:?}");
-        let What::Out { left, is_new: true, since_unix_ms } = out[0].1 else { panic!("{out:?}") };
+        assert_eq!(out.len(), 4, "{out:?}");
+        assert_eq!(out[0].1, What::Doubtful, "the first one alone may be noise");
+        let What::Out { left, is_new: true, since_unix_ms } = out[1].1 else { panic!("{out:?}") };
         assert_eq!(since_unix_ms, 31 * SLOT_MS, "the first one's end");
         assert!(left.usual_ns < 1_300_000 && left.now_ns > 35_000_000, "{left:?}");
-        assert!(matches!(out[1].1, What::Out { is_new: false, .. }));
+        assert!(matches!(out[2].1, What::Out { is_new: false, .. }));
         let back = slots(13, 1.0);
         let [(_, What::Back { before, after })] = &back[..] else { panic!("{back:?}") };
         assert!(before.gap.p50_ns > 30_000_000 && after.gap.p99_ns < 2_000_000, "{before:?} {after:?}");
         assert_eq!((before.calls, after.calls), (300, 1200));
         assert_eq!(after.to_unix_ms - after.from_unix_ms, 60_000);
-        assert!(matches!(slots(2, 40.0)[..], [(_, What::Out { is_new: true, .. })]));
+        assert!(matches!(slots(2, 40.0)[..], [_, (_, What::Out { is_new: true, .. })]));
     }
 
     #[test]
@@ -270,11 +386,116 @@ mod tests {
         let (mut pair, mut calls) = (Pair::default(), Calls([Histogram::new(), Histogram::new()]));
         let mut told = Vec::new();
         for slot in 1..=12 {
-            pair.slot(calls.more(1, 40.0), Some(20_000_000), slot * SLOT_MS, &mut |what| {
+            pair.slot(calls.more(1, 40.0), Some(20_000_000), false, slot * SLOT_MS, &mut |what| {
                 told.push((slot, what))
             });
         }
         assert_eq!(told, [(3, What::Over { calls: 1 })]);
-        assert!(pair.watch.usual()[0].calls == 0, "one call each five seconds: no window within a minute");
+        assert!(
+            pair.watch.usual(u64::MAX).is_none(),
+            "one call each five seconds: no window within a minute"
+        );
+    }
+
+    /// A pair, its calls, and the clock.
+    struct Simulated(Pair, Calls, u64);
+
+    impl Simulated {
+        fn new() -> Simulated {
+            Simulated(Pair::default(), Calls([Histogram::new(), Histogram::new()]), 0)
+        }
+
+        /// So many slots of a hundred calls each, with gaps around so many milliseconds.
+        fn slots(&mut self, slots: usize, is_tried: bool, gap_ms: f64) -> Vec<What> {
+            let Simulated(pair, calls, at) = self;
+            let mut told = Vec::new();
+            for _ in 0..slots {
+                *at += SLOT_MS;
+                let now = calls.more(100, gap_ms);
+                pair.slot(now, None, is_tried, *at, &mut |what| told.push(what));
+            }
+            told
+        }
+
+        /// Medians of the gaps before and since a slot, milliseconds.
+        fn rows(&self, since_slot: u64) -> Result<[u64; 2], NoUsual> {
+            let rows = self.0.rows(Some(since_slot * SLOT_MS), 0, self.2)?;
+            Ok(rows.map(|row| row.gap.p50_ns / 1_000_000))
+        }
+    }
+
+    #[test]
+    fn calls_that_are_as_usual_while_a_remedy_is_on_trial_do_not_make_a_pair_fixed() {
+        let mut pair = Simulated::new();
+        pair.slots(30, false, 1.0);
+        assert_eq!(pair.slots(4, false, 40.0).len(), 4);
+        // A remedy that helps, for two minutes: the minute that counts has not begun.
+        assert_eq!(pair.slots(24, true, 1.0), []);
+        assert_eq!(pair.slots(11, false, 1.0), []);
+        let back = pair.slots(1, false, 1.0);
+        let [What::Back { before, after }] = &back[..] else { panic!("{back:?}") };
+        assert_eq!((before.calls, after.calls), (300, 1_200), "none of the calls meanwhile");
+        assert_eq!(after.from_unix_ms, 58 * SLOT_MS);
+        // One that helps half of the calls: the pair is out without it, and stays so after it.
+        let mut pair = Simulated::new();
+        pair.slots(30, false, 1.0);
+        pair.slots(4, false, 40.0);
+        for _ in 0..8 {
+            assert_eq!(pair.slots(1, true, 1.0), []);
+            pair.slots(1, true, 40.0);
+        }
+        let out = pair.slots(20, false, 40.0);
+        assert!(out.iter().all(|what| matches!(what, What::Out { is_new: false, .. })), "{out:?}");
+        assert!(out.len() >= 19, "{}", out.len());
+    }
+
+    #[test]
+    fn nothing_of_a_trial_becomes_usual() {
+        let mut pair = Simulated::new();
+        assert_eq!(pair.slots(10, true, 1.0), []);
+        assert_eq!(pair.rows(20), Err(NoUsual::TooFew));
+        pair.slots(20, false, 20.0);
+        pair.slots(40, true, 1.0);
+        let usual = pair.0.watch.usual(u64::MAX).expect("it was watched");
+        assert!(usual.counts[0].quantile_ns(0.01) > 15e6, "{usual:?}");
+    }
+
+    #[test]
+    fn what_a_pair_gets_used_to_is_not_called_fixed() {
+        let mut pair = Simulated::new();
+        pair.slots(60, false, 1.0);
+        let told = pair.slots(600, false, 40.0);
+        let ends: Vec<&What> =
+            told.iter().filter(|what| !matches!(what, What::Out { .. } | What::Doubtful)).collect();
+        let [What::Accustomed { since_unix_ms }] = ends[..] else { panic!("{ends:?}") };
+        assert_eq!(*since_unix_ms, 61 * SLOT_MS);
+    }
+
+    #[test]
+    fn what_is_usual_is_from_before_the_stretch_in_question() {
+        // Slow from the beginning, and asked about late.
+        let mut pair = Simulated::new();
+        pair.slots(20, false, 40.0);
+        assert_eq!(pair.rows(15), Err(NoUsual::AsSlow));
+        assert_eq!(pair.rows(3), Err(NoUsual::TooFew));
+        // Its rise was too slow to be out: who knows since when gets what was before, and no mixture of both.
+        let mut pair = Simulated::new();
+        pair.slots(20, false, 2.2);
+        for step in 1..=16 {
+            pair.slots(1, false, 2.2 + f64::from(step) * 0.12);
+        }
+        assert!(pair.0.excursion.is_none());
+        assert_eq!(pair.rows(20), Ok([2, 3]));
+        // One that is out: what was before it, whenever it is asked for.
+        let mut pair = Simulated::new();
+        pair.slots(30, false, 1.0);
+        pair.slots(60, false, 40.0);
+        for since in [28, 60, 85] {
+            let [usual, slow] = pair.rows(since).expect("both");
+            assert!(usual <= 1 && slow >= 35, "{since}: {usual} {slow}");
+        }
+        // Where nobody says since when, the moment counts at which it left its usual figures.
+        let rows = pair.0.rows(None, 10 * SLOT_MS, 90 * SLOT_MS).expect("both");
+        assert_eq!((rows[0].calls, rows[0].to_unix_ms), (3_000, 30 * SLOT_MS));
     }
 }

@@ -9,6 +9,7 @@ mod stderr;
 
 mod args;
 mod commands;
+mod entered;
 mod guarded;
 mod output;
 mod report_page;

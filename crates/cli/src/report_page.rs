@@ -1,33 +1,114 @@
-//! What `spangap tank --html` writes: the report and the page that draws it, in one file that needs no other.
+//! What `--html` writes: a document and the page that draws it, in one file that needs no other. The pages are built from
+//! `web/src/tank/` and `web/src/report/`, and are part of the binary.
 
 use anyhow::Context;
-use spangap_bench::report::TankReport;
+use serde::Serialize;
+use spangap_report::html::escaped;
 use std::path::Path;
 
-const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/tank.html"));
-/// Where the report belongs; the page's build checks that it is there once.
+const TANK: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/tank.html"));
+const REPORT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/report.html"));
+/// Where the document belongs, and where its title; the pages' build checks that each is there once.
 const PLACE: &str = "/*REPORT*/";
+const TITLE: &str = "<title>spangap</title>";
 
-/// Writes the page of this report to a file.
+/// A document that a page draws.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Report<'r> {
+    /// Of `hunt`: `of` is what was looked at.
+    Hunt {
+        /// A folder, or a pair at a meter.
+        of: &'r str,
+        /// In a few words.
+        title: &'r str,
+        /// The document of `hunt --json`.
+        report: &'r serde_json::Value,
+    },
+    /// Of `lab grade`: `links` are the addresses of the rows' folders.
+    Grade {
+        /// How many are right.
+        title: String,
+        /// One for each row.
+        links: Vec<Option<String>>,
+        /// The document of `lab grade --json`.
+        report: &'r spangap_lab::grade::report::GradeReport,
+    },
+    /// Of `host thieves`.
+    Thieves {
+        /// What its page shows.
+        report: &'r spangap_host::report::thieves::page::ThievesPage,
+    },
+    /// Of `host stacks`.
+    Stacks {
+        /// What its page shows.
+        report: &'r spangap_host::report::flame::page::StacksPage,
+    },
+    /// Of `isolate show`.
+    IsolateShow {
+        /// What its page shows.
+        report: &'r spangap_isolate::report::show::page::ShowPage,
+    },
+    /// Of `dissect`.
+    Dissect {
+        /// What its page shows.
+        report: &'r spangap_wire::report::DissectPage,
+    },
+}
+
+impl Report<'_> {
+    fn title(&self) -> &str {
+        match self {
+            Report::Hunt { title, .. } => title,
+            Report::Grade { title, .. } => title,
+            Report::Dissect { report } => &report.title,
+            Report::Thieves { report } => &report.title,
+            Report::Stacks { report } => &report.title,
+            Report::IsolateShow { report } => &report.title,
+        }
+    }
+
+    /// Writes its page to a file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let page = filled(REPORT, self)?;
+        let title = format!("<title>{}</title>", escaped(self.title()));
+        put(path, &page.replacen(TITLE, &title, 1))
+    }
+}
+
+/// Writes the page of a tank's report to a file.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(path: &Path, report: &TankReport) -> anyhow::Result<()> {
-    let page = render(report).context("cannot write the report as JSON")?;
-    std::fs::write(path, page).with_context(|| format!("cannot write the report's page ({})", path.display()))
+pub fn write_tank(path: &Path, report: &spangap_bench::report::TankReport) -> anyhow::Result<()> {
+    put(path, &filled(TANK, report)?.replacen(TITLE, "<title>spangap tank</title>", 1))
 }
 
-fn render(report: &TankReport) -> serde_json::Result<String> {
-    // In JSON, `<` stands only inside strings, where it may be written as an escape: so nothing in the report can end
+fn put(path: &Path, page: &str) -> anyhow::Result<()> {
+    std::fs::write(path, page).with_context(|| format!("cannot write the page ({})", path.display()))
+}
+
+fn filled(page: &str, document: &impl Serialize) -> anyhow::Result<String> {
+    // In JSON, `<` stands only inside strings, where it may be written as an escape: so nothing in the document can end
     // the element it is in.
-    let json = serde_json::to_string(report)?.replace('<', "\\u003c");
-    Ok(PAGE.replacen(PLACE, &json, 1))
+    let json = serde_json::to_string(document).context("cannot write the report as JSON")?;
+    Ok(page.replacen(PLACE, &json.replace('<', "\\u003c"), 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spangap_bench::report::Noise;
+    use serde_json::{Value, json};
+    use spangap_bench::report::{Noise, TankReport};
+    use spangap_host::report::flame::page::StacksPage;
+    use spangap_host::report::thieves::page::ThievesPage;
+    use spangap_isolate::report::show::page::ShowPage;
+    use spangap_wire::report::DissectPage;
+
+    const HOSTILE: &str = "</script></title><script>alert(1)</script><!-- /*REPORT*/ \u{2028}\u{0}";
 
     fn hostile() -> TankReport {
         TankReport {
@@ -39,36 +120,67 @@ mod tests {
             spans: None,
             slow_log: None,
             not_run: Vec::new(),
-            warnings: vec!["</script><script>alert(1)</script><!-- /*REPORT*/ \u{2028}".into()],
+            warnings: vec![HOSTILE.into()],
+        }
+    }
+
+    /// Pages of both kinds, with what nobody would write.
+    fn pages() -> Vec<(String, Value)> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("page.html");
+        let mut pages = Vec::new();
+        write_tank(&file, &hostile()).unwrap();
+        pages.push((std::fs::read_to_string(&file).unwrap(), serde_json::to_value(hostile()).unwrap()));
+        let verdict = json!({ "words": HOSTILE });
+        let dissected =
+            DissectPage { title: HOSTILE.into(), headline: HOSTILE.into(), ..DissectPage::default() };
+        let thieves =
+            ThievesPage { title: HOSTILE.into(), notes: vec![HOSTILE.into()], ..ThievesPage::default() };
+        let stacks =
+            StacksPage { title: HOSTILE.into(), folded: vec![HOSTILE.into()], ..StacksPage::default() };
+        let machine = ShowPage { title: HOSTILE.into(), plans: vec![HOSTILE.into()], ..ShowPage::default() };
+        for report in [
+            Report::Hunt { of: HOSTILE, title: HOSTILE, report: &verdict },
+            Report::Dissect { report: &dissected },
+            Report::Thieves { report: &thieves },
+            Report::Stacks { report: &stacks },
+            Report::IsolateShow { report: &machine },
+        ] {
+            report.write(&file).unwrap();
+            pages.push((std::fs::read_to_string(&file).unwrap(), serde_json::to_value(&report).unwrap()));
+        }
+        pages
+    }
+
+    #[test]
+    fn a_document_cannot_leave_its_element() {
+        for (page, document) in pages() {
+            let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
+            let (json, _) = rest.split_once("</script>").unwrap();
+            assert_eq!(serde_json::from_str::<Value>(json).unwrap(), document);
+            assert_eq!(page.matches("<script").count(), 2);
+            assert_eq!((page.matches("<title>").count(), page.matches("</title>").count()), (1, 1));
         }
     }
 
     #[test]
-    fn the_report_cannot_leave_its_element() {
-        let page = render(&hostile()).unwrap();
-        let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
-        let (json, _) = rest.split_once("</script>").unwrap();
-        assert_eq!(serde_json::from_str::<TankReport>(json).unwrap(), hostile());
-        assert_eq!(page.matches("<script").count(), 2);
-    }
-
-    #[test]
-    fn the_page_asks_no_host_and_has_its_policy() {
-        let page = render(&hostile()).unwrap();
-        for needle in ["src=\"http", "href=\"http", "url(http", "@import", "//cdn"] {
-            assert!(!page.contains(needle), "{needle}");
+    fn a_page_asks_no_host_and_has_its_policy() {
+        for (page, _) in pages() {
+            for needle in ["src=\"http", "href=\"http", "url(http", "@import", "//cdn"] {
+                assert!(!page.contains(needle), "{needle}");
+            }
+            assert!(page.contains("default-src 'none'; script-src 'sha256-") && !page.contains("unsafe-"));
         }
-        assert!(page.contains("default-src 'none'; script-src 'sha256-") && !page.contains("unsafe-"));
     }
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let error =
-            format!("{:#}", write(&directory.path().join("none/report.html"), &hostile()).unwrap_err());
+            format!("{:#}", write_tank(&directory.path().join("none/report.html"), &hostile()).unwrap_err());
         assert!(error.contains("none/report.html") && error.contains("No such file"), "{error}");
         let file = directory.path().join("report.html");
-        write(&file, &hostile()).unwrap();
+        write_tank(&file, &hostile()).unwrap();
         assert!(std::fs::read_to_string(file).unwrap().starts_with("<!doctype html>"));
     }
 }

@@ -94,6 +94,7 @@ fn what_verbs_end_with() {
     let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
     let fixture = |name: &str| fixtures().join(name).to_str().expect("a plain path").to_owned();
     let (spans, article) = (fixture("spans/otlp.json"), fixture("isolate/article-2x24x2/machine.txt"));
+    let capture = fixture("captures/nagle-client.client.pcapng");
     let (missing, empty, text) = (path("missing"), path("empty"), path("text"));
     std::fs::create_dir(&empty).expect("it is ours");
     std::fs::write(&text, "neither a capture nor spans\n").expect("it is ours");
@@ -107,6 +108,11 @@ fn what_verbs_end_with() {
         (&["hunt", &empty], 1),
         (&["hunt", &text], 1),
         (&["hunt"], 2),
+        (&["hunt", &capture], 0),
+        // What cannot be tried is said, and the verdict stands.
+        (&["hunt", &capture, "--experiment", "auto"], 0),
+        (&["hunt", &capture, "--experiment", "perhaps"], 2),
+        (&["hunt", "web->cart", "--meter", "http://127.0.0.1:1", "--experiment", "auto"], 1),
         (&["dissect", &missing], 1),
         (&["dissect", &text], 1),
         (&["dissect"], 2),

@@ -33,7 +33,17 @@ fn prints_what_was_kept_in_every_form() {
     let counts = lines.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
     assert_eq!(Some(counts.sum()), samples["kept"].as_u64());
     assert!(std::fs::read_to_string(svg).unwrap().contains("<svg"));
-    assert!(std::fs::read_to_string(html).unwrap().starts_with("<!doctype html>"));
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.starts_with("<!doctype html>"));
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
+    let document: Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
+    assert_eq!(
+        (&document["kind"], &document["report"]["samples"]),
+        (&Value::from("stacks"), &samples["received"])
+    );
+    let drawn: Vec<&str> =
+        document["report"]["folded"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    assert_eq!(drawn, lines.lines().collect::<Vec<_>>());
 
     let ended = stacks(&["--cpus", "0"]);
     let text = String::from_utf8_lossy(&ended.stdout);

@@ -88,3 +88,112 @@ fn the_slowest_calls_are_written_as_a_trace_and_never_over_what_is_read() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--perfetto"), "{refused:?}");
 }
+
+/// The same on a terminal, at which standard error and standard input are; standard output is a file. Gives that file's text, and
+/// what the terminal showed. `None`, and said why, without the program that makes one.
+fn on_terminal(arguments: &[String]) -> Option<(String, String)> {
+    let quoted = |text: &String| format!("'{text}'");
+    let quoted: Vec<String> = arguments.iter().map(quoted).collect();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let out = file.path().display();
+    let command =
+        format!("stty cols 200; '{}' hunt {} >'{out}'", env!("CARGO_BIN_EXE_spangap"), quoted.join(" "));
+    let script =
+        Command::new("script").args(["--quiet", "--return", "--command", &command, "/dev/null"]).output();
+    let Ok(shown) = script else {
+        println!("not run: the program script is missing");
+        return None;
+    };
+    assert!(shown.status.success(), "{shown:?}");
+    let text = std::fs::read_to_string(file.path()).expect("it was written");
+    Some((text, String::from_utf8_lossy(&shown.stdout).into_owned()))
+}
+
+#[test]
+fn on_a_terminal_each_suspect_is_crossed_off_with_what_was_seen_of_it() {
+    let Some((text, shown)) = on_terminal(&both("nagle-client")) else { return };
+    let judged = verdict(both("nagle-client"));
+    assert!(
+        shown.contains("read 2 captures: ") && shown.contains(" packets, ") && shown.contains(", 12 calls"),
+        "{shown}"
+    );
+    let crossed: Vec<&str> = shown.split("  x ").skip(1).collect();
+    let cleared = judged["cleared"].as_array().expect("an array");
+    assert!(crossed.len() > 5 && cleared.len() >= crossed.len(), "{shown}");
+    let mut told = 0;
+    for one in cleared {
+        let (cause, side) = (one["cause"].as_str().expect("a name"), one["side"].as_str().unwrap_or(""));
+        // The line of this cause and side has the figures that the document has.
+        let is_it = |line: &&&str| {
+            let name = line.split("  ").next().unwrap_or_default();
+            let of_cause = name == cause || name.starts_with(&format!("{cause} ("));
+            of_cause && name.contains(side)
+        };
+        let line = crossed.iter().find(is_it).unwrap_or_else(|| panic!("{cause} {side}: {shown}"));
+        let figures = one["seen"].as_str().expect("text").split(" calls did").next().expect("a part");
+        assert!(line.contains(figures), "{line}: {one}");
+        told += 1;
+    }
+    assert_eq!(told, cleared.len());
+    // Nobody is crossed off who is named, and the file has the verdict alone.
+    assert!(!crossed.iter().any(|line| line.starts_with("nagle-delayed-ack (client")), "{shown}");
+    assert!(
+        text.starts_with("One culprit: nagle-delayed-ack (client)\n") && !text.contains("  x "),
+        "{text}"
+    );
+    let (json, quiet) =
+        on_terminal(&[both("nagle-client"), vec!["--json".into()]].concat()).expect("it is there");
+    assert!(serde_json::from_str::<Value>(&json).is_ok() && quiet.is_empty(), "{quiet}");
+}
+
+#[test]
+fn a_verdict_is_one_screen_and_that_of_a_healthy_pair_one_paragraph() {
+    let text = |arguments: &[String]| {
+        let output = hunt(arguments);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let healthy = text(&both("rust-unary"));
+    assert!(
+        healthy.starts_with("Nothing stands out: calls take ") && healthy.contains("suspects cleared"),
+        "{healthy}"
+    );
+    assert!(healthy.lines().count() <= 6 && !healthy.contains("\n\n"), "{healthy}");
+    for (name, ends) in
+        [("nagle-client", 2), ("receive-window-server", 2), ("receive-window-server", 1), ("tail-loss", 1)]
+    {
+        let screen = text(&both(name)[..ends]);
+        let longest = screen.lines().map(|line| line.chars().count()).max();
+        assert!(longest <= Some(100) && screen.lines().count() <= 40, "{name}: {longest:?}\n{screen}");
+        // Legs that cannot be told apart are told as places, and what needs the same instrument is one line.
+        assert!(!screen.contains("_wire+") && !screen.contains("+server_"), "{name}: {screen}");
+        assert_eq!(
+            screen.matches("a capture at the client that has its DNS traffic").count(),
+            1,
+            "{name}: {screen}"
+        );
+        assert!(
+            screen.contains(": dns, tls-handshake") || screen.contains("dns,\n    tls-handshake"),
+            "{name}: {screen}"
+        );
+    }
+}
+
+#[test]
+fn recorded_files_have_no_experiment_and_it_is_said_what_would_make_one() {
+    let plain = hunt(&both("nagle-client"));
+    let asked = hunt(&[both("nagle-client"), vec!["--experiment".into(), "auto".into()]].concat());
+    let (told, said) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));
+    assert!(asked.status.success() && told == String::from_utf8_lossy(&plain.stdout), "{asked:?}");
+    let said: Vec<&str> = said.split_whitespace().collect();
+    let said = said.join(" ");
+    for words in ["recorded files have no calls under way", "--meter URL --experiment ask"] {
+        assert!(said.contains(words), "{said}");
+    }
+    // Nobody can change what is no lever, live or not.
+    let asked = hunt(&[both("receive-window-server"), vec!["--experiment".into(), "ask".into()]].concat());
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert!(asked.status.success() && said.contains("no lever for receive-window (server)"), "{said}");
+    // Whoever did not ask hears nothing.
+    assert!(plain.stderr.is_empty(), "{plain:?}");
+}

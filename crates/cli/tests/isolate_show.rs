@@ -73,6 +73,12 @@ fn drawn(svg: &str) -> Vec<u32> {
     cpus
 }
 
+/// What a page draws.
+fn document(page: &str) -> Value {
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
 fn numbers(report: &Value) -> Vec<u32> {
     let cpus = report["cpus"].as_array().unwrap();
     cpus.iter().map(|cpu| u32::try_from(cpu["cpu"].as_u64().unwrap()).unwrap()).collect()
@@ -109,12 +115,15 @@ fn every_cpu_of_every_machine_is_shown_once() {
         assert_eq!(rows(&all), cpus, "{all}");
         assert_eq!(drawn(&fs::read_to_string(&svg).unwrap()), cpus, "{root}");
         let page = fs::read_to_string(&html).unwrap();
-        assert_eq!(drawn(&page), cpus, "{root}");
-        assert_eq!(
-            page.matches("<tr").count(),
-            cpus.len() + 1,
-            "a row of the table for each, and its head: {root}"
-        );
+        let document = document(&page);
+        assert_eq!(document["kind"], "isolate_show");
+        let mut placed = numbers(&document["report"]);
+        placed.sort_unstable();
+        assert_eq!(placed, cpus, "{root}");
+        for cpu in document["report"]["cpus"].as_array().unwrap() {
+            let row = cpu["row"].as_array().unwrap();
+            assert_eq!((row.len(), &row[0]), (12, &Value::from(cpu["cpu"].to_string())), "its row: {root}");
+        }
         for outside in ["src=", "href=\"http", "url(http", "@import"] {
             assert!(!page.contains(outside), "{root} needs {outside}");
         }
@@ -152,6 +161,11 @@ fn a_browser_opens_the_page_without_a_complaint() {
             .unwrap();
         let (dom, said) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
         assert_eq!(drawn(&dom), numbers(&report), "{name}: {said}");
+        assert_eq!(
+            dom.matches("<tr").count(),
+            numbers(&report).len() + 1,
+            "a row for each, and a head: {name}"
+        );
         assert!(!said.contains("CONSOLE"), "{name}: {said}");
     }
 }

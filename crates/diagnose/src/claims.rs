@@ -72,6 +72,28 @@ pub fn is_of_host(cause: Cause) -> bool {
     )
 }
 
+/// Causes that hold calls up one by one, as an instrument shows where they did, and that no busy machine brings about by
+/// itself.
+pub fn is_held_up(cause: Cause) -> bool {
+    !is_place(cause)
+        && !matches!(
+            cause,
+            Cause::NetworkJitter
+                | Cause::LargePayload
+                | Cause::RunQueue
+                | Cause::SoftirqOnCpu
+                | Cause::SoftirqLate
+                | Cause::Steal
+                | Cause::CpuSaturated
+        )
+}
+
+/// Causes that keep whatever runs on a host from its work at once: so many calls of one moment are one case of it.
+pub fn hits_at_once(cause: Cause) -> bool {
+    is_of_host(cause) && !matches!(cause, Cause::Stopped | Cause::Lock | Cause::CpuQuota)
+        || cause == Cause::SoftirqLate
+}
+
 /// What a thread was kept waiting for by its host; `None` for what it chose to wait for.
 fn of_wait(reason: WaitReason) -> Option<Cause> {
     Some(match reason {

@@ -3,9 +3,7 @@
 
 mod claims;
 pub mod hunt;
-mod judge;
 mod verdict;
 
 pub use hunt::{Question, hunt};
-pub use judge::judge;
 pub use verdict::{Answer, Verdict};

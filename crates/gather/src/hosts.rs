@@ -2,11 +2,13 @@
 
 use crate::GatherError;
 use crate::tracks::{Track, Tracker};
+use spangap_host::event::{Irq, Waker as By};
 use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Laid, Layer, Window};
 use spangap_host::recording::{Recording, RecordingError};
-use spangap_model::evidence::HostPart;
+use spangap_model::evidence::{HostPart, HostTime, Waker};
 use spangap_wire::dissect::Dissection;
 use spangap_wire::hosts::{HostLeg, host_legs};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Splits what can be split; what cannot is told among the caveats.
@@ -110,7 +112,9 @@ fn lay_one(
     for (one, laid) in covered.iter().zip(laid) {
         take(dissection, &one.leg, &laid, recording);
     }
-    legs.retain(|leg| covered.iter().all(|one| one.leg != *leg));
+    // Of one call no two are the same leg.
+    let taken: HashSet<(usize, usize)> = covered.iter().map(|one| (one.leg.call, one.leg.leg)).collect();
+    legs.retain(|leg| !taken.contains(&(leg.call, leg.leg)));
     if covered.is_empty() {
         dissection.caveats.push(format!(
             "{} covers the time of calls shown, but has nobody who read or wrote on their connections: it was recorded \
@@ -182,6 +186,7 @@ fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Rec
             behind: part.taker.as_ref().map(|taker| names.named(taker)),
             waited_for: wait.map(|(sleep, _)| names.reason(&sleep).0),
             woken_by: wait.and_then(|(_, by)| names.waker(&by)),
+            waker: wait.and_then(|(_, by)| waker(by)),
             ns: part.ns,
         };
         // Sleeps on different stacks may have one reason.
@@ -192,8 +197,25 @@ fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Rec
         }
     }
     if let Some(call) = dissection.calls.get_mut(leg.call) {
-        call.take_host(leg.leg, leg.side, threads, parts);
+        call.take_host(leg.leg, leg.side, HostTime { threads, tids: laid.threads.clone(), parts });
     }
+}
+
+/// Numbers of the softirqs that run timers.
+const TIMERS: [u8; 2] = [1, 8];
+/// Number of the softirq that delivers packets.
+const NET_RX: u8 = 3;
+
+/// Who or what ended a wait; `None` where that was not seen.
+fn waker(by: By) -> Option<Waker> {
+    Some(match by {
+        By::Task(tid) => Waker::Thread(tid),
+        By::Hardirq(Irq::Timer) => Waker::Timer,
+        By::Softirq { vector, .. } if TIMERS.contains(&vector) => Waker::Timer,
+        By::Softirq { vector: NET_RX, .. } => Waker::Packets,
+        By::Softirq { .. } | By::Hardirq(_) | By::Idle => Waker::Other,
+        By::Unseen => return None,
+    })
 }
 
 /// What a recording cannot tell, in sentences.

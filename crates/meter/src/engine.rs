@@ -261,7 +261,7 @@ impl Meter {
                 settings.grouping == Grouping::Method,
                 &settings.response_size_attributes,
             ),
-            origins: Origins::new(settings.origin_limits),
+            origins: Origins::new(settings.origin_limits, settings.grouping.part()),
             state: Mutex::new(state),
             settings,
         }
@@ -418,6 +418,14 @@ impl Meter {
         minutes.flat_map(|minute| state.named_of(minute, &pairs)).collect()
     }
 
+    /// The same with nothing but their gaps.
+    pub fn open_gaps_of(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<PairMinute> {
+        let gaps = |stats: &PairStats| PairStats { gap: stats.gap.clone(), ..PairStats::default() };
+        let state = self.state();
+        let minutes = state.closed.iter().chain(state.windows.open());
+        minutes.flat_map(|minute| state.copied(minute, &pairs, gaps)).collect()
+    }
+
     /// Everything since the start, per pair.
     pub fn totals(&self) -> Vec<(PairKey, PairStats)> {
         let state = self.state();
@@ -561,13 +569,22 @@ impl State {
     }
 
     fn named_of(&self, minute: &Minute, wanted: impl Fn(&PairKey) -> bool) -> Vec<PairMinute> {
+        self.copied(minute, wanted, PairStats::without_candidates)
+    }
+
+    fn copied(
+        &self,
+        minute: &Minute,
+        wanted: impl Fn(&PairKey) -> bool,
+        copy: impl Fn(&PairStats) -> PairStats,
+    ) -> Vec<PairMinute> {
         let pairs = minute.pairs.iter().enumerate().filter(|(_, stats)| !stats.is_empty());
         pairs
             .filter(|(number, _)| wanted(self.pairs.key(*number as u32)))
             .map(|(number, stats)| PairMinute {
                 unix_s: minute.minute * 60,
                 key: self.pairs.key(number as u32).clone(),
-                stats: stats.without_candidates(),
+                stats: copy(stats),
             })
             .collect()
     }

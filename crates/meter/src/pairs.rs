@@ -1,5 +1,6 @@
 //! Pairs numbered, and limited: past the limit calls go to the pair `other` and are counted there.
 
+use crate::ingest::named::Part;
 use crate::ingest::origins::{Interned, LiveNames, NO_NAME, OTHER_NAME, Origin};
 use rustc_hash::FxHashMap;
 use spangap_model::PairKey;
@@ -14,10 +15,29 @@ pub enum Grouping {
     Pair,
     /// The same, and the method.
     Method,
-    /// Client service at its node, and server service.
-    ClientNode,
-    /// Client service, and server service at its node.
-    ServerNode,
+    /// Client service and server service, one of them or both at a part of it: a node, say.
+    Part(Part, Ends),
+}
+
+/// Which end of a pair is told apart by a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// The calling one.
+    Client,
+    /// The called one.
+    Server,
+    /// Both.
+    Both,
+}
+
+impl Grouping {
+    /// The part by which services are told apart.
+    pub fn part(self) -> Part {
+        match self {
+            Grouping::Part(part, _) => part,
+            Grouping::Pair | Grouping::Method => Part::default(),
+        }
+    }
 }
 
 /// Limits of the number of pairs.
@@ -63,8 +83,9 @@ impl Pairs {
         let names = match self.grouping {
             Grouping::Pair => (client.service, server.service, NO_NAME),
             Grouping::Method => (client.service, server.service, method),
-            Grouping::ClientNode => (client.service_at_host, server.service, NO_NAME),
-            Grouping::ServerNode => (client.service, server.service_at_host, NO_NAME),
+            Grouping::Part(_, Ends::Client) => (client.service_at_part, server.service, NO_NAME),
+            Grouping::Part(_, Ends::Server) => (client.service, server.service_at_part, NO_NAME),
+            Grouping::Part(_, Ends::Both) => (client.service_at_part, server.service_at_part, NO_NAME),
         };
         match self.numbers.get(&names) {
             Some(number) => *number,

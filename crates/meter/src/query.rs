@@ -61,6 +61,16 @@ fn leg(histogram: &Histogram, stats: &PairStats) -> Option<LegReport> {
 
 /// One row of the table.
 pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow {
+    PairRow { worst: worst_rows(&stats.worst), ..row_without_worst(key, stats, matches) }
+}
+
+/// The worst calls that a row shows.
+pub fn worst_rows(worst: &[KeptCall]) -> Vec<WorstRow> {
+    worst.iter().take(WORST_SHOWN).map(worst_row).collect()
+}
+
+/// One row of the table without its worst calls: of thousands of rows, those of one page alone show them.
+pub fn row_without_worst(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow {
     let gap = quantiles(&stats.gap);
     let client_duration = quantiles(&stats.client);
     let server_duration = quantiles(&stats.server);
@@ -86,7 +96,7 @@ pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow 
         mate_delay: quantiles(&stats.mate_delay),
         client_match_ratio: matches.ratio(&key.client, |c| (c.client_joined, c.client_unmatched)),
         server_match_ratio: matches.ratio(&key.server, |c| (c.server_joined, c.server_unmatched)),
-        worst: stats.worst.iter().take(WORST_SHOWN).map(worst_row).collect(),
+        worst: Vec::new(),
         worst_complete_above_ns: stats.worst_complete_above_ns(WORST_SHOWN),
         before: None,
         lost_ns_by_step: None,
@@ -115,7 +125,14 @@ pub fn worst_row(call: &KeptCall) -> WorstRow {
 
 /// Bytes as lower-case hex digits.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)]);
+        text.push(DIGITS[usize::from(byte & 15)]);
+    }
+    text
 }
 
 /// The table of pairs, most time lost first.

@@ -52,7 +52,7 @@ pub struct LegReport {
 /// One row of the gap table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PairRow {
-    /// Calling service; with `--by client-node` or `server-node`, see `gaps --help`.
+    /// Calling service; `SERVICE@PART` where parts of it are kept apart (`--by`).
     pub client: String,
     /// Called service.
     pub server: String,

@@ -7,8 +7,9 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use proptest::prelude::*;
 use prost::Message;
 use spangap_meter::engine::{Meter, Settings};
+use spangap_meter::ingest::named::Part;
 use spangap_meter::ingest::origins::Limits;
-use spangap_meter::pairs::Grouping;
+use spangap_meter::pairs::{Ends, Grouping};
 use std::collections::BTreeMap;
 
 const TTL_MS: u64 = 2_000;
@@ -151,7 +152,7 @@ proptest! {
 
 #[test]
 fn pods_come_and_go_and_new_pairs_find_room() {
-    for grouping in [Grouping::Pair, Grouping::ClientNode] {
+    for grouping in [Grouping::Pair, Grouping::Part(Part::Node, Ends::Client)] {
         let limits = Limits { names: 1_000, origins: 1_000, ..Limits::default() };
         let meter = meter(limits, grouping);
         let mut now_ms = 0;

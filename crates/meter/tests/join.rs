@@ -7,7 +7,8 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use proptest::prelude::*;
 use prost::Message;
 use spangap_meter::engine::{Meter, PairMinute, Settings};
-use spangap_meter::pairs::{Grouping, PairLimits};
+use spangap_meter::ingest::named::Part;
+use spangap_meter::pairs::{Ends, Grouping, PairLimits};
 use spangap_model::{CallStatus, PairStats};
 
 const CLIENT: i32 = 3;
@@ -240,8 +241,8 @@ fn methods_nodes_and_the_series_limit() {
     };
     let wide = PairLimits { total: 100, per_client: 100 };
     assert_eq!(by(Grouping::Pair, wide), (vec!["a b - 6".to_string()], 0));
-    assert_eq!(by(Grouping::ClientNode, wide).0, ["a@host-of-a b - 6"]);
-    assert_eq!(by(Grouping::ServerNode, wide).0, ["a b@host-of-b - 6"]);
+    assert_eq!(by(Grouping::Part(Part::Node, Ends::Client), wide).0, ["a@host-of-a b - 6"]);
+    assert_eq!(by(Grouping::Part(Part::Node, Ends::Server), wide).0, ["a b@host-of-b - 6"]);
     assert_eq!(by(Grouping::Method, wide).0.len(), 6);
     let narrow = by(Grouping::Method, PairLimits { total: 100, per_client: 2 });
     assert_eq!(narrow, (vec!["a b m1 1".into(), "a b m2 1".into(), "a other - 4".into()], 4));

@@ -312,8 +312,10 @@ pub fn about_leg(legs: Legs) -> &'static str {
          held it back that no rule here recognises."
     } else if within(Leg::RequestWire, Leg::RequestWire) || within(Leg::ResponseWire, Leg::ResponseWire) {
         "The time passed between the two taps: qdisc and NIC of the sender, the path, interrupts of the receiver."
+    } else if legs.contains(Leg::ServerHostIn) || legs.contains(Leg::ServerSend) {
+        "One capture cannot split it further; one at the server (`spangap capture`) tells the way from the server's end."
     } else {
-        "One capture cannot split it further; a capture of the other end can."
+        "One capture cannot split it further; one at the client (`spangap capture`) tells the way from the client's end."
     }
 }
 

@@ -53,6 +53,53 @@ impl Legs {
     pub fn contains(self, leg: Leg) -> bool {
         (self.first..=self.last).contains(&leg)
     }
+
+    /// Where that is, as a phrase: `in the server's application`; of several, all the places that it may be:
+    /// `on the way to the server, at the server or on the way back`.
+    pub fn in_words(self) -> String {
+        if self.first == self.last {
+            return one_in_words(self.first).to_owned();
+        }
+        let at_server = [Leg::ServerHostIn, Leg::ServerApp, Leg::ServerHostOut, Leg::ServerSend];
+        let server = Leg::ALL.into_iter().filter(|leg| self.contains(*leg) && at_server.contains(leg));
+        let server: Vec<Leg> = server.collect();
+        let mut places: Vec<&str> = Vec::new();
+        if self.first <= Leg::ClientSend {
+            places.push("at the client");
+        }
+        if self.contains(Leg::RequestWire) {
+            places.push("on the way to the server");
+        }
+        match server[..] {
+            [] => {}
+            [one] => places.push(one_in_words(one)),
+            [Leg::ServerHostOut, Leg::ServerSend] => places.push("at the server, behind its application"),
+            _ => places.push("at the server"),
+        }
+        if self.contains(Leg::ResponseWire) {
+            places.push("on the way back");
+        }
+        if self.contains(Leg::ClientAppIn) && !places.contains(&"at the client") {
+            places.push("at the client");
+        }
+        let last = places.pop().unwrap_or("somewhere");
+        if places.is_empty() { last.to_owned() } else { format!("{} or {last}", places.join(", ")) }
+    }
+}
+
+fn one_in_words(leg: Leg) -> &'static str {
+    match leg {
+        Leg::ClientAppOut => "in the client, before the request left it",
+        Leg::ClientSend => "while the client sent the request",
+        Leg::RequestWire => "on the way to the server",
+        Leg::ServerHostIn => "in the server's host, before its application began",
+        Leg::ServerApp => "in the server's application",
+        Leg::ServerHostOut => "in the server's host, after its application had ended",
+        Leg::ServerSend => "while the server sent the response",
+        Leg::ResponseWire => "on the way back",
+        Leg::ClientAppIn => "in the client, after the response had come",
+        Leg::NoResponse => "while no response came",
+    }
 }
 
 /// `server_host_in+server_app+server_host_out`
@@ -120,6 +167,42 @@ mod tests {
         }
         for wrong in ["", "server", "server_app+server_host_in", "client_send+server_app", "client_send+"] {
             assert!(wrong.parse::<Legs>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn several_legs_are_told_as_the_places_that_they_may_be() {
+        for (first, last, words) in [
+            (Leg::ServerApp, Leg::ServerApp, "in the server's application"),
+            (
+                Leg::RequestWire,
+                Leg::ResponseWire,
+                "on the way to the server, at the server or on the way back",
+            ),
+            (
+                Leg::RequestWire,
+                Leg::ServerHostIn,
+                "on the way to the server or in the server's host, before its application began",
+            ),
+            (Leg::ServerHostIn, Leg::ServerSend, "at the server"),
+            (Leg::ServerHostIn, Leg::ServerHostOut, "at the server"),
+            (
+                Leg::ClientAppOut,
+                Leg::ClientAppIn,
+                "at the client, on the way to the server, at the server or on the way back",
+            ),
+            (Leg::ResponseWire, Leg::ClientAppIn, "on the way back or at the client"),
+        ] {
+            assert_eq!(Legs { first, last }.in_words(), words);
+        }
+        for first in Leg::ALL {
+            for last in Leg::ALL.into_iter().filter(|last| *last >= first) {
+                let words = Legs { first, last }.in_words();
+                assert!(
+                    !words.contains(['_', '+']) && !words.contains("somewhere"),
+                    "{first}..{last}: {words}"
+                );
+            }
         }
     }
 

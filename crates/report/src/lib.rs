@@ -4,6 +4,7 @@
 pub mod cut;
 pub mod figures;
 pub mod html;
+pub mod page;
 pub mod palette;
 pub mod svg;
 pub mod table;

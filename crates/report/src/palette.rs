@@ -1,7 +1,7 @@
-//! The colours of pages and pictures, by what they stand for, on light and on dark ground.
+//! The colours of pictures, by what they stand for, on light and on dark ground. Pages have theirs in `web/src/style/`.
 //!
-//! Styles name a colour as `var(--name)`. A page defines these names once; a picture that is a file of its own has the
-//! values instead, as many programs that draw SVG do not know variables.
+//! Styles name a colour as `var(--name)`. A picture is a file of its own and has the values instead, as many programs that draw
+//! SVG do not know variables.
 
 use std::fmt::Write;
 
@@ -56,24 +56,10 @@ pub const COLOURS: &[Colour] = &[
     colour("tasks-on-heat", "#a9d0ff", "#12457a"),
     // What a CPU is set aside for.
     colour("for-network", "#00796b", "#3fd6c0"),
-    colour("for-network-ground", "#e2f3f0", "#123832"),
     colour("apart", "#6a3fb5", "#b79bff"),
 ];
 
 const DARK: &str = "@media (prefers-color-scheme: dark)";
-
-/// The names as CSS variables, for a page.
-pub fn variables() -> String {
-    let all = |value: fn(&Colour) -> &'static str| {
-        COLOURS.iter().fold(String::new(), |mut css, colour| {
-            // Writing to a string cannot fail.
-            let _ = write!(css, "--{}:{};", colour.name, value(colour));
-            css
-        })
-    };
-    let (light, dark) = (all(|colour| colour.light), all(|colour| colour.dark));
-    format!(":root{{color-scheme:light dark;{light}}}\n{DARK}{{:root{{{dark}}}}}\n")
-}
 
 /// A style of plain rules with the values of its variables; those for dark ground follow.
 pub fn literal(css: &str) -> String {
@@ -143,13 +129,5 @@ mod tests {
              @media (prefers-color-scheme: dark){text{fill:#e4e8ee}}"
         );
         assert_eq!(literal(".a{opacity:.4}"), ".a{opacity:.4}");
-    }
-
-    #[test]
-    fn a_page_has_every_name_twice() {
-        let css = variables();
-        for colour in COLOURS {
-            assert_eq!(css.matches(&format!("--{}:", colour.name)).count(), 2, "{}", colour.name);
-        }
     }
 }

@@ -97,11 +97,6 @@ pub struct Picture<'a> {
 }
 
 impl Picture<'_> {
-    /// As part of a page, which has the style.
-    pub fn in_page(&self, content: &str) -> String {
-        format!("<svg{}{}>\n{content}</svg>\n", class_attribute(self.class), self.attributes())
-    }
-
     /// As a file that needs no other, for light and dark pages. The style names colours as `var(--name)`.
     pub fn file(&self, style: &str, content: &str) -> String {
         let (width, height) = (Figure(self.width), Figure(self.height));
@@ -131,7 +126,7 @@ mod tests {
     const PICTURE: Picture<'_> = Picture { class: "map", width: 40.0, height: 12.34, label: "a <b>" };
 
     #[test]
-    fn a_file_has_its_style_and_a_part_of_a_page_has_none() {
+    fn a_file_has_its_style() {
         let file = PICTURE.file("text{fill:var(--text)}", "<g/>");
         for needle in
             ["xmlns=", "viewBox=\"0 0 40 12.3\"", "a &lt;b&gt;", "fill:#1c2128", "fill:#e4e8ee", "<g/></svg>"]
@@ -139,8 +134,10 @@ mod tests {
             assert!(file.contains(needle), "{needle} in {file}");
         }
         assert!(!file.contains("var(--"), "{file}");
-        let part = PICTURE.in_page("<g/>");
-        assert!(part.starts_with("<svg class=\"map\" viewBox=") && !part.contains("<style>"), "{part}");
+        assert!(
+            file.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"map\" viewBox="),
+            "{file}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! that of a machine that sleeps counts too. A process is named by its id and the moment of its start, and taken hold of
 //! before it is sent a signal: an id is used again.
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{
@@ -77,6 +78,24 @@ impl Process {
     /// Whether it is still there.
     pub fn is_alive(&self) -> bool {
         matches!(start_ticks(self.pid), Ok(Some(ticks)) if ticks == self.start_ticks)
+    }
+
+    /// Waits for its end, whoever has started it.
+    ///
+    /// # Errors
+    /// When the kernel cannot tell.
+    pub fn wait_for_its_end(&self) -> io::Result<()> {
+        let Some(id) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        let process = match pidfd_open(id, PidfdFlags::empty()) {
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            process => process?,
+        };
+        // Taken hold of first: after that its id cannot become another's.
+        if self.is_alive() {
+            let mut ended = [PollFd::new(&process, PollFlags::IN)];
+            rustix::io::retry_on_intr(|| poll(&mut ended, None))?;
+        }
+        Ok(())
     }
 
     /// Asks it to end. `false`: it has ended.

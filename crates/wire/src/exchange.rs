@@ -129,6 +129,9 @@ pub struct Doubts {
     /// No end of it was seen, and it may have had one: bytes are missing from the capture, or the protocol does not show
     /// whether an answer was due.
     pub end_unknown: bool,
+    /// Of its request and of its response: the snap length cut off where it ends, among bytes that may be of other calls.
+    /// The last byte known of it is a bound, and not its end.
+    pub end_cut: [bool; 2],
 }
 
 /// What was recognised by the shape of a header field's value, its name not being known.

@@ -106,7 +106,8 @@ fn bytes(halves: &Halves, side: Side) -> (Option<u32>, Option<u32>) {
 impl Call {
     /// Takes in what a host did in a leg: parts that sum to it by that host's own clock. The client's clock may run
     /// at another rate, so the longest part takes up the difference.
-    pub fn take_host(&mut self, leg: usize, side: Side, threads: Vec<String>, mut parts: Vec<HostPart>) {
+    pub fn take_host(&mut self, leg: usize, side: Side, host: HostTime) {
+        let HostTime { threads, tids, mut parts } = host;
         let Some(time) = self.legs.get(leg) else { return };
         parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
         let sum: u64 = parts.iter().map(|part| part.ns).sum();
@@ -138,7 +139,7 @@ impl Call {
                 || sends
         });
         by_weight(&mut self.findings);
-        self.hosts.insert(leg, HostTime { threads, parts });
+        self.hosts.insert(leg, HostTime { threads, tids, parts });
     }
 }
 
@@ -233,7 +234,7 @@ mod tests {
     fn part(doing: Doing, behind: Option<(&str, u32)>, ns: u64) -> HostPart {
         let task =
             |(name, pid): (&str, u32)| Taker::Task { tid: pid, pid: Some(pid), name: Some(name.into()) };
-        HostPart { doing, behind: behind.map(task), waited_for: None, woken_by: None, ns }
+        HostPart { doing, behind: behind.map(task), waited_for: None, woken_by: None, waker: None, ns }
     }
 
     #[test]
@@ -245,7 +246,8 @@ mod tests {
             part(Doing::Runnable, Some(("backup", 8)), 500_000),
             part(Doing::Running, None, 500_000),
         ];
-        call.take_host(0, Side::Server, vec!["server (thread 5)".into()], parts);
+        let host = HostTime { threads: vec!["server (thread 5)".into()], tids: vec![5], parts };
+        call.take_host(0, Side::Server, host);
         let sum: u64 = call.hosts[&0].parts.iter().map(|part| part.ns).sum();
         assert_eq!((sum, call.hosts[&0].parts[0].ns), (20_000_003, 16_000_003));
         let [finding] = call.findings.as_slice() else { panic!("{:?}", call.findings) };
@@ -263,14 +265,10 @@ mod tests {
     #[test]
     fn what_takes_no_time_is_no_finding() {
         let mut call = call(2_000_000);
-        call.take_host(
-            0,
-            Side::Server,
-            Vec::new(),
-            vec![part(Doing::Blocked, None, 1_500_000), part(Doing::Runnable, None, 500_000)],
-        );
+        let parts = vec![part(Doing::Blocked, None, 1_500_000), part(Doing::Runnable, None, 500_000)];
+        call.take_host(0, Side::Server, HostTime { parts, ..HostTime::default() });
         assert!(call.findings.is_empty(), "{:?}", call.findings);
-        call.take_host(9, Side::Server, Vec::new(), Vec::new());
+        call.take_host(9, Side::Server, HostTime::default());
         assert_eq!(call.hosts.len(), 1, "there is no such leg");
     }
 

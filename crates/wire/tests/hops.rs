@@ -10,8 +10,9 @@ use spangap_model::evidence::Certainty;
 use spangap_wire::call::Call;
 use spangap_wire::dissect::{Dissection, Settings, dissect};
 use spangap_wire::hops::{HopTotals, LinkedBy};
-use spangap_wire::report::{DissectReport, Extras, html, table};
+use spangap_wire::report::{DissectPage, DissectReport, Extras, table};
 use spangap_wire::source::Capture;
+use spangap_wire::spans::Spans;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -300,6 +301,36 @@ fn fewer_captures_tell_less_and_nothing_false() {
     assert_eq!(strangers.sums.calls, 60);
 }
 
+/// Spans as both ends of calls leave them: those of the client begin before the first byte that it sends and end after the
+/// last one that it has got, those of the server lie in what its tap saw.
+fn spans_of_both_ends(name: &str) -> Spans {
+    let mut spans = Spans::default();
+    for (end, beyond_ns) in [("client", 150_000), ("server", -20_000)] {
+        for call in run(&[file(name, end)], &[None]).calls {
+            let half = call.halves.exchanges.iter().flatten().next().expect("a half");
+            let (Some(trace), Some(response)) = (half.trace, half.response) else { continue };
+            let times = spans.times.entry((trace.trace_id, trace.span_id)).or_default();
+            let seen = (half.request.first.seen_ns - beyond_ns, response.last.seen_ns + beyond_ns);
+            *(if end == "client" { &mut times.client } else { &mut times.server }) = Some(seen);
+        }
+    }
+    spans
+}
+
+#[test]
+fn spans_of_both_ends_hide_no_call_where_nothing_of_the_proxy_is_captured() {
+    let files = ["client", "server"].map(|end| file("nginx-pool", end));
+    let captures = || files.iter().map(|file| Capture::open(file).expect("a capture")).collect();
+    let spans = spans_of_both_ends("nginx-pool");
+    assert_eq!(spans.times.len(), 96);
+    let settings = Settings { slowest: 10_000, spans, ..Settings::default() };
+    let dissection = dissect(captures(), &settings, &mut |_| ControlFlow::Continue(())).expect("captures");
+    adds_up("nginx-pool", &dissection);
+    assert_eq!(dissection.sums.calls, 96);
+    assert_eq!(links_are_true("nginx-pool", &dissection), 96);
+    assert!(dissection.warnings[0].contains("96 calls are linked"), "{:?}", dissection.warnings);
+}
+
 /// A file's packets, their times as `shows` makes them.
 fn retimed(name: &str, end: &str, shows: &dyn Fn(i64) -> i64, folder: &std::path::Path) -> PathBuf {
     let mut capture = Capture::open(&file(name, end)).expect("the fixture is there");
@@ -434,5 +465,7 @@ fn people_and_programs_get_the_hops() {
     ] {
         assert!(text.contains(expected), "{expected:?} is not in\n{text}");
     }
-    assert!(html::write(&report).contains("Over its hops: "));
+    let page = DissectPage::new(&report);
+    let hops = page.calls[0].hops.as_ref().expect("the page has the way");
+    assert!(!hops.way.is_empty() && hops.rows.iter().any(|row| row[0].contains("proxy")), "{hops:?}");
 }

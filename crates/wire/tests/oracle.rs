@@ -211,6 +211,8 @@ fn fixtures() -> Vec<PathBuf> {
                 "dns",
                 "pool-",
                 "path-",
+                // tshark takes port 8080 for HTTP/1.
+                "flow-control-http2",
                 "README",
             ];
             // Clients of another protocol that give up.

@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 fn open(interface: &str, filter: &str, snap_bytes: u32, ring_bytes: u64) -> Option<Ring> {
     let interface = Interface::find(interface).unwrap();
     let program = compile(filter, snap_bytes, interface.once).unwrap();
-    match Ring::open(&interface, &program, ring_bytes) {
+    match Ring::open(&interface, &program, snap_bytes, ring_bytes) {
         Ok(ring) => Some(ring),
         Err(RingError::Refused { error, .. }) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             println!("not run: capturing needs CAP_NET_RAW");

@@ -116,3 +116,55 @@ fn what_the_snap_length_cut_is_said_to_be_cut() {
         }
     }
 }
+
+/// A call at one end: where its request began, on which connection.
+fn whose(dissection: &Dissection, call: &spangap_wire::call::Call, side: usize) -> Option<(u64, u16)> {
+    let half = call.halves.exchanges[side].as_ref()?;
+    let facts = dissection.connection_of(call)?.seen_by(call.halves.captures[side])?;
+    Some((half.request.start, facts.ends[0].port))
+}
+
+#[test]
+fn where_a_message_ends_is_right_or_not_told() {
+    let alone = ["tail-loss-delayed-ack", "loss-one-in-flight", "large-requests"].map(|name| (name, false));
+    let beside_others = ["head-of-line-large", "go-unary"].map(|name| (name, true));
+    for (name, may_be_others) in alone.into_iter().chain(beside_others) {
+        let ends = ["client", "server"];
+        let whole = dissected(ends.map(|end| Capture::open(&fixture(name, end)).expect("a capture")).into());
+        for snap in [200, 512] {
+            let cuts = ends.map(|end| cut(name, end, snap));
+            let open = |(bytes, ..): &(Vec<u8>, u64, u64)| {
+                let reader = std::io::Cursor::new(bytes.clone());
+                Capture::from_reader("cut".into(), Box::new(reader)).expect("a capture")
+            };
+            let found = dissected(cuts.iter().map(open).collect());
+            for side in [0, 1] {
+                let truth: std::collections::HashMap<_, _> =
+                    whole.calls.iter().filter_map(|call| Some((whose(&whole, call, side)?, call))).collect();
+                for (part, what) in ["request", "response"].into_iter().enumerate() {
+                    let of = |call: &spangap_wire::call::Call| {
+                        let half = call.halves.exchanges[side].as_ref()?;
+                        let message = if part == 0 { Some(half.request) } else { half.response };
+                        Some((message?.last.packet, half.doubts.end_cut[part], half.ended == Ended::Complete))
+                    };
+                    let (mut told, mut wrong) = (0, 0);
+                    for call in &found.calls {
+                        let true_one = whose(&found, call, side).and_then(|whose| of(truth.get(&whose)?));
+                        let Some(((last, is_bound, _), (true_last, _, true))) = of(call).zip(true_one) else {
+                            continue;
+                        };
+                        told += usize::from(!is_bound);
+                        wrong += usize::from(!is_bound && last != true_last);
+                    }
+                    println!("{name} {snap} {what} at tap {side}: {told} told, {wrong} wrong");
+                    assert_eq!(wrong, 0, "{name} {snap}: {what} at tap {side}");
+                    let most = if may_be_others { 1 } else { 9 };
+                    assert!(
+                        10 * told >= most * truth.len(),
+                        "{name} {snap}: {what} at tap {side}: {told} told"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use spangap_model::{Cause, Leg, Legs};
 use spangap_wire::dissect::{Dissection, Settings, dissect};
-use spangap_wire::report::{CallReport, DissectReport, Extras, html, table};
+use spangap_wire::report::{CallReport, DissectPage, DissectReport, Extras, table};
 use spangap_wire::source::Capture;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -124,7 +124,8 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
             assert!(words.contains(said), "{what} {words}");
             let text = table::write(&report, 200);
             assert!(text.contains(&format!("{} without a response", number("unanswered"))), "{text}");
-            assert!(html::write(&report).contains("server: no response") || lost, "{name}");
+            let page = serde_json::to_string(&DissectPage::new(&report)).expect("plain data");
+            assert!(page.contains("server: no response") || lost, "{name}");
             // They are slow, whatever is asked for.
             let (_, slow) = run(paths, Some(number("least_ms") * MS));
             assert_eq!(unanswered(&slow).len(), calls.len(), "{what}");

@@ -15,7 +15,17 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-gather", &["spangap-model", "spangap-meter", "spangap-wire", "spangap-host"]),
     ("spangap-diagnose", &["spangap-model"]),
     ("spangap-fleet", &[]),
-    ("spangap-actuator", &["spangap-sockets", "spangap-undo", "spangap-fleet"]),
+    (
+        "spangap-actuator",
+        &[
+            "spangap-model",
+            "spangap-machine",
+            "spangap-sockets",
+            "spangap-isolate",
+            "spangap-undo",
+            "spangap-fleet",
+        ],
+    ),
     (
         "spangap-agent",
         &[

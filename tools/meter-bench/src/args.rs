@@ -60,6 +60,9 @@ pub struct Args {
     /// Rounds of the samples, with them and without
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
+    /// Measure nothing: write the history of the history case into this folder, for `spangap meter --data`
+    #[arg(long, value_name = "FOLDER")]
+    pub write_history: Option<PathBuf>,
     /// One JSON document instead of tables
     #[arg(long)]
     pub json: bool,

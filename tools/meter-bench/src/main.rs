@@ -28,6 +28,15 @@ const AGENT_BATCH: usize = 8192;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(folder) = &args.write_history {
+        return match history::write(folder, args.pairs, args.hours) {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("spangap-meter-bench: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let measured = match runtime {
         Ok(runtime) => runtime.block_on(measure(&args)),

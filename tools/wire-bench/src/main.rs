@@ -3,6 +3,7 @@
 mod bench;
 mod frames;
 mod generate;
+mod hunt;
 mod measure;
 mod mutate;
 mod overhead;
@@ -32,6 +33,8 @@ enum Verb {
     Bench(BenchArgs),
     /// Only dissect on real traffic of several stacks, recorded now
     Real(BenchArgs),
+    /// Measure hunt on about 100 MB of captures, recordings and spans that the lab records now; as root
+    Hunt(HuntArgs),
     /// Only what capture costs those who are captured
     Overhead(BenchArgs),
     /// Rewrite the times of an Ethernet capture, as if its host's clock had been another
@@ -96,6 +99,15 @@ struct BenchArgs {
 }
 
 #[derive(Args, Debug)]
+struct HuntArgs {
+    #[command(flatten)]
+    bench: BenchArgs,
+    /// A run of the lab that is there already
+    #[arg(long, value_name = "FOLDER")]
+    on: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
 struct MutateArgs {
     /// Captures to damage
     #[arg(default_value = "fixtures/captures")]
@@ -121,6 +133,7 @@ fn main() -> ExitCode {
         Verb::Generate(args) => generate(&args).map_err(Into::into),
         Verb::Bench(args) => measure(&args).map_err(Into::into),
         Verb::Real(args) => real_rows(&args).map(|rows| print!("{}", table::real(&rows))).map_err(Into::into),
+        Verb::Hunt(args) => hunted(&args).map_err(Into::into),
         Verb::Overhead(args) => {
             overheads(&args).map(|found| print!("{}", table::capture(&found))).map_err(Into::into)
         }
@@ -157,6 +170,20 @@ fn plan(args: &BenchArgs) -> Result<bench::Plan, measure::MeasureError> {
 /// Dissect on traffic recorded now.
 fn real_rows(args: &BenchArgs) -> Result<Vec<real::RealRow>, measure::MeasureError> {
     real::real(&plan(args)?, &mut |what| eprintln!("wire-bench: {what}"))
+}
+
+fn hunted(args: &HuntArgs) -> Result<(), measure::MeasureError> {
+    let plan = plan(&args.bench)?;
+    let folder = match &args.on {
+        Some(folder) => folder.clone(),
+        None => hunt::record(&plan, &mut |what| eprintln!("wire-bench: {what}"))?,
+    };
+    let row = hunt::row(&plan, &folder)?;
+    match args.bench.json {
+        true => println!("{}", serde_json::json!(row)),
+        false => print!("{}", row.text()),
+    }
+    Ok(())
 }
 
 fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {

@@ -6,6 +6,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span, status};
+use percent_encoding::percent_decode_str;
 use std::net::SocketAddr;
 use tonic::Code;
 
@@ -22,17 +23,40 @@ fn attribute(key: &str, value: any_value::Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..Default::default() }
 }
 
-pub(super) fn resource(service_name: &str) -> Resource {
+/// What all spans of this process have in common. `given` is the value of `OTEL_RESOURCE_ATTRIBUTES`, where a pod's
+/// specification has its name and node; it decides the host's name, and nothing else that is known here.
+pub(super) fn resource(service_name: &str, given: &str) -> Resource {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let attributes = vec![
+    let mut attributes = vec![
         attribute("service.name", text(service_name)),
-        attribute("host.name", text(host)),
         attribute("process.pid", any_value::Value::IntValue(std::process::id().into())),
         attribute("telemetry.sdk.name", text("spangap")),
         attribute("telemetry.sdk.language", text("rust")),
         attribute("telemetry.sdk.version", text(env!("CARGO_PKG_VERSION"))),
     ];
+    for (key, value) in given_attributes(given).into_iter().chain([("host.name".to_owned(), host)]) {
+        if attributes.iter().all(|one| one.key != key) {
+            attributes.push(attribute(&key, text(value)));
+        }
+    }
     Resource { attributes, ..Default::default() }
+}
+
+/// The attributes in `OTEL_RESOURCE_ATTRIBUTES`. By the specification nothing of a list counts that cannot be read
+/// (OpenTelemetry, "Resource SDK").
+fn given_attributes(list: &str) -> Vec<(String, String)> {
+    listed(list).unwrap_or_default()
+}
+
+/// `key=value,key=value`, both percent-encoded where they have to be; `None` where it is something else.
+pub(super) fn listed(list: &str) -> Option<Vec<(String, String)>> {
+    let decoded = |text: &str| Some(percent_decode_str(text.trim()).decode_utf8().ok()?.into_owned());
+    let one = |entry: &str| {
+        let (key, value) = entry.split_once('=')?;
+        Some((decoded(key).filter(|key| !key.is_empty())?, decoded(value)?))
+    };
+    let entries = list.split(',').filter(|entry| !entry.trim().is_empty());
+    entries.map(one).collect()
 }
 
 pub(super) fn request(resource: &Resource, batch: &[CallSpan]) -> ExportTraceServiceRequest {
@@ -118,5 +142,37 @@ mod tests {
         assert!(is_failure(Side::Client, Code::InvalidArgument));
         assert!(!is_failure(Side::Server, Code::InvalidArgument));
         assert!(is_failure(Side::Server, Code::Internal));
+    }
+
+    fn texts(resource: &Resource) -> Vec<(&str, &str)> {
+        fn one(of: &KeyValue) -> Option<(&str, &str)> {
+            match &of.value.as_ref()?.value {
+                Some(any_value::Value::StringValue(text)) => Some((&of.key, text)),
+                _ => None,
+            }
+        }
+        resource.attributes.iter().filter_map(one).collect()
+    }
+
+    #[test]
+    fn attributes_of_the_environment_are_told_and_decide_the_hosts_name_alone() {
+        let given =
+            "k8s.pod.name=tank-0, k8s.node.name = node%201 ,host.name=node-1,service.name=no,team=a%2Cb%3D,";
+        let resource = resource("tank", given);
+        let texts = texts(&resource);
+        let value = |key| texts.iter().filter(|one| one.0 == key).map(|one| one.1).collect::<Vec<_>>();
+        assert_eq!(value("k8s.pod.name"), ["tank-0"]);
+        assert_eq!(value("k8s.node.name"), ["node 1"]);
+        assert_eq!(value("host.name"), ["node-1"]);
+        assert_eq!(value("service.name"), ["tank"]);
+        assert_eq!(value("team"), ["a,b="]);
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_counts_for_nothing() {
+        for given in ["a", "a=1,b", "=1", "a=%ff", ""] {
+            assert_eq!(given_attributes(given), [], "{given}");
+        }
+        assert_eq!(given_attributes("a=").len(), 1);
     }
 }

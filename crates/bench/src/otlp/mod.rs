@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tonic::Code;
+use tonic::metadata::{Ascii, MetadataKey, MetadataMap};
 use tonic::transport::{Channel, Endpoint};
 
 /// Spans in one request.
@@ -73,6 +74,12 @@ pub enum ExportError {
     /// Something other than an address of OTLP over gRPC without TLS.
     #[error("{0:?} is not an address to send spans to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
     Url(String),
+    /// `OTEL_EXPORTER_OTLP_HEADERS` cannot be sent. What it holds may be a secret, and is not said.
+    #[error(
+        "OTEL_EXPORTER_OTLP_HEADERS cannot be sent: expected NAME=VALUE,NAME=VALUE, percent-encoded where there are other \
+         than visible ASCII characters, as in authorization=Bearer%20TOKEN"
+    )]
+    Headers,
     /// The kernel gave no thread or no runtime.
     #[error("cannot start the thread that sends spans")]
     Thread(#[from] io::Error),
@@ -265,11 +272,13 @@ impl Exporter {
     /// Starts the thread. `notice` is told when the collector fails and when it is back: once per streak.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// When the thread cannot be started, or the headers that the environment asks for cannot be sent.
     pub fn start(
         settings: ExportSettings,
         notice: impl Fn(String) + Send + 'static,
     ) -> Result<Self, ExportError> {
+        let asked = std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
+        let headers = headers(&asked).ok_or(ExportError::Headers)?;
         let endpoint = Endpoint::from(settings.url.0.clone()).connect_timeout(EXPORT_TIMEOUT);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let shared = Arc::new(Shared {
@@ -283,9 +292,11 @@ impl Exporter {
         let for_thread = shared.clone();
         std::thread::Builder::new().name("otlp".into()).spawn(move || {
             let sent = runtime.block_on(async {
-                let resource = encode::resource(&settings.service_name);
+                let given = std::env::var("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+                let resource = encode::resource(&settings.service_name, &given);
                 let client = TraceServiceClient::new(endpoint.connect_lazy());
-                let sender = Sender { shared: for_thread, client, resource, notice, url: settings.url };
+                let sender =
+                    Sender { shared: for_thread, client, headers, resource, notice, url: settings.url };
                 sender.run().await
             });
             // The receiver is gone when nobody waits for the counts.
@@ -316,6 +327,8 @@ impl Exporter {
 struct Sender<F> {
     shared: Arc<Shared>,
     client: TraceServiceClient<Channel>,
+    /// With each request: the receiver's token.
+    headers: MetadataMap,
     resource: Resource,
     notice: F,
     url: CollectorUrl,
@@ -417,7 +430,8 @@ impl<F: Fn(String)> Sender<F> {
     }
 
     async fn send(&mut self, batch: &[CallSpan]) -> Sent {
-        let request = encode::request(&self.resource, batch);
+        let mut request = tonic::Request::new(encode::request(&self.resource, batch));
+        request.metadata_mut().clone_from(&self.headers);
         let answer = tokio::time::timeout(EXPORT_TIMEOUT, self.client.export(request)).await;
         match answer {
             Ok(Ok(response)) => {
@@ -434,6 +448,16 @@ impl<F: Fn(String)> Sender<F> {
             Err(_) => Sent::Retry { why: format!("no answer within {EXPORT_TIMEOUT:?}"), reached: true },
         }
     }
+}
+
+/// The value of `OTEL_EXPORTER_OTLP_HEADERS`, in the format of W3C baggage without properties (OpenTelemetry, "OTLP Exporter").
+fn headers(list: &str) -> Option<MetadataMap> {
+    let mut headers = MetadataMap::new();
+    for (name, value) in encode::listed(list)? {
+        let name: MetadataKey<Ascii> = name.to_ascii_lowercase().parse().ok()?;
+        headers.append(name, value.parse().ok()?);
+    }
+    Some(headers)
 }
 
 /// As the OTLP specification lists them; an overloaded receiver is worth waiting for as well.
@@ -453,6 +477,17 @@ fn is_retryable(code: Code) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_are_those_of_the_environment() {
+        let one = headers("Authorization=Bearer%200b9e63f1d2c84a57, x-team = a").unwrap();
+        assert_eq!(one.get("authorization").unwrap(), "Bearer 0b9e63f1d2c84a57");
+        assert_eq!(one.get("x-team").unwrap(), "a");
+        assert!(headers("").unwrap().is_empty() && headers(" , ").unwrap().is_empty());
+        for bad in ["token", "=a", "a b=c", "a=%0a", "a=%ff"] {
+            assert!(headers(bad).is_none(), "{bad}");
+        }
+    }
 
     #[test]
     fn only_plain_grpc_addresses_are_taken() {

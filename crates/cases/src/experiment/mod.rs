@@ -5,6 +5,7 @@
 //! which half of the connections is treated, or, where calls cannot be told apart by connection, whether all are.
 
 pub mod judge;
+pub mod lever;
 pub mod paired;
 pub mod plan;
 pub mod run;
@@ -27,6 +28,8 @@ const PLAN_MS: u64 = 600_000;
 const MOST_KEPT: usize = 16;
 /// Plans kept, the latest.
 const MOST_PLANS: usize = 64;
+/// Spans of calls that had a remedy come so long after its last undo: exporters send every five seconds, and calls last.
+const LATE_MS: u64 = 15_000;
 
 /// Why there is no experiment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -50,8 +53,8 @@ pub enum NoExperiment {
     #[error(transparent)]
     NoAsk(#[from] NoAsk),
     /// It was started without.
-    #[error("the agent on that host changes nothing: it was started without --allow sockets")]
-    NotAllowed,
+    #[error("the agent on that host does not change that: it was started without --allow {0}")]
+    NotAllowed(&'static str),
     /// It does not answer.
     #[error("the agent did not answer")]
     NoAnswer,
@@ -98,6 +101,8 @@ pub struct Experiments(Mutex<Inner>);
 struct Inner {
     plans: Vec<(u64, Plan)>,
     running: Option<(String, watch::Sender<bool>)>,
+    /// Until when calls come that may have had a remedy, Unix milliseconds.
+    tried_until_ms: u64,
 }
 
 impl Experiments {
@@ -105,8 +110,17 @@ impl Experiments {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ended(&self) {
-        self.inner().running = None;
+    /// No change is in force later than this.
+    fn ended(&self, undone_unix_ms: u64) {
+        let mut inner = self.inner();
+        inner.running = None;
+        inner.tried_until_ms = inner.tried_until_ms.max(undone_unix_ms + LATE_MS);
+    }
+
+    /// Whether calls that came since a moment may have had a remedy on trial.
+    pub(crate) fn is_tried_since(&self, unix_ms: u64) -> bool {
+        let inner = self.inner();
+        inner.running.is_some() || unix_ms < inner.tried_until_ms
     }
 
     /// The case whose experiment is under way.
@@ -169,11 +183,11 @@ impl Cases {
         if case.hosts.get(&found.report.side).and_then(|host| host.agent.as_ref())
             != Some(&found.report.agent)
         {
-            self.experiments.ended();
+            self.experiments.inner().running = None;
             return Err(NoExperiment::OtherPlan);
         }
         if let Err(error) = self.audit("started", &found.report, asked_by, &found.report.words) {
-            self.experiments.ended();
+            self.experiments.inner().running = None;
             return Err(NoExperiment::Audit(error));
         }
         self.change(id, |case| {
@@ -231,3 +245,22 @@ impl Cases {
 
 /// The meter's audit log, in the folder of all cases.
 pub const AUDIT: &str = "audit.jsonl";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_count_as_tried_until_the_last_of_them_has_been_exported() {
+        let experiments = Experiments::default();
+        assert!(!experiments.is_tried_since(0), "nothing was tried");
+        let (stop, _stopped) = watch::channel(false);
+        experiments.inner().running = Some(("one".into(), stop));
+        assert!(experiments.is_tried_since(u64::MAX), "as long as it is under way");
+        // A host that has not confirmed its undo has until its guard acts.
+        experiments.ended(80_000);
+        assert!(experiments.is_tried_since(94_999) && !experiments.is_tried_since(95_000));
+        experiments.ended(60_000);
+        assert!(experiments.is_tried_since(94_999), "the later one counts");
+    }
+}

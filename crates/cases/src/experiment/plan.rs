@@ -1,7 +1,8 @@
 //! From the verdict of a case to what an experiment would do.
 
 use super::NoExperiment;
-use super::shapes::{ConnectionRow, PlanReport};
+use super::lever::Lever;
+use super::shapes::{ConnectionRow, PlanReport, ValueRow};
 use crate::cases::Cases;
 use crate::folder::HUNT;
 use crate::hosts::server_endpoint;
@@ -9,9 +10,10 @@ use crate::report::CaseReport;
 use crate::samples::{self, Sample};
 use crate::server::now_unix_ms;
 use serde_json::Value;
-use spangap_fleet::v1::{Endpoint, Look, Order, OrderReport, Stage, order};
+use spangap_diagnose::hunt::Hunt;
+use spangap_fleet::v1::{Endpoint, Order, OrderReport, Stage, order};
 use spangap_model::duration::format_ns;
-use spangap_model::{Cause, Leg, PairKey, Side};
+use spangap_model::{Cause, Leg, PairKey, Side, Taker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,6 +31,8 @@ pub const SETTLE_MS: u64 = 250;
 pub const TAIL_MS: u64 = 500;
 /// Recent calls that say which connections are the pair's.
 const RECENT_NS: u64 = 60_000_000_000;
+/// Values of a host that are told.
+const MOST_VALUES: usize = 1_000;
 /// How long an agent may take to answer.
 pub const ANSWER: Duration = Duration::from_secs(15);
 
@@ -43,6 +47,8 @@ pub struct Plan {
     pub server: SocketAddr,
     /// The server's sockets, instead of the clients'.
     pub accepted: bool,
+    /// What is moved.
+    pub lever: Lever,
     /// Halves of the connections; else blocks of time.
     pub halves: bool,
     /// What the suspect owns of what slow calls take too long.
@@ -51,6 +57,7 @@ pub struct Plan {
 
 /// Whom an experiment is about.
 struct Suspect {
+    lever: Lever,
     side: String,
     share: f64,
     /// The verdict names it; else it is the one with a lever among those that fit.
@@ -65,12 +72,13 @@ fn suspect(cases: &Cases, case: &CaseReport) -> Result<Suspect, NoExperiment> {
     let verdict = case.row.verdict.as_ref().ok_or_else(none)?;
     if let Some(name) = &verdict.culprit {
         let cause = Cause::ALL.into_iter().find(|cause| cause.name() == name).ok_or_else(none)?;
-        if cause != Cause::NagleDelayedAck {
-            return Err(NoExperiment::NoLever(cause));
-        }
+        let lever = match Lever::of(cause).ok_or(NoExperiment::NoLever(cause))? {
+            Lever::Isolate { net_cpus, .. } => Lever::Isolate { interfaces: devices(cases, case), net_cpus },
+            lever => lever,
+        };
         let side = verdict.side.clone().ok_or(NoExperiment::NoSide)?;
         let share = verdict.share.as_ref().and_then(|share| share["mid"].as_f64()).unwrap_or(1.0);
-        return Ok(Suspect { side, share, is_named: true });
+        return Ok(Suspect { lever, side, share, is_named: true });
     }
     let path = cases.folder.of(&case.row.id).join(HUNT);
     let hunt = tokio::task::block_in_place(|| std::fs::read(path)).ok();
@@ -79,7 +87,20 @@ fn suspect(cases: &Cases, case: &CaseReport) -> Result<Suspect, NoExperiment> {
     let side = SENDING.iter().find(|(leg, _)| place["hop"].is_null() && place["leg"] == leg.name());
     let (_, side) = side.ok_or_else(none)?;
     let share = place["share"]["mid"].as_f64().unwrap_or(1.0);
-    Ok(Suspect { side: side.name().into(), share, is_named: false })
+    Ok(Suspect { lever: Lever::Nodelay, side: side.name().into(), share, is_named: false })
+}
+
+/// The interfaces whose packets took the CPU, as the verdict has them; empty where it does not know.
+fn devices(cases: &Cases, case: &CaseReport) -> Vec<String> {
+    let path = cases.folder.of(&case.row.id).join(HUNT);
+    let hunt = tokio::task::block_in_place(|| std::fs::read(path)).ok();
+    let hunt: Option<Hunt> = hunt.and_then(|text| serde_json::from_slice(&text).ok());
+    let behind = hunt.and_then(|hunt| hunt.culprits.into_iter().next()).map(|first| first.behind);
+    let devices = behind.into_iter().flatten().filter_map(|one| match one.taker {
+        Taker::Softirq { device, .. } => device,
+        _ => None,
+    });
+    devices.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 /// Where a message is sent in pieces.
@@ -116,7 +137,7 @@ pub fn port_of(sample: &Sample) -> Option<u64> {
 /// # Errors
 /// Why there is none.
 pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Result<Plan, NoExperiment> {
-    let Suspect { side, share, is_named } = suspect(cases, case)?;
+    let Suspect { lever, side, share, is_named } = suspect(cases, case)?;
     let accepted = side == "server";
     let agent = case.hosts.get(&side).and_then(|host| host.agent.clone());
     let agent = agent.ok_or_else(|| NoExperiment::NoAgent(side.clone()))?;
@@ -126,14 +147,14 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
         method: case.row.method.as_deref().map(Into::into),
     };
     let since_unix_ns = (now_unix_ms() * 1_000_000).saturating_sub(RECENT_NS);
-    let recent = samples::of_pair(&cases.meter, &pair, since_unix_ns);
+    let recent = samples::of_pair(&cases.meter, &pair, since_unix_ns, case.slow_by);
     let server = server(&recent).ok_or(NoExperiment::NoServer)?;
     let mut plan = Plan {
         report: PlanReport {
             plan: format!("{:016x}", fastrand::u64(..)),
             case: case.row.id.clone(),
-            lever: "tcp-nodelay".into(),
-            suspect: Cause::NagleDelayedAck.name().into(),
+            lever: lever.name().into(),
+            suspect: lever.suspect().name().into(),
             is_named,
             host_name: cases.agents.host_name(&agent).unwrap_or_default(),
             side,
@@ -145,11 +166,54 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
         pair,
         server,
         accepted,
+        lever,
         halves: false,
         share,
     };
     let looked = look(cases, &plan, asked_by).await?;
-    let found = connections(&looked);
+    let why = match plan.lever {
+        Lever::Nodelay => choose_connections(&mut plan, &looked, &recent)?,
+        Lever::Isolate { .. } => choose_values(&mut plan, looked)?,
+    };
+    let shortest_ms = cases.settings.experiment_block.as_millis() as u64;
+    let block_ms = block_ms(cases, &plan.pair, plan.halves).clamp(shortest_ms, LONGEST_MS);
+    let parts = if plan.halves { 1 } else { 2 };
+    let report = &mut plan.report;
+    report.design = if plan.halves { "halves" } else { "blocks" }.into();
+    report.block_ms = block_ms;
+    report.takes_ms = u64::from(BLOCKS) * parts * block_ms;
+    report.words = words(report, &why);
+    Ok(plan)
+}
+
+/// A change of the host meets all connections.
+fn choose_values(plan: &mut Plan, looked: OrderReport) -> Result<String, NoExperiment> {
+    let text = |text: &String| text.chars().filter(|c| !c.is_control()).take(200).collect::<String>();
+    let report = &mut plan.report;
+    report.interfaces = looked.interfaces.iter().map(text).collect();
+    report.net_cpus = Some(text(&looked.net_cpus)).filter(|cpus| !cpus.is_empty());
+    report.app_cpus = Some(text(&looked.app_cpus)).filter(|cpus| !cpus.is_empty());
+    report.values = looked
+        .values
+        .iter()
+        .take(MOST_VALUES)
+        .map(|one| ValueRow { place: text(&one.place), from: text(&one.from), to: text(&one.to) })
+        .collect();
+    if report.interfaces.is_empty() || report.values.is_empty() || report.net_cpus.is_none() {
+        return Err(NoExperiment::Refused("it names nothing that it would change".into()));
+    }
+    plan.lever = Lever::Isolate { interfaces: looked.interfaces, net_cpus: looked.net_cpus };
+    Ok("a setting of the host meets all connections".into())
+}
+
+/// Which connections are changed, and why not halves of them, if not.
+fn choose_connections(
+    plan: &mut Plan,
+    looked: &OrderReport,
+    recent: &[Sample],
+) -> Result<String, NoExperiment> {
+    let server = plan.server;
+    let found = connections(looked);
     let ports: BTreeSet<u64> = recent.iter().filter_map(port_of).collect();
     let of_pair = |one: &ConnectionRow| plan.port_of(one).is_some_and(|port| ports.contains(&port));
     let theirs: Vec<ConnectionRow> = found.iter().filter(|one| of_pair(one)).cloned().collect();
@@ -164,7 +228,7 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
                 server,
                 already: looked.already,
                 not_readable: looked.not_readable,
-                because: looked.not_readable_because,
+                because: looked.not_readable_because.clone(),
             });
         }
         (false, 1, _) => (found, "as there is only one connection".to_owned()),
@@ -174,13 +238,7 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
     let report = &mut plan.report;
     report.connections = connections;
     (report.already, report.not_readable) = (looked.already, looked.not_readable);
-    report.design = if plan.halves { "halves" } else { "blocks" }.into();
-    let shortest_ms = cases.settings.experiment_block.as_millis() as u64;
-    report.block_ms = block_ms(cases, &plan.pair, plan.halves).clamp(shortest_ms, LONGEST_MS);
-    let parts = if plan.halves { 1 } else { 2 };
-    report.takes_ms = u64::from(BLOCKS) * parts * report.block_ms;
-    report.words = words(report, &why);
-    Ok(plan)
+    Ok(why)
 }
 
 /// The server's end that most calls name.
@@ -220,6 +278,17 @@ fn words(report: &PlanReport, why: &str) -> String {
     let connections = if number == 1 { "connection".to_owned() } else { format!("{number} connections") };
     let whose = format!("{connections} of {of} with {} on {}", report.server, report.host_name);
     let how = match report.design.as_str() {
+        _ if !report.values.is_empty() => format!(
+            "Packets of {} are handled on CPU {} of {}, instead of CPU {}, where the {}'s program runs ({}), for {block} at a \
+             time, {} times, with as long without it before or after, as a coin decides ({why})",
+            report.interfaces.join(", "),
+            report.net_cpus.as_deref().unwrap_or("?"),
+            report.host_name,
+            report.app_cpus.as_deref().unwrap_or("?"),
+            report.side,
+            changes(&report.values),
+            report.blocks
+        ),
         "halves" => format!(
             "TCP_NODELAY is set on a random half of the {whose}, for {block} at a time, {} times, drawn anew each time",
             report.blocks
@@ -243,12 +312,25 @@ fn words(report: &PlanReport, why: &str) -> String {
     )
 }
 
-/// Asks the host which connections could be changed.
+/// A few of the values, in words.
+fn changes(values: &[ValueRow]) -> String {
+    let some: Vec<String> = values
+        .iter()
+        .take(3)
+        .map(|one| format!("{}: {} to {}", one.place, one.from.trim(), one.to))
+        .collect();
+    match values.len().saturating_sub(some.len()) {
+        0 => some.join("; "),
+        more => format!("{}; and {more} more", some.join("; ")),
+    }
+}
+
+/// Asks the host what could be changed.
 ///
 /// # Errors
 /// When it does not answer, or refuses.
 pub async fn look(cases: &Arc<Cases>, plan: &Plan, asked_by: &str) -> Result<OrderReport, NoExperiment> {
-    let order = plan.order(asked_by, order::What::Look(Look {}));
+    let order = plan.order(asked_by, plan.lever.look());
     let mut ordered = cases.agents.order(&plan.report.agent, order, now_unix_ms())?;
     let answer = tokio::time::timeout(ANSWER, ordered.reports.recv()).await;
     let report = answer.ok().flatten().ok_or(NoExperiment::NoAnswer)?;

@@ -2,12 +2,12 @@
 
 use super::judge::{self, Block, Expected, LEAST_BLOCKS};
 use super::plan::{ANSWER, Plan, SETTLE_MS, TAIL_MS, connections, look, port_of};
-use super::shapes::{ArmRow, BlockRow, ConnectionRow, EffectRow, ExperimentReport};
+use super::shapes::{ArmRow, BlockRow, ConnectionRow, EffectRow, ExperimentReport, InForceRow};
 use crate::cases::{Cases, moment};
 use crate::report::{GapRow, State};
 use crate::samples::{self, Sample};
 use crate::server::now_unix_ms;
-use spangap_fleet::v1::{Connection, OrderReport, SetNodelay, Stage, order};
+use spangap_fleet::v1::{OrderReport, Stage};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,26 @@ struct Half {
     /// By the host's clock, Unix nanoseconds.
     from_ns: u64,
     to_ns: u64,
-    treated: BTreeSet<u64>,
-    control: BTreeSet<u64>,
+    arms: Arms,
+}
+
+/// Which calls are treated.
+enum Arms {
+    /// By the client's port of their connection.
+    Ports { treated: BTreeSet<u64>, control: BTreeSet<u64> },
+    /// All, or none; of so many connections, where the lever is one of connections.
+    All { is_treated: bool, connections: usize },
+}
+
+impl Arms {
+    /// How many connections are treated, and how many are not.
+    fn connections(&self) -> [usize; 2] {
+        match self {
+            Arms::Ports { treated, control } => [treated.len(), control.len()],
+            Arms::All { is_treated: true, connections } => [*connections, 0],
+            Arms::All { is_treated: false, connections } => [0, *connections],
+        }
+    }
 }
 
 /// Why it ended early.
@@ -48,6 +66,9 @@ struct Run {
     halves: Vec<(usize, Half)>,
     calls: HashMap<([u8; 16], [u8; 8]), Sample>,
     lacks: Vec<String>,
+    /// The one that runs, from 1.
+    block: u32,
+    in_force: Option<InForceRow>,
     undone: bool,
 }
 
@@ -62,6 +83,8 @@ pub async fn perform(cases: Arc<Cases>, plan: Plan, asked_by: String, stop: watc
         halves: Vec::new(),
         calls: HashMap::new(),
         lacks: Vec::new(),
+        block: 0,
+        in_force: None,
         undone: true,
     };
     cases.meter.follow(Some((&run.plan.pair, CALLS)));
@@ -77,6 +100,7 @@ impl Run {
     /// All blocks, one after the other.
     async fn blocks(&mut self) -> Result<(), Ended> {
         for block in 0..self.plan.report.blocks as usize {
+            self.block = block as u32 + 1;
             if self.plan.halves {
                 self.block_of_halves(block).await?;
             } else {
@@ -120,8 +144,8 @@ impl Run {
         let (treated, control) = (treated.to_vec(), control.to_vec());
         let changed = self.change(&treated).await?;
         if let Some((from_ns, to_ns, changed)) = changed {
-            let (treated, control) = (self.ports(&changed), self.ports(&control));
-            self.halves.push((block, Half { from_ns, to_ns, treated, control }));
+            let arms = Arms::Ports { treated: self.ports(&changed), control: self.ports(&control) };
+            self.halves.push((block, Half { from_ns, to_ns, arms }));
         }
         Ok(())
     }
@@ -129,22 +153,26 @@ impl Run {
     async fn block_of_time(&mut self, block: usize) -> Result<(), Ended> {
         let first = fastrand::bool();
         for is_treated in [first, !first] {
-            let there = self.there().await?;
-            if there.is_empty() {
+            // A setting of the host is the same whichever connections there are.
+            let there = match self.plan.lever.is_of_connections() {
+                true => self.there().await?,
+                false => Vec::new(),
+            };
+            if there.is_empty() && self.plan.lever.is_of_connections() {
                 return Err(Ended::Failed("all connections have ended".into()));
             }
             if is_treated {
                 if let Some((from_ns, to_ns, changed)) = self.change(&there).await? {
-                    let (treated, control) = (self.ports(&changed), BTreeSet::new());
-                    self.halves.push((block, Half { from_ns, to_ns, treated, control }));
+                    let arms = Arms::All { is_treated, connections: changed.len() };
+                    self.halves.push((block, Half { from_ns, to_ns, arms }));
                 }
             } else {
                 // Looked at by the host's own clock, as the change is.
                 let from_ns = self.host_ns().await?;
                 self.pass(self.plan.report.block_ms, None).await?;
                 let to_ns = self.host_ns().await?;
-                let (treated, control) = (BTreeSet::new(), self.ports(&there));
-                self.halves.push((block, Half { from_ns, to_ns, treated, control }));
+                let arms = Arms::All { is_treated, connections: there.len() };
+                self.halves.push((block, Half { from_ns, to_ns, arms }));
             }
         }
         Ok(())
@@ -152,7 +180,8 @@ impl Run {
 
     async fn host_ns(&self) -> Result<u64, Ended> {
         let looked = look(&self.cases, &self.plan, &self.asked_by).await;
-        Ok(looked.map_err(|error| Ended::Failed(error.to_string()))?.unix_ns.max(0) as u64)
+        let looked = looked.map_err(|error| Ended::Failed(error.to_string()))?;
+        Ok(looked.unix_ns.max(0) as u64)
     }
 
     /// One change for the length of a block: when it was made and undone, and of what.
@@ -163,20 +192,13 @@ impl Run {
         let failed = |what: &str| Ended::Failed(what.to_owned());
         let told: BTreeSet<(&str, &str)> =
             treated.iter().map(|one| (one.local.as_str(), one.peer.as_str())).collect();
-        let set = SetNodelay {
-            connections: told
-                .iter()
-                .map(|(local, peer)| Connection { local: (*local).into(), peer: (*peer).into() })
-                .collect(),
-            for_ms: (self.plan.report.block_ms + GRACE_MS) as u32,
+        let change = self.plan.lever.change(&told, (self.plan.report.block_ms + GRACE_MS) as u32);
+        let order = self.plan.order(&self.asked_by, change);
+        let number = match self.plan.lever.is_of_connections() {
+            true => format!("{} connections", told.len()),
+            false => format!("{} values", self.plan.report.values.len()),
         };
-        let order = self.plan.order(&self.asked_by, order::What::Nodelay(set));
-        self.cases.write_down(
-            "ordered",
-            &self.plan.report,
-            &self.asked_by,
-            &format!("{} connections", told.len()),
-        );
+        self.cases.write_down("ordered", &self.plan.report, &self.asked_by, &number);
         let ordered = self.cases.agents.order(&self.plan.report.agent, order, now_unix_ms());
         let mut ordered = ordered.map_err(|error| Ended::Failed(error.to_string()))?;
         let made = timeout(ANSWER, ordered.reports.recv()).await.ok().flatten();
@@ -193,10 +215,34 @@ impl Run {
             _ => return Err(Ended::Failed(made.error.chars().take(300).collect())),
         }
         let changed: Vec<ConnectionRow> = changed(&made);
-        if changed.iter().any(|one| !told.contains(&(one.local.as_str(), one.peer.as_str()))) {
+        let since_unix_ms = now_unix_ms();
+        let until_unix_ms = since_unix_ms + self.plan.report.block_ms;
+        self.in_force = Some(InForceRow {
+            block: self.block,
+            connections: changed.len(),
+            since_unix_ms,
+            until_unix_ms,
+            guard_unix_ms: until_unix_ms + GRACE_MS,
+        });
+        self.show();
+        if !self.plan.lever.is_meant(&made, &changed, &told) {
             ordered.undo();
-            self.undone = self.undone_by(&mut ordered.reports).await.is_some() && self.undone;
-            return Err(failed("the agent says that it changed connections that it was not told to change"));
+            match self.undone_by(&mut ordered.reports).await {
+                Some(_) => self.in_force = None,
+                None => self.undone = false,
+            }
+            let what = if self.plan.lever.is_of_connections() { "connections" } else { "settings" };
+            return Err(failed(&format!(
+                "the agent says that it changed {what} that it was not told to change"
+            )));
+        }
+        for value in made.values.iter().filter(|value| !value.not_changed.is_empty()).take(4) {
+            let why: String = value.not_changed.chars().take(200).collect();
+            let place: String = value.place.chars().take(200).collect();
+            let lack = format!("The host did not take {place}: {why}.");
+            if !self.lacks.contains(&lack) {
+                self.lacks.push(lack);
+            }
         }
         let passed = self.pass(self.plan.report.block_ms, Some(&mut ordered.reports)).await;
         let (over, ended) = match passed {
@@ -216,6 +262,8 @@ impl Run {
             self.undone = false;
             return Err(failed("the agent did not say that a change is undone; its guard undoes it in time"));
         };
+        self.in_force = None;
+        self.show();
         if !over.error.is_empty() {
             self.lacks.push(format!("An undo says: {}", over.error.chars().take(300).collect::<String>()));
         }
@@ -282,6 +330,7 @@ impl Run {
         while Instant::now() < until && !*self.stop.borrow() {
             second.tick().await;
             self.take();
+            self.show();
             if are_there {
                 // The other end's exporter has had another second, too.
                 break;
@@ -311,10 +360,12 @@ impl Run {
                 continue;
             };
             // Blocks of time are of all calls: which connection each went by may not be known.
-            let (treated, control) = match (self.plan.halves, port_of(call)) {
-                (true, Some(port)) => (half.treated.contains(&port), half.control.contains(&port)),
-                (true, None) => (false, false),
-                (false, _) => (half.control.is_empty(), half.treated.is_empty()),
+            let (treated, control) = match (&half.arms, port_of(call)) {
+                (Arms::Ports { treated, control }, Some(port)) => {
+                    (treated.contains(&port), control.contains(&port))
+                }
+                (Arms::Ports { .. }, None) => (false, false),
+                (Arms::All { is_treated, .. }, _) => (*is_treated, !is_treated),
             };
             match (treated, control) {
                 (true, false) => blocks[*block].treated.push(took_ns(call)),
@@ -323,6 +374,36 @@ impl Run {
             }
         }
         (blocks, neither)
+    }
+
+    /// How far it is, for whoever looks at the case meanwhile.
+    fn show(&self) {
+        let (blocks, calls_of_neither) = self.sorted();
+        let (rows, treated, control) = (self.rows(&blocks), arm(&blocks, TREATED), arm(&blocks, CONTROL));
+        let (in_force, lacks) = (self.in_force, self.lacks.clone());
+        self.cases.change(&self.plan.report.case, |case| {
+            let Some(last) = case.experiments.last_mut().filter(|last| last.to_unix_ms.is_none()) else {
+                return;
+            };
+            (last.blocks, last.treated, last.control) = (rows, treated, control);
+            (last.in_force, last.lacks, last.calls_of_neither) = (in_force, lacks, calls_of_neither);
+        });
+    }
+
+    /// The blocks that are over.
+    fn rows(&self, blocks: &[Block]) -> Vec<BlockRow> {
+        let row = |(at, block): (usize, &Block)| {
+            let halves = || self.halves.iter().filter(|(of, _)| *of == at).map(|(_, half)| half);
+            BlockRow {
+                from_unix_ms: halves().map(|half| half.from_ns).min().unwrap_or(0) / 1_000_000,
+                to_unix_ms: halves().map(|half| half.to_ns).max().unwrap_or(0) / 1_000_000,
+                treated_connections: halves().map(|half| half.arms.connections()[0]).sum(),
+                control_connections: halves().map(|half| half.arms.connections()[1]).sum(),
+                treated: ArmRow::of(block.treated.clone()),
+                control: ArmRow::of(block.control.clone()),
+            }
+        };
+        blocks.iter().enumerate().map(row).collect()
     }
 
     fn conclude(self, id: &str, ended: Option<Ended>) {
@@ -334,19 +415,6 @@ impl Run {
             Some(Ended::Asked) => ("undecided", "Undecided: it was ended before its time.".to_owned()),
             Some(Ended::Failed(why)) => ("undecided", format!("Undecided: {why}.")),
         };
-        let rows = blocks.iter().enumerate().map(|(at, block)| {
-            let halves = || self.halves.iter().filter(|(of, _)| *of == at).map(|(_, half)| half);
-            BlockRow {
-                from_unix_ms: halves().map(|half| half.from_ns).min().unwrap_or(0) / 1_000_000,
-                to_unix_ms: halves().map(|half| half.to_ns).max().unwrap_or(0) / 1_000_000,
-                treated_connections: halves().map(|half| half.treated.len()).sum(),
-                control_connections: halves().map(|half| half.control.len()).sum(),
-                treated: ArmRow::of(block.treated.clone()),
-                control: ArmRow::of(block.control.clone()),
-            }
-        });
-        let all = |of: fn(&Block) -> &Vec<u64>| ArmRow::of(blocks.iter().flat_map(of).copied().collect());
-        let (treated, control) = (all(|block| &block.treated), all(|block| &block.control));
         let report = ExperimentReport {
             lever: self.plan.report.lever.clone(),
             asked_by: self.asked_by.clone(),
@@ -361,10 +429,11 @@ impl Run {
                 high: effect.high as i64,
             }),
             probability: judged.effect.map(|effect| effect.probability),
-            treated,
-            control,
+            treated: arm(&blocks, TREATED),
+            control: arm(&blocks, CONTROL),
             calls_of_neither,
-            blocks: rows.collect(),
+            blocks: self.rows(&blocks),
+            in_force: self.in_force,
             undone: self.undone,
             lacks: self.lacks.clone(),
             plan: self.plan.report.clone(),
@@ -385,8 +454,18 @@ impl Run {
                 _ => {}
             }
         });
-        self.cases.experiments.ended();
+        // What the host has not confirmed, its guard undoes in time.
+        self.cases.experiments.ended(self.in_force.map_or(now_ms, |change| change.guard_unix_ms.max(now_ms)));
     }
+}
+
+type Arm = fn(&Block) -> &Vec<u64>;
+const TREATED: Arm = |block| &block.treated;
+const CONTROL: Arm = |block| &block.control;
+
+/// The calls of one arm, of all blocks.
+fn arm(blocks: &[Block], of: Arm) -> ArmRow {
+    ArmRow::of(blocks.iter().flat_map(of).copied().collect())
 }
 
 /// What the client's span of a call lasted: what it waits for while a request is on its way in pieces may be in the server's span,

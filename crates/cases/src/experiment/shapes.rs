@@ -9,7 +9,7 @@ pub struct PlanReport {
     pub plan: String,
     /// Case.
     pub case: String,
-    /// What is changed: `tcp-nodelay`.
+    /// What is changed: `tcp-nodelay`, `isolate`.
     pub lever: String,
     /// The cause that it would mend.
     pub suspect: String,
@@ -29,6 +29,18 @@ pub struct PlanReport {
     pub already: u64,
     /// Connections that cannot be reached.
     pub not_readable: u64,
+    /// Of `isolate`: settings of the host that are changed.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub values: Vec<ValueRow>,
+    /// Of `isolate`: the interfaces whose packets are meant.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub interfaces: Vec<String>,
+    /// Of `isolate`: the CPUs that handle these packets then, as a list.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub net_cpus: Option<String>,
+    /// Of `isolate`: the CPUs of the processes that hold the connections.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub app_cpus: Option<String>,
     /// `halves`: of the connections, drawn anew for each block; `blocks`: of time, all connections or none.
     pub design: String,
     /// Pairs of a treated and an untreated half.
@@ -52,6 +64,17 @@ pub struct ConnectionRow {
     pub pid: u32,
     /// Name of that process.
     pub comm: String,
+}
+
+/// A setting of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueRow {
+    /// A file, or what else it is, in words.
+    pub place: String,
+    /// As it is.
+    pub from: String,
+    /// As it would be.
+    pub to: String,
 }
 
 /// `POST /api/v1/cases/{id}/experiment`.
@@ -97,10 +120,28 @@ pub struct ExperimentReport {
     pub calls_of_neither: u64,
     /// Block by block.
     pub blocks: Vec<BlockRow>,
+    /// The change that the host has not yet said to be undone: while a block runs, and after the end where that answer never came.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub in_force: Option<InForceRow>,
     /// Whether the host has said of each change that it is undone.
     pub undone: bool,
     /// What did not go as planned, in sentences.
     pub lacks: Vec<String>,
+}
+
+/// A change of connections until it is undone. Times are of the meter's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InForceRow {
+    /// Block, from 1.
+    pub block: u32,
+    /// Number of connections changed.
+    pub connections: usize,
+    /// Since when.
+    pub since_unix_ms: u64,
+    /// When the meter asks for the undo.
+    pub until_unix_ms: u64,
+    /// When the host's guard undoes it by itself, whatever has become of the meter and the agent.
+    pub guard_unix_ms: u64,
 }
 
 /// An interval with its estimate.
@@ -123,6 +164,9 @@ pub struct ArmRow {
     pub mean_ns: u64,
     /// Median.
     pub p50_ns: u64,
+    /// Its 95 % interval, from the order of the calls alone; absent for fewer than six.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub p50_ci95_ns: Option<[u64; 2]>,
     /// 99th percentile.
     pub p99_ns: u64,
 }
@@ -155,7 +199,57 @@ impl ArmRow {
             calls: took.len() as u64,
             mean_ns: (sum / took.len().max(1) as u128) as u64,
             p50_ns: at(0.5).copied().unwrap_or(0),
+            p50_ci95_ns: around_median(took.len()).map(|[low, high]| [took[low], took[high]]),
             p99_ns: at(0.99).copied().unwrap_or(0),
         }
+    }
+}
+
+/// Which of so many sorted values bound their median with at least 95 %: each lies on either side of it as a coin falls.
+fn around_median(number: usize) -> Option<[usize; 2]> {
+    let mut ln_of = -(number as f64) * std::f64::consts::LN_2;
+    let mut at_most = ln_of.exp();
+    if number == 0 || at_most > 0.025 {
+        return None;
+    }
+    let mut low = 0;
+    loop {
+        ln_of += ((number - low) as f64 / (low + 1) as f64).ln();
+        at_most += ln_of.exp();
+        if at_most > 0.025 {
+            return Some([low, number - 1 - low]);
+        }
+        low += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_of_a_median_is_the_one_of_the_tables() {
+        // Ranks of the sign test's interval, counted from 1, as tables have them.
+        for (number, ranks) in
+            [(6, (1, 6)), (10, (2, 9)), (20, (6, 15)), (25, (8, 18)), (66, (25, 42)), (100, (40, 61))]
+        {
+            assert_eq!(around_median(number), Some([ranks.0 - 1, ranks.1 - 1]), "{number}");
+        }
+        for few in 0..6 {
+            assert_eq!(around_median(few), None, "{few}");
+        }
+        // So many that half of one to their power is nothing in a float.
+        let [low, high] = around_median(4_000_000).unwrap();
+        assert!((1_998_000..1_998_100).contains(&low) && low + high == 3_999_999, "{low}");
+    }
+
+    #[test]
+    fn an_arm_has_its_figures_in_any_order() {
+        let arm = ArmRow::of((1..=20).rev().collect());
+        assert_eq!(
+            (arm.calls, arm.mean_ns, arm.p50_ns, arm.p50_ci95_ns, arm.p99_ns),
+            (20, 10, 11, Some([6, 15]), 20)
+        );
+        assert_eq!(ArmRow::of(Vec::new()), ArmRow::default());
     }
 }

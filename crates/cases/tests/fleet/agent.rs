@@ -77,6 +77,8 @@ impl Agent {
             tokio::select! {
                 said = self.from.message() => match said.expect("the stream is open").expect("it goes on").what {
                     Some(from_meter::What::Ask(ask)) => return ask,
+                    // Of an ask that was answered badly, or not at all.
+                    Some(from_meter::What::Cancel(_)) => {}
                     other => panic!("expected an ask: {other:?}"),
                 },
                 _ = second.tick() => {
@@ -123,4 +125,10 @@ pub fn pieces(ask: u64, capture: &str) -> Vec<SlicePiece> {
     Pieces::new(ask, spangap_fleet::slice::CAPTURE, file)
         .map(|piece| piece.expect("it can be read"))
         .collect()
+}
+
+/// A file of a slice with these bytes.
+pub fn file(ask: u64, name: &str, bytes: &[u8]) -> SlicePiece {
+    let zstd = zstd::bulk::compress(bytes, 1).expect("memory compresses");
+    SlicePiece { ask, file: name.into(), zstd: zstd.into() }
 }

@@ -96,7 +96,7 @@ async fn obey(mut agent: Agent, ports: Vec<u16>, treated: Treated, word: Word) {
                         ..Default::default()
                     }
                 }
-                None => panic!("an order without a deed"),
+                other => panic!("an order that nobody asked for: {other:?}"),
             },
             Some(from_meter::What::Undo(undo)) => {
                 treated.lock().unwrap().clear();
@@ -332,6 +332,39 @@ async fn an_undo_that_nobody_confirms_is_not_called_one() {
     let (tried, _) = scene.tried("halves").await;
     assert_eq!((&tried["outcome"], &tried["undone"]), (&json!("undecided"), &json!(false)));
     assert!(tried["words"].as_str().unwrap().contains("its guard undoes it in time"), "{tried:#}");
+    let left = &tried["in_force"];
+    assert_eq!((&left["block"], &left["connections"]), (&json!(1), &json!(1)), "{tried:#}");
+    assert!(left["guard_unix_ms"].as_u64() > left["until_unix_ms"].as_u64(), "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_experiment_can_be_followed_while_it_runs() {
+    let scene = Scene::new(&[41001, 41002, 41003, 41004], Word::Kept).await;
+    let plan = scene.plan("halves").await;
+    assert_eq!(scene.start(&plan).await.0, 202);
+    let running = |case: &Value| case["experiments"][0]["outcome"] == "running";
+    let case = scene.until(|case| case["experiments"][0]["in_force"].is_object()).await;
+    let in_force = &case["experiments"][0]["in_force"];
+    assert!(running(&case) && in_force["connections"] == 2, "{in_force}");
+    let times =
+        ["since_unix_ms", "until_unix_ms", "guard_unix_ms"].map(|key| in_force[key].as_u64().unwrap());
+    assert!(times.is_sorted() && times[1] - times[0] == plan["block_ms"].as_u64().unwrap(), "{in_force}");
+    let case = scene
+        .until(|case| {
+            case["experiments"][0]["blocks"][1]["control"]["calls"].as_u64() > Some(0) || !running(case)
+        })
+        .await;
+    assert!(running(&case), "its blocks are told one by one: {case:#}");
+    let case = scene.until(|case| !running(case)).await;
+    let tried = &case["experiments"][0];
+    assert!(tried.get("in_force").is_none(), "{case:#}");
+    // The list of cases has both ends of it, for whoever draws a time axis.
+    let (status, list) = scene.meter.request("GET", "/api/v1/cases", &[], "").await;
+    assert_eq!(status, 200);
+    let list: Value = serde_json::from_slice(&list).expect("JSON");
+    let event = |kind: &str, unix_ms: &Value| json!({ "unix_ms": unix_ms, "case": scene.case, "kind": kind, "lever": "tcp-nodelay" });
+    let events = [event("changed", &tried["from_unix_ms"]), event("undone", &tried["to_unix_ms"])];
+    assert_eq!(list["events"], json!(events), "{list:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,5 +3,7 @@
 mod agent;
 mod attacks;
 mod experiments;
+mod lies;
+mod many;
 mod meter;
 mod path;

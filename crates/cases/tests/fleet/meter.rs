@@ -15,7 +15,7 @@ use spangap_meter::history::{History, Limits};
 use spangap_meter::serve::access::Access;
 use spangap_meter::serve::clock::Clock;
 use spangap_meter::serve::places::Deadlines;
-use spangap_meter::serve::{Addresses, Guests, ServeSettings, serve};
+use spangap_meter::serve::{Addresses, Guests, Refusals, ServeSettings, serve};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +81,9 @@ impl Served {
         };
         let history = History::open(None, Limits { max_age_s: 3600, max_bytes: 1 << 20 }, clock.unix_s())
             .expect("memory");
+        let refusing = agents.clone();
         let guests = Guests {
+            refusals: Refusals::of(move || refusing.refused().reasons()),
             page: Router::new().merge(api::router(cases.clone())),
             grpc: Some(server::guest(agents, access.clone(), 4 << 20)),
             access,
@@ -101,9 +103,14 @@ impl Served {
     /// Both spans of so many calls from `tank` to `target`, the last of which have just ended, with gaps of 40 ms; they name
     /// each other's addresses.
     pub fn calls(&self, number: u64) {
+        self.calls_between(["tank", "target"], HOSTS, number);
+    }
+
+    /// The same of any two services and hosts.
+    pub fn calls_between(&self, services: [&str; 2], hosts: [&str; 2], number: u64) {
         let now_ns = UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
         let [client, server] = [0, 1].map(|side| {
-            let service = ["tank", "target"][side];
+            let service = services[side];
             let of = |n: u64| {
                 let start = now_ns - (number - n) * 50_000_000 - 60_000_000;
                 Span {
@@ -115,7 +122,7 @@ impl Served {
                     start_time_unix_nano: start + side as u64 * 40_000_000,
                     end_time_unix_nano: start + 41_000_000 + (1 - side as u64) * 1_000_000,
                     attributes: vec![
-                        text("network.peer.address", HOSTS[1 - side]),
+                        text("network.peer.address", hosts[1 - side]),
                         text("network.peer.port", ["50051", "41000"][side]),
                     ],
                     ..Span::default()
@@ -181,7 +188,12 @@ impl Served {
     }
 
     pub async fn post(&self, client: &str, headers: &[(&str, &str)]) -> (u16, Json) {
-        let body = format!(r#"{{"pair": {{"client": "{client}", "server": "target"}}}}"#);
+        self.post_pair([client, "target"], headers).await
+    }
+
+    /// Asks for a case of this pair.
+    pub async fn post_pair(&self, [client, server]: [&str; 2], headers: &[(&str, &str)]) -> (u16, Json) {
+        let body = format!(r#"{{"pair": {{"client": "{client}", "server": "{server}"}}}}"#);
         let headers = [&[("Content-Type", "application/json")], headers].concat();
         let (status, body) = self.request("POST", "/api/v1/cases", &headers, &body).await;
         (status, serde_json::from_slice(&body).unwrap_or_default())

@@ -15,12 +15,16 @@ pub struct ActuatorArgs {
     /// The audit log
     #[arg(long)]
     audit: PathBuf,
+    /// What may be changed
+    #[arg(long, value_delimiter = ',', required = true)]
+    allow: Vec<String>,
 }
 
 /// Takes orders until the agent hangs up.
 pub fn run(args: ActuatorArgs) -> anyhow::Result<Outcome> {
     // A Ctrl-C in the agent's terminal is the agent's: this one ends when its input does, and not before all is undone.
     let _ = rustix::process::setsid();
-    serve(&Settings { journals: args.journal, audit: args.audit }, io::stdin().lock(), io::stdout())?;
+    let settings = Settings { journals: args.journal, audit: args.audit, allows: args.allow };
+    serve(&settings, io::stdin().lock(), io::stdout())?;
     Ok(Outcome::Done)
 }

@@ -22,6 +22,8 @@ Examples:
   spangap agent --meter http://meter.example:4317 --allow sockets
       also try remedies when somebody with a token for `change` asks: a process of its own then changes TCP_NODELAY of
       connections for up to a minute; each change and each undo is a line in the audit log
+  spangap agent --meter http://meter.example:4317 --allow sockets,isolate
+      and may move the packets of an interface off the CPUs of the application for up to a minute
 
 Without --allow nothing on the host is changed, whoever asks, and nothing is written to disk. By default payloads are masked before they leave the host.
 Needs CAP_NET_RAW for packets, CAP_BPF and CAP_PERFMON for events, and CAP_SYS_PTRACE to see whose sockets they are; what
@@ -67,8 +69,7 @@ pub struct AgentArgs {
     /// Address to answer questions about health at [default: none]
     #[arg(long, value_name = "ADDR")]
     health: Option<SocketAddr>,
-    /// What may be changed on this host for a limited time, for experiments; `sockets` is TCP_NODELAY of live connections
-    /// [default: nothing]
+    /// What may be changed on this host for a limited time, for experiments; may be a list [default: nothing]
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     allow: Vec<Allowed>,
     /// Log of changes, with --allow: one JSON object a line, never shortened
@@ -84,6 +85,17 @@ pub struct AgentArgs {
 enum Allowed {
     /// TCP_NODELAY of live connections
     Sockets,
+    /// CPUs that handle packets: affinity of interrupts, steering
+    Isolate,
+}
+
+impl Allowed {
+    fn name(self) -> &'static str {
+        match self {
+            Allowed::Sockets => "sockets",
+            Allowed::Isolate => "isolate",
+        }
+    }
 }
 
 /// A share, as `2%`.
@@ -170,8 +182,12 @@ fn actuator(args: &AgentArgs) -> anyhow::Result<Option<Actuator>> {
     };
     let absolute = |path: PathBuf| std::path::absolute(&path).with_context(|| path.display().to_string());
     let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut allows: Vec<String> = args.allow.iter().map(|one| one.name().to_owned()).collect();
+    allows.sort();
+    allows.dedup();
     let mut command = vec![program.into_os_string(), "agent-actuator".into(), "--journal".into()];
     command.push(absolute(journals)?.into());
     command.extend(["--audit".into(), absolute(args.audit.clone())?.into()]);
-    Ok(Some(Actuator { command, allows: vec!["sockets".into()] }))
+    command.extend(["--allow".into(), allows.join(",").into()]);
+    Ok(Some(Actuator { command, allows }))
 }

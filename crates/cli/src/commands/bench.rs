@@ -193,7 +193,7 @@ fn print_text(text: &str) -> anyhow::Result<()> {
 fn run_show(args: ShowArgs) -> anyhow::Result<Outcome> {
     let report = read(&args.file)?;
     if let Some(path) = &args.html {
-        report_page::write(path, &report)?;
+        report_page::write_tank(path, &report)?;
     }
     let text = if args.json { serde_json::to_string(&report)? } else { report.to_string() };
     print_text(text.trim_end())?;

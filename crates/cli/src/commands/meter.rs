@@ -14,14 +14,15 @@ use spangap_cases::{api, server};
 use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::otlp::PushSettings;
 use spangap_meter::history::{History, Limits};
+use spangap_meter::ingest::named::Part;
 use spangap_meter::ingest::origins::Limits as OriginLimits;
 use spangap_meter::ingest::semconv::RESPONSE_SIZE_ATTRIBUTES;
-use spangap_meter::pairs::{Grouping, PairLimits};
+use spangap_meter::pairs::{Ends, Grouping, PairLimits};
 use spangap_meter::serve::access::Access;
 use spangap_meter::serve::clock::Clock;
 use spangap_meter::serve::places::Deadlines;
 use spangap_meter::serve::tls::{Tls, TlsFiles};
-use spangap_meter::serve::{Addresses, Guests, ServeSettings, serve};
+use spangap_meter::serve::{Addresses, Guests, Refusals, ServeSettings, serve};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -205,20 +206,51 @@ pub enum By {
     Pair,
     /// The same, and the method
     Method,
+    /// Both services at their nodes
+    Node,
     /// Client service at its node, and server service
     ClientNode,
     /// Client service, and server service at its node
     ServerNode,
+    /// Both services at their pods
+    Pod,
+    /// Client service at its pod, and server service
+    ClientPod,
+    /// Client service, and server service at its pod
+    ServerPod,
+    /// Both services at their zones
+    Zone,
+    /// Client service at its zone, and server service
+    ClientZone,
+    /// Client service, and server service at its zone
+    ServerZone,
+    /// Both services at their versions
+    Version,
+    /// Client service at its version, and server service
+    ClientVersion,
+    /// Client service, and server service at its version
+    ServerVersion,
 }
 
 impl From<By> for Grouping {
     fn from(by: By) -> Grouping {
-        match by {
-            By::Pair => Grouping::Pair,
-            By::Method => Grouping::Method,
-            By::ClientNode => Grouping::ClientNode,
-            By::ServerNode => Grouping::ServerNode,
-        }
+        let (part, ends) = match by {
+            By::Pair => return Grouping::Pair,
+            By::Method => return Grouping::Method,
+            By::Node => (Part::Node, Ends::Both),
+            By::ClientNode => (Part::Node, Ends::Client),
+            By::ServerNode => (Part::Node, Ends::Server),
+            By::Pod => (Part::Pod, Ends::Both),
+            By::ClientPod => (Part::Pod, Ends::Client),
+            By::ServerPod => (Part::Pod, Ends::Server),
+            By::Zone => (Part::Zone, Ends::Both),
+            By::ClientZone => (Part::Zone, Ends::Client),
+            By::ServerZone => (Part::Zone, Ends::Server),
+            By::Version => (Part::Version, Ends::Both),
+            By::ClientVersion => (Part::Version, Ends::Client),
+            By::ServerVersion => (Part::Version, Ends::Server),
+        };
+        Grouping::Part(part, ends)
     }
 }
 
@@ -500,7 +532,9 @@ impl Service {
             let stop = stop(Box::pin(stop_signal()?));
             let stop = async { stopped = stop.await };
             let watching = tokio::spawn(self.cases.clone().run());
+            let refusing = self.agents.clone();
             let guests = Guests {
+                refusals: Refusals::of(move || refusing.refused().reasons()),
                 page: web::router(self.trace_url.as_ref()).merge(api::router(self.cases.clone())),
                 grpc: Some(server::guest(self.agents, self.access.clone(), SLICE_BYTES)),
                 access: self.access,

@@ -178,7 +178,8 @@ pub struct TankArgs {
     /// Write slow calls into this file, one JSON object a line
     #[arg(long, value_name = "FILE", help_heading = SLOW_AND_SPANS)]
     slow_log: Option<PathBuf>,
-    /// Send a CLIENT span for every call to this OTLP/gRPC receiver, http://HOST:PORT
+    /// Send a CLIENT span for every call to this OTLP/gRPC receiver, http://HOST:PORT; OTEL_RESOURCE_ATTRIBUTES adds to its
+    /// resource, OTEL_EXPORTER_OTLP_HEADERS has its token
     #[arg(long, value_name = "URL", help_heading = SLOW_AND_SPANS)]
     otlp: Option<CollectorUrl>,
     /// service.name of the spans
@@ -343,7 +344,7 @@ pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
     let report = report?;
     print_line(if json { serde_json::to_string(&report)? } else { report.to_string() }.trim_end())?;
     if let Some(path) = html {
-        report_page::write(&path, &report)?;
+        report_page::write_tank(&path, &report)?;
     }
     judge(&report)
 }

@@ -70,7 +70,8 @@ pub struct TargetArgs {
     /// (stack rust)
     #[arg(long, value_name = "STATUS:ATTEMPTS/CALLS")]
     fail: Option<Failing>,
-    /// Send a SERVER span for every call to this OTLP/gRPC receiver, http://HOST:PORT
+    /// Send a SERVER span for every call to this OTLP/gRPC receiver, http://HOST:PORT; OTEL_RESOURCE_ATTRIBUTES adds to its
+    /// resource, OTEL_EXPORTER_OTLP_HEADERS has its token
     #[arg(long, value_name = "URL")]
     otlp: Option<CollectorUrl>,
     /// service.name of the spans

@@ -13,15 +13,17 @@ use std::process::Command;
 const CONNECTIONS: usize = 4;
 
 /// A client with connections to a target, an agent beside it, and a meter that orders.
-struct Scene {
-    stage: Stage,
+pub struct Scene {
+    pub stage: Stage,
     meter: Option<Meter>,
     agent: Option<Ending>,
-    tank: Option<Ending>,
+    pub tank: Option<Ending>,
     _target: Ending,
     port: u32,
     session: u64,
     folder: tempfile::TempDir,
+    /// What the agent is started with, when it may change anything.
+    allow: &'static str,
 }
 
 /// Ends of the client's sockets with TCP_NODELAY on.
@@ -29,6 +31,10 @@ type On = BTreeSet<String>;
 
 impl Scene {
     fn new(allow: bool) -> Option<Scene> {
+        Scene::with(if allow { "sockets" } else { "" })
+    }
+
+    pub fn with(allow: &'static str) -> Option<Scene> {
         let stage = Stage::new()?;
         let folder = tempfile::tempdir().expect("a folder");
         let meter = Meter::start();
@@ -44,16 +50,17 @@ impl Scene {
             port,
             session: 0,
             folder,
+            allow,
         };
-        scene.start_agent(allow);
+        scene.start_agent(!allow.is_empty());
         until("the tank's connections", || (scene.sockets().len() == CONNECTIONS).then_some(()));
         assert_eq!(scene.on(), On::new());
         Some(scene)
     }
 
-    fn start_agent(&mut self, allow: bool) {
+    pub fn start_agent(&mut self, allow: bool) {
         let (audit, journals) = (self.path("audit.jsonl"), self.path("journals"));
-        let flags = ["--allow", "sockets", "--audit", &audit, "--journal", &journals];
+        let flags = ["--allow", self.allow, "--audit", &audit, "--journal", &journals];
         let port = self.meter().port;
         self.agent = Some(self.stage.agent("client", port, if allow { &flags } else { &[] }));
         // The hello of the one before is still known.
@@ -62,18 +69,20 @@ impl Scene {
             (hello.session != self.session).then_some(hello)
         });
         self.session = hello.session;
-        assert_eq!(hello.allows, if allow { vec!["sockets"] } else { vec![] });
+        let mut allows: Vec<&str> = if allow { self.allow.split(',').collect() } else { vec![] };
+        allows.sort_unstable();
+        assert_eq!(hello.allows, allows);
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().expect("text").to_owned()
     }
 
-    fn meter(&self) -> &Meter {
+    pub fn meter(&self) -> &Meter {
         self.meter.as_ref().expect("it is there")
     }
 
-    fn netns(&self) -> u64 {
+    pub fn netns(&self) -> u64 {
         self.stage.netns("client")
     }
 
@@ -97,7 +106,7 @@ impl Scene {
         on.map(|socket| socket["local"].as_str().expect("an end").to_owned()).collect()
     }
 
-    fn order(&self, id: u64, what: order::What) -> Order {
+    pub fn order(&self, id: u64, what: order::What) -> Order {
         Order {
             id,
             case: "20261122-tank-target".into(),
@@ -114,7 +123,7 @@ impl Scene {
     }
 
     /// What there is to change, once the actuator is ready.
-    fn look(&self, id: u64) -> Vec<Socket> {
+    pub fn look(&self, id: u64) -> Vec<Socket> {
         let mut id = id * 1_000;
         until("the actuator", || {
             id += 1;
@@ -135,7 +144,7 @@ impl Scene {
         meant
     }
 
-    fn audit(&self) -> Vec<Value> {
+    pub fn audit(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path("audit.jsonl")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).expect("a line is whole")).collect()
     }
@@ -151,9 +160,19 @@ impl Scene {
         });
     }
 
+    /// The agent's process.
+    pub fn agent(&self) -> u32 {
+        self.agent.as_ref().expect("it is there").0.id()
+    }
+
+    /// Ends the meter.
+    pub fn end_meter(&mut self) {
+        self.meter.take().expect("it is there").end();
+    }
+
     /// The process that the agent has for changes.
-    fn actuator(&self) -> u32 {
-        child(self.agent.as_ref().expect("it is there").0.id(), "agent-actuator")
+    pub fn actuator(&self) -> u32 {
+        child(self.agent(), "agent-actuator")
     }
 }
 
@@ -163,7 +182,7 @@ fn journals(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 /// A child of a process with this word in its command line.
-fn child(of: u32, word: &str) -> u32 {
+pub fn child(of: u32, word: &str) -> u32 {
     until(word, || {
         let tasks = std::fs::read_dir(format!("/proc/{of}/task")).ok()?.flatten();
         let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -176,7 +195,7 @@ fn child(of: u32, word: &str) -> u32 {
     })
 }
 
-fn kill(pid: u32) {
+pub fn kill(pid: u32) {
     let done = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().expect("kill starts");
     assert!(done.success());
 }
@@ -280,7 +299,7 @@ const LONG_MS: u32 = 60_000;
 #[test]
 fn whoever_is_killed_in_the_middle_everything_is_undone() {
     let Some(mut scene) = Scene::new(true) else { return };
-    let agent = |scene: &Scene| scene.agent.as_ref().expect("it is there").0.id();
+    let agent = |scene: &Scene| scene.agent();
     // The agent: its actuator hears of it.
     scene.changed(1, LONG_MS);
     kill(agent(&scene));

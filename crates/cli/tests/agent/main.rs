@@ -2,6 +2,7 @@
 //! what it is ordered to change is changed for a while, or not at all.
 
 mod change;
+mod isolation;
 mod meter;
 mod stage;
 

@@ -138,6 +138,15 @@ impl Stage {
         command
     }
 
+    /// The same with the `/sys` of its network namespace, beneath which are this machine's control groups.
+    pub fn on_with_sys(&self, side: &str, program: &str) -> Command {
+        const OWN_SYS: &str = "exec 9</sys/fs/cgroup && mount -t sysfs sysfs /sys && \
+            mount --no-canonicalize --rbind /proc/self/fd/9 /sys/fs/cgroup && exec 9<&- && exec \"$@\"";
+        let mut command = self.on(side, "unshare");
+        command.args(["--mount", "sh", "-c", OWN_SYS, "sh", program]);
+        command
+    }
+
     /// URL of a port of this test, seen from a side.
     pub fn url(&self, side: &str, port: u16) -> String {
         format!("http://10.216.{}.1:{port}", self.octets[usize::from(side == "server")])
@@ -146,7 +155,7 @@ impl Stage {
     /// An agent on a side. What it says is said by the test.
     pub fn agent(&self, side: &'static str, port: u16, flags: &[&str]) -> Ending {
         let mut child = self
-            .on(side, env!("CARGO_BIN_EXE_spangap"))
+            .on_with_sys(side, env!("CARGO_BIN_EXE_spangap"))
             .args(["agent", "--meter", &self.url(side, port), "--cpu", "100%"])
             .args(flags)
             .stdin(Stdio::null())

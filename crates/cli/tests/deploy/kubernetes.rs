@@ -5,7 +5,7 @@ use crate::{done, here};
 use std::fs;
 
 /// Everything that the chart can render, and some ways to ask for less of it.
-const VALUES: [&[&str]; 5] = [
+const VALUES: [&[&str]; 6] = [
     &["meter.enabled=true"],
     &["agent.enabled=true", "agent.tokenSecret.name=spangap-agent"],
     &["meter.enabled=false", "agent.enabled=true", "agent.meter=https://meter.example:4317"],
@@ -27,6 +27,12 @@ const VALUES: [&[&str]; 5] = [
         "agent.tokenSecret.name=spangap-agent",
         "agent.tls.secretName=spangap-agent-tls",
         "agent.tls.showCertificate=true",
+    ],
+    &[
+        "agent.enabled=true",
+        "agent.allow={sockets,isolate}",
+        "meter.tokenSecret.name=spangap-tokens",
+        "agent.tokenSecret.name=spangap-agent",
     ],
 ];
 
@@ -78,6 +84,31 @@ fn helm_takes_the_chart() {
         !bare.status.success()
             && String::from_utf8_lossy(&bare.stderr).contains("image.repository: name the image")
     );
+}
+
+/// Agents that may change something are asked for by name, have what they need for it and no more, and obey nobody without a
+/// token.
+#[test]
+fn agents_change_nothing_unless_that_is_allowed() {
+    let [usual, allowed] = [VALUES[1], VALUES[5]].map(rendered);
+    let (Some(usual), Some(allowed)) = (usual, allowed) else {
+        return println!("not run: the chart's agents: there is no helm (make test-deploy builds it)");
+    };
+    for part in ["privileged: true", "--allow", "hostPath"] {
+        assert!(!usual.contains(part), "{part}");
+        assert!(allowed.contains(part), "no {part}");
+    }
+    let sockets = ["agent.enabled=true", "agent.allow={sockets}", "meter.tokenSecret.name=tokens"];
+    let sockets = rendered(&sockets).expect("helm is there");
+    assert!(sockets.contains("--allow=sockets\n") && !sockets.contains("privileged: true"), "{sockets}");
+    let open = ["template", "here", "deploy/helm/spangap", "--kube-version", "1.34.0", "--set"];
+    let open = crate::output(
+        "helm",
+        &[&open[..], &["image.repository=x,agent.enabled=true,agent.allow={sockets}"]].concat(),
+    )
+    .expect("helm is there");
+    let said = String::from_utf8_lossy(&open.stderr);
+    assert!(!open.status.success() && said.contains("agent.allow needs meter.tokenSecret"), "{said}");
 }
 
 /// Kinds that Kubernetes does not bring along.

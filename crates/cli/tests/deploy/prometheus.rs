@@ -115,7 +115,7 @@ fn every_query_answers_of_a_real_run() {
 }
 
 /// What the unit of systemd and the pod of the chart allow the agent, and nothing else.
-const CAPABILITIES: &str = "-all,+net_raw,+bpf,+perfmon,+sys_ptrace";
+const CAPABILITIES: &str = "-all,+net_raw,+bpf,+perfmon,+sys_ptrace,+syslog";
 
 #[test]
 fn an_agent_with_the_capabilities_of_the_chart_fills_its_dashboard() {

@@ -74,3 +74,31 @@ fn a_connection_of_a_pool_takes_the_time_that_the_client_measured() {
     compare("pool-wait", "pool-wait");
     compare("pool-near", "pool-wait");
 }
+
+/// Calls whose bytes wait in the client's buffer behind lost ones: most leave when they are long given up.
+#[test]
+fn what_is_given_up_in_the_buffer_has_waited_for_the_loss_and_never_left() {
+    let spans = captures().join("black-hole-buffered.client.spans");
+    let [client, server] = ["client", "server"].map(|end| capture("black-hole-buffered", end));
+    let report = dissect(&[&client, &server], &["--same-clock", "--spans", spans.to_str().expect("text")]);
+    let (mut late, mut waited) = (0, 0);
+    for call in calls(&report) {
+        let duration_ns = call["duration_ns"].as_i64().expect("a duration");
+        let legs = call["legs"].as_array().expect("legs");
+        // A leg longer than its call is one that went on when the call was over.
+        for leg in legs {
+            let ns = leg["ns"].as_i64().expect("a leg");
+            assert!(ns <= duration_ns + 1_000_000 && ns >= -1_000_000, "{leg} of {duration_ns}: {call:#}");
+        }
+        if legs.len() > 1 || legs[0]["leg"] != "client_app_out" {
+            continue;
+        }
+        late += 1;
+        let findings = call["findings"].as_array().expect("findings").iter();
+        let lost = |one: &&Value| one["certainty"] == "shown" && one["cause"] == "receiver-drop";
+        let cost_ns: i64 = findings.filter(lost).filter_map(|one| one["cost_ns"].as_i64()).sum();
+        waited += usize::from(2 * cost_ns >= duration_ns);
+    }
+    assert!(late >= 50, "{late}");
+    assert!(waited * 10 >= late * 9, "{waited} of {late}");
+}

@@ -204,9 +204,22 @@ fn a_recording_tells_the_same_story() {
     assert_eq!(report["culprit"]["name"], name);
     assert_eq!(report, json(&mut thieves(&arguments)), "a recording says the same each time");
     let html = fs::read_to_string(&page).expect("a page");
-    assert!(html.contains("<svg") && html.contains(&format!("behind {name}")), "{html}");
-    for needle in ["src=", "href=", "url(", "@import"] {
-        assert!(!html.contains(needle), "{needle}");
+    let (_, rest) = html.split_once("<script type=\"application/json\" id=\"data\">").expect("its document");
+    let document: Value =
+        serde_json::from_str(rest.split_once("</script>").expect("its end").0).expect("JSON");
+    let windows = document["report"]["windows"].as_array().expect("windows").clone();
+    let behind = Value::from(format!("behind {name}"));
+    let pieces = |window: &Value| window["pieces"].as_array().expect("pieces").clone();
+    assert!(windows.iter().flat_map(pieces).any(|piece| piece["who"] == behind), "{document:#}");
+    for window in &windows {
+        let drawn: u64 = pieces(window).iter().map(|piece| number(&piece["ns"])).sum();
+        assert_eq!(drawn, number(&window["duration_ns"]), "all of it is drawn");
+    }
+    // Namespaces are names; what begins with # or data: stands in the page itself.
+    let inside = ["http://www.w3.org/", "url(\"#", "url(#", "href=\"data:"];
+    let fetched = inside.iter().fold(html, |page, inside| page.replace(inside, ""));
+    for needle in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+        assert!(!fetched.contains(needle), "{needle}");
     }
     let picture = folder.path().join("thieves.svg");
     let drawn = ["--json", "--recording", file, "--svg", picture.to_str().expect("a path")];

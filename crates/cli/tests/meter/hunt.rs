@@ -1,7 +1,7 @@
 //! `spangap hunt 'A->B' --meter URL`: a real meter, whose agents replay what was captured of Nagle's algorithm.
 
 use super::grpc::{channel, sender};
-use super::process::{Ended, Meter, Program};
+use super::process::{Ended, Meter, Program, until};
 use super::spans::calls;
 use spangap_fleet::slice::{CAPTURE, Pieces};
 use spangap_fleet::v1::fleet_client::FleetClient;
@@ -161,4 +161,55 @@ async fn bytes_that_are_no_capture_are_no_verdict() {
     let ended = tokio::task::block_in_place(|| hunt(&meter, &["web->cart"]));
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.err.concat().contains("has no verdict"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn to_try_a_remedy_takes_a_token_for_change_and_an_agent_that_may() {
+    const CHANGE: &str = "change-1234567890abcdef";
+    const CAPTURE: &str = "capture-1234567890abcdef";
+    const INGEST: &str = "ingest-1234567890abcdef";
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    writeln!(file, "ingest {INGEST}\ncapture {CAPTURE}\nchange {CHANGE}").expect("written");
+    let tokens = file.path().to_str().expect("plain");
+    let meter = Meter::start(&["--token-file", tokens, "--case-slices-per-minute", "60"]);
+    for (host, end) in HOSTS.into_iter().zip(["client", "server"]) {
+        agent(&meter, host, Some(&format!("nagle-client.{end}.pcapng")), Some(CAPTURE)).await;
+    }
+    // The meter holds whole spans for half a minute, and each case takes seconds: each has calls of its own.
+    let mut made = 0..400;
+    let mut sender = sender(&meter).await;
+    let mut export = async || {
+        let mut request = Request::new(calls("web", "cart", made.clone()));
+        request.metadata_mut().insert("authorization", format!("Bearer {INGEST}").parse().expect("text"));
+        sender.export(request).await.expect("it is accepted");
+        made = made.end..made.end + 400;
+    };
+    let with = |token: &str, more: &[&str]| {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        writeln!(file, "{token}").expect("written");
+        let flags = ["web->cart", "--token-file", file.path().to_str().expect("plain")];
+        tokio::task::block_in_place(|| {
+            until("the pair", || {
+                let ended = hunt(&meter, &[&flags[..], more].concat());
+                (!ended.err.concat().contains("no pair was seen yet")).then_some(ended)
+            })
+        })
+    };
+    export().await;
+    // Nobody at a terminal: nothing is tried, nor talked about.
+    let plain = with(CAPTURE, &[]);
+    assert!(plain.code == Some(0) && plain.out[0].contains("nagle-delayed-ack (client)"), "{plain:?}");
+    assert!(!plain.err.concat().contains("experiment"), "{plain:?}");
+    // The verdict is told all the same.
+    for more in [&["--experiment", "auto"][..], &["--experiment", "ask", "--json"]] {
+        export().await;
+        let denied = with(CAPTURE, more);
+        assert_eq!(denied.code, Some(1), "{denied:?}");
+        assert!(denied.out.concat().contains("nagle-delayed-ack"), "{denied:?}");
+        assert!(denied.err.concat().contains("a token of the role `change`"), "{denied:?}");
+    }
+    // These agents change nothing, whoever asks.
+    export().await;
+    let none = with(CHANGE, &["--experiment", "auto"]);
+    assert!(none.code == Some(0) && none.err.concat().contains("no experiment: "), "{none:?}");
 }

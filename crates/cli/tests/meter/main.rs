@@ -5,6 +5,8 @@ mod attack;
 mod bytes;
 mod client;
 mod demo;
+mod demo_faults;
+mod experiment;
 mod exposition;
 mod fleet;
 mod grpc;

@@ -1,7 +1,7 @@
 //! The binary as a process: its lines, its addresses, its end.
 
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,7 +58,20 @@ impl Program {
 
     /// Starts a command that becomes `spangap`.
     pub fn spawn(mut command: Command) -> Program {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null());
+        Program::piped(command)
+    }
+
+    /// The same with a standard input that ends when it is dropped.
+    pub fn spawn_with_input(mut command: Command) -> (Program, ChildStdin) {
+        command.stdin(Stdio::piped());
+        let mut program = Program::piped(command);
+        let input = program.child.stdin.take().expect("it is piped");
+        (program, input)
+    }
+
+    fn piped(mut command: Command) -> Program {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let out = lines_of(child.stdout.take().expect("it is piped"));
         let err = lines_of(child.stderr.take().expect("it is piped"));

@@ -1,8 +1,8 @@
 //! Slow calls and spans: every one counted, with the ids of the calls.
 
 use crate::collector::{Collector, hex, text};
-use crate::process::Meter;
-use crate::{reported, runs, target, the_run};
+use crate::process::{Meter, Program};
+use crate::{report, reported, runs, target, the_run};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -153,4 +153,34 @@ fn both_ends_of_every_call_of_every_stack_meet_in_a_meter() {
     assert_eq!(row.calls + row.negative, made);
     let spans = meter.coverage().spans;
     assert_eq!((spans.received, spans.joined), (2 * made, 2 * made), "{spans:?}");
+}
+
+#[test]
+fn a_meters_token_comes_from_the_environment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "ingest spans-1234567890abcdef\n").expect("written");
+    let meter = Meter::start(&["--token-file", tokens.to_str().expect("plain")]);
+    let url = format!("http://{}", meter.otlp_grpc);
+    let (_target, address) = target(&[]);
+    let arguments = ["tank", &address, "--json", "--inflight", "1", "--warmup", "0s", "--duration", "100ms"];
+    let arguments = [&arguments[..], &["--otlp", &url]].concat();
+    let with = |headers: &str| {
+        let set = |tank: &mut std::process::Command| {
+            tank.env("OTEL_EXPORTER_OTLP_HEADERS", headers);
+        };
+        Program::start_with(&arguments, set).wait()
+    };
+    for (headers, taken) in [("authorization=Bearer%20spans-1234567890abcdef", true), ("", false)] {
+        let ended = with(headers);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let spans = &report(&ended)["spans"];
+        let (exported, refused) = if taken { ("exported", "rejected") } else { ("rejected", "exported") };
+        assert!(spans["recorded"].as_u64() > Some(0), "{spans}");
+        assert_eq!((&spans[exported], &spans[refused]), (&spans["recorded"], &0.into()), "{spans}");
+    }
+    let bad = with("spans-1234567890abcdef");
+    let said = bad.err.concat();
+    assert!(bad.code == Some(1) && said.contains("expected NAME=VALUE"), "{bad:?}");
+    assert!(!said.contains("spans-1234567890abcdef"), "tokens are never told: {said}");
 }

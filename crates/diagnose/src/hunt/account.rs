@@ -2,6 +2,7 @@
 
 use super::Owner;
 use super::logical::Logical;
+use super::turns::{Turns, between_threads};
 use crate::claims::{Rank, counts, is_clients_own, is_place, of_host, rank};
 use spangap_model::evidence::{CallRecord, Finding, HopPlace, Instrument, LegRecord};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
@@ -55,7 +56,7 @@ impl Free {
 /// A claim to some of a call's time.
 struct Claim {
     rank: Rank,
-    culprit: Culprit,
+    owner: Owner,
     ns: i64,
     /// The stretch that it lies in, since the call began; `None` where that is not known.
     within: Option<(i64, i64)>,
@@ -66,17 +67,18 @@ struct Claim {
 }
 
 /// The sheet of a call with all its attempts.
-pub fn of_logical(call: &Logical<'_>) -> Account {
+pub fn of_logical(call: &Logical<'_>, turns: &Turns) -> Account {
     let retries = Culprit::of(Cause::Retries);
     let earlier = call.retried.map(|(from, to)| Claim {
         rank: Rank::Attempts,
-        culprit: retries,
+        owner: Owner::Culprit(retries),
         ns: to - from,
         within: Some((from, to)),
         leg: None,
         hop: None,
     });
-    let mut account = laid(call.record, earlier);
+    let queued = queued(call);
+    let mut account = laid(call.record, earlier.into_iter().chain(queued), turns);
     let whole = i64::try_from(call.duration_ns).unwrap_or(i64::MAX);
     let record = i64::try_from(call.record.duration_ns).unwrap_or(i64::MAX);
     if whole != record {
@@ -87,16 +89,33 @@ pub fn of_logical(call: &Logical<'_>) -> Account {
 
 /// Lays a call's time to its owners: the most particular claim first, none gets more than is left.
 pub fn account(call: &CallRecord) -> Account {
-    laid(call, None)
+    laid(call, std::iter::empty(), &Turns::default())
 }
 
-fn laid(call: &CallRecord, earlier: Option<Claim>) -> Account {
+/// What other calls that the same threads had in hand have of the time before this one was begun with, after all that is known
+/// of these threads.
+fn queued(call: &Logical<'_>) -> Option<Claim> {
+    let leg = call.record.legs.iter().position(|leg| leg.legs == Legs::one(Leg::ServerHostIn))?;
+    (call.queued_ns > 0).then_some(Claim {
+        rank: Rank::Own,
+        owner: Owner::Culprit(QUEUE),
+        ns: call.queued_ns,
+        within: None,
+        leg: Some(leg),
+        hop: None,
+    })
+}
+
+/// Calls that wait for the server's threads.
+pub const QUEUE: Culprit = Culprit::at(Cause::ServerQueue, Side::Server);
+
+fn laid(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Turns) -> Account {
     let mut free = if call.path.is_empty() { free(&call.legs) } else { over_hops(call) };
     let mut account = Account::new();
     let mut claims: Vec<Claim> =
         call.findings.iter().filter_map(|finding| of_finding(finding, call)).collect();
-    claims.extend(call.legs.iter().enumerate().flat_map(|(place, leg)| of_leg(place, leg)));
-    claims.extend(earlier);
+    claims.extend(call.legs.iter().enumerate().flat_map(|(place, leg)| of_leg(place, leg, turns)));
+    claims.extend(more);
     claims.sort_by_key(|claim| (claim.rank, std::cmp::Reverse(claim.ns)));
     for claim in claims {
         let mut left = claim.ns;
@@ -116,7 +135,7 @@ fn laid(call: &CallRecord, earlier: Option<Claim>) -> Account {
                 let taken = free.take(left, claim.within);
                 left -= taken;
                 if taken > 0 {
-                    *account.entry(Owner::Culprit(claim.culprit)).or_default() += taken;
+                    *account.entry(claim.owner).or_default() += taken;
                 }
             }
         }
@@ -196,9 +215,16 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
             when.to_unix_ns.saturating_sub(call.start_unix_ns),
         )
     });
+    // What is sent again in vain, as it is too large for the path, is not lost by chance.
+    let too_large =
+        call.findings.iter().find(|other| other.culprit.cause == Cause::PathMtu && other.is_shown());
+    let culprit = match too_large {
+        Some(too_large) if matches!(finding.culprit.cause, Cause::Rto | Cause::TailLoss) => too_large.culprit,
+        _ => finding.culprit,
+    };
     Some(Claim {
         rank: rank(finding.culprit.cause)?,
-        culprit: finding.culprit,
+        owner: Owner::Culprit(culprit),
         ns: i64::try_from(finding.cost_ns?).unwrap_or(i64::MAX),
         // A stretch that clocks put outside of the call is where it was by another clock.
         within: within.filter(|(from, to)| {
@@ -209,17 +235,23 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
     })
 }
 
-fn of_leg(place: usize, leg: &LegRecord) -> impl Iterator<Item = Claim> + '_ {
+fn of_leg<'c>(place: usize, leg: &'c LegRecord, turns: &'c Turns) -> impl Iterator<Item = Claim> + 'c {
     leg.host.iter().flat_map(|host| &host.parts).filter_map(move |part| {
         let ns = i64::try_from(part.ns).unwrap_or(i64::MAX);
-        let (rank, culprit) = match of_host(part, leg.legs) {
-            Some(culprit) => (Rank::Host, culprit),
+        let (rank, owner) = match of_host(part, leg.legs) {
+            Some(culprit) => (Rank::Host, Owner::Culprit(culprit)),
+            None if turns.is_lock(part, leg.legs) => {
+                (Rank::Host, Owner::Culprit(Culprit::at(Cause::Lock, Side::Server)))
+            }
+            None if leg.legs == Legs::one(Leg::ServerApp) && between_threads(part).is_some() => {
+                (Rank::Own, Owner::Between(leg.legs))
+            }
             None if is_clients_own(part, leg.legs) => {
-                (Rank::Own, Culprit::at(Cause::ClientApp, Side::Client))
+                (Rank::Own, Owner::Culprit(Culprit::at(Cause::ClientApp, Side::Client)))
             }
             None => return None,
         };
-        Some(Claim { rank, culprit, ns, within: None, leg: Some(place), hop: None })
+        Some(Claim { rank, owner, ns, within: None, leg: Some(place), hop: None })
     })
 }
 
@@ -275,9 +307,10 @@ mod tests {
             behind: None,
             waited_for: None,
             woken_by: None,
+            waker: None,
             ns: 15_000_000,
         };
-        served.host = Some(HostTime { threads: Vec::new(), parts: vec![part] });
+        served.host = Some(HostTime { threads: Vec::new(), tids: Vec::new(), parts: vec![part] });
         let both = vec![finding(Cause::Rto, 12, None), finding(Cause::HeadOfLine, 30, None)];
         let account = account(&call(vec![served, leg(Leg::ResponseWire, -1)], both));
         assert_eq!(account.values().sum::<i64>(), 19 * MS);

@@ -1,6 +1,7 @@
 //! A question and what the sheets of its calls say to it.
 
-use super::account::Account;
+use super::account::{Account, BEYOND_CLIENT, QUEUE};
+use super::catalogue::recorded;
 use super::population::{Population, Row, are_many, is_stream, quantile};
 use super::shares::{Compared, Share, Weighed, compared};
 use super::{Asked, Owner, Question};
@@ -40,10 +41,19 @@ pub struct Answered {
     pub present: BTreeMap<Owner, Presence>,
     /// Whether the way takes much longer for some calls than for others.
     pub varies: bool,
+    /// Of how many separate moments the time in question is, as if all of them had the same of it.
+    pub moments: f64,
+    /// Share of the time on each end's host that was recorded there.
+    pub recorded: [f64; 2],
+    /// Of what a queue at the server has, how much the threads had other calls in hand: the rest may be anything that comes
+    /// before a span.
+    pub queued: f64,
+    /// Whether begin and end of most calls at the client are known: without spans they begin with their first byte.
+    pub knows_ends: bool,
 }
 
 /// How often an owner is there: in question, and among ordinary calls.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Presence {
     /// Calls in question that have it.
     pub calls: f64,
@@ -51,6 +61,10 @@ pub struct Presence {
     pub ns: f64,
     /// What an ordinary call has of it, nanoseconds.
     pub ordinary_ns: f64,
+    /// Trace ids of the calls in question that have the most of it.
+    pub trace_ids: Vec<String>,
+    /// Of how many separate moments it is, as if all of them had the same of it.
+    pub moments: f64,
 }
 
 /// Trace ids shown.
@@ -114,7 +128,10 @@ pub fn against(population: &Population<'_>, reference: &Population<'_>) -> Optio
 }
 
 /// Ordinary calls, each kind weighed as the calls in question are of it.
-fn weighed_like<'p, 'a>(by_stratum: &BTreeMap<usize, f64>, rows: &[&'p Row<'a>]) -> Vec<(&'p Row<'a>, f64)> {
+pub fn weighed_like<'p, 'a>(
+    by_stratum: &BTreeMap<usize, f64>,
+    rows: &[&'p Row<'a>],
+) -> Vec<(&'p Row<'a>, f64)> {
     let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
     for row in rows {
         *sums.entry(row.stratum).or_default() += row.call.weight;
@@ -126,7 +143,7 @@ fn weighed_like<'p, 'a>(by_stratum: &BTreeMap<usize, f64>, rows: &[&'p Row<'a>])
     rows.iter().map(|row| (*row, weight(row))).collect()
 }
 
-fn answer(
+pub fn answer(
     asked: Asked,
     rows: &[&Row<'_>],
     others: &[(&Row<'_>, f64)],
@@ -168,8 +185,8 @@ fn answer(
         }
         of
     });
-    let whole = compare(asked, &weighed, |row| keyed(row, |leg| leg.legs));
-    let ends = compare(asked, &weighed, |row| keyed(row, |leg| end(leg.legs)));
+    let whole = compare(asked, &weighed, |row| keyed(row, |legs| legs));
+    let ends = compare(asked, &weighed, |row| keyed(row, end));
     let unexplained = compare(asked, &weighed, |row| {
         let mut of: BTreeMap<bool, i64> = BTreeMap::new();
         for (owner, ns) in row.account {
@@ -177,6 +194,7 @@ fn answer(
         }
         of
     });
+    let beyond = rows.iter().map(|row| (*row, row.beyond_ns)).filter(|(_, ns)| *ns > 0);
     let baseline: f64 = others.iter().map(|(row, weight)| weight * row.call.duration_ns as f64).sum();
     Some(Answered {
         asked,
@@ -194,6 +212,10 @@ fn answer(
         trace_ids: rows.iter().filter_map(|row| row.call.record.trace_id.clone()).take(TRACES).collect(),
         present: presence(rows, others),
         varies: varies(rows),
+        moments: moments(beyond.collect()),
+        queued: queued(rows),
+        knows_ends: knows_ends(rows),
+        recorded: Side::ALL.map(|side| recorded(population, side)),
     })
 }
 
@@ -240,10 +262,14 @@ fn beyond_usual<Key: Ord + Copy>(weighed: &[(&Row<'_>, f64)], accounts: &mut [BT
     }
 }
 
-fn keyed<Key: Ord>(row: &Row<'_>, key: impl Fn(&LegRecord) -> Key) -> BTreeMap<Key, i64> {
+fn keyed<Key: Ord>(row: &Row<'_>, key: impl Fn(Legs) -> Key) -> BTreeMap<Key, i64> {
     let mut of: BTreeMap<Key, i64> = BTreeMap::new();
-    for leg in &row.call.record.legs {
-        *of.entry(key(leg)).or_default() += leg.ns;
+    let record = row.call.record;
+    for leg in &record.legs {
+        // The host that the client talks to is a proxy: its legs are of all hosts behind it, too.
+        let is_there = !record.path.is_empty() && end(leg.legs) == Some(End(Some(Side::Server)));
+        let legs = if is_there { BEYOND_CLIENT } else { leg.legs };
+        *of.entry(key(legs)).or_default() += leg.ns;
     }
     of
 }
@@ -315,11 +341,14 @@ fn bounds(account: &Account, legs: &[LegRecord]) -> BTreeMap<Owner, f64> {
 
 fn presence(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, Presence> {
     let mut present: BTreeMap<Owner, Presence> = BTreeMap::new();
+    // Each owner's calls, in one pass: there are many owners, and to look for each in every sheet takes most of a judgement.
+    let mut have: BTreeMap<Owner, Vec<(&Row<'_>, i64)>> = BTreeMap::new();
     for row in rows {
         for (owner, ns) in row.account.iter().filter(|(_, ns)| **ns > 0) {
             let one = present.entry(*owner).or_default();
             one.calls += row.call.weight;
             one.ns += row.call.weight * *ns as f64;
+            have.entry(*owner).or_default().push((row, *ns));
         }
     }
     for (row, weight) in others {
@@ -329,11 +358,59 @@ fn presence(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, Pr
     }
     let ours: f64 = rows.iter().map(|row| row.call.weight).sum();
     let theirs: f64 = others.iter().map(|(_, weight)| weight).sum();
-    for one in present.values_mut() {
+    for (owner, one) in &mut present {
+        let of = have.remove(owner).unwrap_or_default();
+        one.trace_ids = most_of(of.clone());
+        one.moments = moments(of);
         one.ns /= ours.max(f64::MIN_POSITIVE);
         one.ordinary_ns /= if theirs > 0.0 { theirs } else { 1.0 };
     }
     present
+}
+
+/// Trace ids of the calls that have the most of something.
+fn most_of(mut rows: Vec<(&Row<'_>, i64)>) -> Vec<String> {
+    rows.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    rows.into_iter().filter_map(|(row, _)| row.call.record.trace_id.clone()).take(TRACES).collect()
+}
+
+/// Whether spans tell when most of the calls began, rather than packets when their first byte was sent.
+fn knows_ends(rows: &[&Row<'_>]) -> bool {
+    let begins_with_bytes = |row: &&&Row<'_>| {
+        let begins = |leg: Leg| row.call.record.legs.iter().any(|own| own.legs.first == leg);
+        begins(Leg::ClientSend) && !begins(Leg::ClientAppOut)
+    };
+    2 * rows.iter().filter(begins_with_bytes).count() < rows.len()
+}
+
+fn queued(rows: &[&Row<'_>]) -> f64 {
+    let (mut shown, mut all) = (0.0, 0.0);
+    for row in rows {
+        let ns = row.account.get(&Owner::Culprit(QUEUE)).copied().unwrap_or(0).max(0);
+        all += row.call.weight * ns as f64;
+        shown += row.call.weight * ns.min(row.call.queued_ns) as f64;
+    }
+    if all > 0.0 { shown / all } else { 0.0 }
+}
+
+/// Of how many separate moments a time of calls is: those that began while the first of them was under way have it of one.
+fn moments(mut rows: Vec<(&Row<'_>, i64)>) -> f64 {
+    rows.sort_by_key(|(row, _)| row.call.start_unix_ns);
+    let (mut sum, mut squares, mut most, mut until) = (0.0, 0.0, 0.0_f64, i64::MIN);
+    let mut close = |most: f64| {
+        sum += most;
+        squares += most * most;
+    };
+    for (row, ns) in rows {
+        if row.call.start_unix_ns >= until {
+            close(most);
+            most = 0.0;
+            until = row.call.start_unix_ns.saturating_add_unsigned(row.call.duration_ns);
+        }
+        most = most.max(ns as f64);
+    }
+    close(most);
+    if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
 /// Whether both ways together take much longer for some of the calls than for most.

@@ -3,9 +3,9 @@
 //! One table says by which instrument a cause would be seen. What is not seen by an instrument that looked is cleared; what
 //! no instrument looked for is said to be so, with what would.
 
-use super::Owner;
 use super::answer::Answered;
 use super::population::Population;
+use super::{OnStep, Owner, Step};
 use crate::claims::host_of;
 use serde::{Deserialize, Serialize};
 use spangap_model::advice::about;
@@ -71,7 +71,7 @@ const COUNTERS: &str =
     "the counters of the server's accept queues, before and after (`spangap host check` on its host)";
 const NAMES: &str = "a capture at the client that has its DNS traffic";
 const OPENING: &str = "a capture at the client that has connections from their beginning";
-const POOL: &str = "spans in which the client says how long it waited for a connection of its pool";
+const POOL: &str = "spans of the client that have its wait for a connection of its pool";
 const BEYOND: &str = "a capture at the proxy and one behind it, given together with those of the ends";
 
 /// All suspects, in the order in which they are crossed off.
@@ -205,10 +205,12 @@ pub(super) fn suspects(
     population: &Population<'_>,
     answered: Option<&Answered>,
     named: &[Culprit],
+    on_step: &mut OnStep<'_>,
 ) -> (Vec<Cleared>, Vec<NotLooked>) {
     let (mut cleared, mut not_looked) = (Vec::new(), Vec::new());
     let looked = Looked::of(evidence, population);
     for (cause, sides, by) in SUSPECTS {
+        let before = cleared.len();
         let culprits: Vec<Culprit> = match sides {
             Sides::None => vec![Culprit::of(*cause)],
             Sides::One(side) => vec![Culprit::at(*cause, *side)],
@@ -228,6 +230,9 @@ pub(super) fn suspects(
                 Some(needs) => not_looked.push(NotLooked { culprit, needs }),
                 None => cleared.push(clear(culprit, &found, answered, population, looked.lost)),
             }
+        }
+        if cleared.len() > before {
+            on_step(Step::Cleared(&cleared[before..]));
         }
     }
     (cleared, not_looked)

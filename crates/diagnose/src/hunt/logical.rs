@@ -19,6 +19,9 @@ pub struct Logical<'a> {
     pub before_ns: i64,
     /// The stretch of the record that earlier attempts took, nanoseconds since it began.
     pub retried: Option<(i64, i64)>,
+    /// How long it waited at the server while the threads that read it had other calls in hand, nanoseconds; see
+    /// [`super::queued`].
+    pub queued_ns: i64,
     /// How many calls it stands for.
     pub weight: f64,
 }
@@ -51,6 +54,7 @@ fn single(record: &CallRecord) -> Logical<'_> {
         attempts: 1,
         before_ns: 0,
         retried: None,
+        queued_ns: 0,
         weight: record.weight(),
     }
 }
@@ -90,6 +94,7 @@ fn attempts(mut records: Vec<&CallRecord>) -> Vec<Logical<'_>> {
         attempts: records.len(),
         before_ns,
         retried: Some((retried.0.max(0), retried.1)).filter(|(from, to)| records.len() > 1 && to > from),
+        queued_ns: 0,
         weight: last.weight(),
     }]
 }

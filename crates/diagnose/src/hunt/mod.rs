@@ -5,26 +5,33 @@
 //! own kind ([`population`]), so that what both have (a slow method, think time, a long way) explains nothing. *Why is
 //! everything slow?* compares all calls with those of a reference, and without one says what their time consists of.
 //! Attempts become one call first ([`logical`]), each call's time is laid to owners ([`account`]), the groups are compared
-//! ([`answer`], [`shares`]), the machine's own [`noise`] is set aside, and the verdict is read off ([`verdict`]), with what speaks for and against it ([`support`]) and
+//! ([`answer`], [`shares`]; those that something [`held_up`] with those that it did not), the machine's own [`noise`] is set aside, and the verdict is read off ([`verdict`]), with what speaks for and against it ([`support`]) and
 //! what was ruled out ([`catalogue`]).
 
 pub mod account;
 mod answer;
+mod behind;
 pub mod catalogue;
+mod held_up;
 pub mod logical;
 mod noise;
 pub mod population;
+mod queued;
+mod sampled;
 pub mod shares;
 pub mod support;
+pub mod turns;
 pub mod verdict;
 
 use account::{Account, of_logical};
+use catalogue::Cleared;
 use logical::Logical;
 use noise::Noise;
 use population::Population;
 use spangap_model::evidence::{CallRecord, Evidence};
 use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
 use std::collections::BTreeMap;
+use turns::Turns;
 pub use verdict::{Hunt, Kind};
 
 /// Whose a stretch of a call's time is.
@@ -36,6 +43,8 @@ pub enum Owner {
     Noise(Culprit),
     /// Nobody that was shown: the time passed in these legs.
     Place(Legs),
+    /// Nobody that was shown: in this leg, a thread waited for another one of its process, for a lock or for a result.
+    Between(Legs),
     /// Nobody that was shown: the time passed behind so many proxies, in these legs.
     Hop(u8, Legs),
 }
@@ -84,16 +93,38 @@ pub enum Asked {
     Against,
 }
 
+/// How far a judgement has come, told while it is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step<'a> {
+    /// The sheets of so many calls are drawn up: each has its time laid to owners.
+    Accounted(u64),
+    /// What the suspects have to answer for: so many calls, and so much of each in the mean, nanoseconds.
+    InQuestion(u64, u64),
+    /// One cause is crossed off, at these sides.
+    Cleared(&'a [Cleared]),
+}
+
+/// Hears each [`Step`] as it is taken.
+pub type OnStep<'a> = dyn FnMut(Step<'_>) + 'a;
+
 /// So much of the time in a leg has to be recorded for what is left of it to be the application's.
 const RECORDED: f64 = 0.5;
 
 /// Asks both questions of the evidence, and says what it comes to.
 pub fn hunt(evidence: &Evidence, question: &Question<'_>) -> Hunt {
-    let calls = logical::calls(evidence, question);
+    hunt_aloud(evidence, question, &mut |_| {})
+}
+
+/// The same, and says how far it is: each suspect as it is crossed off.
+pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut OnStep<'_>) -> Hunt {
+    let (mut calls, without_spans) = sampled::with_spans(logical::calls(evidence, question));
+    tell_queues(&mut calls);
     let reference = question.against.map(|reference| {
         // The time of a reference is its own.
         let of = Question { method: question.method.clone(), ..Question::default() };
-        logical::calls(reference, &of)
+        let mut calls = logical::calls(reference, &of);
+        tell_queues(&mut calls);
+        calls
     });
     let (mut recorded, mut noise) = (Recorded::of(&calls), Noise::of(&calls));
     if let Some(reference) = &reference {
@@ -101,8 +132,10 @@ pub fn hunt(evidence: &Evidence, question: &Question<'_>) -> Hunt {
         noise = noise.both(Noise::of(reference));
     }
     let accounts = sheets(&calls, &recorded, noise);
+    on_step(Step::Accounted(accounts.len() as u64));
     let population = Population::of(&calls, &accounts);
     let slow = answer::slow(&population, question);
+    let held_up = question.slower.is_none().then(|| held_up::held_up(&population)).flatten();
     let all = match &reference {
         Some(reference) => {
             let accounts = sheets(reference, &recorded, noise);
@@ -110,13 +143,25 @@ pub fn hunt(evidence: &Evidence, question: &Question<'_>) -> Hunt {
         }
         None => answer::all(&population),
     };
-    verdict::of(evidence, question, &population, slow, all)
+    let answers = verdict::Answers { slow, held_up, all };
+    let mut hunt = verdict::of(evidence, question, &population, answers, on_step);
+    hunt.coverage.without_spans = without_spans as u64;
+    hunt
+}
+
+fn tell_queues(calls: &mut [Logical<'_>]) {
+    let queued = queued::queued(calls);
+    for (call, queued_ns) in calls.iter_mut().zip(queued) {
+        call.queued_ns = queued_ns;
+    }
 }
 
 /// The sheet of each call.
 fn sheets(calls: &[Logical<'_>], recorded: &Recorded, noise: Noise) -> Vec<Account> {
-    let sheet =
-        |call: &Logical<'_>| named(noise.taken_out(of_logical(call)), recorded, is_large(call.record));
+    let turns = Turns::of(calls);
+    let sheet = |call: &Logical<'_>| {
+        named(noise.taken_out(of_logical(call, &turns)), recorded, is_large(call.record))
+    };
     let mut accounts: Vec<Account> = calls.iter().map(sheet).collect();
     behind_lost_bytes(&mut accounts);
     accounts
@@ -207,6 +252,10 @@ fn behind_lost_bytes(accounts: &mut [Account]) {
     }
 }
 
+#[cfg(test)]
+mod brief;
+#[cfg(test)]
+mod innocents;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

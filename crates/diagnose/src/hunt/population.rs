@@ -10,11 +10,11 @@ use spangap_model::{Leg, Legs};
 use std::collections::BTreeMap;
 
 /// Fewer calls of a kind have no median worth the name.
-const LEAST: usize = 8;
+pub const LEAST: usize = 8;
 /// Slow calls are those with the largest excess that together have this much of all of it, and those half as slow.
 const MOST_OF_EXCESS: f64 = 0.8;
 /// The excess has to be that of so many calls at least, (sum x)^2 / sum x^2: one outlier is a story of its own.
-const EFFECTIVE: f64 = 4.0;
+pub const EFFECTIVE: f64 = 4.0;
 /// It has to be at least this much of what such calls take anyway.
 const LEAST_OF_MEDIAN: f64 = 0.05;
 /// And so many times the spread of the pair's quicker half, median to 10th percentile: a tail of the same noise is less.
@@ -157,6 +157,18 @@ impl<'a> Population<'a> {
         sums
     }
 
+    /// Where calls of some kinds stand out, those of kinds that differ as much anyway do not belong to them.
+    fn leave_out_spread(&self, rows: &mut Vec<&Row<'a>>) {
+        let mut by_kind: BTreeMap<usize, Vec<&Row<'a>>> = BTreeMap::new();
+        for row in &*rows {
+            by_kind.entry(row.stratum).or_default().push(row);
+        }
+        by_kind.retain(|_, of| self.sums(of).stands_out());
+        if !by_kind.is_empty() {
+            rows.retain(|row| by_kind.contains_key(&row.stratum));
+        }
+    }
+
     /// The calls that are slow beside others of their kind; `None` where too few are, or not by enough.
     pub fn slow<'p>(&'p self, question: &Question<'_>) -> Option<Slow<'p, 'a>> {
         let mut rows: Vec<&Row<'a>> = self.rows.iter().filter(|row| row.beyond_ns > 0).collect();
@@ -173,9 +185,12 @@ impl<'a> Population<'a> {
             Some(ns) => rows.retain(|row| row.call.duration_ns >= ns),
             None => rows.truncate(most_of_it(&rows)),
         }
-        let sums = self.sums(&rows);
         // Who asks for calls by their duration has said what slow is.
         let is_asked = over_ns.is_some();
+        if !is_asked {
+            self.leave_out_spread(&mut rows);
+        }
+        let sums = self.sums(&rows);
         let is_worth_it = is_asked || sums.is_worth_it();
         (effective(&rows, |row| row.beyond_ns as f64) >= EFFECTIVE && is_worth_it).then_some(Slow {
             rows,
@@ -231,7 +246,7 @@ impl Sums {
 }
 
 /// Of how many calls a time is, as if all of them had the same of it.
-fn effective(rows: &[&Row<'_>], of: impl Fn(&Row<'_>) -> f64) -> f64 {
+pub fn effective(rows: &[&Row<'_>], of: impl Fn(&Row<'_>) -> f64) -> f64 {
     let (mut sum, mut squares) = (0.0, 0.0);
     for row in rows {
         let time = of(row);
@@ -262,18 +277,33 @@ impl Usual {
     }
 }
 
-/// The kinds of calls. One that was tried again is beside those that were not, whatever is known of its last attempt alone.
+/// Whether a call has no answer on the wire.
+fn is_unanswered(call: &CallRecord) -> bool {
+    call.legs.iter().any(|leg| leg.legs == Legs::one(Leg::NoResponse))
+}
+
+/// The kinds of calls. One that was tried again is beside those that were not, whatever is known of its last attempt alone;
+/// and one that was not answered beside those that were.
 fn kinds(calls: &[Logical<'_>]) -> Vec<Kind> {
     let own: Vec<Kind> = calls.iter().map(|call| kind(call.record)).collect();
     let mut at_once: BTreeMap<(&Option<String>, u32), BTreeMap<&Kind, usize>> = BTreeMap::new();
-    for (_, kind) in calls.iter().zip(&own).filter(|(call, _)| call.attempts == 1) {
+    let mut of_method: BTreeMap<&Option<String>, BTreeMap<&Kind, usize>> = BTreeMap::new();
+    let answered = |call: &Logical<'_>| call.attempts == 1 && !is_unanswered(call.record);
+    for (_, kind) in calls.iter().zip(&own).filter(|(call, _)| answered(call)) {
         *at_once.entry((&kind.method, kind.size)).or_default().entry(kind).or_default() += 1;
+        *of_method.entry(&kind.method).or_default().entry(kind).or_default() += 1;
     }
     let usual = |kind: &Kind| {
         let same = at_once.get(&(&kind.method, kind.size))?;
         same.iter().max_by_key(|(_, count)| **count).map(|(kind, _)| (*kind).clone())
     };
+    // The size of an answer that did not come is not known.
+    let of_any_size = |kind: &Kind| {
+        let same = of_method.get(&kind.method)?;
+        same.iter().max_by_key(|(_, count)| **count).map(|(kind, _)| (*kind).clone())
+    };
     let of = |(call, kind): (&Logical<'_>, &Kind)| match call.attempts {
+        1 if is_unanswered(call.record) => of_any_size(kind).unwrap_or_else(|| kind.clone()),
         1 => kind.clone(),
         _ => usual(kind).unwrap_or_else(|| kind.clone()),
     };

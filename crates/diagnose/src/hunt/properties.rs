@@ -48,6 +48,7 @@ fn part() -> impl Strategy<Value = HostPart> {
         behind: None,
         waited_for,
         woken_by: None,
+        waker: None,
         ns,
     })
 }
@@ -64,7 +65,7 @@ fn call() -> impl Strategy<Value = CallRecord> {
                 legs: Legs::one(leg),
                 ns,
                 bound_ns: 0,
-                host: parts.map(|parts| HostTime { threads: Vec::new(), parts }),
+                host: parts.map(|parts| HostTime { threads: Vec::new(), tids: Vec::new(), parts }),
             };
             let legs: Vec<LegRecord> = LEGS.into_iter().zip(legs).map(record).collect();
             let sum: i64 = legs.iter().map(|leg| leg.ns).sum();
@@ -136,7 +137,7 @@ proptest! {
         let calls = calls(&evidence, &Question::default());
         prop_assert_eq!(calls.len(), ids.len() + without);
         for call in &calls {
-            prop_assert_eq!(of_logical(call).values().sum::<i64>(), call.duration_ns as i64);
+            prop_assert_eq!(of_logical(call, &turns::Turns::default()).values().sum::<i64>(), call.duration_ns as i64);
         }
     }
 }

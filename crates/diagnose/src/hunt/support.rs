@@ -1,9 +1,9 @@
 //! What speaks for a culprit, and against it: the calls that it rests on, and instruments that saw the hosts and not the
 //! calls. They have no share in the sheet.
 
-use super::Owner;
 use super::answer::Answered;
 use super::verdict::Blamed;
+use super::{Owner, behind};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Coverage, Evidence, Finding, Instrument, Proof};
 use spangap_model::{Cause, Culprit};
@@ -16,6 +16,7 @@ pub(super) fn weigh(blamed: &mut Blamed, evidence: &Evidence, answered: Option<&
     if let Some(answered) = answered {
         own(blamed, answered);
     }
+    behind::name(blamed, evidence);
     let others = evidence.findings.iter().filter(|finding| speaks_for(finding, blamed.culprit)).take(MOST);
     blamed.speaks_for.extend(others.map(sentence));
     let silent = evidence.coverage.iter().filter(|coverage| {

@@ -4,13 +4,13 @@ use super::*;
 use spangap_model::Taker;
 use spangap_model::evidence::{Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Scope};
 
-const MS: i64 = 1_000_000;
+pub(super) const MS: i64 = 1_000_000;
 
-fn leg(leg: Leg, ms: i64) -> LegRecord {
+pub(super) fn leg(leg: Leg, ms: i64) -> LegRecord {
     LegRecord { legs: Legs::one(leg), ns: ms * MS, bound_ns: 0, host: None }
 }
 
-fn call(number: i64, method: &str, legs: Vec<LegRecord>, findings: Vec<Finding>) -> CallRecord {
+pub(super) fn call(number: i64, method: &str, legs: Vec<LegRecord>, findings: Vec<Finding>) -> CallRecord {
     let ns: i64 = legs.iter().map(|leg| leg.ns).sum();
     CallRecord {
         start_unix_ns: number * 10 * MS,
@@ -23,7 +23,7 @@ fn call(number: i64, method: &str, legs: Vec<LegRecord>, findings: Vec<Finding>)
     }
 }
 
-fn lost(ms: u64) -> Finding {
+pub(super) fn lost(ms: u64) -> Finding {
     Finding {
         hop: None,
         culprit: Culprit::at(Cause::Rto, Side::Server),
@@ -37,7 +37,7 @@ fn lost(ms: u64) -> Finding {
     }
 }
 
-fn of(calls: impl Iterator<Item = CallRecord>) -> Hunt {
+pub(super) fn of(calls: impl Iterator<Item = CallRecord>) -> Hunt {
     let calls: Vec<CallRecord> = calls.collect();
     hunt(&Evidence { matching_calls: calls.len() as u64, calls, ..Evidence::default() }, &Question::default())
 }
@@ -325,10 +325,11 @@ fn waited(place: Leg, ms: i64, call: i64, processes: u32) -> LegRecord {
         }),
         waited_for: None,
         woken_by: None,
+        waker: None,
         ns: (ms * MS / 2) as u64,
     };
     LegRecord {
-        host: Some(HostTime { threads: Vec::new(), parts: vec![part(0), part(1)] }),
+        host: Some(HostTime { threads: Vec::new(), tids: Vec::new(), parts: vec![part(0), part(1)] }),
         ..leg(place, ms)
     }
 }
@@ -352,6 +353,14 @@ fn waits_for_a_cpu_behind_one_process_are_its_doing_and_behind_many_the_machines
         Some(Culprit::at(Cause::RunQueue, Side::Server)),
         "{one:#?}"
     );
+    // And who that process is.
+    let who = &one.culprits[0].behind;
+    assert_eq!(who.iter().map(|one| one.words.as_str()).collect::<Vec<_>>(), ["thread 100"], "{who:?}");
+    assert!((who[0].share - 1.0).abs() < 1e-9 && who[0].ns > 0, "{who:?}");
+    assert!(
+        one.culprits[0].speaks_for.iter().any(|words| words.contains("taken by thread 100 (100 %)")),
+        "{one:#?}"
+    );
     let many = behind(9);
     assert_eq!((many.verdict, many.culprits.len()), (Kind::Nothing, 0), "{many:#?}");
     assert!(many.words.starts_with("Nothing but the machine's own noise"), "{}", many.words);
@@ -367,6 +376,32 @@ fn waits_for_a_cpu_behind_one_process_are_its_doing_and_behind_many_the_machines
         !all.into_iter().any(|one| one == Culprit::at(Cause::RunQueue, Side::Server)),
         "it is not cleared"
     );
+}
+
+#[test]
+fn softirqs_are_named_by_the_interface_whose_packets_they_handled() {
+    let of_device = |device: &str, ms: i64| HostPart {
+        doing: Doing::Interrupted,
+        behind: Some(Taker::Softirq { vector: "NET_RX".into(), device: Some(device.into()) }),
+        waited_for: None,
+        woken_by: None,
+        waker: None,
+        ns: (ms * MS) as u64,
+    };
+    let hunt = of((0..200).map(|n| {
+        let slow = n % 8 == 0;
+        let parts = if slow { vec![of_device("eth1", 27), of_device("eth0", 3)] } else { Vec::new() };
+        let held = LegRecord {
+            host: Some(HostTime { parts, ..HostTime::default() }),
+            ..leg(Leg::ServerHostIn, if slow { 30 } else { 0 })
+        };
+        call(n, "/a", vec![held, leg(Leg::ServerApp, 1)], vec![])
+    }));
+    let blamed = hunt.culprits.first().expect("somebody");
+    assert_eq!(blamed.culprit, Culprit::at(Cause::SoftirqOnCpu, Side::Server), "{hunt:#?}");
+    let shares: Vec<(&str, i64)> =
+        blamed.behind.iter().map(|one| (one.words.as_str(), (one.share * 100.0).round() as i64)).collect();
+    assert_eq!(shares, [("NET_RX of eth1", 90), ("NET_RX of eth0", 10)]);
 }
 
 #[test]
@@ -395,9 +430,10 @@ fn what_is_shown_is_named_beside_noise_and_what_queues_behind_noise_is_not() {
             behind: None,
             waited_for: None,
             woken_by: None,
+            waker: None,
             ns: (ms * MS) as u64,
         };
-        let host = HostTime { threads: Vec::new(), parts: vec![part] };
+        let host = HostTime { threads: Vec::new(), tids: Vec::new(), parts: vec![part] };
         LegRecord { host: Some(host), ..leg(Leg::ClientAppOut, ms) }
     };
     let queued = with(
@@ -466,9 +502,10 @@ fn what_takes_most_of_all_time_comes_before_a_smaller_excess_that_nobody_owns() 
             behind: None,
             waited_for: None,
             woken_by: None,
+            waker: None,
             ns: 60 * MS as u64,
         };
-        let host = HostTime { threads: Vec::new(), parts: vec![own] };
+        let host = HostTime { threads: Vec::new(), tids: Vec::new(), parts: vec![own] };
         let out = LegRecord { host: Some(host), ..leg(Leg::ClientAppOut, 60) };
         call(n, "/a", vec![out, leg(Leg::ServerSend, slow), leg(Leg::ClientAppIn, slow)], Vec::new())
     }));
@@ -530,4 +567,45 @@ fn three_calls_that_are_alike_say_what_they_consist_of_and_one_of_many_does_not(
         _ => call(n, "/a", vec![leg(Leg::ServerApp, 1)], Vec::new()),
     }));
     assert!(one.culprits.is_empty() && one.questions.all.is_none(), "{one:#?}");
+}
+
+/// A call of which packets alone are known: what the applications did is in the legs beside.
+fn without_spans(n: i64, ms: i64) -> CallRecord {
+    let server = Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut };
+    let legs = vec![leg(Leg::RequestWire, 0), LegRecord { legs: server, ..leg(Leg::ServerApp, ms) }];
+    call(n, "/a", legs, Vec::new())
+}
+
+fn with_spans(n: i64, server_ms: i64, client_in_ms: i64) -> CallRecord {
+    let legs = vec![
+        leg(Leg::ClientAppOut, 0),
+        leg(Leg::RequestWire, 0),
+        leg(Leg::ServerApp, server_ms),
+        leg(Leg::ClientAppIn, client_in_ms),
+    ];
+    call(n, "/a", legs, Vec::new())
+}
+
+#[test]
+fn among_many_calls_without_spans_those_with_spans_say_where_the_time_passed() {
+    // The client takes 60 ms for each response; most calls were not sampled, and end with the last packet.
+    let live = of((0..1_000).map(|n| match n % 8 {
+        0 => with_spans(n, 1, if n % 16 == 0 { 60 } else { 0 }),
+        _ => without_spans(n, 1),
+    }));
+    assert_eq!(live.coverage.without_spans, 875, "{live:#?}");
+    let place = live.place.expect("a place");
+    assert_eq!(place.leg, Legs::one(Leg::ClientAppIn), "{}", live.words);
+    // Where only slow calls were sampled, there is nothing to compare them with but the others.
+    let tail = of((0..1_000).map(|n| match n % 8 {
+        0 => with_spans(n, 40, 0),
+        _ => without_spans(n, 1),
+    }));
+    assert_eq!(tail.coverage.without_spans, 0, "{}", tail.words);
+    // A handful is no sample.
+    let few = of((0..1_000).map(|n| match n % 50 {
+        0 => with_spans(n, 1, 60),
+        _ => without_spans(n, 1),
+    }));
+    assert_eq!(few.coverage.without_spans, 0, "{}", few.words);
 }

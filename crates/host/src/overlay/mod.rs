@@ -4,8 +4,10 @@
 //! socket, which thread read them and which one wrote the answer; and, by wake-ups, the threads between the two (see
 //! [`handovers`]). The second takes what these threads did.
 
+mod finder;
 mod handovers;
 
+pub use finder::Finder;
 pub use handovers::{Handovers, Hold};
 
 use crate::event::{Event, Sleep, Tid, Transfer, Waker, What, Woken};
@@ -89,76 +91,6 @@ impl Hands {
     pub fn any(&self) -> bool {
         self.read.is_some() || self.wrote.is_some()
     }
-}
-
-/// How far outside of a window the events that belong to it may lie: a window is one leg of a call.
-const AROUND_NS: u64 = 60_000_000_000;
-
-/// Finds the [`Hands`] of windows.
-#[derive(Debug)]
-pub struct Finder<'a> {
-    windows: &'a [Window],
-    by_connection: HashMap<Connection, Vec<usize>>,
-    hands: Vec<Hands>,
-    handovers: Handovers,
-}
-
-impl<'a> Finder<'a> {
-    /// Of these.
-    pub fn new(windows: &'a [Window]) -> Finder<'a> {
-        let mut by_connection: HashMap<Connection, Vec<usize>> = HashMap::new();
-        for (place, window) in windows.iter().enumerate() {
-            by_connection.entry(window.connection).or_default().push(place);
-        }
-        let handovers = Handovers::within(windows.iter().map(|window| (window.from_ns, window.to_ns)));
-        Finder { windows, by_connection, hands: vec![Hands::default(); windows.len()], handovers }
-    }
-
-    /// Takes in one event; they come in order of time.
-    pub fn on(&mut self, event: &Event) {
-        self.handovers.on(event);
-        let at = match &event.what {
-            What::Arrived(at) | What::Read { at, .. } | What::Wrote { at, .. } => at,
-            _ => return,
-        };
-        let Some(places) = self.by_connection.get(&Connection::of(at)) else { return };
-        for &place in places {
-            let (window, hands) = (&self.windows[place], &mut self.hands[place]);
-            if event.time_ns.saturating_add(AROUND_NS) < window.from_ns
-                || event.time_ns > window.to_ns.saturating_add(AROUND_NS)
-            {
-                continue;
-            }
-            match event.what {
-                What::Arrived(at) if hands.arrived_ns.is_none() && reaches(at.seq, window.read_to) => {
-                    hands.arrived_ns = Some(event.time_ns);
-                }
-                What::Read { tid, at } if hands.read.is_none() && reaches(at.seq, window.read_to) => {
-                    hands.read = Some((tid, event.time_ns));
-                }
-                What::Wrote { tid, at } if begins_at_or_before(at.seq, window.write_from) => {
-                    hands.wrote = Some((tid, event.time_ns));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// What was found.
-    pub fn finish(self) -> (Vec<Hands>, Handovers) {
-        (self.hands, self.handovers)
-    }
-}
-
-/// Half of the sequence space: numbers further apart are not compared.
-const HALF: u32 = 1 << 31;
-
-fn reaches(before: u32, end: Option<u32>) -> bool {
-    end.is_some_and(|end| before.wrapping_sub(end) < HALF)
-}
-
-fn begins_at_or_before(seq: u32, first: Option<u32>) -> bool {
-    first.is_some_and(|first| first.wrapping_sub(seq) < HALF)
 }
 
 /// A stretch of a window that one thread answers for.
@@ -271,11 +203,38 @@ const SAME_MOMENT_NS: u64 = 1_000;
 /// Whether a thread is one of those.
 type Watched = Box<dyn FnMut(Tid) -> bool>;
 
+/// The stretches of one thread, gone through as its intervals come, which they do in order of time.
+struct OfThread {
+    /// With the number of their window, by their begin.
+    all: Vec<(usize, Stretch)>,
+    /// How many of them have begun.
+    begun: usize,
+    /// Places of those of them that have not ended.
+    open: Vec<usize>,
+}
+
+impl OfThread {
+    fn new(mut all: Vec<(usize, Stretch)>) -> OfThread {
+        all.sort_by_key(|(_, stretch)| stretch.from_ns);
+        OfThread { all, begun: 0, open: Vec::new() }
+    }
+
+    /// Those that an interval has a part of, and no interval is before the one of the last time.
+    fn within(&mut self, interval: &Interval) -> impl Iterator<Item = &(usize, Stretch)> {
+        let all = &self.all;
+        while all.get(self.begun).is_some_and(|(_, stretch)| stretch.from_ns < interval.to_ns) {
+            self.open.push(self.begun);
+            self.begun += 1;
+        }
+        self.open.retain(|place| all[*place].1.to_ns > interval.from_ns);
+        self.open.iter().map(|place| &all[*place])
+    }
+}
+
 /// Lays windows over what their threads did.
 pub struct Layer {
     timeline: Timeline<Watched>,
-    /// Stretches with the number of their window, by thread.
-    stretches: HashMap<Tid, Vec<(usize, Stretch)>>,
+    stretches: HashMap<Tid, OfThread>,
     parts: Vec<BTreeMap<Key, u64>>,
     /// The last sleep of each of these threads that ended.
     woken: HashMap<Tid, Woken>,
@@ -302,7 +261,8 @@ impl Layer {
         }
         let watched: HashSet<Tid> = by_tid.keys().copied().collect();
         let timeline = Timeline::new(began_ns, Box::new(move |tid| watched.contains(&tid)) as Watched);
-        Layer { timeline, stretches: by_tid, parts, woken: HashMap::new(), laid }
+        let stretches = by_tid.into_iter().map(|(tid, all)| (tid, OfThread::new(all))).collect();
+        Layer { timeline, stretches, parts, woken: HashMap::new(), laid }
     }
 
     /// Takes in one event; they come in order of time.
@@ -312,13 +272,13 @@ impl Layer {
         {
             self.woken.insert(woken.tid, woken);
         }
-        let (stretches, parts, woken) = (&self.stretches, &mut self.parts, &self.woken);
+        let (stretches, parts, woken) = (&mut self.stretches, &mut self.parts, &self.woken);
         self.timeline.on(event, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
     }
 
     /// The windows, in the order given. The events end at `end_ns`.
     pub fn finish(mut self, end_ns: u64) -> Vec<Laid> {
-        let (stretches, parts, woken) = (&self.stretches, &mut self.parts, &self.woken);
+        let (stretches, parts, woken) = (&mut self.stretches, &mut self.parts, &self.woken);
         self.timeline.finish(end_ns, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
         for (laid, parts) in self.laid.iter_mut().zip(self.parts) {
             laid.parts = parts
@@ -334,7 +294,7 @@ impl Layer {
 fn lay(
     tid: Tid,
     interval: &Interval,
-    stretches: &HashMap<Tid, Vec<(usize, Stretch)>>,
+    stretches: &mut HashMap<Tid, OfThread>,
     woken: &HashMap<Tid, Woken>,
     parts: &mut [BTreeMap<Key, u64>],
 ) {
@@ -343,7 +303,8 @@ fn lay(
             && woken.since_ns.abs_diff(interval.from_ns) <= SAME_MOMENT_NS
     });
     let wait = sleep.map(|woken| (woken.sleep, woken.by));
-    for (place, stretch) in stretches.get(&tid).into_iter().flatten() {
+    let Some(stretches) = stretches.get_mut(&tid) else { return };
+    for (place, stretch) in stretches.within(interval) {
         let (from, to) = (interval.from_ns.max(stretch.from_ns), interval.to_ns.min(stretch.to_ns));
         if to <= from {
             continue;

@@ -1,5 +1,6 @@
 //! Recordings made by hand, laid over windows.
 
+use super::finder::{begins_at_or_before, reaches};
 use super::*;
 use crate::event::Left;
 use proptest::prelude::*;
@@ -316,5 +317,50 @@ proptest! {
         let laid = laid(&[window(from, from + length, reads, writes)], &events(writer));
         let sum: u64 = laid[0].parts.iter().map(|part| part.ns).sum();
         prop_assert_eq!(sum, length);
+    }
+}
+
+/// Compared one by one, these windows and events would take minutes.
+#[test]
+fn many_calls_of_one_connection_and_thread_are_laid_at_once() {
+    const CALLS: u32 = 30_000;
+    const EACH_NS: u64 = 1_000;
+    let begin = |call: u32| u64::from(call) * EACH_NS;
+    let windows: Vec<Window> = (0..CALLS)
+        .map(|call| Window {
+            read_to: Some(call * 100 + 100),
+            write_from: Some(call * 10),
+            ..window(begin(call) + 100, begin(call) + 900, true, true)
+        })
+        .collect();
+    let mut events = vec![switch(50, 10, Left::Blocked, 0, 0)];
+    for call in 0..CALLS {
+        let at = |ns: u64, what: What| event(begin(call) + ns, what);
+        events.push(at(100, What::Arrived(transfer(call * 100 + 100))));
+        events.push(switch(begin(call) + 300, 0, Left::Runnable, 10, 50));
+        events.push(at(400, What::Read { tid: 10, at: transfer(call * 100 + 100) }));
+        events.push(at(900, What::Wrote { tid: 10, at: transfer(call * 10) }));
+        events.push(switch(begin(call) + 950, 10, Left::Blocked, 0, 0));
+    }
+    let mut finder = Finder::new(&windows);
+    events.iter().for_each(|event| finder.on(event));
+    let (hands, handovers) = finder.finish();
+    for (call, hands) in hands.iter().enumerate() {
+        let begin = begin(call as u32);
+        let expected = Hands {
+            arrived_ns: Some(begin + 100),
+            read: Some((10, begin + 400)),
+            wrote: Some((10, begin + 900)),
+        };
+        assert_eq!(*hands, expected, "{call}");
+    }
+    let mut layer = Layer::new(&windows, &hands, &handovers, 0);
+    events.iter().for_each(|event| layer.on(event));
+    for (call, laid) in layer.finish(begin(CALLS)).iter().enumerate() {
+        assert_eq!(laid.threads, [10], "{call}");
+        let of =
+            |doing: Doing| sums(laid).iter().filter(|part| part.0 == doing).map(|part| part.2).sum::<u64>();
+        assert_eq!(of(Doing::Running), 600, "{call}: {:?}", laid.parts);
+        assert_eq!(laid.parts.iter().map(|part| part.ns).sum::<u64>(), 800, "{call}");
     }
 }

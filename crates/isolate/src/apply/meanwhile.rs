@@ -10,10 +10,10 @@ use spangap_model::Cpus;
 use std::collections::{HashMap, HashSet};
 
 impl Run<'_> {
-    /// Looks until nothing is left to be changed in two scans, and nobody is left to be moved.
-    pub fn settle(&mut self) -> Result<(), ApplyError> {
+    /// Looks until nothing is left to be changed in two scans, and nobody is left to be moved. Whether anything was.
+    pub fn settle(&mut self) -> Result<bool, ApplyError> {
         let moves: Vec<Change> = self.tasks_to_move();
-        let (mut calm, mut failure) = (0, None);
+        let (mut calm, mut failure, mut any) = (0, None, false);
         for _ in 0..ROUNDS {
             // Whoever was started meanwhile by a task that was not moved yet.
             let mut moved = false;
@@ -24,10 +24,10 @@ impl Run<'_> {
             if changes.is_empty() && !moved {
                 calm += 1;
             } else {
-                calm = 0;
+                (calm, any) = (0, true);
             }
             if calm == 2 {
-                return Ok(());
+                return Ok(any);
             }
             failure = self.narrow(&topology, &changes)?.1.or(failure);
         }

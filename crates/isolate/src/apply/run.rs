@@ -128,11 +128,19 @@ impl<'a> Run<'a> {
                 self.some_interrupts_moved(topology, changes)?;
             }
         }
-        if of(Part::Cpusets).next().is_some() {
+        let of_groups = of(Part::Cpusets).next().is_some();
+        if of_groups {
             self.settle()?;
         }
         self.make_each(of(Part::Tasks))?;
         self.hold(&held)?;
+        // Groups also come while tasks are moved and threads are pinned again; narrowing them may unpin a thread once more.
+        for _ in 0..ROUNDS {
+            if !of_groups || !self.settle()? {
+                break;
+            }
+            self.hold(&held)?;
+        }
         let refusals = std::mem::take(&mut self.refusals);
         self.write(&refusals)
     }

@@ -410,6 +410,36 @@ fn most_machines_that_are_made_up_have_a_plan() {
 }
 
 #[test]
+fn a_container_that_comes_before_any_of_the_writes_leaves_the_networks_cpus() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut tried = 0;
+    for _ in 0..60 {
+        let (state, policy) = made_up().new_tree(&mut runner).unwrap().current();
+        let Some(plan) = planned(&state, &policy).filter(|_| policy.cpusets) else { continue };
+        let writes = {
+            let kernel = Modelled::new(state.clone());
+            if run(&kernel, &plan, &mut Disk::new().begin(&plan)).is_err() {
+                continue;
+            }
+            kernel.writes.get()
+        };
+        for write in 0..writes {
+            let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
+            kernel.act_at(write, Act::Container { below: "/".into(), name: "new".into() });
+            if run(&kernel, &plan, &mut disk.begin(&plan)).is_err() {
+                continue;
+            }
+            tried += 1;
+            for task in kernel.snapshot().tasks.values().filter(|task| !task.kernel) {
+                let theirs = task.allowed.both(&plan.net_cpus);
+                assert!(theirs.is_empty(), "before write {write} of {writes}: {task:?}");
+            }
+        }
+    }
+    assert!(tried > 500, "{tried}");
+}
+
+#[test]
 fn another_boot_and_a_stop() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (state, plan) = std::iter::repeat_with(|| made_up().new_tree(&mut runner).unwrap().current())

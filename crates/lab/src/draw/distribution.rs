@@ -105,6 +105,12 @@ pub const FAULTS: &[Row] = &[
         OWN,
         &[range("rate", 15, 120), range("pause", 5 * MS, 150 * MS), range("every", 4, 12)],
     ),
+    row(
+        "black-hole",
+        1,
+        OWN,
+        &[range("rate", 30, 90), range("every", 12, 40), range("timeout", 250 * MS, 700 * MS)],
+    ),
     row("client-app", 2, PAIRED, &[range("rate", 10, 60), range("pause", 15 * MS, 80 * MS)]),
     row("connection-per-call", 2, PAIRED, &[range("rate", 5, 150), range("delay", 500 * US, 30 * MS)]),
     row("cpu-quota-client", 2, OWN, &[range("rate", 50, 500), range("quota", 10 * MS, 30 * MS)]),
@@ -121,6 +127,7 @@ pub const FAULTS: &[Row] = &[
     row("head-of-line", 2, OWN, &[range("kb", 500, 3_000), range("every", 30, 90), range("rate", 50, 200)]),
     row("large-payload", 1, OWN, &[range("mib", 6, 32), range("rate", 1, 4)]),
     row("lock", 3, OWN, &[range("rate", 40, 150), range("hold", 8 * MS, 120 * MS)]),
+    row("memory", 1, OWN, &[range("rate", 20, 60), range("pages", 60, 400), range("every", 4, 10)]),
     row("nagle-client", 3, PAIRED, &[range("rate", 6, 22)]),
     // After a pause between calls the kernel acknowledges at once: at 9 a second nothing is held.
     row("nagle-server", 3, PAIRED, &[range("rate", 12, 20)]),
@@ -132,6 +139,7 @@ pub const FAULTS: &[Row] = &[
     ),
     row("network-jitter", 2, OWN, &[range("jitter", 2 * MS, 40 * MS)]),
     row("path-asymmetry", 1, CLOCKS, &[range("rate", 5, 100), range("there", 5 * MS, 60 * MS)]),
+    row("path-mtu", 1, OWN, &[range("rate", 30, 90), range("every", 4, 12), range("bytes", 3_000, 20_000)]),
     row(
         "pool-wait",
         3,

@@ -3,7 +3,7 @@
 use super::conclusion::Conclusion;
 use super::verdict::{self, VerdictError};
 use rustix::process::{Pid, Signal, kill_process_group};
-use spangap_diagnose::{Question, Verdict, hunt, judge};
+use spangap_diagnose::{Question, Verdict, hunt};
 use spangap_gather::{GatherError, Sources, Wanted};
 use spangap_model::evidence::Evidence;
 use std::io::{self, Read};
@@ -38,8 +38,6 @@ pub struct Judge {
 /// One that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// This project's judge of rules.
-    Rules,
     /// What `spangap hunt` says.
     Hunt,
     /// A command, by the rules of the shell; the folder is its last word.
@@ -47,28 +45,14 @@ pub enum Who {
 }
 
 impl Who {
-    /// `rules`, `hunt`, or anything else: a command.
+    /// `hunt`, or anything else: a command.
     pub fn of(text: &str) -> Who {
         match text {
-            "rules" => Who::Rules,
             "hunt" => Who::Hunt,
             command => Who::Command(command.to_owned()),
         }
     }
-
-    /// Calls that it looks at one by one.
-    pub fn wanted(&self) -> Wanted {
-        match self {
-            Who::Rules => Wanted { calls: CALLS, sample: 0 },
-            Who::Hunt | Who::Command(_) => Wanted::FOR_A_HUNT,
-        }
-    }
 }
-
-/// What the project's judge of rules is called: the verb that asks it about one folder.
-const OWN: &str = "spangap lab judge";
-/// Slow calls beyond these would not change a verdict of the rules.
-const CALLS: usize = 2_000;
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +92,6 @@ impl Judge {
     /// What to call it in a report.
     pub fn name(&self) -> String {
         match &self.who {
-            Who::Rules => OWN.to_owned(),
             Who::Hunt => "spangap hunt".to_owned(),
             Who::Command(words) => words.clone(),
         }
@@ -120,8 +103,7 @@ impl Judge {
     /// When it gives no verdict in time.
     pub fn ask(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
         match &self.who {
-            Who::Rules => own(folder, self.limit, interrupted),
-            Who::Hunt => Ok(hunt(&self.evidence(folder, interrupted)?, &Question::default()).verdict()),
+            Who::Hunt => own(folder, self.limit, interrupted),
             Who::Command(words) => Ok(verdict::parse(&self.ask_command(words, folder, interrupted)?)?),
         }
     }
@@ -131,7 +113,7 @@ impl Judge {
     /// # Errors
     /// When it cannot be read, or not in time.
     pub fn evidence(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Evidence, JudgeError> {
-        gathered(folder, self.who.wanted(), self.limit, interrupted)
+        gathered(folder, self.limit, interrupted)
     }
 
     /// What it concludes of a folder, in full. `evidence` is what was gathered of it, which a command does for itself.
@@ -145,7 +127,6 @@ impl Judge {
         interrupted: &AtomicBool,
     ) -> Result<Conclusion, JudgeError> {
         match &self.who {
-            Who::Rules => Ok(judge(evidence.map_err(JudgeError::NotGathered)?).into()),
             Who::Hunt => {
                 let hunt = hunt(evidence.map_err(JudgeError::NotGathered)?, &Question::default());
                 let document = serde_json::to_value(hunt).expect("a verdict is plain data");
@@ -185,27 +166,22 @@ impl Judge {
     }
 }
 
-/// What this project's judge of rules says of a folder.
+/// What `spangap hunt` says of a folder, in short.
 ///
 /// # Errors
 /// When the evidence cannot be read, or not in time.
 pub fn own(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
-    Ok(judge(&gathered(folder, Who::Rules.wanted(), limit, interrupted)?))
+    Ok(hunt(&gathered(folder, limit, interrupted)?, &Question::default()).verdict())
 }
 
-fn gathered(
-    folder: &Path,
-    wanted: Wanted,
-    limit: Duration,
-    interrupted: &AtomicBool,
-) -> Result<Evidence, JudgeError> {
+fn gathered(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<Evidence, JudgeError> {
     let begun = Instant::now();
     let mut on_progress = |_| match interrupted.load(Relaxed) || begun.elapsed() > limit {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
     let sources = Sources::of_folder(folder)?;
-    let gathered = spangap_gather::evidence(&sources, wanted, &mut on_progress, interrupted);
+    let gathered = spangap_gather::evidence(&sources, Wanted::FOR_A_HUNT, &mut on_progress, interrupted);
     if interrupted.load(Relaxed) {
         return Err(JudgeError::Interrupted);
     }

@@ -68,7 +68,7 @@ impl Hosts {
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn tun(&self) -> Result<(), LabError> {
+    pub fn tun(&self) -> Result<(), LabError> {
         for (name, address) in self.names.iter().zip(ADDRESSES) {
             ip(&["-n", name, "tuntap", "add", "dev", DEVICE, "mode", "tun"])?;
             ip(&["-n", name, "addr", "add", &format!("{address}/24"), "dev", DEVICE])?;

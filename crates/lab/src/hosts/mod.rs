@@ -18,6 +18,12 @@ pub const SERVER: &str = "10.88.0.2";
 /// The network device on each of the two.
 pub const DEVICE: &str = "eth0";
 
+/// The device on either end of a second cable.
+pub const SECOND_DEVICE: &str = "eth1";
+const SECOND_SUBNET: &str = "10.89.0";
+/// Where packets go over it that are for all.
+pub const SECOND_BROADCAST: &str = "10.89.0.255";
+
 /// Addresses of both, by their side's number.
 const ADDRESSES: [&str; 2] = [CLIENT, SERVER];
 /// Their Ethernet addresses, where they are not left to the kernel.
@@ -70,6 +76,27 @@ impl Hosts {
         self.addresses()
     }
 
+    /// Another cable, whose packets are handled on `cpu` where they arrive at `side`. It is in the hosts' namespaces, steering
+    /// included, and goes with them.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or has no steering.
+    pub fn second_cable(&self, side: Side, cpu: usize) -> Result<(), LabError> {
+        let [near, far] = [side, side.other()].map(|side| self.name(side));
+        let device = SECOND_DEVICE;
+        ip(&["link", "add", device, "netns", near, "type", "veth", "peer", "name", device, "netns", far])?;
+        for (name, last) in [(near, 1), (far, 2)] {
+            ip(&["-n", name, "addr", "add", &format!("{SECOND_SUBNET}.{last}/24"), "dev", device])?;
+            ip(&["-n", name, "link", "set", device, "up"])?;
+        }
+        let write = format!("echo {} >/sys/class/net/{device}/queues/rx-0/rps_cpus", mask(cpu));
+        ip(&["netns", "exec", near, "sh", "-c", &write]).map_err(|error| LabError::Unavailable {
+            what: "steering of packets (RPS)".into(),
+            why: error.to_string(),
+        })?;
+        Ok(())
+    }
+
     /// Gives the device of either host its address.
     fn addresses(&self) -> Result<(), LabError> {
         for (name, address) in self.names.iter().zip(ADDRESSES) {
@@ -92,6 +119,11 @@ impl Hosts {
     pub fn name(&self, side: Side) -> &str {
         &self.names[side.index()]
     }
+}
+
+/// One CPU as the kernel reads sets of them: 32 in each word, the highest first.
+fn mask(cpu: usize) -> String {
+    format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(cpu / 32))
 }
 
 /// Whether hosts can be made here: asked before anything is.
@@ -143,6 +175,11 @@ fn run(command: &mut Command) -> Result<Output, LabError> {
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
+
+    #[test]
+    fn masks_as_the_kernel_reads_them() {
+        assert_eq!((mask(0), mask(1), mask(37)), ("1".into(), "2".into(), "20,00000000".into()));
+    }
 
     /// Two hosts with nothing between them, and the journal that removes them; `None`, and said, without root.
     pub(super) fn hosts() -> Option<(tempfile::TempDir, Undo, Hosts)> {

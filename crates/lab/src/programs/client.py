@@ -31,6 +31,7 @@ parser.add_argument("--slow-every", type=int, default=0, help="every so many-th 
 parser.add_argument("--streams", type=int, default=0, help="long responses under way at any time, beside the calls")
 parser.add_argument("--attempts", type=int, default=1)
 parser.add_argument("--back-off", type=float, default=0, help="seconds before another attempt")
+parser.add_argument("--timeout", type=float, default=0, help="seconds after which an attempt is given up, and its connection with it")
 parser.add_argument("--seed", type=int, default=1)
 told = parser.parse_args()
 
@@ -54,6 +55,7 @@ class Connection(http.client.HTTPConnection):
             address = socket.getaddrinfo(told.name, port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
             waited("dns", trace, begun, time.time_ns())
         self.sock = socket.create_connection((address, int(port)))
+        self.sock.settimeout(told.timeout or None)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             begun = time.time_ns()

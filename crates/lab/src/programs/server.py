@@ -6,7 +6,10 @@ Paths: /fast takes --think, /slow takes --slow, /stream sends its response in pi
 
 import argparse
 import json
+import mmap
 import os
+import random
+import resource
 import signal
 import socket
 import ssl
@@ -29,11 +32,29 @@ parser.add_argument("--pause", type=float, default=0, help="seconds that every -
 parser.add_argument("--write", type=int, default=0, help="bytes that every --every-th call writes to a file")
 parser.add_argument("--times", type=int, default=1, help="that it does so")
 parser.add_argument("--fsync", action="store_true", help="and syncs, each time")
+parser.add_argument("--large", type=int, default=0, help="bytes that every --every-th call gets instead")
+parser.add_argument("--map", type=int, default=0, help="bytes of a mapped file, of which every --every-th call reads --pages")
+parser.add_argument("--pages", type=int, default=0)
 parser.add_argument("--every", type=int, default=1)
 parser.add_argument("--fail", type=int, default=0, help="every so many-th call fails at its first attempt")
 parser.add_argument("--certificate", help="of TLS")
 parser.add_argument("--key")
 told = parser.parse_args()
+
+PAGE = 4096
+mapped = None
+if told.map:
+    # Of this run's own, so that its pages are charged to this program.
+    with open(told.log + ".map", "wb") as made:
+        for _ in range(told.map >> 20):
+            made.write(os.urandom(1 << 20))
+        made.flush()
+        os.fsync(made.fileno())
+    mapped = mmap.mmap(os.open(told.log + ".map", os.O_RDONLY), 0, prot=mmap.PROT_READ)
+    # Once in order, so that whatever there is room for is there; then nothing is read ahead.
+    for at in range(0, len(mapped), PAGE):
+        mapped[at]
+    mapped.madvise(mmap.MADV_RANDOM)
 
 spans, waits, lock, counting = [], [], threading.Lock(), threading.Lock()
 count = [0]
@@ -88,10 +109,12 @@ class Handler(BaseHTTPRequestHandler):
                         waited(trace, begun)
             if told.write and chosen:
                 self.write(trace)
+            if mapped and chosen:
+                self.look_up(trace)
             if told.fail and number % told.fail == 0 and "attempt=1" in self.path:
                 status = 503
         ended = time.time_ns()
-        self.respond(status, path)
+        self.respond(status, path, told.large if told.large and chosen else told.response_bytes)
         # A stream is over when its last piece is written.
         ended = time.time_ns() if path == "/stream" else ended
         spans.append((trace, os.urandom(8).hex(), parent, path, started, ended, status))
@@ -104,8 +127,17 @@ class Handler(BaseHTTPRequestHandler):
                 os.fsync(file)
         waited(trace, begun)
 
-    def respond(self, status, path):
-        body = b"x" * told.response_bytes
+    def look_up(self, trace):
+        """Pages of the mapped file: in memory, or read from the disk again. Each that is read is a major fault of this thread; a few
+        happen without a limit."""
+        begun, faults = time.time_ns(), resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
+        for _ in range(told.pages):
+            mapped[random.randrange(len(mapped) // PAGE) * PAGE]
+        if resource.getrusage(resource.RUSAGE_THREAD).ru_majflt >= faults + told.pages // 4:
+            waited(trace, begun)
+
+    def respond(self, status, path, size):
+        body = b"x" * size
         self.send_response(status)
         if path != "/stream":
             self.send_header("Content-Length", str(len(body)))

@@ -26,7 +26,7 @@ pub const CONNECTION_PER_CALL: Scenario = Scenario {
     near_miss: NearMiss {
         title: "sixteen connections to the same server, opened before the first call: each is used for many",
         culprit: Culprit::of(Cause::NetworkDelay),
-        leg: None,
+        leg: Some(Legs { first: Leg::RequestWire, last: Leg::ResponseWire }),
     },
     page: Page {
         what: "Before the first byte of the request can leave, a connection has to be there: SYN, SYN/ACK, a round trip, \

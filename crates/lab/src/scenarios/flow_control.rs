@@ -31,7 +31,7 @@ pub const FLOW_CONTROL: Scenario = Scenario {
     near_miss: NearMiss {
         title: "the same requests over the same line, with windows of 4 MiB: a request goes out as a whole",
         culprit: Culprit::of(Cause::NetworkDelay),
-        leg: None,
+        leg: Some(Legs { first: Leg::RequestWire, last: Leg::ResponseWire }),
     },
     page: Page {
         what: "HTTP/2 lets a sender have only so many bytes on the way for a stream, and for a connection: the receiver opens \

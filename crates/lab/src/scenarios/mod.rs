@@ -2,6 +2,7 @@
 
 mod accept_overflow;
 mod back_off;
+mod black_hole;
 mod client_app;
 mod clock;
 mod connection_per_call;
@@ -15,10 +16,12 @@ mod healthy;
 mod large_payload;
 mod lock;
 mod long_streams;
+mod memory;
 mod nagle;
 mod network_delay;
 mod network_jitter;
 mod path_asymmetry;
+mod path_mtu;
 mod pool_wait;
 mod proxy_queue;
 mod receive_window;
@@ -44,6 +47,7 @@ use crate::scenario::{NEAR_MISS, Scenario};
 pub const ALL: &[&Scenario] = &[
     &accept_overflow::ACCEPT_OVERFLOW,
     &back_off::BACK_OFF,
+    &black_hole::BLACK_HOLE,
     &client_app::CLIENT_APP,
     &clock::CLOCK,
     &connection_per_call::CONNECTION_PER_CALL,
@@ -58,11 +62,13 @@ pub const ALL: &[&Scenario] = &[
     &large_payload::LARGE_PAYLOAD,
     &lock::LOCK,
     &long_streams::LONG_STREAMS,
+    &memory::MEMORY,
     &nagle::CLIENT,
     &nagle::SERVER,
     &network_delay::NETWORK_DELAY,
     &network_jitter::NETWORK_JITTER,
     &path_asymmetry::PATH_ASYMMETRY,
+    &path_mtu::PATH_MTU,
     &pool_wait::POOL_WAIT,
     &proxy_queue::PROXY_QUEUE,
     &receive_window::CLIENT,

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::actors::stretches;
 use crate::calls::{Call, Calls};
 use crate::counters::{Watch, rx_packets, softirq_ns};
-use crate::hosts::ip;
+use crate::hosts::{SECOND_BROADCAST, SECOND_DEVICE};
 use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::traffic::text;
 use crate::stage::{Apart, Serve, Stage, Tank};
@@ -80,8 +80,6 @@ run on one CPU, and the packets are handled on the other.",
 does that.",
 };
 
-/// The device on either end of the second cable.
-const DEVICE: &str = "eth1";
 const PORT: &str = "5500";
 /// Between two bursts of packets.
 const APART: Duration = Duration::from_millis(50);
@@ -96,7 +94,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let apart = Apart::find_in_real_time()?;
     stage.cable()?;
     let cpu = if case.near_miss { apart.of(side.other()) } else { apart.of(side) };
-    second_cable(stage, side, cpu)?;
+    stage.hosts().second_cable(side, cpu)?;
     // In the near miss both ends are on one CPU, which leaves the other to the packets.
     let around = |end| apart.calm(if case.near_miss { side } else { end });
     stage.serve(&Serve::stack("rust").think(think).around(around(Side::Server)))?;
@@ -105,10 +103,10 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let elsewhere = apart.behind(side.other());
     let [packets, sockets] = ["packets", "listeners"].map(|name| case.number(name).to_string());
     let listens = stage.actor(side, &elsewhere, "audience", &["--port", PORT, "--sockets", &sockets])?;
-    let received = Watch::start(move || rx_packets(listens, DEVICE));
+    let received = Watch::start(move || rx_packets(listens, SECOND_DEVICE));
     let own = apart.of(side);
     let [on_own, on_chosen] = [own, cpu].map(|cpu| Watch::start(move || softirq_ns(cpu)));
-    let address = format!("{}:{PORT}", broadcast());
+    let address = format!("{SECOND_BROADCAST}:{PORT}");
     let [between, on, every] = [APART, EVERY / 2, EVERY].map(text);
     let burst = ["--to", &address, "--packets", &packets, "--apart", &between];
     let flood = [&burst[..], &["--on", &on, "--every", &every]].concat();
@@ -149,34 +147,6 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     Ok(acted)
 }
 
-/// Another cable between the hosts, whose packets are handled on `cpu` where they arrive at `side`. It is in the hosts'
-/// namespaces, steering included, and goes with them.
-fn second_cable(stage: &Stage<'_>, side: Side, cpu: usize) -> Result<(), LabError> {
-    let [near, far] = [side, side.other()].map(|side| stage.hosts().name(side).to_owned());
-    ip(&["link", "add", DEVICE, "netns", &near, "type", "veth", "peer", "name", DEVICE, "netns", &far])?;
-    for (name, last) in [(&near, 1), (&far, 2)] {
-        ip(&["-n", name, "addr", "add", &format!("{SUBNET}.{last}/24"), "dev", DEVICE])?;
-        ip(&["-n", name, "link", "set", DEVICE, "up"])?;
-    }
-    let write = format!("echo {} >/sys/class/net/{DEVICE}/queues/rx-0/rps_cpus", mask(cpu));
-    ip(&["netns", "exec", &near, "sh", "-c", &write]).map_err(|error| LabError::Unavailable {
-        what: "steering of packets (RPS)".into(),
-        why: error.to_string(),
-    })?;
-    Ok(())
-}
-
-const SUBNET: &str = "10.89.0";
-
-fn broadcast() -> String {
-    format!("{SUBNET}.255")
-}
-
-/// One CPU as the kernel reads sets of them: 32 in each word, the highest first.
-fn mask(cpu: usize) -> String {
-    format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(cpu / 32))
-}
-
 /// Calls that none of these stretches touches, and those that are within one.
 fn apart_by(calls: &Calls, stretches: &[Active]) -> (Calls, Calls) {
     let overlap = |call: &Call| -> u64 {
@@ -191,14 +161,4 @@ fn apart_by(calls: &Calls, stretches: &[Active]) -> (Calls, Calls) {
         }
     }
     (quiet, busy)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_as_the_kernel_reads_them() {
-        assert_eq!((mask(0), mask(1), mask(37)), ("1".into(), "2".into(), "20,00000000".into()));
-    }
 }

@@ -29,7 +29,7 @@ pub const TLS_HANDSHAKE: Scenario = Scenario {
     near_miss: NearMiss {
         title: "the same over the same line, with connections that stay open",
         culprit: Culprit::of(Cause::NetworkDelay),
-        leg: None,
+        leg: Some(Legs { first: Leg::RequestWire, last: Leg::ResponseWire }),
     },
     page: Page {
         what: "Before the first byte of a call a new connection takes a round trip for TCP, and with TLS 1.3 another one for \

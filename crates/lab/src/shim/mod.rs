@@ -79,7 +79,16 @@ impl Shim {
     /// # Errors
     /// When the library cannot be written, or not be preloaded from where it is.
     pub fn apply(&self, stage: &Stage<'_>, mut around: Around) -> Result<Around, LabError> {
-        let library = stage.file(&format!("shim-{}.so", self.side.name()));
+        around.environment.extend(self.environment(&stage.file(""), &self.log_file(stage))?);
+        Ok(around)
+    }
+
+    /// The variables that put it into a program: the library is written into this folder, and what it does into this log.
+    ///
+    /// # Errors
+    /// When the library cannot be written, or not be preloaded from where it is.
+    pub fn environment(&self, folder: &Path, log: &Path) -> Result<Vec<(String, String)>, LabError> {
+        let library = folder.join(format!("shim-{}.so", self.side.name()));
         // The dynamic linker takes a list, and knows no quotes.
         let name = library.to_str().filter(|name| !name.contains([' ', ':', '\t']));
         let name = name.ok_or_else(|| LabError::Unavailable {
@@ -87,12 +96,11 @@ impl Shim {
             why: format!("{} has a blank or colon; choose another --out", library.display()),
         })?;
         fs::write(&library, LIBRARY).map_err(LabError::file("write", &library))?;
-        let log = self.log_file(stage);
-        around.environment.push(("LD_PRELOAD".into(), name.to_owned()));
-        around.environment.push(("SPANGAP_SHIM_LOG".into(), log.display().to_string()));
+        let own =
+            [("LD_PRELOAD".into(), name.to_owned()), ("SPANGAP_SHIM_LOG".into(), log.display().to_string())];
         let settings = self.settings().into_iter();
-        around.environment.extend(settings.map(|(name, value)| (format!("SPANGAP_SHIM_{name}"), value)));
-        Ok(around)
+        let settings = settings.map(|(name, value)| (format!("SPANGAP_SHIM_{name}"), value));
+        Ok(own.into_iter().chain(settings).collect())
     }
 
     /// When it paused the program, in the order in which the pauses ended. For when the program has ended, or at least

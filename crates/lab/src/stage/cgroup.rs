@@ -1,8 +1,8 @@
-//! A control group with a limit on CPU time, of version 1 or 2, whichever this machine has.
+//! Control groups with a limit on CPU time or on memory, of version 1 or 2, whichever this machine has.
 
 use super::{Around, Stage};
 use crate::LabError;
-use crate::undo::Made;
+use crate::undo::{Made, Undo};
 use spangap_machine::facts::cpu_stat::{self, Throttled};
 use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
 use spangap_machine::read_here;
@@ -63,33 +63,71 @@ impl Stage<'_> {
     /// Makes a control group with a quota. Programs enter it by [`Around::cgroup`]: they are born inside.
     ///
     /// # Errors
-    /// [`LabError::Unavailable`] when this machine gives nobody a quota, or not us.
+    /// As of [`Group::make`].
     pub fn cgroup(&mut self, name: &str, quota: Quota) -> Result<Group, LabError> {
+        Group::make(self.undo, name, quota)
+    }
+
+    /// Makes a control group with so much memory, pages of files included, and gives the surroundings of a program that is born
+    /// inside.
+    ///
+    /// # Errors
+    /// [`LabError::Unavailable`] when this machine limits nobody's memory, or not ours.
+    pub fn memory_limit(&mut self, name: &str, bytes: u64) -> Result<Around, LabError> {
+        let limit = |version| match version {
+            Version::V1 => vec![("memory.limit_in_bytes", bytes.to_string())],
+            Version::V2 => vec![("memory.max", bytes.to_string())],
+        };
+        let path = Group::folder(self.undo, &format!("memory-{name}"), "memory", "a limit on memory", limit)?;
+        Ok(Around { cgroup: Some(path), ..Around::default() })
+    }
+}
+
+impl Group {
+    /// Makes one, and writes it down before.
+    ///
+    /// # Errors
+    /// [`LabError::Unavailable`] when this machine gives nobody a quota, or not us.
+    pub fn make(undo: &mut Undo, name: &str, quota: Quota) -> Result<Group, LabError> {
+        let path = Group::folder(undo, name, "cpu", "a CPU quota", |version| settings(version, quota))?;
+        Ok(Group { path })
+    }
+
+    /// A group below the one that has the controller, with these files written in this order.
+    fn folder(
+        undo: &mut Undo,
+        name: &str,
+        controller: &str,
+        what: &str,
+        settings: impl FnOnce(Version) -> Vec<(&'static str, String)>,
+    ) -> Result<PathBuf, LabError> {
         let mounts = read_here(mountinfo::PATH, mountinfo::cgroups)?;
-        let unavailable = |why: String| LabError::Unavailable { what: "a CPU quota".into(), why };
-        let (version, root) = place(mounts).ok_or_else(|| {
-            unavailable("no file system with control groups of the controller `cpu` is mounted".into())
+        let unavailable = |why: String| LabError::Unavailable { what: what.to_owned(), why };
+        let (version, root) = place(mounts, controller).ok_or_else(|| {
+            unavailable(format!(
+                "no file system with control groups of the controller `{controller}` is mounted"
+            ))
         })?;
         if version == Version::V2 {
             // Not ours to enable: it would narrow what others below the root may do, and stay.
             let path = root.join("cgroup.subtree_control");
             let enabled = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
-            if !enabled.split_whitespace().any(|controller| controller == "cpu") {
+            if !enabled.split_whitespace().any(|enabled| enabled == controller) {
                 return Err(unavailable(format!(
-                    "the controller `cpu` is not enabled for groups below {}; `echo +cpu >{}` does",
+                    "the controller `{controller}` is not enabled for groups below {}; `echo +{controller} >{}` does",
                     root.display(),
                     path.display()
                 )));
             }
         }
-        let path = root.join(format!("spangap-lab-{}-{name}", self.undo.id()));
-        self.undo.about_to_make(Made::Cgroup { path: path.clone() })?;
+        let path = root.join(format!("spangap-lab-{}-{name}", undo.id()));
+        undo.about_to_make(Made::Cgroup { path: path.clone() })?;
         fs::create_dir(&path).map_err(|error| unavailable(format!("{}: {error}", path.display())))?;
-        for (file, text) in settings(version, quota) {
+        for (file, text) in settings(version) {
             let file = path.join(file);
             fs::write(&file, text).map_err(|error| unavailable(format!("{}: {error}", file.display())))?;
         }
-        Ok(Group { path })
+        Ok(path)
     }
 }
 
@@ -106,10 +144,10 @@ fn settings(version: Version, quota: Quota) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Where groups of the controller `cpu` are. Where both versions are mounted, version 1 has the controller if it is mounted
+/// Where groups of a controller are. Where both versions are mounted, version 1 has the controller if it is mounted
 /// there at all.
-fn place(mounts: Vec<CgroupMount>) -> Option<(Version, PathBuf)> {
-    let mounts = mounts.into_iter().filter(|mount| mount.version == Version::V2 || mount.has("cpu"));
+fn place(mounts: Vec<CgroupMount>, controller: &str) -> Option<(Version, PathBuf)> {
+    let mounts = mounts.into_iter().filter(|mount| mount.version == Version::V2 || mount.has(controller));
     let found = mounts.min_by_key(|mount| mount.version);
     found.map(|mount| (mount.version, PathBuf::from(mount.point)))
 }
@@ -131,7 +169,8 @@ mod tests {
 
     #[test]
     fn the_controller_is_where_it_is_mounted() {
-        let place = |text: &str| place(mountinfo::cgroups(mountinfo::PATH, text).expect("they are mounts"));
+        let place =
+            |text: &str| place(mountinfo::cgroups(mountinfo::PATH, text).expect("they are mounts"), "cpu");
         assert_eq!(place(HYBRID), Some((Version::V1, "/sys/fs/cgroup/cpu,cpuacct".into())));
         assert_eq!(place(UNIFIED), Some((Version::V2, "/sys/fs/cgroup".into())));
         assert_eq!(place("24 1 8:1 / / rw - ext4 /dev/sda1 rw\n"), None);

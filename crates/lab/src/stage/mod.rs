@@ -474,7 +474,7 @@ fn served_by(target: &Program, arguments: &[String]) -> Result<u32, LabError> {
 }
 
 /// Children of all threads of a process.
-fn children(pid: u32) -> Vec<u32> {
+pub fn children(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     lists

@@ -407,6 +407,17 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         "Requests that could not be decoded.",
         snapshot.invalid_requests,
     );
+    let refusals = snapshot
+        .refusals
+        .iter()
+        .map(|(reason, count)| Point { labels: vec![("reason", *reason)], value: Value::Count(*count) });
+    families.add(
+        MetricKind::Counter,
+        Unit::None,
+        "spangap_refusals",
+        "Requests, agents and slices that the meter refused, by reason: a token, a role, a page of somebody else, a rule that was broken.",
+        refusals.collect(),
+    );
     of_requests(snapshot, families);
     of_limits(snapshot, families);
     if let Some(history) = snapshot.history {

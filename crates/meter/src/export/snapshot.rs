@@ -16,6 +16,8 @@ pub struct Snapshot {
     pub refused_requests: u64,
     /// Requests that could not be decoded.
     pub invalid_requests: u64,
+    /// What was refused for other reasons than load or form, by reason.
+    pub refusals: Vec<(&'static str, u64)>,
     /// Requests in hand.
     pub requests: RequestFigures,
     /// Connections, by the name of their port.

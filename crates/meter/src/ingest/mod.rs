@@ -5,6 +5,7 @@ mod documents;
 pub mod file;
 mod framing;
 mod jaeger;
+pub mod named;
 pub mod origins;
 pub mod otlp_json;
 mod scan;

@@ -2,10 +2,9 @@
 //! as smaller ones. Bounded in number and in bytes: names are cut, large resources are not kept whole, and what has
 //! not been seen for a while is forgotten and its number used again, but never while anything refers to it.
 
-use super::semconv::{key_value, text_value};
+use super::named::{Named, Part};
 use super::versions::Versions;
 use super::walk::OriginSink;
-use super::wire::{Cursor, LEN, WalkError};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -20,8 +19,6 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// What the service of a resource without `service.name` is called (OpenTelemetry resource conventions).
-pub const UNKNOWN_SERVICE: &str = "unknown_service";
 /// The name number that stands for "not known".
 pub const NO_NAME: u32 = u32::MAX;
 /// The name number of whatever found no room.
@@ -63,8 +60,8 @@ const ORIGIN_OVERHEAD: usize = 160;
 pub struct Origin {
     /// Name number of the service.
     pub service: u32,
-    /// Name number of `service@host`, for tables by node.
-    pub service_at_host: u32,
+    /// Name number of `service@part`, for tables by node, pod, zone or version.
+    pub service_at_part: u32,
     /// Name number of the host, [`NO_NAME`] if the resource does not say.
     pub host: u32,
     /// Name number of the method, [`NO_NAME`] where methods are not told apart.
@@ -274,7 +271,7 @@ impl Interned {
                 self.counts.origins_forgotten += 1;
             }
             if let Some(origin) = &slot.origin {
-                [origin.service, origin.service_at_host, origin.host, origin.method]
+                [origin.service, origin.service_at_part, origin.host, origin.method]
                     .into_iter()
                     .for_each(|number| live.mark(number));
             }
@@ -321,11 +318,12 @@ pub struct Origins {
     interned: RwLock<Interned>,
     hasher: [RandomState; 2],
     now_ms: AtomicU64,
+    part: Part,
 }
 
 impl Origins {
-    /// Empty but for the origin `other`, number 0.
-    pub fn new(limits: Limits) -> Origins {
+    /// Empty but for the origin `other`, number 0. Services can be told apart by this part of them.
+    pub fn new(limits: Limits, part: Part) -> Origins {
         let mut interned = Interned {
             by_key: FxHashMap::default(),
             slots: Vec::new(),
@@ -343,7 +341,7 @@ impl Origins {
         interned.name_numbers.clear();
         let origin = Origin {
             service: other,
-            service_at_host: other,
+            service_at_part: other,
             host: NO_NAME,
             method: NO_NAME,
             resource: SharedBytes::from(&[][..]),
@@ -351,7 +349,7 @@ impl Origins {
         };
         interned.insert(origin, 0);
         let hasher = [RandomState::new(), RandomState::new()];
-        Origins { interned: RwLock::new(interned), hasher, now_ms: AtomicU64::new(0) }
+        Origins { interned: RwLock::new(interned), hasher, now_ms: AtomicU64::new(0), part }
     }
 
     /// Read access for the length of a batch or a report.
@@ -405,13 +403,17 @@ impl OriginSink for Origins {
                 if let (Some(version), Some(name)) = (&named.version, interned.name(service).cloned()) {
                     interned.versions.seen(&name, version, self.now_ms.load(Relaxed));
                 }
-                let host = named.node.as_ref().or(named.host_id.as_ref()).or(named.host_name.as_ref());
-                let host = host.map_or(NO_NAME, |host| interned.intern_name(host));
+                let mut name_of = |part| match named.part(part) {
+                    Some(name) => interned.intern_name(name),
+                    None => NO_NAME,
+                };
+                let host = name_of(Part::Node);
+                let part = if self.part == Part::Node { host } else { name_of(self.part) };
                 let text = |number, unknown| interned.name(number).map_or(unknown, |name| &**name);
-                let at_host = format!("{}@{}", text(service, OTHER), text(host, "?"));
+                let at_part = format!("{}@{}", text(service, OTHER), text(part, "?"));
                 Origin {
                     service,
-                    service_at_host: interned.intern(&at_host),
+                    service_at_part: interned.intern(&at_part),
                     host,
                     method: NO_NAME,
                     resource: interned.kept(encoded, &named),
@@ -429,81 +431,6 @@ impl OriginSink for Origins {
                 Origin { method, key, ..interned.origin(resource).clone() }
             })
         })
-    }
-}
-
-/// The attributes of a resource that matter here.
-#[derive(Default, Debug, PartialEq)]
-struct Named {
-    service: Option<String>,
-    namespace: Option<String>,
-    version: Option<String>,
-    node: Option<String>,
-    host_id: Option<String>,
-    host_name: Option<String>,
-    /// Attributes of any kind.
-    count: u32,
-}
-
-/// What a service that is itself called [`OTHER`] gets appended, so that it is not taken for the pairs past the limit.
-const REAL_OTHER: &str = " (service)";
-
-impl Named {
-    /// `namespace/name` where a namespace is given: a name is unique within its namespace only (OpenTelemetry
-    /// resource conventions), and Prometheus receivers build `job` the same way.
-    fn service_name(&self) -> String {
-        let name = self.service.as_deref().unwrap_or(UNKNOWN_SERVICE);
-        match &self.namespace {
-            Some(namespace) => format!("{namespace}/{name}"),
-            // Also after names that already end so: two services never become one.
-            None if name.strip_prefix(OTHER).is_some_and(|rest| rest.replace(REAL_OTHER, "").is_empty()) => {
-                format!("{name}{REAL_OTHER}")
-            }
-            None => name.into(),
-        }
-    }
-
-    /// Those that are there, by their keys.
-    fn attributes(&self) -> [(&'static str, &Option<String>); 6] {
-        [
-            ("service.name", &self.service),
-            ("service.namespace", &self.namespace),
-            ("service.version", &self.version),
-            ("k8s.node.name", &self.node),
-            ("host.id", &self.host_id),
-            ("host.name", &self.host_name),
-        ]
-    }
-
-    /// A damaged resource names nothing: the spans still count, under [`UNKNOWN_SERVICE`].
-    fn read(encoded: &[u8]) -> Named {
-        let mut named = Named::default();
-        let _ = named.fill(encoded);
-        named
-    }
-
-    fn fill(&mut self, encoded: &[u8]) -> Result<(), WalkError> {
-        let mut fields = Cursor::new(encoded);
-        while let Some((field, wire)) = fields.tag()? {
-            if (field, wire) != (1, LEN) {
-                fields.skip(field, wire)?;
-                continue;
-            }
-            let (from, to) = fields.len_range()?;
-            self.count += 1;
-            let (key, value) = key_value(&encoded[..to], from)?;
-            let place = match &encoded[key.0..key.1] {
-                b"service.name" => &mut self.service,
-                b"service.namespace" => &mut self.namespace,
-                b"service.version" => &mut self.version,
-                b"k8s.node.name" => &mut self.node,
-                b"host.id" => &mut self.host_id,
-                b"host.name" => &mut self.host_name,
-                _ => continue,
-            };
-            *place = text_value(&encoded[..value.1], value.0)?.filter(|text| !text.is_empty());
-        }
-        Ok(())
     }
 }
 
@@ -525,7 +452,7 @@ mod tests {
 
     #[test]
     fn same_resource_same_number_and_the_node_is_the_host() {
-        let origins = Origins::new(Limits::default());
+        let origins = Origins::new(Limits::default(), Part::Node);
         let a = origins.resource(&resource(&[
             ("service.name", "a"),
             ("host.name", "pod-1"),
@@ -548,12 +475,12 @@ mod tests {
         let interned = origins.read();
         assert_eq!(interned.origin(a).service, interned.origin(b).service);
         assert_eq!(&**interned.name(interned.origin(a).host).unwrap(), "n1");
-        assert_eq!(&**interned.name(interned.origin(b).service_at_host).unwrap(), "a@n1");
+        assert_eq!(&**interned.name(interned.origin(b).service_at_part).unwrap(), "a@n1");
     }
 
     #[test]
     fn services_of_one_name_in_two_namespaces_are_two() {
-        let origins = Origins::new(Limits::default());
+        let origins = Origins::new(Limits::default(), Part::Node);
         let name = |pairs: &[(&str, &str)]| {
             let id = origins.resource(&resource(pairs));
             let interned = origins.read();
@@ -568,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_service_called_other_is_not_the_overflow() {
-        let origins = Origins::new(Limits::default());
+        let origins = Origins::new(Limits::default(), Part::Node);
         let ids = ["other", "other (service)", "other (service) (service)", "others", "other@x"]
             .map(|name| origins.resource(&resource(&[("service.name", name)])));
         let interned = origins.read();
@@ -590,7 +517,7 @@ mod tests {
 
     #[test]
     fn past_the_limit_everything_is_other_and_counted() {
-        let origins = Origins::new(Limits { origins: 3, ..Limits::default() });
+        let origins = Origins::new(Limits { origins: 3, ..Limits::default() }, Part::Node);
         let ids: Vec<u32> =
             (0..5).map(|i| origins.resource(&resource(&[("service.name", &format!("s{i}"))]))).collect();
         assert_eq!(ids, [1, 2, 0, 0, 0]);
@@ -599,7 +526,7 @@ mod tests {
 
     #[test]
     fn idle_origins_make_room() {
-        let origins = Origins::new(Limits { origins: 2, ..Limits::default() });
+        let origins = Origins::new(Limits { origins: 2, ..Limits::default() }, Part::Node);
         let first = origins.resource(&resource(&[("service.name", "a")]));
         origins.set_now(10_000);
         let live = origins.write().forget_idle(10_000, 5_000);
@@ -612,13 +539,13 @@ mod tests {
     #[test]
     fn long_names_are_cut_and_stay_distinct() {
         let long = |end: &str| format!("{}{end}", "ü".repeat(5_000_000));
-        let origins = Origins::new(Limits::default());
+        let origins = Origins::new(Limits::default(), Part::Node);
         let name = |origins: &Origins, service: &str| {
             let id = origins.resource(&resource(&[("service.name", service), ("host.name", &long("h"))]));
             let interned = origins.read();
             let name = |number| interned.name(number).unwrap().to_string();
             let origin = interned.origin(id);
-            assert!(name(origin.host).len() <= 255 && name(origin.service_at_host).len() <= 511);
+            assert!(name(origin.host).len() <= 255 && name(origin.service_at_part).len() <= 511);
             let kept = Resource::decode(&*origin.resource).unwrap();
             assert_eq!((kept.attributes.len(), kept.dropped_attributes_count), (2, 0));
             assert!(kept.encoded_len() < 1000);
@@ -628,7 +555,7 @@ mod tests {
         assert_ne!(a, b);
         assert!(a.len() <= 255 && a.starts_with("üü") && a.contains("\u{2026}#"), "{a}");
         // The history goes by names: the same one after a restart.
-        assert_eq!(a, name(&Origins::new(Limits::default()), &long("a")));
+        assert_eq!(a, name(&Origins::new(Limits::default(), Part::Node), &long("a")));
         let fill = origins.read().fill();
         assert_eq!((fill.names_cut, fill.resources_cut, fill.names), (4, 2, 6));
         assert!(fill.bytes < 10_000, "{fill:?}");
@@ -639,7 +566,7 @@ mod tests {
     #[test]
     fn large_resources_keep_their_names_and_bytes_stay_within_their_limit() {
         let limits = Limits { bytes: 1 << 20, ..Limits::default() };
-        let origins = Origins::new(limits);
+        let origins = Origins::new(limits, Part::Node);
         let big = "v".repeat(20_000);
         for i in 0..600 {
             origins.resource(&resource(&[("service.name", &format!("s{i}")), ("big", &big)]));
@@ -657,7 +584,7 @@ mod tests {
 
     #[test]
     fn forgotten_names_make_room_for_others() {
-        let origins = Origins::new(Limits { names: 10, ..Limits::default() });
+        let origins = Origins::new(Limits { names: 10, ..Limits::default() }, Part::Node);
         for round in 0..20u64 {
             origins.set_now(round * 1000);
             let id =

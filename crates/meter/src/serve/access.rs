@@ -81,6 +81,22 @@ pub enum Denied {
     NoCertificate,
 }
 
+/// Reasons of refusals, as labels: those of [`Denied`], in the order of [`Denied::place`], and sign-ins with unknown tokens.
+const REASONS: [&str; 7] = ["token", "role", "not_local", "host", "origin", "certificate", "sign_in"];
+
+impl Denied {
+    fn place(&self) -> usize {
+        match self {
+            Denied::NoToken(_) => 0,
+            Denied::WrongRole(_) => 1,
+            Denied::NotLocal(_) => 2,
+            Denied::Host(_) => 3,
+            Denied::Origin(_) => 4,
+            Denied::NoCertificate => 5,
+        }
+    }
+}
+
 impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -122,6 +138,8 @@ pub struct Access {
     agents_need_certificates: bool,
     /// Requests refused, since the start.
     pub denied: AtomicU64,
+    /// The same by reason.
+    by_reason: [AtomicU64; REASONS.len()],
 }
 
 impl Access {
@@ -174,7 +192,7 @@ impl Access {
         certified: Option<&Certified>,
     ) -> Result<(), Denied> {
         if self.agents_need_certificates && certified.is_none() {
-            self.denied.fetch_add(1, Relaxed);
+            self.count(Denied::NoCertificate.place());
             return Err(Denied::NoCertificate);
         }
         self.may(Role::Capture, headers, peer)
@@ -182,7 +200,17 @@ impl Access {
 
     /// Counts a refusal that somebody else has decided on.
     pub fn refuse(&self) {
+        self.count(REASONS.len() - 1);
+    }
+
+    fn count(&self, reason: usize) {
         self.denied.fetch_add(1, Relaxed);
+        self.by_reason[reason].fetch_add(1, Relaxed);
+    }
+
+    /// Refusals since the start, by reason.
+    pub fn denials(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        REASONS.into_iter().zip(&self.by_reason).map(|(reason, count)| (reason, count.load(Relaxed)))
     }
 
     /// What a token is for; `None` for one that is not known.
@@ -204,8 +232,7 @@ impl Access {
     /// Why not.
     pub fn may(&self, role: Role, headers: &HeaderMap, peer: Option<Peer>) -> Result<(), Denied> {
         let done = self.judge(role, headers, peer);
-        self.denied.fetch_add(u64::from(done.is_err()), Relaxed);
-        done
+        done.inspect_err(|denied| self.count(denied.place()))
     }
 
     fn judge(&self, role: Role, headers: &HeaderMap, peer: Option<Peer>) -> Result<(), Denied> {
@@ -239,8 +266,7 @@ impl Access {
     /// Why not.
     pub fn is_ours(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         let done = self.judge_origin(uri, headers);
-        self.denied.fetch_add(u64::from(done.is_err()), Relaxed);
-        done
+        done.inspect_err(|denied| self.count(denied.place()))
     }
 
     fn judge_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {

@@ -1,5 +1,6 @@
 //! The HTTP API, `/metrics`, and health. Shapes are in [`crate::report`], documented in docs/api.md.
 
+use super::Refusals;
 use super::access::Denied;
 use super::answer::streamed;
 use super::changes::{changes, has, not_modified, with_tag};
@@ -54,6 +55,7 @@ pub struct Api {
     pub(super) started_unix_ms: u64,
     /// Changes when the service ends.
     pub(super) stopping: watch::Receiver<()>,
+    refusals: Refusals,
 }
 
 /// An error of the API, with its status.
@@ -233,6 +235,7 @@ impl Api {
         let exported = Arc::new(Mutex::new(Monotone::new(exported_pairs)));
         let (turns, line) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(LINE)));
         Api {
+            refusals: Refusals::default(),
             meter,
             clock,
             receiver,
@@ -326,6 +329,11 @@ impl Api {
         })
     }
 
+    /// With what is refused for other reasons than load.
+    pub(super) fn with_refusals(self, refusals: Refusals) -> Api {
+        Api { refusals, ..self }
+    }
+
     /// All figures since the start, for the exporters.
     pub fn snapshot(&self) -> Snapshot {
         let mut overview = self.meter.overview();
@@ -337,6 +345,7 @@ impl Api {
             pairs,
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
+            refusals: self.refusals.counts(),
             requests: RequestFigures {
                 bytes: self.receiver.admission.bytes(),
                 bytes_limit: self.receiver.admission.limit(),

@@ -7,7 +7,7 @@ use crate::query::{self, Matches};
 use crate::report::*;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use spangap_model::{PairKey, PairStats};
+use spangap_model::{KeptCall, PairKey, PairStats};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -137,6 +137,11 @@ impl Table {
         }
     }
 
+    /// Whether the worst calls say which rows pass.
+    fn asks_for_worst(&self) -> bool {
+        self.node.is_some() || self.status.is_some()
+    }
+
     fn passes(&self, row: &PairRow) -> bool {
         let node = self.node.as_deref().is_none_or(|node| {
             let is = |host: &Option<String>| host.as_deref() == Some(node);
@@ -179,6 +184,12 @@ impl Table {
     }
 }
 
+/// A row that may be shown, with what its worst calls would be made of.
+struct Kept {
+    row: PairRow,
+    worst: Vec<KeptCall>,
+}
+
 /// The table of one stretch of time.
 pub(super) async fn pairs(
     api: &Api,
@@ -191,25 +202,29 @@ pub(super) async fn pairs(
         let overview = api.meter.overview();
         let matches = Matches::new(&overview);
         let (view, memory) = api.store.view(cancel, |_| true)?;
-        let mut rows: Vec<PairRow> = Vec::new();
+        let mut rows: Vec<Kept> = Vec::new();
         let mut matching = Matching::default();
-        let keep = |rows: &mut Vec<PairRow>, matching: &mut Matching, row: PairRow| {
+        let keep = |rows: &mut Vec<Kept>, matching: &mut Matching, key: &PairKey, stats: PairStats| {
             matching.of_pairs += 1;
+            let mut row = query::row_without_worst(key, &stats, &matches);
+            if table.asks_for_worst() {
+                row.worst = query::worst_rows(&stats.worst);
+            }
             if table.passes(&row) {
                 matching.pairs += 1;
                 matching.calls += row.calls;
                 matching.lost_ns_total = matching.lost_ns_total.saturating_add(row.lost_ns_total);
-                rows.push(row);
+                rows.push(Kept { row, worst: stats.worst });
             }
         };
         let mut groups: HashMap<PairKey, PairStats> = HashMap::new();
         let reached = view.pairs(from_s, to_s, &memory, |key, stats| match table.by {
             _ if !filter.matches(&key) => matching.of_pairs += 1,
-            By::Kept => keep(&mut rows, &mut matching, query::pair_row(&key, &stats, &matches)),
+            By::Kept => keep(&mut rows, &mut matching, &key, stats),
             by => groups.entry(by.group(key)).or_default().merge(&stats),
         })?;
         for (key, stats) in groups {
-            keep(&mut rows, &mut matching, query::pair_row(&key, &stats, &matches));
+            keep(&mut rows, &mut matching, &key, stats);
         }
         if let Some(stretch) = against {
             let before = before(&view, &memory, stretch, &filter, table.by)?;
@@ -219,11 +234,13 @@ pub(super) async fn pairs(
         }
         let length = |from: u64, to: u64| (to.saturating_sub(from)).max(60) as f64;
         let seconds = (length(from_s, to_s), against.map_or(1.0, |(from, to)| length(from, to)));
-        rows.sort_by(|a, b| table.compare(a, b, seconds));
+        rows.sort_by(|a, b| table.compare(&a.row, &b.row, seconds));
         let last = table.offset.unwrap_or(0).saturating_add(table.top.unwrap_or(MAX_PAIRS).min(MAX_PAIRS));
         let left_out = rows.len().saturating_sub(last) as u64;
         rows.truncate(last);
         rows.drain(..table.offset.unwrap_or(0).min(rows.len()));
+        let shown = |kept: Kept| PairRow { worst: query::worst_rows(&kept.worst), ..kept.row };
+        let mut rows: Vec<PairRow> = rows.into_iter().map(shown).collect();
         let step_s = match table.steps {
             None => None,
             Some(_) if rows.len() > MAX_ROWS_WITH_STEPS => None,
@@ -286,18 +303,18 @@ fn key_of(row: &PairRow) -> PairKey {
 
 /// Puts what was before beside the rows; a pair that has had no call since gets a row of its own.
 fn put_beside(
-    rows: &mut Vec<PairRow>,
+    rows: &mut Vec<Kept>,
     mut before: HashMap<PairKey, PairBefore>,
     matches: &Matches,
     with_ended: bool,
 ) {
-    for row in rows.iter_mut() {
+    for Kept { row, .. } in rows.iter_mut() {
         row.before = Some(before.remove(&key_of(row)).unwrap_or_default());
     }
     if with_ended {
-        rows.extend(before.into_iter().map(|(key, was)| PairRow {
-            before: Some(was),
-            ..query::pair_row(&key, &PairStats::default(), matches)
+        rows.extend(before.into_iter().map(|(key, was)| {
+            let row = query::row_without_worst(&key, &PairStats::default(), matches);
+            Kept { row: PairRow { before: Some(was), ..row }, worst: Vec::new() }
         }));
     }
 }
@@ -353,7 +370,7 @@ pub(super) async fn timeline(
 ) -> Result<Timeline, Problem> {
     let step_s = step_for(from_s, to_s, steps.steps.unwrap_or(DEFAULT_STEPS).min(MAX_STEPS));
     api.query(move |api: &Api, cancel: &Arc<Cancel>| {
-        let (view, memory) = api.store.view(cancel, |key| filter.matches(key))?;
+        let (view, memory) = api.store.view_of_gaps(cancel, |key| filter.matches(key))?;
         let mut points: BTreeMap<u64, Lost> = BTreeMap::new();
         let matches = |key: &PairKey| filter.matches(key);
         let reached = view.lost((from_s, to_s), step_s, matches, &memory, |_, at, lost| {

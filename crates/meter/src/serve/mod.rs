@@ -103,6 +103,36 @@ pub struct Guests {
     pub grpc: Option<GrpcGuest>,
     /// Who may do what, there and here.
     pub access: Arc<Access>,
+    /// What they refuse.
+    pub refusals: Refusals,
+}
+
+/// What was refused since the start, by reason, asked for when somebody wants to know.
+#[derive(Clone)]
+pub struct Refusals(Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>);
+
+impl Refusals {
+    /// Counted by others.
+    pub fn of(count: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static) -> Refusals {
+        Refusals(Arc::new(count))
+    }
+
+    /// As of now.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.0()
+    }
+}
+
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals::of(Vec::new)
+    }
+}
+
+impl std::fmt::Debug for Refusals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Refusals").field(&self.counts()).finish()
+    }
 }
 
 /// A gRPC service on the port of OTLP/gRPC. It finds the [`places::Peer`] of a request among its extensions.
@@ -172,6 +202,8 @@ pub async fn serve(
         settings.exported_pairs,
         stopped.clone(),
     );
+    let (access, of_guests) = (guests.access.clone(), guests.refusals);
+    let api = api.with_refusals(Refusals::of(move || access.denials().chain(of_guests.counts()).collect()));
     let push = settings.push.map(|push| {
         let source = api.clone();
         Push::start(push, move || source.snapshot(), |notice| tell(&notice))

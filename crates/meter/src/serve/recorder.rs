@@ -2,7 +2,7 @@
 //! a kill loses seconds and not the minute. Until a minute is written, queries find it in memory.
 
 use super::clock::Clock;
-use crate::engine::Meter;
+use crate::engine::{Meter, PairMinute};
 use crate::export::snapshot::HistoryFigures;
 use crate::history::{
     CHECKPOINT, Cancel, Checkpoint, History, HistoryError, LastRun, MAX_WAITING_BYTES, Reader, SetAside,
@@ -60,6 +60,26 @@ impl Store {
         cancel: &Arc<Cancel>,
         pairs: impl Fn(&PairKey) -> bool,
     ) -> Result<(View, UnwrittenMinutes), HistoryError> {
+        self.view_with(cancel, || self.meter.open_minutes_of(&pairs))
+    }
+
+    /// The same for a question about gaps alone: of minutes that are still open there is nothing else.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn view_of_gaps(
+        &self,
+        cancel: &Arc<Cancel>,
+        pairs: impl Fn(&PairKey) -> bool,
+    ) -> Result<(View, UnwrittenMinutes), HistoryError> {
+        self.view_with(cancel, || self.meter.open_gaps_of(&pairs))
+    }
+
+    fn view_with(
+        &self,
+        cancel: &Arc<Cancel>,
+        open: impl Fn() -> Vec<PairMinute>,
+    ) -> Result<(View, UnwrittenMinutes), HistoryError> {
         loop {
             let view = self.reader.view(cancel.clone())?;
             let waiting = locked(&self.waiting);
@@ -71,7 +91,7 @@ impl Store {
             let memory = UnwrittenMinutes {
                 waiting: unseen.map(|batch| batch.minutes).collect(),
                 // Under the lock: the recorder takes minutes from the engine under it.
-                open: self.meter.open_minutes_of(&pairs),
+                open: open(),
             };
             return Ok((view, memory));
         }

@@ -118,6 +118,9 @@ pub struct LegRecord {
 pub struct HostTime {
     /// Threads that had the call in hand, in words: `server (thread 812)`.
     pub threads: Vec<String>,
+    /// Their ids, in the same order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tids: Vec<u32>,
     /// What they did, the longest first; they sum to the leg exactly.
     pub parts: Vec<HostPart>,
 }
@@ -134,8 +137,24 @@ pub struct HostPart {
     pub waited_for: Option<WaitReason>,
     /// Of a wait: who or what ended it, in words.
     pub woken_by: Option<String>,
+    /// Of a wait: who or what ended it, as a value to go by.
+    pub waker: Option<Waker>,
     /// Nanoseconds.
     pub ns: u64,
+}
+
+/// Who or what ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waker {
+    /// The thread of this id.
+    Thread(u32),
+    /// A timer: the time that it had asked for was over, or a limit to its wait.
+    Timer,
+    /// Packets that came.
+    Packets,
+    /// A device, another CPU, or something that was not told.
+    Other,
 }
 
 /// `"behind": "stress (pid 812)", "taker": {"kind": "task", "tid": 812, ...}`: words for people, a value to go by.
@@ -150,18 +169,21 @@ struct PartShape {
     waited_for: Option<WaitReason>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     woken_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    waker: Option<Waker>,
     ns: u64,
 }
 
 impl From<HostPart> for PartShape {
     fn from(part: HostPart) -> PartShape {
-        let HostPart { doing, behind, waited_for, woken_by, ns } = part;
+        let HostPart { doing, behind, waited_for, woken_by, waker, ns } = part;
         PartShape {
             doing,
             behind: behind.as_ref().map(Taker::to_string),
             taker: behind,
             waited_for,
             woken_by,
+            waker,
             ns,
         }
     }
@@ -169,7 +191,7 @@ impl From<HostPart> for PartShape {
 
 impl From<PartShape> for HostPart {
     fn from(shape: PartShape) -> HostPart {
-        let PartShape { doing, taker, waited_for, woken_by, ns, .. } = shape;
-        HostPart { doing, behind: taker, waited_for, woken_by, ns }
+        let PartShape { doing, taker, waited_for, woken_by, waker, ns, .. } = shape;
+        HostPart { doing, behind: taker, waited_for, woken_by, waker, ns }
     }
 }

@@ -68,6 +68,15 @@ fn taker() -> impl Strategy<Value = Taker> {
     ]
 }
 
+fn waker() -> impl Strategy<Value = Waker> {
+    prop_oneof![
+        any::<u32>().prop_map(Waker::Thread),
+        Just(Waker::Timer),
+        Just(Waker::Packets),
+        Just(Waker::Other)
+    ]
+}
+
 fn leg() -> impl Strategy<Value = LegRecord> {
     let legs = (0..Leg::ALL.len(), 0..Leg::ALL.len())
         .prop_map(|(one, other)| Legs { first: Leg::ALL[one.min(other)], last: Leg::ALL[one.max(other)] });
@@ -77,16 +86,18 @@ fn leg() -> impl Strategy<Value = LegRecord> {
         prop::option::of(taker()),
         reason,
         any::<(Option<String>, u64)>(),
+        prop::option::of(waker()),
     )
-        .prop_map(|(doing, behind, waited_for, (woken_by, ns))| HostPart {
+        .prop_map(|(doing, behind, waited_for, (woken_by, ns), waker)| HostPart {
             doing,
             behind,
             waited_for,
             woken_by,
+            waker,
             ns,
         });
-    let host = (any::<Vec<String>>(), prop::collection::vec(part, 0..4))
-        .prop_map(|(threads, parts)| HostTime { threads, parts });
+    let host = (any::<Vec<String>>(), any::<Vec<u32>>(), prop::collection::vec(part, 0..4))
+        .prop_map(|(threads, tids, parts)| HostTime { threads, tids, parts });
     (legs, any::<(i64, u64)>(), prop::option::of(host)).prop_map(|(legs, (ns, bound_ns), host)| LegRecord {
         legs,
         ns,

@@ -5,6 +5,9 @@ const MAX_SLOTS: usize = 4096;
 /// A slot covers 2^20 ns (about 1 ms) at first.
 const FIRST_SHIFT: u32 = 20;
 
+/// Slots that a first guess is made of, the latest ones.
+const GUESSED_FROM: usize = 64;
+
 /// The tightest bounds in a slot of time, each with the moment it holds at (clock of the first capture).
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -75,11 +78,19 @@ impl Bounds {
 
     /// About how far the second clock is ahead of the first one, for reading both captures in step; `None` before
     /// the first bound.
+    ///
+    /// Bytes that took long on their way bound it loosely, so that the slots before the latest ones count, too, as long as all
+    /// of them agree: where they do not, a clock was set.
     pub fn guess_ns(&self) -> Option<i64> {
-        match self.latest {
-            (Some(upper), Some(lower)) => Some(lower + (upper - lower) / 2),
-            (upper, lower) => upper.or(lower),
+        let (Some(mut upper), Some(mut lower)) = self.latest else { return self.latest.0.or(self.latest.1) };
+        for slot in self.slots.iter().rev().take(GUESSED_FROM) {
+            let (narrower, from) = (upper.min(slot.upper), lower.max(slot.lower));
+            if from > narrower {
+                break;
+            }
+            (upper, lower) = (narrower, from);
         }
+        Some(lower + (upper - lower) / 2)
     }
 
     /// The bounds kept, in order of time: `(at_ns, offset_ns, whether it is an upper bound)`.
@@ -139,6 +150,30 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    /// A byte each way, 1 us on its way, at this millisecond; the second clock is so much ahead.
+    fn quick(bounds: &mut Bounds, at_ms: i64, ahead_ns: i64) {
+        bounds.first_to_second(at_ms * MS, at_ms * MS + 1_000 + ahead_ns);
+        bounds.second_to_first(at_ms * MS + 5_000 + ahead_ns, at_ms * MS + 6_000);
+    }
+
+    #[test]
+    fn bytes_that_took_long_do_not_mislead_the_guess() {
+        let mut bounds = Bounds::default();
+        assert_eq!(bounds.guess_ns(), None);
+        quick(&mut bounds, 0, 40 * MS);
+        assert_eq!(bounds.guess_ns(), Some(40 * MS));
+        // Sent again and again for three seconds.
+        bounds.second_to_first(10 * MS + 40 * MS, 3_010 * MS);
+        assert_eq!(bounds.guess_ns(), Some(40 * MS));
+        // One clock is set: what came before does not count any more.
+        quick(&mut bounds, 3_100, -200 * MS);
+        assert_eq!(bounds.guess_ns(), Some(-200 * MS));
+        quick(&mut bounds, 3_101, -200 * MS);
+        assert_eq!(bounds.guess_ns(), Some(-200 * MS));
+    }
 
     #[test]
     fn a_day_of_bounds_fits_and_keeps_the_tightest() {

@@ -46,6 +46,11 @@ const BEFORE_PROBE_NS: u64 = 2_000_000;
 const CONGESTED_NS: u64 = 1_000_000_000;
 /// Payload that every link takes (RFC 9293, 3.7.1): below it a segment is small whatever the MSS.
 const SMALL_BYTES: u64 = 536;
+/// The least that a window announces which nothing has used up: half of the smallest receive buffer of Linux
+/// (SOCK_MIN_RCVBUF).
+const LEAST_WINDOW_BYTES: u64 = 1_152;
+/// Headers after which it is known how large a window is that nobody holds up.
+const WINDOWS_SEEN: u8 = 64;
 /// Holds released by data of the peer before they are shown, and how much they must have varied (in eighths).
 const VARIED_HOLDS: u16 = 4;
 const VARIED_EIGHTHS: u64 = 12;
@@ -65,6 +70,8 @@ struct Cleared {
     with: (u64, u64),
     /// What the peer's window had room for before the ACK, bytes; `None` when the scale is unknown.
     room: Option<u64>,
+    /// Whether it was as large then as it has ever been, and still is.
+    is_open: bool,
 }
 
 /// A hold that has ended.
@@ -169,6 +176,8 @@ pub struct Memory {
     senders: [Sender; 2],
     /// Window in the last header of each side, not scaled.
     windows: [u16; 2],
+    /// The largest so far, and how many headers it is of.
+    largest: [(u16, u8); 2],
 }
 
 impl Rule for Memory {
@@ -181,6 +190,8 @@ impl Rule for Memory {
             self.senders[step.from.other().index()].cleared = None;
         }
         self.windows[step.from.index()] = step.segment.window;
+        let (largest, seen) = &mut self.largest[step.from.index()];
+        (*largest, *seen) = ((*largest).max(step.segment.window), seen.saturating_add(1));
         if step.bytes.is_empty() {
             return;
         }
@@ -223,10 +234,19 @@ impl Rule for Memory {
 }
 
 impl Memory {
+    /// Whether the peer's window is as large as ever, before this ACK and with it, although data came in: it is not held up by
+    /// who reads there.
+    fn is_open(&self, step: &Step<'_>) -> bool {
+        let (last, (largest, seen)) = (self.windows[step.from.index()], self.largest[step.from.index()]);
+        let is_large = |window: u16| u32::from(window) * 8 >= u32::from(largest) * 7;
+        seen >= WINDOWS_SEEN && is_large(last) && is_large(step.segment.window)
+    }
+
     /// Something of the other side was acknowledged: does it leave nothing in flight, the last of it small?
     #[inline]
     fn acknowledged(&mut self, step: &Step<'_>, view: View<'_>) {
         let side = step.from.other();
+        let is_open = self.is_open(step);
         let (own, sender) = (view.of(side), &mut self.senders[side.index()]);
         sender.cleared = None;
         if own.acked != own.next || sender.small_end != own.next {
@@ -246,6 +266,7 @@ impl Memory {
             ack_packet: step.segment.packet,
             with: (step.bytes.start, step.bytes.end),
             room: known.or((least >= 2 * SMALL_BYTES).then_some(least)),
+            is_open,
         });
     }
 
@@ -317,7 +338,10 @@ impl Sender {
         if self.resent_ns.is_some_and(|resent| nanos(resent, time_ns) < CONGESTED_NS) {
             return;
         }
-        if cleared.room.is_some_and(|room| room < cleared.in_flight + (step.bytes.end - step.bytes.start)) {
+        let bytes = cleared.in_flight + (step.bytes.end - step.bytes.start);
+        let room = cleared.room.or((cleared.is_open && bytes <= LEAST_WINDOW_BYTES).then_some(bytes));
+        let cleared = Cleared { room, ..cleared };
+        if cleared.room.is_some_and(|room| room < bytes) {
             return;
         }
         // Seen from the tap, the release follows the ACK by the way to the sender and back. Without the handshake,
@@ -562,6 +586,25 @@ mod tests {
         scene.finish();
         assert!(!scene.shown().contains(&Cause::NagleDelayedAck));
         assert!(!scene.possible().contains(&Cause::NagleDelayedAck));
+    }
+
+    #[test]
+    fn a_window_as_large_as_ever_needs_no_scale() {
+        for (open, shown) in [(true, true), (false, false)] {
+            let mut scene = Scene::joined();
+            for n in 0..40 {
+                // Of 63 in the header the scale makes something; one that closes and opens is held up by its reader.
+                scene.windows[1] = 63;
+                scene.at(n * 100_000).data_and_ack(SERVER, 90);
+                scene.windows[1] = if open { 63 } else { 40 };
+                scene.at(n * 100_000 + 100).data_and_ack(CLIENT, 70);
+                scene.at(n * 100_000 + 41_000).ack(SERVER);
+                scene.at(n * 100_000 + 41_020).data(CLIENT, 30);
+                scene.at(n * 100_000 + 42_000).ack(SERVER);
+            }
+            scene.finish();
+            assert_eq!(scene.shown().contains(&Cause::NagleDelayedAck), shown, "{open}: {:?}", scene.found);
+        }
     }
 
     #[test]

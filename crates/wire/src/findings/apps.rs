@@ -11,7 +11,7 @@ use spangap_model::{Cause, Side};
 /// Findings about the applications; added to those known already. Where only the picture fits, what is `explained`
 /// by something shown is not theirs.
 pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec<Finding>) {
-    let About { halves, moments, duration_ns, offset_ns } = *about;
+    let About { halves, moments, duration_ns, offset_ns, .. } = *about;
     if duration_ns < WORTH_NAMING_NS {
         return;
     }

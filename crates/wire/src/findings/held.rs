@@ -10,6 +10,10 @@ use spangap_model::{Cause, Side};
 
 /// Packets of evidence kept for one finding.
 const MAX_EVIDENCE: usize = 8;
+/// What both hosts take until bytes sent again are acknowledged, beside the way.
+const RECOVERY_NS: i64 = 2_000_000;
+/// The same, if the receiver puts the acknowledgement off.
+const DELAYED_NS: i64 = 50_000_000;
 /// What waits for a hold to end is sent within this time after it.
 const RELEASED_NS: i64 = 100_000;
 
@@ -29,6 +33,8 @@ pub(crate) struct About<'a> {
     pub duration_ns: u64,
     /// Second capture's clock minus first, roughly.
     pub offset_ns: i64,
+    /// The least that both ways together have taken on its connection so far, nanoseconds.
+    pub least_path_ns: Option<u64>,
 }
 
 /// Findings of the episodes that the taps at both ends saw, by [`Side::index`]; the time that they explain goes to
@@ -38,7 +44,7 @@ pub(crate) fn findings(
     episodes: &[Vec<Episode>; 2],
     explained: &mut Vec<Explained>,
 ) -> Vec<Finding> {
-    let About { halves, moments, duration_ns, offset_ns } = *about;
+    let About { halves, moments, duration_ns, offset_ns, least_path_ns } = *about;
     let mut held: Vec<Held<'_>> = Vec::new();
     for tap in [Side::Client, Side::Server] {
         let Some(exchange) = &halves.exchanges[tap.index()] else { continue };
@@ -52,13 +58,17 @@ pub(crate) fn findings(
         });
         for episode in &episodes[tap.index()] {
             let taken = match before_the_wire(episode, exchange) {
-                // Every connection is opened once, and used again when it is free: only where a call's span says so did the
-                // call wait for it.
-                true if episode.cause.is_of_opening() || episode.cause == Cause::PoolWait => {
+                true if only_by_span(episode, exchange) => {
                     span_ns.and_then(|start| waited(episode, exchange, start)).map(Some)
                 }
                 true => Some(span_ns.and_then(|start| waited(episode, exchange, start))),
-                false => taken(episode, tap, exchange, window),
+                false => {
+                    let span = moments.0[0].zip(moments.0[9]).map(|((start, _), (end, _))| (start, end));
+                    let behind = span.filter(|_| tap == Side::Client);
+                    let behind = behind
+                        .and_then(|span| behind_loss(episode, exchange, span, least_path_ns.unwrap_or(0)));
+                    behind.map(Some).or_else(|| taken(episode, tap, exchange, window))
+                }
             };
             if let Some(taken) = taken {
                 held.push(Held { episode, tap, taken: taken.map(shifted) });
@@ -213,13 +223,48 @@ fn before_the_wire(episode: &Episode, exchange: &Exchange) -> bool {
     }
 }
 
+/// Every connection is opened once, and used again when it is free; a place for a stream may stay free for a while before it is
+/// taken. Only where a call's span says so did the call wait for it.
+fn only_by_span(episode: &Episode, exchange: &Exchange) -> bool {
+    match episode.cause {
+        Cause::PoolWait => true,
+        Cause::StreamLimit => episode.to_ns < exchange.request.first.seen_ns,
+        cause => cause.is_of_opening(),
+    }
+}
+
 /// What the call waited of such an episode, its span having begun at `start_ns`.
 fn waited(episode: &Episode, exchange: &Exchange, start_ns: i64) -> Option<(i64, i64)> {
     let first_ns = exchange.request.first.seen_ns;
     // What waits for a stream is not on the wire, so that the episode does not know since when.
     let from_ns = if episode.cause == Cause::StreamLimit { start_ns } else { episode.from_ns };
-    let until_ns = if episode.cause == Cause::StreamLimit { first_ns } else { episode.to_ns.min(first_ns) };
-    let range = (from_ns.max(start_ns), until_ns);
+    let range = (from_ns.max(start_ns), episode.to_ns.min(first_ns));
+    (range.1 > range.0).then_some(range)
+}
+
+/// What a call waited in the client's buffer while bytes before its own were lost and sent again: until these are
+/// acknowledged, a sender whose timer went off sends nothing new. `span` is the CLIENT span. What leaves later than with that
+/// acknowledgement waited for something else.
+fn behind_loss(
+    episode: &Episode,
+    exchange: &Exchange,
+    span: (i64, i64),
+    least_path_ns: u64,
+) -> Option<(i64, i64)> {
+    let request = &exchange.request;
+    let is_before = is_loss(episode.cause)
+        && episode.sender == Side::Client
+        && episode.certainty == Certainty::Shown
+        && episode.stream_id.is_none()
+        && episode.end <= request.start;
+    let way_ns = i64::try_from(2 * least_path_ns).unwrap_or(i64::MAX);
+    let later_ns = request.first.seen_ns.saturating_sub(episode.to_ns);
+    if !is_before || span.0 >= episode.to_ns || !(0..=way_ns.saturating_add(DELAYED_NS)).contains(&later_ns) {
+        return None;
+    }
+    // An acknowledgement that is delayed is another matter.
+    let until_ns = request.first.seen_ns.min(episode.to_ns.saturating_add(way_ns + RECOVERY_NS));
+    let range = (episode.from_ns.max(span.0), until_ns.min(span.1));
     (range.1 > range.0).then_some(range)
 }
 

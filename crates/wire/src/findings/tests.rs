@@ -57,7 +57,13 @@ fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> 
 fn held_findings(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<Finding> {
     let moments = Moments::of(halves);
     let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0);
-    let about = About { halves, moments: &moments, duration_ns: duration as u64, offset_ns: 5_000_000 };
+    let about = About {
+        halves,
+        moments: &moments,
+        duration_ns: duration as u64,
+        offset_ns: 5_000_000,
+        least_path_ns: None,
+    };
     held::findings(&about, episodes, &mut Vec::new())
 }
 
@@ -118,6 +124,22 @@ fn what_a_wait_for_a_stream_costs_the_span_tells() {
 }
 
 #[test]
+fn a_place_that_stayed_free_cost_what_the_span_was_there_before() {
+    let mut halves = joined(vec![call(1, START, 0)]).remove(0);
+    // Three milliseconds before the request a place became free.
+    let free_ns = START - 3_000_000;
+    let late = episode(Cause::StreamLimit, Side::Client, (free_ns - 9_000_000, free_ns), (1_000, 1_900));
+    let episodes = [vec![late], Vec::new()];
+    assert_eq!(held_findings(&halves, &episodes), [], "without a span nobody waited");
+    for (begun_ns, waited_ns) in [(START - 7_000_000, Some(4_000_000)), (START - 2_000_000, None)] {
+        halves.spans = Some(SpanTimes { client: Some((begun_ns, START + 2_220 * US)), server: None });
+        let found = held_findings(&halves, &episodes);
+        assert_eq!(found.first().and_then(|finding| finding.cost_ns), waited_ns);
+        assert_eq!(found.len(), usize::from(waited_ns.is_some()));
+    }
+}
+
+#[test]
 fn the_server_is_convicted_only_with_its_span() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
     let exchange = halves.exchanges[1].as_mut().expect("both ends");
@@ -135,7 +157,13 @@ fn the_server_is_convicted_only_with_its_span() {
         let moments = Moments::of(halves);
         let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0) as u64;
         let mut found = Vec::new();
-        let about = About { halves, moments: &moments, duration_ns: duration, offset_ns: 5_000_000 };
+        let about = About {
+            halves,
+            moments: &moments,
+            duration_ns: duration,
+            offset_ns: 5_000_000,
+            least_path_ns: None,
+        };
         apps::findings(&about, &[], &mut found);
         found
     };
@@ -232,7 +260,7 @@ fn sent_apart_and_arrived_together_is_a_batch() {
 fn all(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<(Cause, bool, Option<u64>)> {
     let moments = Moments::of(halves);
     let duration_ns = moments.ends().map_or(0, |(first, last)| last.0 - first.0) as u64;
-    let about = About { halves, moments: &moments, duration_ns, offset_ns: 5_000_000 };
+    let about = About { halves, moments: &moments, duration_ns, offset_ns: 5_000_000, least_path_ns: None };
     let mut explained = Vec::new();
     let mut found = held::findings(&about, episodes, &mut explained);
     apps::findings(&about, &explained, &mut found);

@@ -14,8 +14,12 @@ const MAY_NOT_ARRIVE: Certainty = Certainty::Possible(Missing::RequestArrived);
 /// The finding about a call without a response, added to those known already; whether it is such a call. What else is
 /// `explained` by something shown is not the server's.
 pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec<Finding>) -> bool {
-    let About { halves, moments, duration_ns, offset_ns } = *about;
+    let About { halves, moments, duration_ns, offset_ns, .. } = *about;
     let (Some(waited_in), Some(ending)) = (moments.1, halves.ending()) else { return false };
+    if waited_in == Leg::ClientAppOut {
+        // Nobody was asked in time.
+        return true;
+    }
     let never_arrived = waited_in == Leg::RequestWire;
     if never_arrived {
         // That the bytes were sent again and again is the same story.

@@ -335,6 +335,10 @@ impl<T> Linker<T> {
     }
 
     fn link(&mut self, outer: u64, inner: u64, by: LinkedBy) {
+        // Of two that may each be in the other, one has found so first. A ring of hops would have no call that counts.
+        if self.outermost(outer) == inner {
+            return;
+        }
         if let Some(call) = self.at(inner) {
             (call.parent, call.ambiguous) = (Some((outer, by)), false);
         }

@@ -32,6 +32,8 @@ pub(crate) struct Facts {
     pub server: Endpoint,
     /// By the end at which the tap is.
     pub at: [Option<AtTap>; 2],
+    /// Between the first and the last byte that a tap saw. Spans do not count: an outer call and its hop carry the ids of one
+    /// CLIENT span, which is as long as either.
     pub duration_ns: u64,
     pub trace: Option<TraceContext>,
     pub request_id: u64,
@@ -49,7 +51,6 @@ impl Facts {
         connection: (usize, u32),
         ends: [Endpoint; 2],
         halves: &Halves,
-        duration_ns: u64,
         captures: &[usize],
         path: Option<Rc<str>>,
     ) -> Facts {
@@ -75,12 +76,14 @@ impl Facts {
         let known = || halves.exchanges.iter().flatten();
         let main = known().next();
         let whole = |half: &Exchange| half.ended == Ended::Complete && !half.doubts.hole;
+        let at = [at(Side::Client), at(Side::Server)];
+        let seen = at.iter().flatten().map(|at| u64::try_from(at.to_ns - at.from_ns).unwrap_or(0));
         Facts {
             connection,
             client: ends[0],
             server: ends[1],
-            at: [at(Side::Client), at(Side::Server)],
-            duration_ns,
+            at,
+            duration_ns: seen.max().unwrap_or(0),
             trace: known().find_map(|half| half.trace),
             request_id: known().map(|half| half.request_id).find(|id| *id != 0).unwrap_or(0),
             path,

@@ -13,6 +13,8 @@ mod unanswered;
 
 /// Moment `i` begins leg `i` of [`Leg::ALL`] and ends leg `i - 1`.
 const MOMENTS: usize = 10;
+/// Times of spans may be cut to this.
+const CUT_NS: i64 = 1_000_000;
 /// Rate of one clock by the other where nothing bounds it: see [`crate::align`].
 const MAX_SLOPE: f64 = 1e-3;
 
@@ -49,13 +51,13 @@ impl Moments {
         let spans = halves.spans.unwrap_or_default();
         if let Some(client) = client {
             at[1] = Some((client.request.first.seen_ns, Side::Client));
-            at[2] = Some((client.request.last.seen_ns, Side::Client));
+            at[2] = Some((client.request.last.seen_ns, Side::Client)).filter(|_| !client.doubts.end_cut[0]);
             at[8] = client.response.as_ref().map(|response| (response.last.ready_ns, Side::Client));
         } else if let Some(server) = server.as_ref().filter(|_| spans.client.is_none()) {
             at[1] = Some((server.request.first.seen_ns, Side::Server));
         }
         if let Some(server) = server {
-            at[3] = Some((server.request.last.ready_ns, Side::Server));
+            at[3] = Some((server.request.last.ready_ns, Side::Server)).filter(|_| !server.doubts.end_cut[0]);
             if let Some(response) = &server.response {
                 at[6] = Some((response.first.seen_ns, Side::Server)).filter(|_| !server.doubts.tickets);
                 at[7] = Some((response.last.seen_ns, Side::Server));
@@ -70,8 +72,21 @@ impl Moments {
                 }
             }
         }
+        // Where nothing else tells when the call was over, the last byte known of it does; but whose time it is until then, on
+        // which way or at which end, is not known.
+        if halves.exchanges.iter().flatten().any(|half| half.doubts.end_cut[1]) {
+            at[7] = None;
+            at[8] = at[8].filter(|_| spans.client.is_none());
+        }
         if let Some((start, end)) = spans.client {
             (at[0], at[9]) = (Some((start, Side::Client)), Some((end, Side::Client)));
+        }
+        if let Some(((start, end), client)) = spans.client.zip(client.as_ref())
+            && is_over_before(end, client.request.first.seen_ns)
+        {
+            let mut never_left = [None; MOMENTS];
+            (never_left[0], never_left[9]) = (Some((start, Side::Client)), Some((end, Side::Client)));
+            return Moments(never_left, Some(Leg::ClientAppOut));
         }
         if let Some((start, end)) = spans.server {
             let whole = server.as_ref().filter(|server| !server.doubts.hole).and(at[3]);
@@ -145,6 +160,14 @@ impl Moments {
             before = Some((i, moment));
         }
     }
+}
+
+/// Whether a call was over before its first byte left the client: it was given up while that waited in a buffer of the
+/// connection, and what the wire shows of it came later, for nobody. A span's times may be cut to milliseconds.
+#[inline]
+fn is_over_before(end_ns: i64, first_ns: i64) -> bool {
+    let cut_ns = if end_ns % CUT_NS == 0 { CUT_NS } else { 0 };
+    first_ns > end_ns.saturating_add(cut_ns)
 }
 
 /// When the server's application had the call in hand: when its SERVER span began, or when the request was there as a

@@ -14,13 +14,20 @@ use spangap_model::{Leg, Side};
 /// longer, left too late; one that left earlier may have been on its way.
 pub(super) fn end(halves: &Halves, at: &mut [Moment; MOMENTS]) -> Option<Leg> {
     let (main, side, ending) = main(halves)?;
+    // What tells the server that the call is over may leave later than the client has given it up: it, too, may have waited
+    // behind lost bytes.
+    let given_up_ns = halves.spans.and_then(|spans| spans.client).map(|(_, end_ns)| end_ns);
+    let ending_ns = match given_up_ns.filter(|_| side == Side::Client) {
+        Some(end_ns) if end_ns >= main.request.last.seen_ns => ending.at_ns.min(end_ns),
+        _ => ending.at_ns,
+    };
     if side == Side::Server && halves.spans.is_some_and(|spans| spans.client.is_some()) {
         // The client's span goes on, and its clock is another.
         at[8] = None;
     } else {
-        at[8] = Some((ending.at_ns, side));
+        at[8] = Some((ending_ns, side));
     }
-    let patience_ns = ending.at_ns.saturating_sub(main.request.first.seen_ns);
+    let patience_ns = ending_ns.saturating_sub(main.request.first.seen_ns);
     let in_time = |moment: &Moment| match (moment, &halves.exchanges[Side::Server.index()]) {
         (Some((at, _)), Some(server)) => at.saturating_sub(server.request.first.seen_ns) < patience_ns,
         _ => false,

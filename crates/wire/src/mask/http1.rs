@@ -11,6 +11,9 @@ use crate::app::http2::frame::PREFACE;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+/// The longest method that is registered has 17: `UPDATEREDIRECTREF`.
+const MAX_METHOD_BYTES: usize = 20;
+
 /// What the response to a request has for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
@@ -143,7 +146,9 @@ impl Messages {
         let request = RequestLine::read(first);
         let status = StatusLine::read(first);
         let shown = match (&request, &status) {
-            (Some(request), _) if request.target.contains(&b'@') => 0..request.method.len() + 1,
+            // Of a body that was taken for a message nothing is seen.
+            (Some(request), _) if !is_method(request.method) => 0..0,
+            (Some(request), _) if !is_target(request.target) => 0..request.method.len() + 1,
             (Some(request), _) => 0..request.text.len(),
             (None, Some(_)) => 0..first.len().min(12),
             (None, None) => return Next::Lost,
@@ -193,6 +198,29 @@ impl Messages {
     }
 }
 
+/// Whether this is a method as they are registered: in capitals. Others are told from a body by nothing.
+fn is_method(method: &[u8]) -> bool {
+    method.len() <= MAX_METHOD_BYTES && method.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'-')
+}
+
+/// Whether a target is a path, or one after a host and its port, in which no user and no password can be.
+fn is_target(target: &[u8]) -> bool {
+    if target.contains(&b'@') {
+        return false;
+    }
+    let after_scheme = [&b"http://"[..], b"https://"].iter().find_map(|scheme| target.strip_prefix(*scheme));
+    let authority = match after_scheme {
+        Some(rest) => rest.split(|byte| b"/?#".contains(byte)).next().unwrap_or(rest),
+        None if target.starts_with(b"/") || target == b"*" => return true,
+        // That of CONNECT.
+        None => target,
+    };
+    let port = authority.rsplit(|byte| *byte == b':').next().unwrap_or(authority);
+    let has_port = authority.contains(&b':') && !authority.ends_with(b"]");
+    authority.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(byte))
+        && (!has_port || port.iter().all(u8::is_ascii_digit))
+}
+
 /// The lines after the first: names and ends of lines stay, values as far as they may be seen.
 fn rest(run: &mut Run, from: usize, to: usize, masks: &Masks) {
     let mut at = from;
@@ -211,7 +239,12 @@ fn rest(run: &mut Run, from: usize, to: usize, masks: &Masks) {
                 let lead = value.len() - value.trim_ascii_start().len();
                 let name_end = at + colon + 1 + lead;
                 run.show(at, name_end);
-                let masked = masks.raw(trimmed, seen_of(&text[..colon], trimmed));
+                let name = &text[..colon];
+                // A line of a body that a head without an end goes on into.
+                if !name.iter().all(u8::is_ascii_graphic) {
+                    run.masked[at..at + colon].copy_from_slice(&masks.raw(name, 0..0));
+                }
+                let masked = masks.raw(trimmed, seen_of(name, trimmed));
                 run.masked[name_end..name_end + masked.len()].copy_from_slice(&masked);
                 run.masked[name_end + masked.len()..at + text.len()].fill(b' ');
             }

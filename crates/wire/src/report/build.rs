@@ -1,6 +1,7 @@
 //! From a dissection to its report.
 
 use super::axis::Axis;
+use super::crossing::crossings;
 use super::*;
 use crate::align::{Clock, Stretch};
 use crate::call::Call;
@@ -316,12 +317,14 @@ fn ladder_report(call: &Call, ladder: &Ladder, dissection: &Dissection) -> Ladde
     packets.sort_by_key(|rung| rung.since_start_ns);
     let two_ended = packets.iter().any(|rung| rung.seen_at != base);
     let at_start = axis.correction(base.other(), axis.start_unix_ns()).filter(|_| two_ended);
-    LadderReport {
+    let report = LadderReport {
         correction_ns: at_start.map(|(correction, _)| correction),
         correction_bound_ns: at_start.map(|(_, bound)| bound),
         packets,
         left_out: ladder.left_out,
-    }
+        crossings: Vec::new(),
+    };
+    LadderReport { crossings: crossings(&report), ..report }
 }
 
 fn rung_report(call: &Call, rung: &Rung, seen_at: Side, since_start_ns: i64) -> RungReport {

@@ -3,12 +3,14 @@
 //! Bytes are the same bytes when their sequence numbers are; bare ACKs when sequence and acknowledgement number are.
 //! Segmentation offload makes one packet of several, or several of one, so one sent may be several that arrived.
 
-use super::{LadderReport, RungReport};
+use super::{LadderReport, RungReport, side_name};
+use serde::Serialize;
 use spangap_model::Side;
 
 /// What became of a packet on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
     /// Seen at both taps.
     Crossed,
     /// Seen where it was sent only, although the other tap saw packets before and after it.
@@ -18,9 +20,10 @@ pub(super) enum Way {
 }
 
 /// One arrow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Crossing {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Crossing {
     /// Who sent it.
+    #[serde(serialize_with = "side_name")]
     pub from: Side,
     /// Place of the packet in the ladder where it was sent.
     pub sent: Option<usize>,
@@ -133,7 +136,13 @@ mod tests {
 
     fn ladder(packets: Vec<RungReport>) -> LadderReport {
         let packets = packets.into_iter().map(|rung| RungReport { notes: Vec::new(), ..rung }).collect();
-        LadderReport { correction_ns: Some(0), correction_bound_ns: Some(1_000), packets, left_out: 0 }
+        LadderReport {
+            correction_ns: Some(0),
+            correction_bound_ns: Some(1_000),
+            packets,
+            left_out: 0,
+            ..LadderReport::default()
+        }
     }
 
     const C: Side = Side::Client;

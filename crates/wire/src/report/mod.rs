@@ -1,4 +1,4 @@
-//! What users see of a dissection: the JSON shapes here, and made of them the table, the ladder, the page.
+//! What users see of a dissection: the JSON shapes here, and made of them the table, the ladder, the page's document.
 //!
 //! Names are stable and carry their units. A field that is absent or `null` is unknown, never zero. Sides are
 //! `client` and `server`; captures are numbered 0 and 1 in the order given; packets from 1 as Wireshark does.
@@ -9,14 +9,12 @@ mod conclusion;
 mod crossing;
 mod evidence;
 mod hops;
-pub mod html;
 pub mod ladder_text;
-mod legs_bar;
 mod outcome;
+mod page;
 mod records;
 #[cfg(test)]
 mod samples;
-mod svg;
 pub mod table;
 mod words;
 
@@ -280,6 +278,8 @@ pub struct LadderReport {
     pub packets: Vec<RungReport>,
     /// Packets left out, all of them.
     pub left_out: u64,
+    /// Which packet at one tap is which at the other, by the time of the first known end.
+    pub crossings: Vec<Crossing>,
 }
 
 /// One packet of a ladder.
@@ -562,5 +562,7 @@ pub struct TraceIdPlace {
 
 pub use axis::Axis;
 pub use build::Extras;
+pub use crossing::{Crossing, Way};
 pub use evidence::evidence;
 pub use hops::{HopReport, HopTotalsReport, PathLegReport, PathSumReport};
+pub use page::DissectPage;

@@ -111,6 +111,8 @@ pub const BLOCK_TIMEOUT_MS: u32 = 100;
 const CATCH_UP_ROUNDS: u32 = 40;
 /// How far the times of neighbours in a block may be out of order.
 const BLOCK_SLACK_NS: i64 = 100_000_000;
+/// Of a packet of which no more is kept, with its header and its neighbours, 32 KiB are enough.
+const SMALL_SNAP: u32 = 16 << 10;
 /// One of so many blocks is left to the kernel, at least two.
 const FREE_SHARE: usize = 8;
 
@@ -172,11 +174,17 @@ pub struct Ring {
 pub type Watcher = Box<dyn FnMut(&Packet<'_>) + Send>;
 
 impl Ring {
-    /// Starts to capture. About `ring_bytes` of memory are taken; seven of eight blocks of it hold packets.
+    /// Starts to capture with a program that keeps `snap_bytes` of each packet (0: all). About `ring_bytes` of memory are taken;
+    /// seven of eight blocks of it hold packets.
     ///
     /// # Errors
     /// [`RingError`], most often for want of privilege.
-    pub fn open(interface: &Interface, program: &[Instruction], ring_bytes: u64) -> Result<Ring, RingError> {
+    pub fn open(
+        interface: &Interface,
+        program: &[Instruction],
+        snap_bytes: u32,
+        ring_bytes: u64,
+    ) -> Result<Ring, RingError> {
         let refused = |doing, hint| {
             let interface = interface.name.clone();
             move |error| RingError::Refused { doing, interface, error, hint }
@@ -197,7 +205,7 @@ impl Ring {
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)
             .map_err(refused("set up the ring of", "; it needs Linux 3.2"))?;
-        let (block_bytes, blocks) = geometry(ring_bytes);
+        let (block_bytes, blocks) = geometry(ring_bytes, snap_bytes);
         let request = libc::tpacket_req3 {
             tp_block_size: block_bytes as u32,
             tp_block_nr: blocks as u32,
@@ -461,10 +469,16 @@ fn free_blocks(blocks: usize) -> usize {
     (blocks / FREE_SHARE).max(2)
 }
 
-/// Size and number of the blocks: a power of two of pages, and enough of them that a block which is closed half empty
-/// by its timeout costs little.
-fn geometry(ring_bytes: u64) -> (usize, usize) {
-    let block_bytes = (ring_bytes / 2048).next_power_of_two().clamp(128 << 10, 1 << 20) as usize;
+/// Size and number of the blocks: a power of two of pages. While packets are few, each block is closed by its timeout, so that
+/// their number says how far a ring reaches back: one of 15 MiB has 480, which is 42 s.
+///
+/// A packet is in one block, so that `snap_bytes` of it need room there; 0: all of it.
+fn geometry(ring_bytes: u64, snap_bytes: u32) -> (usize, usize) {
+    let least = match snap_bytes {
+        1..=SMALL_SNAP => 32 << 10,
+        _ => 128 << 10,
+    };
+    let block_bytes = (ring_bytes / 1024).next_power_of_two().clamp(least, 1 << 20) as usize;
     (block_bytes, (ring_bytes as usize / block_bytes).max(8))
 }
 
@@ -644,13 +658,25 @@ mod tests {
     #[test]
     fn blocks_fill_the_ring() {
         for ring_bytes in [1u64, 1 << 20, 64 << 20, 256 << 20, 4 << 30] {
-            let (block_bytes, blocks) = geometry(ring_bytes);
+            let (block_bytes, blocks) = geometry(ring_bytes, 0);
             assert!(block_bytes.is_power_of_two() && block_bytes % 4096 == 0);
             assert!(blocks >= 8 && free_blocks(blocks) < blocks);
             let total = (block_bytes * blocks) as u64;
             assert!(
                 total >= ring_bytes.max(1 << 20) - block_bytes as u64 && total <= ring_bytes.max(1 << 20)
             );
+        }
+    }
+
+    #[test]
+    fn a_ring_of_any_agent_reaches_back_half_a_minute_while_packets_are_few() {
+        // An agent with the least memory keeps 12 MiB of packets.
+        for ring_bytes in [12_u64 << 20, 31 << 20, 95 << 20, 400 << 20] {
+            let (block_bytes, blocks) = geometry(ring_bytes, 16 << 10);
+            let back_ms = (blocks - free_blocks(blocks)) as u64 * u64::from(BLOCK_TIMEOUT_MS);
+            assert!(back_ms >= 30_000, "{ring_bytes}: {blocks} blocks reach back {back_ms} ms");
+            // A packet of the usual snap length has room in one.
+            assert!(block_bytes >= 32 << 10);
         }
     }
 

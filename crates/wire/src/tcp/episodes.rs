@@ -7,6 +7,7 @@
 use super::pools::GIVEN_ON_NS;
 use crate::episode::Episode;
 use crate::exchange::{Exchange, Protocol};
+use crate::findings::is_loss;
 use spangap_model::{Cause, Side};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,6 +18,9 @@ pub const MAX_EPISODES: usize = 1024;
 const MAX_OPENING: usize = 4;
 /// A call that begins later after its connection was opened did not wait for that.
 const SOON_NS: i64 = 1_000_000_000;
+/// A call whose bytes waited for lost ones to be acknowledged begins within this after these were sent again: a round trip
+/// at most.
+const RECOVERED_NS: i64 = 250_000_000;
 /// Episodes whose times are looked at together first.
 const BLOCK: u64 = 16;
 
@@ -30,6 +34,8 @@ pub struct Episodes {
     streams: Option<Box<Streams>>,
     /// Number of the next one.
     next: u64,
+    /// When bytes of the client that were lost were last sent again.
+    lost_until_ns: Option<i64>,
 }
 
 /// Those that held up the whole connection.
@@ -99,6 +105,9 @@ impl Episodes {
     pub fn push(&mut self, episode: Episode) {
         let number = self.next;
         self.next += 1;
+        if is_loss(episode.cause) && episode.sender == Side::Client {
+            self.lost_until_ns = self.lost_until_ns.max(Some(episode.to_ns));
+        }
         if episode.cause.is_of_opening() {
             if self.opening.len() < MAX_OPENING {
                 self.opening.push((number, episode));
@@ -154,20 +163,29 @@ impl Episodes {
             .map(|response| response.last.ready_ns.max(exchange.request.last.ready_ns))
             .or(exchange.ending.map(|ending| ending.at_ns))
             .unwrap_or(i64::MAX);
+        let back_ns = match self.lost_until_ns {
+            Some(until_ns) if begin_ns - until_ns <= RECOVERED_NS => RECOVERED_NS,
+            _ => GIVEN_ON_NS,
+        };
         let concerns = |episode: &Episode| {
             let part = match episode.sender {
                 Side::Client => Some(exchange.request),
                 Side::Server => exchange.response,
             };
-            // A connection became free shortly before it was used.
-            let given_on =
-                episode.cause == Cause::PoolWait && part.is_some_and(|part| part.start == episode.start);
+            // A connection, or a place for a stream, became free before it was used.
+            let given_on = matches!(episode.cause, Cause::PoolWait | Cause::StreamLimit)
+                && part.is_some_and(|part| part.start == episode.start);
+            // What was lost had to be acknowledged first.
+            let behind = is_loss(episode.cause)
+                && episode.sender == Side::Client
+                && episode.end <= exchange.request.start
+                && (0..=RECOVERED_NS).contains(&(begin_ns - episode.to_ns));
             episode.from_ns <= end_ns
-                && (episode.to_ns >= begin_ns && episode.cause != Cause::PoolWait || given_on)
+                && (episode.to_ns >= begin_ns && episode.cause != Cause::PoolWait || given_on || behind)
                 && part.is_none_or(|part| episode.start < part.end)
         };
         let shared =
-            self.shared.around(begin_ns - GIVEN_ON_NS, end_ns).map(|(number, episode)| (*number, episode));
+            self.shared.around(begin_ns - back_ns, end_ns).map(|(number, episode)| (*number, episode));
         let mut found: Vec<(u64, &Episode)> = shared.filter(|(_, episode)| concerns(episode)).collect();
         if let Some(streams) = &self.streams
             && matches!(exchange.protocol, Protocol::Grpc | Protocol::Http2)
@@ -253,6 +271,24 @@ mod tests {
                 prop_assert_eq!(kept.of(&exchange), plainly(&all, &exchange));
             }
         }
+    }
+
+    #[test]
+    fn what_became_free_before_a_call_is_of_the_call_that_took_it() {
+        let mut kept = Episodes::default();
+        for (cause, stream) in
+            [(Cause::StreamLimit, Some(7)), (Cause::PoolWait, None), (Cause::FlowControl, Some(7))]
+        {
+            kept.push(Episode { cause, ..episode((1_000, 500), stream, Side::Client, 40) });
+        }
+        let of = |begin: i64, stream: u32, start: u64| {
+            let mut exchange = exchange(begin, 100, stream, Protocol::Grpc, start + 9);
+            exchange.request.start = start;
+            kept.of(&exchange).iter().map(|episode| episode.cause).collect::<Vec<_>>()
+        };
+        assert_eq!(of(30_000, 7, 40), [Cause::StreamLimit, Cause::PoolWait]);
+        assert_eq!(of(30_000, 7, 60), [], "another call of the stream's number");
+        assert_eq!(of(30_000, 9, 40), [Cause::PoolWait]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use spangap_model::pair::{KeptSide, WholeSpan};
 use spangap_model::shared::SharedBytes;
 use spangap_model::{Accounting, CallStatus, KeptCall, PairKey, PairStats};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
@@ -54,13 +54,7 @@ pub struct HistoryFigure {
 /// The history cannot be written, or the meter fails.
 pub async fn run(bench: &Bench, pairs: u64, hours: u64) -> Result<HistoryFigure, BenchError> {
     let data = TempDir::new().map_err(BenchError::file(std::env::temp_dir()))?;
-    let path = data.path().join("history.sqlite");
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let end_s = now - now % 60;
-    fill(&path, pairs, hours * 60, end_s).map_err(|error| BenchError::Program {
-        program: "the history's writer".into(),
-        reason: error.to_string(),
-    })?;
+    let (path, end_s) = write(data.path(), pairs, hours)?;
     let (file_bytes, read_ms) = read(&path).map_err(BenchError::file(&path))?;
 
     let meter = Arc::new(bench.start_over(data, &["--history-size", "64GiB"])?);
@@ -109,6 +103,21 @@ pub async fn run(bench: &Bench, pairs: u64, hours: u64) -> Result<HistoryFigure,
         grown_bytes: peak.saturating_sub(resident_before),
         coverage_ms: coverage.as_secs_f64() * 1e3,
     })
+}
+
+/// Writes a history that ends with the minute before this one into a folder: its file, and its end in Unix seconds.
+///
+/// # Errors
+/// The history cannot be written.
+pub fn write(folder: &Path, pairs: u64, hours: u64) -> Result<(PathBuf, u64), BenchError> {
+    let path = folder.join("history.sqlite");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let end_s = now - now % 60;
+    fill(&path, pairs, hours * 60, end_s).map_err(|error| BenchError::Program {
+        program: "the history's writer".into(),
+        reason: error.to_string(),
+    })?;
+    Ok((path, end_s))
 }
 
 /// Bytes of the file, and how long reading them took the second time.

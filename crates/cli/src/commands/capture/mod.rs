@@ -121,7 +121,7 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
     listen(told.clone())?;
     let mut tail =
         args.trigger.as_ref().map(|trigger| SlowLogTail::open(trigger.path(), trace_id)).transpose()?;
-    let mut ring = ring::Ring::open(&interface, &program, ring_bytes)?;
+    let mut ring = ring::Ring::open(&interface, &program, snap_bytes as u32, ring_bytes)?;
     let (used, began) = (Used::so_far(), Instant::now());
     let mut files = Files::new(args.write.clone(), args.filter.clone(), snap_bytes as u32);
     eprintln!("{}", opening(&args, &ring));

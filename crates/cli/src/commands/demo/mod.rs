@@ -1,5 +1,6 @@
 //! `spangap demo`: the meter with a tank and a target to measure, in one command. As root on two hosts, with a fault.
 
+mod begin;
 mod door;
 mod fault;
 mod stage;

@@ -1,11 +1,12 @@
 //! The whole on one machine: calls between two hosts with an agent each, a fault, a case that opens by itself, its verdict, and
-//! the remedy on half of the connections.
+//! the remedy in an experiment.
 
 use super::fault::Fault;
 use super::stage::Stage;
+use crate::commands::hunt::experiment;
+use crate::entered;
 use anyhow::{Context, bail};
 use spangap_cases::cases::Cases;
-use spangap_cases::experiment::shapes::ArmRow;
 use spangap_cases::report::{CaseReport, PairRow, State};
 use spangap_machine::Host;
 use spangap_machine::facts::uptime;
@@ -15,7 +16,7 @@ use spangap_model::duration::format_ns;
 use spangap_model::{Culprit, Side};
 use spangap_report::wrap::wrapped;
 use std::collections::HashSet;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -78,7 +79,7 @@ impl Whole {
     /// Shows it, and undoes it however it ends.
     pub fn show(self) -> anyhow::Result<()> {
         say("Two hosts on this machine: network namespaces with a cable between them, gone when this ends.");
-        let mut stage = Stage::make(self.addresses.otlp_grpc, self.interrupted.clone())?;
+        let mut stage = Stage::make(self.addresses.otlp_grpc, self.fault, self.interrupted.clone())?;
         let shown = self.on(&mut stage);
         say("Undoing: the fault, the programs, the hosts.");
         let undone = stage.end();
@@ -98,13 +99,9 @@ impl Whole {
             (agents.iter().filter(|agent| agent.connected).count() == 2).then_some(())
         })?;
         say("An agent on each keeps the last packets and events in memory; both are connected.");
-        self.fault.prepare(stage)?;
-        stage.calls(self.fault)?;
-        let seconds = QUIET.as_secs();
-        say(&format!(
-            "Four tanks call target, ten times a second each, on a connection of their own. {seconds} quiet seconds, to learn what \
-             is usual."
-        ));
+        let (scene, seconds) = (self.fault.scene(), QUIET.as_secs());
+        stage.calls(&scene)?;
+        say(&format!("{}. {seconds} quiet seconds, to learn what is usual.", scene.words()));
         say(&format!("The page: http://{}/", self.addresses.http));
         self.pass(stage, QUIET)?;
         say(&format!("FAULT: {}.", self.fault.words()));
@@ -114,7 +111,7 @@ impl Whole {
         let is_right = self.conclude(&case, began_ms);
         let is_proven = self.remedy(stage, &case)?;
         if self.auto && !is_right && is_proven != Some(true) {
-            bail!("the verdict is not the truth");
+            bail!("the verdict does not name the truth");
         }
         if !self.auto {
             say("Ctrl-C ends it.");
@@ -139,7 +136,7 @@ impl Whole {
                 let load = Host::below("/").parsed(uptime::LOADAVG, uptime::load);
                 let load =
                     load.map_or_else(|_| "unknown".to_owned(), |load| format!("{:.1}", load.averages[0]));
-                let id = self.cases.ask(&pair, None).context("a case that is asked for")?;
+                let id = self.cases.ask(&pair, None, Some(began_ms)).context("a case that is asked for")?;
                 say(&format!(
                     "No case opens by itself within {} s: the pair was hardly faster before the fault (load of this machine {load}). CASE \
                      {id} is asked for.",
@@ -171,10 +168,14 @@ impl Whole {
         case.lacks.iter().for_each(|lack| print(&wrapped(&format!("    missing: {lack}"), 100, 13)));
         say(&format!("VERDICT: {found}{side}. {}", verdict.words));
         let is_right = is_it(&truth, &verdict.culprit, &verdict.side);
-        say(&format!(
-            "TRUTH:   {truth}. The verdict is {}.",
-            if is_right { "right" } else { "NOT the truth" }
-        ));
+        let names_place = self.fault.place().is_some_and(|place| verdict.words.contains(place));
+        let how = match (is_right, &verdict.culprit) {
+            (true, _) => "The verdict is right.",
+            (false, None) if names_place => "The verdict names the place where it is, and not the cause.",
+            (false, None) => "The verdict does not name it.",
+            (false, Some(_)) => "The verdict is NOT the truth.",
+        };
+        say(&format!("TRUTH:   {truth}. {how}"));
         let last = case.time_line.iter().map(|moment| moment.unix_ms).max().unwrap_or(began_ms);
         say(&format!(
             "From the fault's beginning to the verdict: {:.1} s.",
@@ -183,8 +184,8 @@ impl Whole {
         is_right
     }
 
-    /// The experiment that the verdict calls for: half of the connections with the remedy, the other half without. Whether it
-    /// is proven; `None`: there is none.
+    /// The experiment that the verdict calls for: calls with the remedy beside calls without. Whether it is proven; `None`: there
+    /// is none.
     fn remedy(&self, stage: &mut Stage, case: &CaseReport) -> anyhow::Result<Option<bool>> {
         const WHO: &str = "the demonstration";
         let id = &case.row.id;
@@ -198,15 +199,14 @@ impl Whole {
         say(&format!("REMEDY: {}", plan.words));
         if !self.auto {
             say("Enter applies it.");
-            let entered = enter()?;
-            self.wait(stage, "Enter", Duration::MAX, || match entered.try_recv() {
-                Ok(is_line) => Some(is_line),
+            let entered = entered::line()?;
+            let line = self.wait(stage, "Enter", Duration::MAX, || match entered.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => None,
-                Err(mpsc::TryRecvError::Disconnected) => Some(false),
-            })
-            .and_then(|is_line| {
-                if is_line { Ok(()) } else { bail!("standard input has ended; --auto needs none") }
+                line => Some(line.ok().flatten()),
             })?;
+            if line.is_none() {
+                bail!("standard input has ended; --auto needs none");
+            }
         }
         let begun_ms = now_unix_ms();
         {
@@ -218,33 +218,17 @@ impl Whole {
             let case = self.cases.case(id)?;
             case.experiments.last().filter(|one| one.to_unix_ms.is_some()).cloned()
         })?;
-        for (block, number) in tried.blocks.iter().zip(1..) {
-            print(&format!(
-                "    block {number}: {} connections with the remedy {}; {} without {}",
-                block.treated_connections,
-                arm(&block.treated),
-                block.control_connections,
-                arm(&block.control)
-            ));
+        for number in 0..tried.blocks.len() {
+            print(&format!("    {}", experiment::block(&tried, number)));
         }
-        tried.lacks.iter().for_each(|lack| print(&wrapped(&format!("    missing: {lack}"), 100, 13)));
-        say(&format!("With the remedy:    {}", arm(&tried.treated)));
-        print(&format!("Without the remedy: {}", arm(&tried.control)));
         if let Some(usual) = &case.usual {
             let mean = format_ns(usual.client_duration.mean_ns);
             print(&format!("Before the fault:   mean {mean} in {} calls", usual.calls));
         }
-        say(&tried.words);
+        experiment::outcome(&tried).iter().for_each(|line| print(&wrapped(line, 100, 0)));
         let seconds = now_unix_ms().saturating_sub(begun_ms) as f64 / 1e3;
         let state = self.cases.case(id).map_or("gone", |case| case.row.state.name());
-        say(&format!(
-            "{} after {seconds:.1} s; the case is {state}.",
-            if tried.undone {
-                "The host says that every change is undone"
-            } else {
-                "NOT every undo was confirmed"
-            }
-        ));
+        say(&format!("Over after {seconds:.1} s; the case is {state}."));
         let truth = self.fault.truth();
         let is_right = tried.plan.suspect == truth.cause.name();
         let is_proven = tried.outcome == "proven";
@@ -318,34 +302,8 @@ impl Whole {
     }
 }
 
-/// Client durations of an arm, in words.
-fn arm(arm: &ArmRow) -> String {
-    match arm.calls {
-        0 => "no call".into(),
-        calls => format!(
-            "mean {}, p50 {}, p99 {} in {calls} calls",
-            format_ns(arm.mean_ns),
-            format_ns(arm.p50_ns),
-            format_ns(arm.p99_ns)
-        ),
-    }
-}
-
 fn is_it(truth: &Culprit, culprit: &Option<String>, side: &Option<String>) -> bool {
     culprit.as_deref() == Some(truth.cause.name()) && side.as_deref() == truth.side.map(Side::name)
-}
-
-/// Says whether there was a line on standard input, once.
-fn enter() -> anyhow::Result<Receiver<bool>> {
-    let (tell, entered) = mpsc::channel();
-    let read = move || {
-        let mut line = String::new();
-        let is_line = io::stdin().lock().read_line(&mut line).is_ok_and(|bytes| bytes > 0);
-        // Nobody waits any more after Ctrl-C.
-        let _ = tell.send(is_line);
-    };
-    std::thread::Builder::new().name("enter".into()).spawn(read).context("cannot start a thread")?;
-    Ok(entered)
 }
 
 fn now_unix_ms() -> u64 {

@@ -7,6 +7,7 @@ mod pipe;
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::output;
+use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
 use captures::{Opened, not_over_a_capture, open_all};
@@ -16,7 +17,7 @@ use lines::Lines;
 use spangap_model::Cause;
 use spangap_wire::dissect::{Dissection, Progress, Settings};
 use spangap_wire::ladder::{Ladder, ladder_of};
-use spangap_wire::report::{DissectReport, Extras, html, ladder_text, table};
+use spangap_wire::report::{DissectPage, DissectReport, Extras, ladder_text, table};
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -221,8 +222,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     let extras = Extras { command: Some(command()), ladders: ladders(&mut dissection, wanted) };
     let report = DissectReport::new(&dissection, &settings, &extras);
     if let Some(path) = &args.html {
-        std::fs::write(path, html::write(&report))
-            .with_context(|| format!("cannot write the page ({})", path.display()))?;
+        Report::Dissect { report: &DissectPage::new(&report) }.write(path)?;
     }
     let printed = match args.json {
         _ if lines_only => Ok(()),

@@ -2,11 +2,13 @@
 
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
+use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_bench::tank::cpus::Cpus;
 use spangap_host::probes::stacks::{Settings, Stacks};
+use spangap_host::report::flame::page::StacksPage;
 use spangap_host::report::flame::{StacksReport, picture, text};
 use spangap_machine::facts::cpu_list;
 use spangap_machine::read_here;
@@ -101,7 +103,7 @@ pub fn run(args: StacksArgs) -> anyhow::Result<Outcome> {
         write(path, &picture::svg(&report).context("cannot draw the flame graph")?)?;
     }
     if let Some(path) = &args.html {
-        write(path, &picture::html(&report).context("cannot draw the flame graph")?)?;
+        Report::Stacks { report: &StacksPage::new(&report) }.write(path)?;
     }
     Ok(Outcome::Done)
 }

@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
+use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -14,7 +15,8 @@ use spangap_host::probes::intervals::{Intervals, Settings, Waits};
 use spangap_host::probes::offcpu::Cgroup;
 use spangap_host::recording::{Reading, Recording, Relation};
 use spangap_host::report::thieves::cpus::{self, CpuCircumstances, CpusReport};
-use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport, page, picture, text};
+use spangap_host::report::thieves::page::ThievesPage;
+use spangap_host::report::thieves::{Circumstances, EventsReport, ThievesReport, picture, text};
 use spangap_host::thieves::{CpuUse, Thieves};
 use spangap_host::timeline::{Taker, Timeline};
 use spangap_machine::Host;
@@ -410,8 +412,7 @@ fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome>
             };
             let report = ThievesReport::new(&thieves.finish(), &known);
             if let Some(path) = &args.html {
-                std::fs::write(path, page::html(&report))
-                    .with_context(|| format!("cannot write the page ({})", path.display()))?;
+                Report::Thieves { report: &ThievesPage::new(&report) }.write(path)?;
             }
             if let Some(path) = &args.svg {
                 std::fs::write(path, picture::svg(&report))

@@ -1,27 +1,30 @@
 //! `spangap hunt`: from recorded files to a verdict.
 
+pub mod experiment;
 mod live;
-mod page;
+mod meter;
+mod terminal;
 mod text;
 mod trace;
 
 use crate::Outcome;
 use crate::args::Duration;
 use crate::output::{print_text, width};
+use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
 use clap::Args;
-use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use experiment::{Mode, Wish};
 use serde::Serialize;
-use spangap_diagnose::hunt::{Hunt, Question, Slower, hunt};
+use spangap_diagnose::hunt::{Hunt, Question, Slower, hunt_aloud};
 use spangap_gather::{Sources, Wanted, evidence};
 use spangap_model::evidence::Evidence;
-use spangap_wire::dissect::Progress;
-use std::io::{self, IsTerminal};
+use spangap_report::wrap::wrapped;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +42,8 @@ Examples:
   spangap hunt 'frontend->customer' --meter http://127.0.0.1:7070
       the calls of a pair that a meter sees now: opens a case, asks the agents of both hosts, tells what happens
       meanwhile; the verdict as for a folder
+  spangap hunt 'frontend->customer' --meter http://127.0.0.1:7070 --experiment auto --json
+      and tries its remedy, if it has one that can be undone: proven, refuted or undecided, in the same document
 
 A culprit is named only when even the lower bound of its share is most of what slow calls take beyond others of
 their kind; otherwise the place where the time passed is, or neither. Exit code 0 says that a verdict was reached,
@@ -88,6 +93,11 @@ pub struct HuntArgs {
     /// Authorities that the meter's certificate may come from (PEM), for an `https` URL [default: those that this host knows]
     #[arg(long, value_name = "FILE", requires = "meter")]
     tls_ca: Option<PathBuf>,
+    /// Try the remedy on the live pair: for some seconds at a time, on half of the connections or in half of the time, each
+    /// change undone; with the calls beside it as the measure. It takes a token of the role `change` [default: ask at a
+    /// terminal, none elsewhere]
+    #[arg(long, value_name = "MODE", value_enum)]
+    experiment: Option<Mode>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -123,20 +133,21 @@ pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
     for (flag, path) in [("--html", &args.html), ("--perfetto", &args.perfetto)] {
         path.as_deref().map_or(Ok(()), |path| not_over(flag, path, &sources))?;
     }
-    let evidence = gathered(&sources, &stop)?;
+    let mut terminal = Terminal::new(!args.json);
+    let evidence = gathered(&sources, &mut terminal, &stop)?;
     let reference = match &args.against {
-        Some(path) => Some(gathered(&of_path(path)?, &stop).context("--against")?),
+        Some(path) => Some(gathered(&of_path(path)?, &mut terminal, &stop).context("--against")?),
         None => None,
     };
     let question = question(&args, &evidence, reference.as_ref())?;
-    let hunt = hunt(&evidence, &question);
-    cross_off(&hunt);
+    let hunt = hunt_aloud(&evidence, &question, &mut |step| terminal.hears(step));
     if let Some(path) = &args.perfetto {
-        let bar = ProgressBar::hidden();
-        trace::write(path, &sources, &mut |progress| show(&bar, progress), &stop)?;
-        bar.finish_and_clear();
+        terminal.works("reading again for the trace");
+        trace::write(path, &sources, &mut |progress| terminal.reads(&sources, progress), &stop)?;
     }
-    told(&args, &hunt, &hunt, &sources.folder.display().to_string())
+    terminal.ends();
+    experiment::none_of_files(Wish::new(args.experiment, args.json), &hunt);
+    told(&args, &hunt, &sources.folder.display().to_string())
 }
 
 /// Of a pair that a meter sees.
@@ -151,25 +162,54 @@ fn at_meter(args: &HuntArgs, url: &str) -> anyhow::Result<Outcome> {
         );
     };
     let of = format!("{} -> {} at {url}", pair.client, pair.server);
-    let (document, hunt) =
+    let mut case =
         live::hunt(pair, args.method.as_deref(), url, args.token_file.as_ref(), args.tls_ca.as_ref())?;
-    cross_off(&hunt);
-    // A newer meter may say more than is understood here.
-    told(args, &hunt, &document, &of)
+    let terminal = Terminal::new(!args.json);
+    terminal.crosses_off(&case.hunt.cleared);
+    terminal.ends();
+    // People read the verdict before they decide; a document is one, with what came of it.
+    if !args.json {
+        print_text(&text::write(&case.hunt, width(100, 140)))?;
+    }
+    let tried = experiment::of_case(&case, Wish::new(args.experiment, args.json));
+    if let Ok(Some(tried)) = &tried {
+        case.document["experiments"] =
+            serde_json::to_value([experiment::documented(tried)]).context("it is plain data")?;
+        if !args.json {
+            let lines: Vec<String> =
+                experiment::outcome(tried).iter().map(|line| wrapped(line, width(100, 140), 2)).collect();
+            print_text(&format!("\n{}\n", lines.join("\n")))?;
+        }
+    }
+    page(args, &case.hunt, &case.document, &of)?;
+    if args.json {
+        document(&case.document)?;
+    }
+    match tried? {
+        Some(tried) if !tried.undone => bail!(
+            "the host has not said of every change that it is undone; its guard undoes what is left within a minute"
+        ),
+        _ => Ok(Outcome::Done),
+    }
 }
 
 /// Prints the verdict, and writes its page.
-fn told(args: &HuntArgs, hunt: &Hunt, document: &impl Serialize, of: &str) -> anyhow::Result<Outcome> {
-    if let Some(path) = &args.html {
-        let page = page::write(hunt, of);
-        std::fs::write(path, page).with_context(|| format!("cannot write the page ({})", path.display()))?;
-    }
+fn told(args: &HuntArgs, hunt: &Hunt, of: &str) -> anyhow::Result<Outcome> {
+    page(args, hunt, hunt, of)?;
     match args.json {
-        true => {
-            print_text(&(serde_json::to_string_pretty(document).context("a verdict is plain data")? + "\n"))
-        }
+        true => document(hunt),
         false => print_text(&text::write(hunt, width(100, 140))),
     }
+}
+
+fn page(args: &HuntArgs, hunt: &Hunt, document: &impl Serialize, of: &str) -> anyhow::Result<()> {
+    let Some(path) = &args.html else { return Ok(()) };
+    let report = &serde_json::to_value(document).context("a verdict is plain data")?;
+    Report::Hunt { of, title: &text::title(hunt), report }.write(path)
+}
+
+fn document(document: &impl Serialize) -> anyhow::Result<Outcome> {
+    print_text(&(serde_json::to_string_pretty(document).context("a verdict is plain data")? + "\n"))
 }
 
 /// Begins count from the first call, so that nobody has to write moments.
@@ -204,43 +244,21 @@ fn question<'e>(
     Ok(question)
 }
 
-fn gathered(sources: &Sources, stop: &AtomicBool) -> anyhow::Result<Evidence> {
+fn gathered(sources: &Sources, terminal: &mut Terminal, stop: &AtomicBool) -> anyhow::Result<Evidence> {
     for other in &sources.others {
         eprintln!("spangap: {}: not looked at: neither a capture, spans nor a recording", other.display());
     }
-    let bar = ProgressBar::hidden();
+    terminal.begins(sources);
     let mut on_progress = |progress| {
-        show(&bar, progress);
+        terminal.reads(sources, progress);
         match stop.load(Relaxed) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     };
-    let evidence = evidence(sources, Wanted::FOR_A_HUNT, &mut on_progress, stop);
-    bar.finish_and_clear();
-    Ok(evidence?)
-}
-
-fn show(bar: &ProgressBar, progress: Progress) {
-    if bar.length().is_none() && io::stderr().is_terminal() {
-        let style = ProgressStyle::with_template("{spinner} {bytes}/{total_bytes}, {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_length(progress.total_bytes.unwrap_or(0));
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-    }
-    bar.set_position(progress.bytes);
-    bar.set_message(format!("{} calls", HumanCount(progress.calls)));
-}
-
-/// On a terminal, one suspect after the other, before the verdict.
-fn cross_off(hunt: &Hunt) {
-    if !io::stderr().is_terminal() {
-        return;
-    }
-    for one in &hunt.cleared {
-        eprintln!("  crossed off  {:28} {}", one.culprit.to_string(), one.seen);
-    }
-    eprintln!();
+    let evidence = evidence(sources, Wanted::FOR_A_HUNT, &mut on_progress, stop)?;
+    terminal.has_read(sources);
+    Ok(evidence)
 }
 
 fn sources(args: &HuntArgs) -> anyhow::Result<Sources> {

@@ -1,20 +1,21 @@
-//! The verdict on one screen.
+//! The verdict on one screen. What is left out, `--json` has.
 
+use spangap_diagnose::hunt::catalogue::NotLooked;
 use spangap_diagnose::hunt::verdict::{Answer, Blamed, Line};
 use spangap_diagnose::hunt::{Hunt, Kind};
 use spangap_model::duration::format_ns;
 use spangap_report::figures::{counted, percent};
-use spangap_report::wrap::wrapped;
+use spangap_report::wrap::{wrap, wrapped};
 use std::fmt::Write;
 
 /// Columns of the bar of a whole share.
-const BAR: usize = 30;
-/// Lines of the sheet shown; the JSON has all.
-const LINES: usize = 8;
-/// Findings, and suspects that nobody looked for, shown.
+const BAR: usize = 24;
+/// Lines of the sheet, and findings of other instruments.
 const SOME: usize = 6;
-/// A line with less than this share, either way, is left out.
-const LITTLE: f64 = 0.005;
+/// A line with less than this share, either way, is told with the others of its size.
+const LITTLE: f64 = 0.015;
+/// Calls that the verdict rests on: so many, two in a line.
+const CALLS: usize = 4;
 
 /// What a verdict is called.
 pub fn title(hunt: &Hunt) -> String {
@@ -34,65 +35,142 @@ fn names(culprits: &[Blamed]) -> String {
     if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) }
 }
 
+/// All of it.
+pub fn write(hunt: &Hunt, width: usize) -> String {
+    let mut out = String::new();
+    let mut say = |indent: usize, words: &str| {
+        let _ = writeln!(out, "{}", wrapped(words, width, indent));
+    };
+    // Where there is nothing to explain, one paragraph says so.
+    if hunt.verdict == Kind::Nothing && hunt.sheet.is_empty() {
+        say(0, &[&hunt.words, &seen(hunt), &suspects_in_short(hunt)].map(|part| part.as_str()).join(" "));
+        other(hunt).into_iter().for_each(|words| say(2, &words));
+        beside(&mut out, hunt, width);
+        return out;
+    }
+    if hunt.verdict != Kind::Nothing {
+        say(0, &title(hunt));
+    }
+    say(0, &hunt.words);
+    out.push('\n');
+    sheet(&mut out, hunt, width);
+    out.push('\n');
+    let mut say = |indent: usize, words: &str| {
+        let _ = writeln!(out, "{}", wrapped(words, width, indent));
+    };
+    say(2, &format!("Seen: {}", seen(hunt)));
+    hunt.culprits.iter().flat_map(about).for_each(|words| say(2, &words));
+    other(hunt).into_iter().for_each(|words| say(2, &words));
+    beside(&mut out, hunt, width);
+    suspects(&mut out, hunt, width);
+    let calls: Vec<&str> = hunt.trace_ids.iter().take(CALLS).map(String::as_str).collect();
+    for (place, two) in calls.chunks(2).enumerate() {
+        let head = if place == 0 { "Calls that it rests on:" } else { "" };
+        let _ = writeln!(out, "{head:23} {}", two.join(" "));
+    }
+    out
+}
+
+/// Who has how much, as bars.
+fn sheet(out: &mut String, hunt: &Hunt, width: usize) {
+    let is_much = |line: &&Line| line.share.mid.abs() >= LITTLE;
+    let shown = hunt.sheet.iter().filter(is_much).take(SOME);
+    let shown: Vec<&Line> = shown.collect();
+    for line in &shown {
+        wrap(out, &bar(line), &owner(line), width);
+    }
+    let left_out = (hunt.sheet.len() - shown.len()) as u64;
+    if left_out > 0 {
+        let is_cut = hunt.sheet.iter().filter(is_much).count() > SOME;
+        let less = if is_cut { "less".to_owned() } else { format!("less than {}", percent(LITTLE)) };
+        let _ = writeln!(out, "  and {} with {less}", counted(left_out, "more line"));
+    }
+}
+
+fn bar(line: &Line) -> String {
+    let of = |share: f64| ((share.clamp(0.0, 1.0) * BAR as f64).round() as usize).min(BAR);
+    let (low, high) = (of(line.share.low), of(line.share.high));
+    let drawn =
+        format!("{}{}{}", "█".repeat(low), "▒".repeat(high.saturating_sub(low)), " ".repeat(BAR - high));
+    let sign = if line.ns < 0 { "-" } else { "" };
+    let range = format!("({:.0} to {:.0} %)", line.share.low * 100.0, line.share.high * 100.0);
+    let each = format!("{sign}{}", format_ns(line.ns.unsigned_abs()));
+    format!("  {drawn} {:>4.0} % {range:13} {each:>8} a call  ", line.share.mid * 100.0)
+}
+
 /// Who owns a line.
-pub fn owner(line: &Line) -> String {
+fn owner(line: &Line) -> String {
     let hop = line.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
     match (&line.culprit, &line.leg) {
         (Some(culprit), _) if line.noise => format!("{culprit}, behind many: noise"),
         (Some(culprit), _) => culprit.to_string(),
-        (None, Some(leg)) => format!("unexplained, in {leg}{hop}"),
+        (None, Some(leg)) if leg.first == leg.last => format!("unexplained, in {leg}{hop}"),
+        (None, Some(leg)) => format!("unexplained{hop}, {}", leg.in_words()),
         (None, None) => "unexplained".into(),
     }
 }
 
-/// The lines worth a look.
-pub fn lines(sheet: &[Line]) -> impl Iterator<Item = &Line> {
-    sheet.iter().filter(|line| line.share.mid.abs() >= LITTLE).take(LINES)
+/// What the verdict rests on, in sentences.
+fn seen(hunt: &Hunt) -> String {
+    let seen = &hunt.coverage;
+    let one_by_one = match seen.looked_at {
+        all if all == seen.captured => String::new(),
+        some => format!(" ({some} of them one by one)"),
+    };
+    let aside = match seen.set_aside {
+        0 => String::new(),
+        calls => format!("; {calls} of kinds too rare to compare"),
+    };
+    let left_out = match seen.without_spans {
+        0 => String::new(),
+        calls => format!("; {calls} have no spans and are left out, since those with spans say more"),
+    };
+    let hosts = if seen.hosts.is_empty() { "none".to_owned() } else { seen.hosts.join(" and ") };
+    format!(
+        "{} of {} calls of {}{one_by_one}, with a leg of its own or an owner for {} of their time{aside}{left_out}. Hosts \
+         recorded: {hosts}.",
+        seen.captured,
+        seen.calls,
+        hunt.excess.pair,
+        percent(seen.with_legs),
+    )
 }
 
-/// The other question and its answer, in a sentence.
-pub fn other(hunt: &Hunt) -> Option<String> {
+/// What speaks for a culprit and against it, and what mends it.
+fn about(one: &Blamed) -> Vec<String> {
+    let mut all = Vec::new();
+    for (head, words) in [("For", &one.speaks_for), ("Against", &one.speaks_against)] {
+        if !words.is_empty() {
+            all.push(format!("{head}: {}", words.join(" ")));
+        }
+    }
+    if !one.remedy.is_empty() {
+        let wins = win(one).map_or(String::new(), |words| format!(" {words}"));
+        all.push(format!("Remedy ({}): {}{wins}", one.culprit, one.remedy));
+    }
+    all
+}
+
+/// What a remedy should win, in a sentence.
+fn win(one: &Blamed) -> Option<String> {
+    let wins = [(one.wins.p99_ns, "p99"), (one.wins.p50_ns, "p50")];
+    let wins = wins.into_iter().filter(|(ns, _)| *ns > 0);
+    let wins: Vec<String> = wins.map(|(ns, at)| format!("{} at {at}", format_ns(ns))).collect();
+    (!wins.is_empty()).then(|| format!("It should win {}.", wins.join(" and ")))
+}
+
+/// The other question and its answer, where there is one that says something.
+fn other(hunt: &Hunt) -> Option<String> {
     let (words, answer) = match hunt.question {
         "slow" => ("Why everything takes as long as it does", hunt.questions.all.as_ref()),
         _ => ("Why slow calls are slower than others", hunt.questions.slow.as_ref()),
     };
-    let Answer { words: answer, .. } = answer?;
+    let Answer { words: answer, .. } =
+        answer.filter(|answer| !matches!(answer.verdict, Kind::Unknown | Kind::Nothing))?;
     Some(format!("{words}: {answer}"))
 }
 
-/// All of it.
-pub fn write(hunt: &Hunt, width: usize) -> String {
-    let mut out = String::new();
-    let _ = writeln!(out, "{}\n{}\n", title(hunt), wrapped(&hunt.words, width, 0));
-    for line in lines(&hunt.sheet) {
-        let _ = writeln!(out, "  {}", bar(line));
-    }
-    let seen = &hunt.coverage;
-    let hosts = if seen.hosts.is_empty() { "none".to_owned() } else { seen.hosts.join(" and ") };
-    let _ = writeln!(
-        out,
-        "\n{}",
-        wrapped(
-            &format!(
-                "Seen: {} of {} calls of {}, {} of them one by one, {} of their time in legs of its own or owned; {} of kinds \
-                 too rare to compare; hosts recorded: {hosts}.",
-                seen.captured,
-                seen.calls,
-                hunt.excess.pair,
-                seen.looked_at,
-                percent(seen.with_legs),
-                seen.set_aside
-            ),
-            width,
-            2
-        )
-    );
-    for one in &hunt.culprits {
-        about(&mut out, one, width);
-    }
-    if let Some(words) = other(hunt) {
-        let _ = writeln!(out, "{}", wrapped(&words, width, 2));
-    }
+fn beside(out: &mut String, hunt: &Hunt, width: usize) {
     if !hunt.beside.is_empty() {
         let _ = writeln!(out, "Other instruments, of the hosts and not of these calls:");
     }
@@ -102,73 +180,74 @@ pub fn write(hunt: &Hunt, width: usize) -> String {
         let line = format!("  {sure}{} ({}){note}", finding.culprit, finding.instrument);
         let _ = writeln!(out, "{}", wrapped(&line, width, 4));
     }
-    suspects(&mut out, hunt, width);
-    for next in &hunt.look_next {
-        let _ = writeln!(out, "{}", wrapped(next, width, 2));
-    }
-    if !hunt.trace_ids.is_empty() {
-        let _ = writeln!(out, "Calls that it rests on: {}", hunt.trace_ids.join(", "));
-    }
-    out
 }
 
-fn bar(line: &Line) -> String {
-    let of = |share: f64| ((share.clamp(0.0, 1.0) * BAR as f64).round() as usize).min(BAR);
-    let (low, high) = (of(line.share.low), of(line.share.high));
-    let drawn =
-        format!("{}{}{}", "█".repeat(low), "▒".repeat(high.saturating_sub(low)), " ".repeat(BAR - high));
-    let sign = if line.ns < 0 { "-" } else { "" };
-    format!(
-        "{drawn} {:>4.0} % ({:.0} to {:.0} %)  {sign}{} a call  {}",
-        line.share.mid * 100.0,
-        line.share.low * 100.0,
-        line.share.high * 100.0,
-        format_ns(line.ns.unsigned_abs()),
-        owner(line)
-    )
-}
-
-fn about(out: &mut String, one: &Blamed, width: usize) {
-    let mut say = |head: &str, words: &[String]| {
-        for words in words {
-            let _ = writeln!(out, "{}", wrapped(&format!("{head}{words}"), width, 2));
-        }
-    };
-    say("For: ", &one.speaks_for);
-    say("Against: ", &one.speaks_against);
-    if !one.remedy.is_empty() {
-        let wins = win(one).map_or(String::new(), |words| format!(" {words}"));
-        say("", &[format!("Remedy ({}): {}{wins}", one.culprit, one.remedy)]);
+/// Suspects where nobody is: how many were ruled out, and how many nobody could have seen.
+fn suspects_in_short(hunt: &Hunt) -> String {
+    let cleared = counted(hunt.cleared.len() as u64, "suspect");
+    match hunt.not_looked.len() {
+        0 => format!("{cleared} cleared."),
+        more => format!(
+            "{cleared} cleared; for {more} more there is no evidence here (`--json` says what each needs)."
+        ),
     }
-}
-
-/// What a remedy should win, in a sentence.
-pub fn win(one: &Blamed) -> Option<String> {
-    let wins = one.wins;
-    (wins.p50_ns > 0 || wins.p99_ns > 0).then(|| {
-        format!("It should win {} at p99 and {} at p50.", format_ns(wins.p99_ns), format_ns(wins.p50_ns))
-    })
 }
 
 fn suspects(out: &mut String, hunt: &Hunt, width: usize) {
+    let mut say = |indent: usize, words: &str| {
+        let _ = writeln!(out, "{}", wrapped(words, width, indent));
+    };
     if !hunt.cleared.is_empty() {
-        let mut names: Vec<String> = hunt.cleared.iter().map(|one| one.culprit.to_string()).collect();
-        let all = names.len();
-        names.truncate(2 * SOME);
-        let more = if all > names.len() { format!(" and {} more", all - names.len()) } else { String::new() };
-        let words = format!("Cleared ({}): {}{more}.", counted(all as u64, "suspect"), names.join(", "));
-        let _ = writeln!(out, "{}", wrapped(&words, width, 2));
+        let number = counted(hunt.cleared.len() as u64, "suspect");
+        say(2, &format!("Cleared: {number}; `--json` has what each would have shown and what was seen."));
     }
-    // What lacks the same is one line.
-    let mut by_needs: Vec<(&str, Vec<String>)> = Vec::new();
-    for one in &hunt.not_looked {
-        match by_needs.iter_mut().find(|(needs, _)| *needs == one.needs) {
-            Some((_, culprits)) => culprits.push(one.culprit.to_string()),
-            None => by_needs.push((&one.needs, vec![one.culprit.to_string()])),
+    let groups = by_instrument(&hunt.not_looked);
+    if !groups.is_empty() {
+        say(0, "Not looked for; what would show them:");
+    }
+    for group in &groups {
+        say(4, &format!("  {}: {}", group.needs, group.causes.join(", ")));
+    }
+    // What is in that list is not said again.
+    let is_said = |next: &str| {
+        let needs = next.strip_prefix("Not looked: ").map(|rest| rest.trim_end_matches('.'));
+        needs.is_some_and(|needs| hunt.not_looked.iter().any(|one| one.needs.starts_with(needs)))
+    };
+    hunt.look_next.iter().filter(|next| !is_said(next)).for_each(|next| say(2, next));
+}
+
+/// Suspects that the same instrument at the same place would see.
+struct Group<'h> {
+    place: &'h str,
+    needs: String,
+    causes: Vec<&'static str>,
+}
+
+/// Before what an instrument has to have seen.
+const HAS: [&str; 2] = [" that has ", " that have "];
+
+/// `a capture at the client` would see several of them, whatever it has to have for each.
+fn by_instrument(not_looked: &[NotLooked]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for one in not_looked {
+        let split = HAS.iter().find_map(|has| one.needs.split_once(has));
+        let (instrument, has) =
+            split.map_or((one.needs.as_str(), None), |(instrument, has)| (instrument, Some(has)));
+        let place = instrument.split([';', '(']).next().unwrap_or(instrument).trim_end();
+        let cause = one.culprit.cause.name();
+        match groups.iter_mut().find(|group| group.place == place) {
+            Some(group) => {
+                if let Some(has) = has.filter(|has| !group.needs.contains(has)) {
+                    let is_second = HAS.iter().any(|has| group.needs.contains(has));
+                    let _ = write!(group.needs, "{}{has}", if is_second { " and " } else { HAS[0] });
+                }
+                // The instrument says at which side.
+                if !group.causes.contains(&cause) {
+                    group.causes.push(cause);
+                }
+            }
+            None => groups.push(Group { place, needs: one.needs.clone(), causes: vec![cause] }),
         }
     }
-    for (needs, culprits) in by_needs.iter().take(SOME) {
-        let words = format!("Not looked for: {}; it needs {needs}.", culprits.join(", "));
-        let _ = writeln!(out, "{}", wrapped(&words, width, 2));
-    }
+    groups
 }

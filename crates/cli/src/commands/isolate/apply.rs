@@ -1,6 +1,7 @@
 //! `spangap isolate apply`: makes a plan true.
 
 use super::folder::{Where, WhereArgs};
+use super::guard::AuditArgs;
 use super::{guard, namespace, now_unix_ns, print_json, print_text, progress, rollback};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
@@ -58,6 +59,8 @@ pub struct ApplyArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    audit: AuditArgs,
 }
 
 /// What was done, for scripts.
@@ -112,7 +115,8 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<Outcome> {
         plan: plan.clone(),
     };
     let mut journal = place.folder.begin(&lock, &head)?;
-    let guard = match confirm_within_ns.map(|ns| armed(&place, &mut journal, ns)).transpose() {
+    let arm = |ns| armed(&place, &mut journal, ns, &args.audit);
+    let guard = match confirm_within_ns.map(arm).transpose() {
         Ok(guard) => guard,
         Err(error) => {
             // Nothing was changed yet.
@@ -192,8 +196,13 @@ fn lock(place: &Where, stop: &AtomicBool) -> anyhow::Result<Lock> {
 }
 
 /// Starts the guard, and writes down which it is.
-fn armed(place: &Where, journal: &mut Writer, confirm_within_ns: u64) -> anyhow::Result<Guard> {
-    let guard = guard::start(place.folder.path(), confirm_within_ns)?;
+fn armed(
+    place: &Where,
+    journal: &mut Writer,
+    confirm_within_ns: u64,
+    audit: &AuditArgs,
+) -> anyhow::Result<Guard> {
+    let guard = guard::start(place.folder.path(), confirm_within_ns, audit)?;
     let spangap_undo::guard::Process { pid, start_ticks } = guard.process();
     let written = journal.write(&[Record::Guard { pid, start_ticks }]);
     written.map(|()| guard).map_err(Into::into)

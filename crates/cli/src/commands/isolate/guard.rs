@@ -4,15 +4,17 @@
 //! ready. It outlives the tool that started it. Time is CLOCK_BOOTTIME: that of a machine that sleeps counts too.
 
 use super::folder::WhereArgs;
-use super::rollback;
+use super::{now_unix_ns, rollback};
 use crate::Outcome;
 use crate::guarded;
 use anyhow::Context;
 use clap::Args;
+use serde_json::{Value, json};
 use spangap_isolate::journal::{Head, HeadRead, Journal};
+use spangap_undo::audit;
 use spangap_undo::guard::{Guard, Process, now_ns};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Undo a plan at a time unless it is confirmed; started by `isolate apply`
@@ -23,6 +25,24 @@ pub struct GuardArgs {
     /// When, by CLOCK_BOOTTIME
     #[arg(long, value_name = "NS")]
     until_ns: u64,
+    #[command(flatten)]
+    audit: AuditArgs,
+}
+
+/// Where the undo is to be written down, beside the journal: told by an agent's actuator.
+#[derive(Args, Clone, Debug, Default)]
+pub struct AuditArgs {
+    /// The audit log
+    #[arg(long, value_name = "FILE", hide = true, requires = "order")]
+    audit: Option<PathBuf>,
+    /// What its line says of the order: one JSON object
+    #[arg(long, value_name = "JSON", hide = true, requires = "audit", value_parser = object)]
+    order: Option<Value>,
+}
+
+fn object(text: &str) -> Result<Value, String> {
+    let parsed: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if parsed.is_object() { Ok(parsed) } else { Err("expected a JSON object".into()) }
 }
 
 /// What it signs with.
@@ -44,7 +64,21 @@ pub fn run(args: GuardArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let by = if asked { TOLD_TO_END } else { NOT_CONFIRMED };
-    rollback::undo(&place, &lock, &path, &journal, by, false, &mut |_| {})?;
+    let undone = rollback::undo(&place, &lock, &path, &journal, by, false, &mut |_| {});
+    let written = args.audit.audit.as_ref().map(|log| {
+        let line = json!({
+            "unix_ms": now_unix_ns() / 1_000_000,
+            "event": "undone",
+            "by": format!("guard {}", std::process::id()),
+            "because": by,
+            "order": args.audit.order,
+            "undone": undone.as_ref().ok(),
+            "error": undone.as_ref().err().map(|error| format!("{error:#}")),
+        });
+        audit::append(log, &line)
+    });
+    undone?;
+    written.transpose()?;
     Ok(Outcome::Done)
 }
 
@@ -58,7 +92,7 @@ fn is_same(journal: &Journal, guarded: &Head) -> bool {
 }
 
 /// Starts one over the open journal of a folder, and waits until it is ready.
-pub fn start(folder: &Path, confirm_within_ns: u64) -> anyhow::Result<Guard> {
+pub fn start(folder: &Path, confirm_within_ns: u64, audit: &AuditArgs) -> anyhow::Result<Guard> {
     let until_ns = now_ns().saturating_add(confirm_within_ns);
     let mut command = Command::new("/proc/self/exe");
     command
@@ -66,6 +100,9 @@ pub fn start(folder: &Path, confirm_within_ns: u64) -> anyhow::Result<Guard> {
         .args(["isolate", "guard", "--until-ns", &until_ns.to_string(), "--journal"])
         .arg(folder)
         .stdin(Stdio::null());
+    if let AuditArgs { audit: Some(log), order: Some(order) } = audit {
+        command.arg("--audit").arg(log).args(["--order", &order.to_string()]);
+    }
     Ok(Guard::start(&mut command)?)
 }
 

@@ -5,12 +5,14 @@ use super::{print_json, print_text};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::output::width;
+use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_isolate::kernel::{Kernel, Live};
 use spangap_isolate::plan::{IrqbalancePolicy, NetCpus, Plan, Policy};
-use spangap_isolate::report::show::{Circumstances, Reading, ShowReport, page, picture, text};
+use spangap_isolate::report::show::page::ShowPage;
+use spangap_isolate::report::show::{Circumstances, Reading, ShowReport, picture, text};
 use spangap_isolate::topology::Topology;
 use spangap_machine::facts::uptime;
 use spangap_machine::{Host, Kept, parse_readings, write_readings};
@@ -109,7 +111,7 @@ pub fn run(args: ShowArgs) -> anyhow::Result<Outcome> {
         write(path, &picture::svg(&report))?;
     }
     if let Some(path) = &args.html {
-        write(path, &page::html(&report))?;
+        Report::IsolateShow { report: &ShowPage::new(&report) }.write(path)?;
     }
     match args.json {
         true => print_json(&report),

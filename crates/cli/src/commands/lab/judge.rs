@@ -12,9 +12,9 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   spangap lab judge lab-nagle-client-1
-      {\"culprit\":\"nagle-delayed-ack\",\"side\":\"client\",\"leg\":\"client_send\",\"why\":\"it explains 91 % of ...\"}";
+      {\"culprit\":\"nagle-delayed-ack\",\"side\":\"client\",\"why\":\"Of what 91 slow calls take beyond others ...\"}";
 
-/// Say what is to blame in the folder of a run: what `spangap lab grade` asks
+/// Say what is to blame in the folder of a run, as short as a judge of `spangap lab grade` does: what `spangap hunt` says
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct JudgeArgs {

@@ -4,7 +4,7 @@ use crate::hunt::catalogue::{Cleared, NotLooked};
 use crate::hunt::shares::Share;
 use serde::{Deserialize, Deserializer, Serialize};
 use spangap_model::evidence::Finding;
-use spangap_model::{Culprit, Legs, Side};
+use spangap_model::{Culprit, Legs, Side, Taker};
 use std::borrow::Cow;
 
 /// What a verdict comes to.
@@ -57,7 +57,7 @@ pub struct Hunt {
     pub beside: Vec<Finding>,
     /// What would decide more, in sentences.
     pub look_next: Vec<String>,
-    /// What was tried; nothing yet.
+    /// What was tried on the live pair; nothing of recorded files.
     pub experiments: Vec<Experiment>,
     /// Calls that it rests on.
     pub trace_ids: Vec<String>,
@@ -65,6 +65,10 @@ pub struct Hunt {
     pub words: String,
     /// The answers to both questions, of which the first lines are one.
     pub questions: Questions,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// By a name of its own, since serde borrows what looks like a reference.
@@ -131,6 +135,22 @@ pub struct Blamed {
     pub remedy: Cow<'static, str>,
     /// What calls would take less without it.
     pub wins: Win,
+    /// Who had the CPU meanwhile, the most first, where threads were kept from one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Behind>,
+}
+
+/// Who had a CPU that threads of calls were kept from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Behind {
+    /// In words: `NET_RX of eth1`, `stress (pid 812)`.
+    pub words: String,
+    /// The same, to go by.
+    pub taker: Taker,
+    /// For how long, over all calls looked at, nanoseconds.
+    pub ns: u64,
+    /// Of the time that the culprit has there.
+    pub share: f64,
 }
 
 impl Default for Blamed {
@@ -143,6 +163,7 @@ impl Default for Blamed {
             speaks_against: Vec::new(),
             remedy: Cow::Borrowed(""),
             wins: Win::default(),
+            behind: Vec::new(),
         }
     }
 }
@@ -168,8 +189,21 @@ pub struct Place {
     /// The end, where only that is known: the leg is the one of it that has most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<Side>,
+    /// Whether a thread waited there for another one of its process: for a lock or for a result, which nothing tells apart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub between_threads: bool,
+    /// Whether it is the way there and back, of which the leg is the longer one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub both_ways: bool,
     /// What they have of the excess.
     pub share: Share,
+}
+
+impl Place {
+    /// These legs.
+    pub fn of(leg: Legs, share: Share) -> Place {
+        Place { leg, hop: None, side: None, between_threads: false, both_ways: false, share }
+    }
 }
 
 /// What had to be explained.
@@ -213,6 +247,9 @@ pub struct Line {
     /// How many proxies are before that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
+    /// See [`Place::between_threads`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub between_threads: bool,
     /// Of a call in question, nanoseconds.
     pub ns: i64,
     /// The lower end of that (90 %).
@@ -235,6 +272,9 @@ pub struct Seen {
     pub looked_at: u64,
     /// Calls of kinds too rare to be compared.
     pub set_aside: u64,
+    /// Calls whose packets were looked at and that are not compared, since others have spans, which say more.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub without_spans: u64,
     /// Share of the time that has an owner, or lies in legs of one host or of one way.
     pub with_legs: f64,
     /// The ends whose hosts were recorded.
@@ -242,14 +282,35 @@ pub struct Seen {
 }
 
 /// What a trial of a remedy showed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Experiment {
-    /// What was changed.
+    /// What was changed: `tcp-nodelay`, `isolate`.
     pub lever: String,
-    /// What it should win for a call, nanoseconds.
-    pub predicted_ns: i64,
-    /// What it won.
-    pub effect_ns: Share,
+    /// What it should take off a call in the mean, nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted_ns: Option<i64>,
+    /// What it took off it; absent where too few calls were compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect_ns: Option<Effect>,
     /// `proven`, `refuted` or `undecided`.
     pub outcome: String,
+    /// That chance alone goes as far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probability: Option<f64>,
+    /// Whether the host has said of each change that it is undone.
+    pub undone: bool,
+    /// In a sentence.
+    pub words: String,
+}
+
+/// What a remedy took off a call in the mean, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effect {
+    /// Lower end of its interval.
+    pub low: i64,
+    /// As measured.
+    pub mid: i64,
+    /// Upper end.
+    pub high: i64,
 }

@@ -3,43 +3,73 @@
 mod document;
 mod read;
 
-pub use document::{Answer, Blamed, Excess, Experiment, Hunt, Kind, Line, Place, Questions, Seen, Win};
+pub use document::{
+    Answer, Behind, Blamed, Effect, Excess, Experiment, Hunt, Kind, Line, Place, Questions, Seen, Win,
+};
 
+use super::account::QUEUE;
 use super::answer::Answered;
 use super::population::{Population, Row, Slow, quantile};
-use super::{Asked, Owner, Question, Slower, catalogue, support};
+use super::{Asked, OnStep, Owner, Question, Slower, Step, catalogue, support};
 use crate::verdict::{self as brief, Verdict};
-use read::{MOST, Named, Read, is_standing, read, refined};
+use read::{MOST, Named, Read, THIRD, is_standing, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{CallRecord, Evidence, Need};
 use spangap_model::{Cause, Culprit, Leg, Side};
 use std::collections::BTreeSet;
 
-/// What slow calls take beyond others of their kind is a footnote below this share of all time ...
+/// What slow calls take beyond others of their kind is a footnote below this share of all time, unless somebody is named for it
+/// who holds calls up one by one ...
 const FOOTNOTE: f64 = 0.05;
+/// ... or it is known where that passed, and it is this much ...
+const LEAST_OF_ALL: f64 = 0.02;
 /// ... and the headline from this share on, whatever it comes to.
 const HEADLINE: f64 = 0.2;
 /// Where nothing is shown and there is neither a reference nor a slower half, a call that takes less is not called slow for
 /// what it consists of, nanoseconds. Nothing in the pair itself tells a long call from a short one there.
 const SLOW_NS: u64 = 5_000_000;
+/// Below that, a way that has most of the time is a place, since nothing tells whether it always took that, nanoseconds: two
+/// hosts near each other exchange packets in less ...
+const FAR_NS: f64 = 500_000.0;
+/// ... and a queue is named where this much of it was seen to be one, and it takes so long, nanoseconds.
+const SEEN: f64 = 0.8;
+const QUEUE_NS: f64 = 200_000.0;
 /// Of the calls, so many with a connection of their own say why.
 const MANY: f64 = 0.05;
+
+/// The answers to both questions.
+pub(super) struct Answers {
+    /// Why the slow ones are slow.
+    pub slow: Option<Answered>,
+    /// What has held up calls for the longest time, and what these calls take beyond others.
+    pub held_up: Option<(Owner, Answered)>,
+    /// Why everything is slow.
+    pub all: Option<Answered>,
+}
 
 /// What both questions come to.
 pub(super) fn of(
     evidence: &Evidence,
     question: &Question<'_>,
     population: &Population<'_>,
-    slow: Option<Answered>,
-    all: Option<Answered>,
+    answers: Answers,
+    on_step: &mut OnStep<'_>,
 ) -> Hunt {
+    let Answers { slow, held_up, all } = answers;
     let covered = read::covered(population);
     let usual_ns = population.median_ns();
     let read_of = |answered: Option<Answered>| answered.map(|answered| (read(&answered, covered), answered));
-    let (mut slow, all) = (read_of(slow), read_of(all));
+    let (mut slow, mut all) = (read_of(slow), read_of(all));
+    if let Some((read, answered)) = all.as_mut().filter(|_| usual_ns < SLOW_NS) {
+        read.way_is_a_place(answered);
+    }
     // What is within the spread that calls have anyway is nothing, unless it is shown, call by call.
     slow = slow.filter(|(read, answered)| answered.stands_out || read.is_event());
+    if slow.as_ref().is_none_or(|(read, _)| matches!(read.kind, Kind::Unknown | Kind::Place)) {
+        let of_slow = slow.as_ref().map(|(_, answered)| answered);
+        slow = held_up.and_then(|held_up| convicts(held_up, of_slow, covered)).or(slow);
+    }
     let answers = Questions {
         slow: slow.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
         all: all.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
@@ -65,9 +95,11 @@ pub(super) fn of(
         support::weigh(blamed, evidence, headline.as_ref().map(|(_, answered)| answered));
     }
     let named: Vec<Culprit> = hunt.culprits.iter().map(|one| one.culprit).collect();
-    let (cleared, not_looked) =
-        catalogue::suspects(evidence, population, headline.as_ref().map(|(_, answered)| answered), &named);
-    (hunt.cleared, hunt.not_looked) = (cleared, not_looked);
+    let answered = headline.as_ref().map(|(_, answered)| answered);
+    if answered.is_some() {
+        on_step(Step::InQuestion(hunt.excess.slow_calls, hunt.excess.mean_ns));
+    }
+    (hunt.cleared, hunt.not_looked) = catalogue::suspects(evidence, population, answered, &named, on_step);
     if !matches!(hunt.verdict, Kind::One | Kind::Nothing) {
         hunt.look_next.extend(needs(population));
     }
@@ -79,6 +111,20 @@ pub(super) fn of(
         );
     }
     hunt
+}
+
+/// What holds calls up, where that explains what they take beyond others, and is much of why slow calls are slow.
+fn convicts(
+    (owner, answered): (Owner, Answered),
+    slow: Option<&Answered>,
+    covered: f64,
+) -> Option<(Read, Answered)> {
+    let share = |(of, share): &(Owner, super::shares::Share)| (*of == owner).then_some(share.mid);
+    let of_slow = slow.map(|slow| slow.shares.iter().find_map(share).unwrap_or(0.0));
+    let read = read(&answered, covered);
+    let names_it = read.kind == Kind::One && read.culprits.iter().all(|named| named.owner == owner);
+    (names_it && answered.of_all >= FOOTNOTE && of_slow.is_none_or(|share| share >= THIRD))
+        .then_some((read, answered))
 }
 
 /// Which of the two answers comes first.
@@ -95,13 +141,22 @@ fn headline(
     if question.against.is_some() && all.is_some() {
         return all;
     }
-    let (slow, noise) = match slow.filter(|slow| slow.1.of_all >= FOOTNOTE) {
+    // What calls always consist of is no answer where few of them stand out, and it is shown by what, or where.
+    let is_footnote = |slow: &(Read, Answered)| {
+        // Nor where what they consist of would be named in the stead of one process that has the CPU.
+        let yields = || all.as_ref().is_some_and(|all| all.0.kind == Kind::One) && slow.0.is_one_that_runs();
+        let is_told =
+            slow.0.is_held_up() || slow.1.of_all >= LEAST_OF_ALL && (slow.0.kind == Kind::Place || yields());
+        slow.1.of_all < FOOTNOTE && !(is_told && all.as_ref().is_none_or(|all| all.0.is_always_there()))
+    };
+    let (slow, noise) = match slow.filter(|slow| !is_footnote(slow)) {
         Some(slow) if slow.0.kind == Kind::Nothing => (None, Some(slow)),
         slow => (slow, None),
     };
     // Of everything, a place is said of calls that take long alone; what is shown, of any.
-    let all =
-        all.filter(|(read, _)| usual_ns >= SLOW_NS || matches!(read.kind, Kind::One) && !read.is_usual());
+    let all = all.filter(|(read, answered)| {
+        usual_ns >= SLOW_NS || !read.culprits.is_empty() && !read.is_usual() || tells_of_quick(read, answered)
+    });
     match (slow, all) {
         (Some(slow), Some(all)) => {
             let first = match (slow.0.kind, all.0.kind) {
@@ -111,6 +166,7 @@ fn headline(
                     slow.0.lead() * slow.1.of_all >= all.0.lead() * all.1.of_all
                 }
                 (Kind::One, _) => true,
+                (Kind::Place, Kind::Place) => true,
                 // An excess that nobody owns beside what somebody has of all time.
                 (Kind::Unknown | Kind::Place, Kind::One) if !all.0.is_always_there() => {
                     slow.1.of_all * (1.0 - slow.1.noise.mid) > all.0.lead()
@@ -122,6 +178,15 @@ fn headline(
         // Noise in the slow ones is no answer where all calls take long, and nobody knows why.
         (slow, all) => slow.or(all).or(noise),
     }
+}
+
+/// Whether it can be said of calls that do not take long: that packets were on their way for most of it, or that bytes waited
+/// for threads that had other calls in hand.
+fn tells_of_quick(read: &Read, answered: &Answered) -> bool {
+    let takes = |share: super::shares::Share| share.low * answered.each_ns.mid;
+    let is_queue = |named: &Named| named.owner == Owner::Culprit(QUEUE) && takes(named.share) >= QUEUE_NS;
+    let is_way = read.place.as_ref().is_some_and(|place| place.both_ways && takes(place.share) >= FAR_NS);
+    is_way || read.kind == Kind::One && answered.queued >= SEEN && read.culprits.iter().all(is_queue)
 }
 
 fn question_name(asked: Asked) -> &'static str {
@@ -137,7 +202,7 @@ fn sheet(answered: &Answered) -> Vec<Line> {
             Owner::Culprit(culprit) | Owner::Noise(culprit) => {
                 (Some(refined(*culprit, answered)), None, None)
             }
-            Owner::Place(legs) => (None, Some(*legs), None),
+            Owner::Place(legs) | Owner::Between(legs) => (None, Some(*legs), None),
             Owner::Hop(hop, legs) => (None, Some(*legs), Some(*hop)),
         };
         let of = |share: f64| (share * answered.each_ns.mid) as i64;
@@ -146,6 +211,7 @@ fn sheet(answered: &Answered) -> Vec<Line> {
             noise: matches!(owner, Owner::Noise(_)),
             leg,
             hop,
+            between_threads: matches!(owner, Owner::Between(_)),
             ns: of(share.mid),
             low_ns: of(share.low),
             high_ns: of(share.high),
@@ -164,6 +230,7 @@ fn blamed(read: &Read, answered: &Answered, population: &Population<'_>) -> Vec<
         speaks_against: Vec::new(),
         remedy: about(named.culprit.cause, named.culprit.side).next.into(),
         wins: win(population, named.owner),
+        behind: Vec::new(),
     };
     read.culprits.iter().map(one).collect()
 }
@@ -203,9 +270,16 @@ fn answer_of(read: &Read, answered: &Answered, population: &Population<'_>) -> A
         excess: excess(answered),
         sheet: sheet(answered),
         unexplained: answered.unexplained,
-        trace_ids: answered.trace_ids.clone(),
+        trace_ids: rests_on(read, answered),
         words: words(read, answered),
     }
+}
+
+/// Calls that an answer rests on: those that have the most of what it names.
+fn rests_on(read: &Read, answered: &Answered) -> Vec<String> {
+    let first = read.culprits.first().and_then(|named| answered.present.get(&named.owner));
+    let ids = first.map(|present| &present.trace_ids).filter(|ids| !ids.is_empty());
+    ids.unwrap_or(&answered.trace_ids).clone()
 }
 
 fn report(read: &Read, answered: &Answered, population: &Population<'_>) -> Hunt {
@@ -249,11 +323,44 @@ fn words(read: &Read, answered: &Answered) -> String {
              of whom had most of it.",
             percent(answered.noise)
         ),
+        (_, Some(place)) if place.both_ways => format!(
+            "Of {what}, {} passed on the way between the hosts, there and back, which nothing else owns. That is what the path \
+             takes; whether it always did, a reference would tell (`--against`).",
+            percent(place.share)
+        ),
         (_, Some(place)) => {
             let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
-            format!("Of {what}, {} passed in {}{hop}; why is not known.", percent(place.share), place.leg)
+            let why = match place.between_threads {
+                true => {
+                    "while a thread waited there at a futex for another one of its process: for a lock or for a result, which \
+                     nothing tells apart"
+                }
+                false => "why is not known",
+            };
+            // The name of a leg is in the glossary; several joined are told as places alone.
+            let (leg, words) = (place.leg, place.leg.in_words());
+            let at = if leg.first == leg.last {
+                format!("in {leg}{hop}, {words}")
+            } else {
+                format!("{words}{hop}")
+            };
+            format!("Of {what}, {} passed {at}; {why}.", percent(place.share))
         }
-        _ => format!("Nothing owns most of {what}, nor did it pass in one place."),
+        _ if read.beside_noise.is_some() => format!(
+            "Of {what}, {} passed while threads waited for CPUs behind many others; but nearly all of these calls, and hardly any \
+             other, have {}: {}. How much of the wait is due to that, a quieter machine would tell.",
+            percent(answered.noise),
+            read.beside_noise.map_or(String::new(), |named| named.culprit.to_string()),
+            read.beside_noise.map_or(String::new(), |named| percent(named.share)),
+        ),
+        _ => match &read.by_chance {
+            Some(named) => format!(
+                "Of {what}, {} owns {}, nearly all of it in less than four moments: too few to say that it is the reason.",
+                named.culprit,
+                percent(named.share)
+            ),
+            None => format!("Nothing owns most of {what}, nor did it pass in one place."),
+        },
     }
 }
 
@@ -338,6 +445,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
         captured: evidence.matching_calls,
         looked_at: population.rows.len() as u64,
         set_aside: population.set_aside as u64,
+        without_spans: 0,
         with_legs: covered,
         hosts: hosts.map(|side| side.name().to_owned()).collect(),
     }

@@ -1,9 +1,9 @@
 //! What one question comes to, read off its shares: a culprit, several, the place, or neither.
 
 use super::{Kind, Place};
-use crate::claims::{host_of, is_of_host, is_place as only_place};
+use crate::claims::{hits_at_once, host_of, is_held_up, is_of_host, is_place as only_place};
 use crate::hunt::answer::Answered;
-use crate::hunt::population::Population;
+use crate::hunt::population::{EFFECTIVE, Population};
 use crate::hunt::shares::Share;
 use crate::hunt::{Asked, Owner};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
@@ -12,10 +12,20 @@ use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 pub const MOST: f64 = 0.5;
 /// Of several, each has to own this much.
 const SOME: f64 = 0.15;
+/// What is in all calls but these, or in these alone, tells them apart.
+const FEW: f64 = 0.1;
+/// Noise that has less is not worth setting aside.
+const LITTLE: f64 = 0.05;
 /// Of everything, without a comparison, what packets or a host show has to own this much.
-const THIRD: f64 = 1.0 / 3.0;
+pub const THIRD: f64 = 1.0 / 3.0;
 /// So many calls are enough to name somebody beside noise, which is another doubt.
 const BESIDE_NOISE: f64 = 8.0;
+/// What hits all of a host at once has to have done so in this many moments: else it is what happened to happen.
+const MOMENTS: f64 = EFFECTIVE;
+/// And where it passed is told of this many.
+const PLACE_MOMENTS: f64 = 2.0;
+/// Owners that together have so much less than nothing contradict the others.
+const CONTRADICTION: f64 = 0.25;
 /// So much of the time has to lie in legs that are told apart.
 const COVERED: f64 = 0.5;
 
@@ -32,6 +42,10 @@ pub struct Read {
     pub kind: Kind,
     pub culprits: Vec<Named>,
     pub place: Option<Place>,
+    /// Who would be named, had it not been in so few moments.
+    pub by_chance: Option<Named>,
+    /// What slow calls have and others do not, where noise has most of what they take.
+    pub beside_noise: Option<Named>,
 }
 
 impl Read {
@@ -45,6 +59,35 @@ impl Read {
         self.kind == Kind::One && self.culprits.iter().all(|named| is_event(named.culprit.cause))
     }
 
+    /// Whether it names what holds calls up one by one, and is none of what a busy machine does to all of them.
+    pub fn is_held_up(&self) -> bool {
+        self.is_event() && self.culprits.iter().all(|named| is_held_up(named.culprit.cause))
+    }
+
+    /// Of calls that do not take long, the way between the hosts is where most of it passed, and no culprit.
+    pub fn way_is_a_place(&mut self, answered: &Answered) {
+        let of_way =
+            |named: &Named| matches!(named.culprit.cause, Cause::NetworkDelay | Cause::NetworkJitter);
+        let [named] = self.culprits[..] else { return };
+        if answered.asked != Asked::All || !of_way(&named) {
+            return;
+        }
+        let ways = answered
+            .whole
+            .iter()
+            .filter(|(legs, _)| [Leg::RequestWire, Leg::ResponseWire].map(Legs::one).contains(legs));
+        let Some((leg, _)) = ways.max_by(|(_, one), (_, other)| one.mid.total_cmp(&other.mid)) else {
+            return;
+        };
+        (self.kind, self.culprits) = (Kind::Place, Vec::new());
+        self.place = Some(Place { both_ways: true, ..Place::of(*leg, named.share) });
+    }
+
+    /// Whether it names waits for a CPU: behind one process, since those behind many are nobody's doing.
+    pub fn is_one_that_runs(&self) -> bool {
+        self.kind == Kind::One && self.culprits.iter().all(|named| named.culprit.cause == Cause::RunQueue)
+    }
+
     /// Whether both name the same.
     pub fn is_same(&self, other: &Read) -> bool {
         let culprits = |read: &Read| read.culprits.iter().map(|named| named.culprit).collect::<Vec<_>>();
@@ -53,8 +96,7 @@ impl Read {
 
     /// Whether it is what calls always consist of, however long they take.
     pub fn is_always_there(&self) -> bool {
-        let always = [Cause::NetworkDelay, Cause::NetworkJitter, Cause::ServerApp];
-        self.culprits.iter().all(|named| always.contains(&named.culprit.cause))
+        self.culprits.iter().all(|named| always_there(named.culprit.cause))
     }
 
     /// Whether it is what calls that take no time consist of.
@@ -79,7 +121,7 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         Owner::Culprit(culprit) => {
             Some(Named { owner: *owner, culprit: refined(*culprit, answered), share: *share })
         }
-        Owner::Noise(_) | Owner::Place(_) | Owner::Hop(..) => None,
+        Owner::Noise(_) | Owner::Place(_) | Owner::Between(_) | Owner::Hop(..) => None,
     };
     let of = |shares: &[(Owner, Share)]| shares.iter().filter_map(named).collect::<Vec<Named>>();
     let culprits = of(&answered.shares);
@@ -89,7 +131,7 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
     };
     let convicted = convicted.or_else(|| {
         let (kind, convicted) = match answered.asked {
-            _ if answered.noise.mid < SOME || answered.calls < BESIDE_NOISE => None,
+            _ if answered.noise.mid < LITTLE || answered.calls < BESIDE_NOISE => None,
             // A thread that was late has a queue before it, which is no reason of its own.
             Asked::Slow | Asked::Against => {
                 let mut events = of(&answered.beside_noise);
@@ -104,17 +146,74 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
             .filter_map(|named| culprits.iter().find(|one| one.owner == named.owner).copied())
             .collect();
         let together: f64 = convicted.iter().map(|named| named.share.mid).sum();
-        (together > THIRD).then_some((kind, convicted))
+        let each = convicted.iter().all(|named| named.share.low > 0.0);
+        (together > THIRD && each).then_some((kind, convicted))
     });
+    let by_chance = |named: &Named| {
+        let moments = answered.present.get(&named.owner).map_or(0.0, |present| present.moments);
+        answered.asked != Asked::Against && hits_at_once(named.culprit.cause) && moments < MOMENTS
+    };
+    if let Some(named) = convicted.as_ref().and_then(|(_, named)| named.iter().find(|named| by_chance(named)))
+    {
+        return Read {
+            kind: Kind::Unknown,
+            culprits: Vec::new(),
+            place: None,
+            by_chance: Some(*named),
+            beside_noise: None,
+        };
+    }
     if let Some((kind, culprits)) = convicted.filter(|_| covered >= COVERED) {
-        return Read { kind, culprits, place: None };
+        // Of calls whose begin nobody saw, most may have passed before it.
+        let known = answered.asked != Asked::All || answered.knows_ends && !contradicts(answered);
+        if known || !culprits.iter().all(|named| always_there(named.culprit.cause)) {
+            return Read { kind, culprits, place: None, by_chance: None, beside_noise: None };
+        }
     }
     if answered.asked != Asked::All && is_noise(answered) {
-        return Read { kind: Kind::Nothing, culprits: Vec::new(), place: None };
+        let beside_noise = culprits.iter().copied().find(|named| tells_apart(named, answered));
+        let kind = if beside_noise.is_some() { Kind::Unknown } else { Kind::Nothing };
+        return Read { kind, culprits: Vec::new(), place: None, by_chance: None, beside_noise };
     }
-    let place = place(answered);
+    let place = place(answered).filter(|place| is_told(place, answered));
     let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
-    Read { kind, culprits: Vec::new(), place }
+    Read { kind, culprits: Vec::new(), place, by_chance: None, beside_noise: None }
+}
+
+/// Whether an event is in nearly all slow calls and in hardly any other: noise alone would not choose these.
+fn tells_apart(named: &Named, answered: &Answered) -> bool {
+    let Some(present) = answered.present.get(&named.owner) else { return false };
+    is_held_up(named.culprit.cause)
+        && named.share.low > FEW
+        && present.calls >= (1.0 - FEW) * answered.calls
+        && present.ordinary_ns <= FEW * present.ns
+        && present.moments >= MOMENTS
+}
+
+/// What calls always consist of.
+fn always_there(cause: Cause) -> bool {
+    matches!(cause, Cause::NetworkDelay | Cause::NetworkJitter | Cause::ServerApp)
+}
+
+/// Whether a place can be told: of all time, where all of it is known, or it is where the known part begins; of a difference,
+/// where it is not one moment's, and an end where its host was recorded, since a busy machine shows itself nowhere else.
+fn is_told(place: &Place, answered: &Answered) -> bool {
+    let is_possible = !contradicts(answered);
+    is_possible
+        && match answered.asked {
+            Asked::All => answered.knows_ends || place.leg.last <= Leg::ClientSend,
+            Asked::Slow => {
+                answered.moments >= PLACE_MOMENTS
+                    && place.side.is_none_or(|side| answered.recorded[side.index()] >= COVERED)
+            }
+            Asked::Against => true,
+        }
+}
+
+/// Whether some have so much less than no time that others cannot have what they seem to: clocks that nobody could compare.
+fn contradicts(answered: &Answered) -> bool {
+    let below: f64 = answered.shares.iter().map(|(_, share)| share.mid.min(0.0)).sum();
+    below < -CONTRADICTION
 }
 
 /// Causes that hold calls up one by one, and that an instrument shows where they did.
@@ -167,9 +266,11 @@ fn consists_of(culprits: &[Named], worked: f64) -> Option<(Kind, Vec<Named>)> {
     several(culprits.iter().filter(|named| !is_place(named.culprit.cause)))
 }
 
-/// Two or three that together have most of it.
+/// Two or three that together have most of it. The server's application is none of them: it has whatever no instrument saw of
+/// its time, and what is beside it may have caused that.
 fn several<'n>(culprits: impl Iterator<Item = &'n Named>) -> Option<(Kind, Vec<Named>)> {
-    let some: Vec<Named> = culprits.copied().filter(|named| named.share.low > SOME).take(3).collect();
+    let is_shown = |named: &Named| named.culprit.cause != Cause::ServerApp && named.share.low > SOME;
+    let some: Vec<Named> = culprits.copied().filter(is_shown).take(3).collect();
     let together: f64 = some.iter().map(|named| named.share.low).sum();
     (some.len() > 1 && together > MOST).then_some((Kind::Several, some))
 }
@@ -179,29 +280,45 @@ fn worked(shares: &[(Owner, Share)]) -> f64 {
     let is_work = |owner: &Owner| {
         *owner == Owner::Culprit(Culprit::at(Cause::ServerApp, Side::Server))
             || *owner == Owner::Place(Legs::one(Leg::ServerApp))
+            || *owner == Owner::Between(Legs::one(Leg::ServerApp))
     };
     shares.iter().filter(|(owner, _)| is_work(owner)).map(|(_, share)| share.mid.clamp(0.0, 1.0)).sum()
+}
+
+/// Where the time of an owner passed whom nothing names.
+fn unowned(owner: Owner, share: Share) -> Option<Place> {
+    Some(match owner {
+        Owner::Place(leg) => Place::of(leg, share),
+        Owner::Between(leg) => Place { between_threads: true, ..Place::of(leg, share) },
+        Owner::Hop(hop, leg) => Place { hop: Some(hop), ..Place::of(leg, share) },
+        Owner::Culprit(_) | Owner::Noise(_) => return None,
+    })
 }
 
 /// The finest place in which most of it passed: a leg that nobody owns, a leg whoever owns it, of a difference also an end.
 /// All time of a call is always at some end.
 fn place(answered: &Answered) -> Option<Place> {
-    let unowned = answered.shares.iter().find_map(|(owner, share)| match owner {
-        Owner::Place(leg) if share.low > MOST => {
-            Some(Place { leg: *leg, hop: None, side: None, share: *share })
-        }
-        Owner::Hop(hop, leg) if share.low > MOST => {
-            Some(Place { leg: *leg, hop: Some(*hop), side: None, share: *share })
-        }
-        _ => None,
-    });
+    let most = |shares: &[(Owner, Share)]| {
+        let of = |(owner, share): &(Owner, Share)| unowned(*owner, *share).filter(|_| share.low > MOST);
+        shares.iter().find_map(of)
+    };
+    // Beside noise it has to have most of everything by what was measured, and of the rest by its lower bound, on a host that
+    // was recorded: elsewhere there may be more noise.
+    let is_recorded = |place: &Place| answered.recorded[host_of(place.leg).index()] >= COVERED;
+    let beside_noise = || {
+        let (owner, _) =
+            answered.beside_noise.iter().find(|one| most(std::slice::from_ref(*one)).is_some())?;
+        let (_, share) = answered.shares.iter().find(|(other, _)| other == owner)?;
+        unowned(*owner, *share).filter(|place| share.mid > MOST && share.low > THIRD && is_recorded(place))
+    };
+    let unowned = most(&answered.shares).or_else(beside_noise);
     let largest = |of: &dyn Fn(Legs) -> bool| {
         let legs = answered.whole.iter().filter(|(legs, _)| of(*legs));
         legs.max_by(|(_, one), (_, other)| one.mid.total_cmp(&other.mid)).copied()
     };
     let whole = || {
         let (leg, share) = largest(&|_| true)?;
-        (share.low > MOST).then_some(Place { leg, hop: None, side: None, share })
+        (share.low > MOST).then_some(Place::of(leg, share))
     };
     let end = || {
         let (side, share) = Side::ALL.into_iter().find_map(|side| {
@@ -212,12 +329,12 @@ fn place(answered: &Answered) -> Option<Place> {
             Side::Server => Legs { first: Leg::ServerHostIn, last: Leg::ServerSend },
             Side::Client => largest(&|legs| host_of(legs) == Side::Client && legs.first == legs.last)?.0,
         };
-        Some(Place { leg, hop: None, side: Some(side), share })
+        Some(Place { side: Some(side), ..Place::of(leg, share) })
     };
     match answered.asked {
         Asked::All => unowned.or_else(whole),
         // Noise has a place, too, and it is nobody's.
-        Asked::Slow | Asked::Against if answered.noise.mid >= THIRD => unowned,
+        Asked::Slow | Asked::Against if answered.noise.mid >= THIRD || answered.noise.high > MOST => unowned,
         Asked::Slow | Asked::Against => unowned.or_else(whole).or_else(end),
     }
 }
@@ -238,7 +355,7 @@ pub fn covered(population: &Population<'_>) -> f64 {
     for row in &population.rows {
         for (owner, ns) in row.account {
             let single = match owner {
-                Owner::Culprit(_) | Owner::Noise(_) => true,
+                Owner::Culprit(_) | Owner::Noise(_) | Owner::Between(_) => true,
                 // On one host: packets at both of its ends bound it.
                 Owner::Place(legs) | Owner::Hop(_, legs) => {
                     legs.first == legs.last

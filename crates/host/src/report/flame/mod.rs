@@ -1,5 +1,6 @@
 //! Sampled kernel stacks as users see them: who had the CPUs, by which way through the kernel.
 
+pub mod page;
 pub mod picture;
 pub mod text;
 

@@ -2,14 +2,11 @@
 
 use super::{ContextReport, StackReport, StacksReport, text};
 use inferno::flamegraph::{self, Options, TextTruncateDirection};
-use spangap_report::html::{element, page_with_script};
 use spangap_report::svg::{self, Anchor, Picture};
 use std::io;
 
 /// Frame of a process in user mode: which code that was is not asked.
 const USER_MODE: &str = "[user mode]";
-
-const STYLE: &str = "svg { display: block; max-width: 100%; height: auto; }\n";
 
 /// Who stands at the bottom of a stack: `NET_RX interrupting memcached (pid 812)`.
 fn bottom(stack: &StackReport, process: &str) -> String {
@@ -63,13 +60,4 @@ pub fn svg(report: &StacksReport) -> io::Result<String> {
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
         .map_err(io::Error::other)?;
     String::from_utf8(svg).map_err(io::Error::other)
-}
-
-/// The flame graph above the report in words, as one page.
-pub fn html(report: &StacksReport) -> io::Result<String> {
-    let svg = svg(report)?;
-    // The prologue is for files of their own.
-    let picture = svg.find("<svg").map_or(svg.as_str(), |at| &svg[at..]);
-    let content = format!("{picture}\n{}", element("pre", "", &text::text(report)));
-    Ok(page_with_script(&text::title(report), STYLE, &content))
 }

@@ -1,5 +1,6 @@
 //! Sampled stacks in words: who had the CPUs, and by which way through the kernel.
 
+use super::page::{GroupPage, WayPage};
 use super::{ContextReport, SamplesReport, StackReport, StacksReport};
 use spangap_model::Cpus;
 use spangap_model::duration::format_ns;
@@ -49,14 +50,7 @@ pub fn shares(samples: &SamplesReport) -> String {
 
 /// The report.
 pub fn text(report: &StacksReport) -> String {
-    let mut text = format!(
-        "{}\n{} samples per second and CPU for {}: {} of {} expected\n\n",
-        title(report),
-        report.hz,
-        format_ns(report.duration_ns),
-        report.samples.received,
-        report.samples.expected
-    );
+    let mut text = format!("{}\n{}\n\n", title(report), rate(report));
     text += &table(report);
     text += "\n";
     if report.samples.kept == 0 {
@@ -64,33 +58,59 @@ pub fn text(report: &StacksReport) -> String {
     } else {
         text += "Who had the rest, as shares of the time of all these CPUs:\n";
     }
-    let groups = groups(report);
-    let large = |group: &&Group<'_>| group.samples as f64 >= SMALL_GROUP * report.samples.received as f64;
-    let shown = groups.iter().take(GROUPS).take_while(large).count();
-    for group in &groups[..shown] {
-        text += &group.words(report);
+    let (groups, more) = groups_shown(report);
+    for group in &groups {
+        text += &format!("{:>8}  {}\n", group.share, group.words);
+        for way in &group.ways {
+            text += &format!("{:>18}  {}\n", way.share, way.words);
+        }
     }
-    if groups.len() > shown {
-        let rest: u64 = groups[shown..].iter().map(|group| group.samples).sum();
-        let rest = percent(rest, report.samples.received);
-        text += &format!("{rest:>8}  of {} more: --json has them all\n", groups.len() - shown);
+    if let Some(more) = more {
+        text += &more;
+        text.push('\n');
     }
     text += "\n";
     for note in &report.notes {
         text += &format!("Note: {note}.\n");
     }
     text += &cost(report);
+    text.push('\n');
     text
 }
 
-fn table(report: &StacksReport) -> String {
-    let mut rows = vec![
-        ["CPU", "samples", "application", "idle", "softirqs", "hardirqs", "other processes"]
-            .map(String::from),
-    ];
-    for cpu in &report.per_cpu {
+/// How often, for how long, and how many came.
+pub(super) fn rate(report: &StacksReport) -> String {
+    format!(
+        "{} samples per second and CPU for {}: {} of {} expected",
+        report.hz,
+        format_ns(report.duration_ns),
+        report.samples.received,
+        report.samples.expected
+    )
+}
+
+/// The groups that are shown, and what the others are together.
+pub(super) fn groups_shown(report: &StacksReport) -> (Vec<GroupPage>, Option<String>) {
+    let groups = groups(report);
+    let large = |group: &&Group<'_>| group.samples as f64 >= SMALL_GROUP * report.samples.received as f64;
+    let shown = groups.iter().take(GROUPS).take_while(large).count();
+    let more = (groups.len() > shown).then(|| {
+        let rest: u64 = groups[shown..].iter().map(|group| group.samples).sum();
+        let rest = percent(rest, report.samples.received);
+        format!("{rest:>8}  of {} more: --json has them all", groups.len() - shown)
+    });
+    (groups[..shown].iter().map(|group| group.page(report)).collect(), more)
+}
+
+/// What the table of CPUs says.
+pub(super) const HEAD: [&str; 7] =
+    ["CPU", "samples", "application", "idle", "softirqs", "hardirqs", "other processes"];
+
+/// Its rows.
+pub(super) fn rows(report: &StacksReport) -> impl Iterator<Item = [String; 7]> {
+    report.per_cpu.iter().map(|cpu| {
         let share = |part| percent(part, cpu.samples.received);
-        rows.push([
+        [
             cpu.cpu.to_string(),
             cpu.samples.received.to_string(),
             share(cpu.samples.application),
@@ -98,21 +118,26 @@ fn table(report: &StacksReport) -> String {
             share(cpu.samples.softirq),
             share(cpu.samples.hardirq),
             share(cpu.samples.other_processes),
-        ]);
-    }
-    aligned(&rows, |_| false)
+        ]
+    })
 }
 
-fn cost(report: &StacksReport) -> String {
+fn table(report: &StacksReport) -> String {
+    let table: Vec<_> = std::iter::once(HEAD.map(String::from)).chain(rows(report)).collect();
+    aligned(&table, |_| false)
+}
+
+/// What the sampling took itself.
+pub(super) fn cost(report: &StacksReport) -> String {
     let reader = format_ns(report.cost.reader_ns);
     match (report.cost.sample_ns, report.cost.cpu_share) {
         (Some(ns), Some(share)) => format!(
-            "Cost: a sample takes about {} here, which is {:.2} % of each CPU; reading them took {reader} of CPU time.\n",
+            "Cost: a sample takes about {} here, which is {:.2} % of each CPU; reading them took {reader} of CPU time.",
             format_ns(ns),
             share * 100.0
         ),
         _ => format!(
-            "Cost: reading the samples took {reader} of CPU time; what taking them takes could not be measured.\n"
+            "Cost: reading the samples took {reader} of CPU time; what taking them takes could not be measured."
         ),
     }
 }
@@ -145,10 +170,8 @@ fn groups(report: &StacksReport) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
-    fn words(&self, report: &StacksReport) -> String {
+    fn page(&self, report: &StacksReport) -> GroupPage {
         let all = report.samples.received;
-        let mut text =
-            format!("{:>8}  {}{}\n", percent(self.samples, all), self.who, self.particulars(report));
         let mut ways: BTreeMap<String, u64> = BTreeMap::new();
         for stack in &self.stacks {
             *ways.entry(way(stack)).or_default() += stack.samples;
@@ -157,15 +180,15 @@ impl Group<'_> {
         ways.sort_by_key(|(way, samples)| (std::cmp::Reverse(*samples), way.clone()));
         let large = |(_, samples): &&(String, u64)| *samples as f64 >= SMALL * self.samples as f64;
         let shown = ways.iter().take(WAYS).take_while(large).count().max(1);
-        for (way, samples) in &ways[..shown] {
-            text += &format!("{:>18}  {way}\n", percent(*samples, all));
-        }
+        let told =
+            |(way, samples): &(String, u64)| WayPage { share: percent(*samples, all), words: way.clone() };
+        let mut told: Vec<WayPage> = ways[..shown].iter().map(told).collect();
         if ways.len() > shown {
-            let rest = percent(ways[shown..].iter().map(|(_, samples)| samples).sum(), all);
-            let others = ways.len() - shown;
-            text += &format!("{rest:>18}  {}\n", counted(others, "other way"));
+            let share = percent(ways[shown..].iter().map(|(_, samples)| samples).sum(), all);
+            told.push(WayPage { share, words: counted(ways.len() - shown, "other way") });
         }
-        text
+        let words = format!("{}{}", self.who, self.particulars(report));
+        GroupPage { share: percent(self.samples, all), words, ways: told }
     }
 
     /// On which CPUs, and on top of whom.
@@ -260,6 +283,7 @@ fn way(stack: &StackReport) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::page::StacksPage;
     use super::super::picture;
     use super::*;
     use crate::report::flame::{CostReport, CpuReport, CpuSamples, CurrentSamples, ProcessReport};
@@ -360,11 +384,13 @@ mod tests {
         let mut report = report();
         let svg = picture::svg(&report).unwrap();
         assert!(svg.contains("net_rx_action (210 samples") && svg.contains("<script"));
-        let page = picture::html(&report).unwrap();
-        assert!(page.contains("e1000_clean &lt;- __napi_poll") && !page.contains("<?xml"));
         for foreign in ["src=\"http", "href=\"http", "url(http"] {
-            assert!(!page.contains(foreign), "{foreign}");
+            assert!(!svg.contains(foreign), "{foreign}");
         }
+        let page = StacksPage::new(&report);
+        assert_eq!(page.groups[0].ways[0].words, "e1000_clean <- __napi_poll <- net_rx_action");
+        assert_eq!((page.folded, page.samples), (picture::folded(&report), 2000));
+        assert_eq!(page.per_cpu.rows[1], ["1", "1000", "70.0 %", "4.9 %", "25.1 %", "0.0 %", "0.0 %"]);
         report.stacks.clear();
         assert!(picture::svg(&report).unwrap().contains("nobody else had these CPUs"));
     }

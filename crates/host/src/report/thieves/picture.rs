@@ -1,4 +1,4 @@
-//! The worst windows drawn, each as a bar of what the thread did: a picture of its own, and parts of a page.
+//! The worst windows drawn, each as a bar of what the thread did: a picture of its own.
 
 use super::{PieceReport, ThievesReport, WindowReport, text};
 use spangap_model::Taker;
@@ -7,10 +7,10 @@ use spangap_report::figures::percent_of;
 use spangap_report::svg::{self, Anchor, Picture, Rect};
 
 /// Of a bar, in the picture's own units.
-pub(super) const WIDTH: f64 = 1200.0;
+const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 44.0;
 /// Of a bar with the times below it.
-pub(super) const BAR: f64 = HEIGHT + 16.0;
+const BAR: f64 = HEIGHT + 16.0;
 /// Lines of time in it.
 const LINES: u64 = 10;
 /// Around everything, and the lines of text above a bar and above the legend.
@@ -23,7 +23,7 @@ const LETTER: f64 = 7.0;
 const SQUARE: f64 = 34.0;
 
 /// What is drawn: its name, which is also that of its colour, and what it means.
-pub(super) const CLASSES: [(&str, &str); 8] = [
+const CLASSES: [(&str, &str); 8] = [
     ("running", "running"),
     ("interrupted", "interrupted by a softirq or an interrupt"),
     ("runnable", "runnable behind a task"),
@@ -38,14 +38,15 @@ pub(super) const CLASSES: [(&str, &str); 8] = [
 const UNKNOWN: &str = "unknown";
 
 /// How bars are drawn.
-pub(super) fn style() -> String {
+fn style() -> String {
     let colour = |name| if name == UNKNOWN { "ground" } else { name };
     let classes =
         CLASSES.map(|(name, _)| format!(".{name}{{fill:var(--{0});background:var(--{0})}}\n", colour(name)));
     classes.concat() + "text.time{font-size:11px;fill:var(--soft)}\n"
 }
 
-fn class_of(piece: &PieceReport) -> &'static str {
+/// What a piece is drawn as.
+pub(super) fn class_of(piece: &PieceReport) -> &'static str {
     let behind_task = |taker: &Taker| matches!(taker, Taker::Task { .. } | Taker::Idle);
     match (piece.doing, &piece.taker) {
         ("runnable", Some(taker)) if !behind_task(taker) => "behind-interrupt",
@@ -54,7 +55,7 @@ fn class_of(piece: &PieceReport) -> &'static str {
 }
 
 /// The bar of a window and the times below it, from `top` on and to the right of `left`.
-pub(super) fn bar(window: &WindowReport, left: f64, top: f64) -> String {
+fn bar(window: &WindowReport, left: f64, top: f64) -> String {
     let mut svg = String::new();
     let x = |ns: u64| ns as f64 * WIDTH / window.duration_ns.max(1) as f64;
     for piece in &window.pieces {
@@ -120,7 +121,7 @@ pub(super) fn caption(window: &WindowReport) -> String {
 }
 
 /// `behind worker (pid 7) 29.8 ms, behind timer 33.0 us`: what took longest.
-fn longest(window: &WindowReport) -> String {
+pub(super) fn longest(window: &WindowReport) -> String {
     let mut sums: Vec<(String, u64)> = Vec::new();
     for piece in &window.pieces {
         let words = text::who(piece);

@@ -85,8 +85,11 @@ fn the_one_who_took_most_is_the_culprit_and_threads_of_one_process_are_one() {
     assert_eq!(causes, ["run-queue", "softirq-on-cpu"]);
     assert_eq!((report.takers[0].count, report.takers[0].longest_ns), (2, 4_000_000));
     assert_eq!(report.takers[1].name, "NET_RX of eth0");
-    let page = page::html(&report);
-    assert!(page.contains("&lt;b&gt;hog &amp; co") && !page.contains("<b>hog"));
+    let page = page::ThievesPage::new(&report);
+    assert_eq!(page.takers[0].name, "<b>hog & co (pid 20)");
+    assert_eq!(page.takers[0].blamed_for, Some("run-queue"));
+    let drawn: u64 = page.windows[0].pieces.iter().map(|piece| piece.ns).sum();
+    assert_eq!(drawn, page.windows[0].duration_ns);
     let picture = picture::svg(&report);
     assert!(picture.contains("&lt;b&gt;hog &amp; co") && !picture.contains("<b>hog"));
     assert!(

@@ -18,17 +18,7 @@ const PARTS: usize = 3;
 
 /// The report.
 pub fn text(report: &ThievesReport) -> String {
-    let mut text = format!(
-        "{}: {} for {}; {} events, {} lost\n",
-        report.target,
-        counted(report.threads.len(), "thread"),
-        format_ns(report.duration_ns),
-        grouped(report.events.received),
-        match report.events.lost {
-            0 => "none".into(),
-            lost => grouped(lost),
-        }
-    );
+    let mut text = looked_at(report) + "\n";
     if !report.threads.is_empty() {
         text += &did(report);
         text += &takers(report);
@@ -37,30 +27,60 @@ pub fn text(report: &ThievesReport) -> String {
     text + &in_words(&report.conclusions, &report.notes, report.cost.as_ref())
 }
 
+/// `web: 12 threads for 5.00 s; 1,234 events, none lost`.
+pub(super) fn looked_at(report: &ThievesReport) -> String {
+    format!(
+        "{}: {} for {}; {} events, {} lost",
+        report.target,
+        counted(report.threads.len(), "thread"),
+        format_ns(report.duration_ns),
+        grouped(report.events.received),
+        match report.events.lost {
+            0 => "none".into(),
+            lost => grouped(lost),
+        }
+    )
+}
+
 /// Columns, the first one to the left, all of it indented.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     aligned(rows, |column| column == 0).lines().map(|line| format!("  {line}\n")).collect()
 }
 
+/// A part of what threads did.
+pub(super) struct DidRow {
+    /// As [`spangap_model::Doing`] names it.
+    pub doing: &'static str,
+    /// In words.
+    pub words: &'static str,
+    /// Nanoseconds.
+    pub ns: u64,
+    /// Whether it is part of the time in which a CPU was wanted.
+    pub is_wanted: bool,
+}
+
+/// What threads did, where they did any of it; and that they ran, in any case.
+pub(super) fn did_rows(did: &DidReport) -> impl Iterator<Item = DidRow> {
+    [
+        ("running", "running", did.running_ns, true),
+        ("interrupted", "interrupted (nominally running)", did.interrupted_ns, true),
+        ("runnable", "runnable (waiting for a CPU)", did.runnable_ns, true),
+        ("throttled", "throttled (out of CPU quota)", did.throttled_ns, true),
+        ("stopped", "stopped", did.stopped_ns, true),
+        ("blocked", "blocked", did.blocked_ns, false),
+        ("unknown", "unknown (events lost or not told)", did.unknown_ns, false),
+        ("not-seen", "not seen (at begin or end)", did.unseen_ns, false),
+    ]
+    .into_iter()
+    .map(|(doing, words, ns, is_wanted)| DidRow { doing, words, ns, is_wanted })
+    .filter(|row| row.ns > 0 || row.doing == "running")
+}
+
 fn did(report: &ThievesReport) -> String {
-    let DidReport { sum_ns, .. } = report.did;
-    let did = &report.did;
     let mut rows = vec![["What its threads did", "TOTAL", "OF ALL", "OF WANTED"].map(String::from).to_vec()];
-    let wanted = |ns: u64| percent_of(ns, report.wanted_ns);
-    for (name, ns, is_wanted) in [
-        ("running", did.running_ns, true),
-        ("interrupted (nominally running)", did.interrupted_ns, true),
-        ("runnable (waiting for a CPU)", did.runnable_ns, true),
-        ("throttled (out of CPU quota)", did.throttled_ns, true),
-        ("stopped", did.stopped_ns, true),
-        ("blocked", did.blocked_ns, false),
-        ("unknown (events lost or not told)", did.unknown_ns, false),
-        ("not seen (at begin or end)", did.unseen_ns, false),
-    ] {
-        if ns > 0 || name == "running" {
-            let share = if is_wanted { wanted(ns) } else { String::new() };
-            rows.push(vec![name.into(), format_ns(ns), percent_of(ns, sum_ns), share]);
-        }
+    for row in did_rows(&report.did) {
+        let share = if row.is_wanted { percent_of(row.ns, report.wanted_ns) } else { String::new() };
+        rows.push(vec![row.words.into(), format_ns(row.ns), percent_of(row.ns, report.did.sum_ns), share]);
     }
     format!("\n{}", columns(&rows))
 }
@@ -72,7 +92,6 @@ fn takers(report: &ThievesReport) -> String {
     let head =
         ["Who had the CPU meanwhile", "TOTAL", "SHARE", "COUNT", "LONGEST", "IT WAITED", "IT RAN", "CPU"];
     let mut rows = vec![head.map(String::from).to_vec()];
-    let time = |ns: u64| if ns == 0 { "-".into() } else { format_ns(ns) };
     for taker in report.takers.iter().take(TAKERS) {
         rows.push(vec![
             name(taker),
@@ -94,7 +113,13 @@ fn takers(report: &ThievesReport) -> String {
     text
 }
 
-fn name(taker: &TakerReport) -> String {
+/// A time, or that there is none.
+pub(super) fn time(ns: u64) -> String {
+    if ns == 0 { "-".into() } else { format_ns(ns) }
+}
+
+/// Its name, with its cgroup.
+pub(super) fn name(taker: &TakerReport) -> String {
     match taker.cgroup.as_deref() {
         Some(path) if path != "/" => format!("{} in {path}", taker.name),
         _ => taker.name.clone(),

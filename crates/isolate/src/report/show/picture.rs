@@ -63,15 +63,16 @@ pub fn svg(report: &ShowReport) -> String {
     picture.file(&style, &(HATCH.to_owned() + &body))
 }
 
-/// What is drawn.
-struct Drawing<'a> {
+/// What stands in CPUs about interrupts.
+pub(super) struct Labels<'a> {
     report: &'a ShowReport,
     /// Interfaces that are seen in CPUs; by letters where there are several.
     letters: Vec<String>,
 }
 
-impl<'a> Drawing<'a> {
-    fn new(report: &'a ShowReport) -> Drawing<'a> {
+impl<'a> Labels<'a> {
+    /// Of a report.
+    pub fn new(report: &'a ShowReport) -> Labels<'a> {
         let seen = |name: &String| {
             report.cpus.iter().any(|cpu| {
                 cpu.interrupts.iter().any(|irq| irq.interface == *name)
@@ -79,7 +80,67 @@ impl<'a> Drawing<'a> {
             })
         };
         let names = report.topology.interfaces.iter().map(|interface| interface.name.clone());
-        Drawing { report, letters: names.filter(seen).collect() }
+        Labels { report, letters: names.filter(seen).collect() }
+    }
+
+    /// What is on a CPU, as short as can be.
+    pub fn of(&self, cpu: &CpuReport) -> String {
+        let letter = |interface: &str| match self.letters.len() {
+            0 | 1 => String::new(),
+            _ => {
+                let at = self.letters.iter().position(|name| name == interface);
+                at.map_or("? ".to_owned(), |at| called(at) + " ")
+            }
+        };
+        let mut words = Vec::new();
+        for item in item::items(self.report, cpu) {
+            match item {
+                Item::Interrupts { interface, goes: true, queues, .. } if !queues.is_empty() => {
+                    words.push(format!("{}q{}", letter(&interface), list(queues)));
+                }
+                Item::Interrupts { interface, goes: true, .. } => {
+                    words.push(format!("{}ctl", letter(&interface)))
+                }
+                Item::Steered { interface, .. } => words.push(format!("{}rps", letter(&interface))),
+                Item::Exclusive(_) => words.insert(0, "pod".to_owned()),
+                _ => {}
+            }
+        }
+        if cpu.boot_isolated {
+            words.push("iso".to_owned());
+        }
+        words.join(" ")
+    }
+
+    /// What they mean, one sentence each.
+    pub fn legend(&self) -> Vec<String> {
+        match self.letters.as_slice() {
+            [] => Vec::new(),
+            [one] => {
+                let name = keep_start(one, 40);
+                vec![format!("q0: interrupt of queue 0 of {name}; ctl: its other interrupts")]
+            }
+            several => {
+                let mut words =
+                    vec!["A q0: interrupt of queue 0 of A; A ctl: its other interrupts".to_owned()];
+                let each =
+                    |(at, name): (usize, &String)| format!("{} = {}", called(at), keep_start(name, 24));
+                words.extend(several.iter().enumerate().map(each));
+                words
+            }
+        }
+    }
+}
+
+/// What is drawn.
+struct Drawing<'a> {
+    report: &'a ShowReport,
+    labels: Labels<'a>,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(report: &'a ShowReport) -> Drawing<'a> {
+        Drawing { report, labels: Labels::new(report) }
     }
 
     /// Width, what is in it, height.
@@ -185,7 +246,7 @@ impl<'a> Drawing<'a> {
             let share = format!("{} %", whole_percent(share));
             *svg += &svg::text(&writing, x + width - 6.0, y + 14.0, Anchor::End, &share);
         }
-        let label = keep_start(&self.label(cpu), LABEL);
+        let label = keep_start(&self.labels.of(cpu), LABEL);
         if !label.is_empty() {
             *svg += &svg::text(&format!("small {writing}"), x + 6.0, y + 26.0, Anchor::Start, &label);
         }
@@ -197,35 +258,6 @@ impl<'a> Drawing<'a> {
             *svg += &part.drawn(&format!("tasks {writing}"), 1.0);
         }
         *svg += "</g>\n";
-    }
-
-    /// What is on a CPU, as short as can be.
-    fn label(&self, cpu: &CpuReport) -> String {
-        let letter = |interface: &str| match self.letters.len() {
-            0 | 1 => String::new(),
-            _ => {
-                let at = self.letters.iter().position(|name| name == interface);
-                at.map_or("? ".to_owned(), |at| called(at) + " ")
-            }
-        };
-        let mut words = Vec::new();
-        for item in item::items(self.report, cpu) {
-            match item {
-                Item::Interrupts { interface, goes: true, queues, .. } if !queues.is_empty() => {
-                    words.push(format!("{}q{}", letter(&interface), list(queues)));
-                }
-                Item::Interrupts { interface, goes: true, .. } => {
-                    words.push(format!("{}ctl", letter(&interface)))
-                }
-                Item::Steered { interface, .. } => words.push(format!("{}rps", letter(&interface))),
-                Item::Exclusive(_) => words.insert(0, "pod".to_owned()),
-                _ => {}
-            }
-        }
-        if cpu.boot_isolated {
-            words.push("iso".to_owned());
-        }
-        words.join(" ")
     }
 
     /// What the colours and outlines mean; where it ends.
@@ -271,18 +303,8 @@ impl<'a> Drawing<'a> {
         for (class, words) in &entries {
             entry(class, words);
         }
-        match self.letters.as_slice() {
-            [] => {}
-            [one] => entry(
-                "",
-                &format!("q0: interrupt of queue 0 of {}; ctl: its other interrupts", keep_start(one, 40)),
-            ),
-            several => {
-                entry("", "A q0: interrupt of queue 0 of A; A ctl: its other interrupts");
-                for (at, name) in several.iter().enumerate() {
-                    entry("", &format!("{} = {}", called(at), keep_start(name, 24)));
-                }
-            }
+        for words in self.labels.legend() {
+            entry("", &words);
         }
         y + 12.0
     }

@@ -1,5 +1,6 @@
 //! Over made-up machines: no CPU is lost, everything fits, nothing panics.
 
+use super::page::ShowPage;
 use super::{Circumstances, Reading, ShowReport};
 use crate::topology::made_up;
 use crate::topology::{
@@ -147,9 +148,16 @@ fn each_once(report: &ShowReport, width: usize, all: bool) -> Result<(), TestCas
     prop_assert!(widest <= width.max(80), "{widest} columns of {width}:\n{text}");
     let json: Vec<u32> = report.cpus.iter().map(|cpu| cpu.cpu).collect();
     prop_assert_eq!(&json, &online);
-    let page = super::page::html(report);
-    prop_assert_eq!(drawn(&page), online);
-    prop_assert!(!page.contains("<1>"), "names are escaped");
+    let picture = super::picture::svg(report);
+    prop_assert_eq!(drawn(&picture), online.clone());
+    prop_assert!(!picture.contains("<1>"), "names are escaped");
+    let page = ShowPage::new(report);
+    let mut placed: Vec<u32> = page.cpus.iter().map(|cpu| cpu.cpu).collect();
+    placed.sort_unstable();
+    prop_assert_eq!(placed, online);
+    let nodes = page.packages.iter().flat_map(|package| &package.nodes);
+    let cores = nodes.flat_map(|node| &node.caches).flat_map(|cache| &cache.cores);
+    prop_assert_eq!(cores.sum::<usize>(), page.cpus.len(), "each CPU has a place");
     Ok(())
 }
 
@@ -277,7 +285,8 @@ fn pictures() {
     let Some(folder) = std::env::var_os("SHOW_PICTURES") else { return };
     let write = |name: &str, report: &ShowReport| {
         let path = std::path::Path::new(&folder).join(name);
-        std::fs::write(path.with_extension("html"), super::page::html(report)).unwrap();
+        let page = serde_json::to_string(&ShowPage::new(report)).unwrap();
+        std::fs::write(path.with_extension("json"), page).unwrap();
         std::fs::write(path.with_extension("svg"), super::picture::svg(report)).unwrap();
         std::fs::write(path.with_extension("txt"), super::text::text(report, 80, false)).unwrap();
     };

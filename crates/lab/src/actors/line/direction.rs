@@ -4,6 +4,7 @@ use super::packet::{Tcp, tcp};
 use super::way::{Count, Shape, Way};
 use serde::{Deserialize, Serialize};
 use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
 
 /// Packets that may be on their way, whatever the flags say.
 pub const MOST_PACKETS: usize = 16_384;
@@ -57,6 +58,10 @@ pub enum Fate {
 pub enum Loss {
     /// Its number was on the list.
     Named,
+    /// Its connection is lost.
+    Hole,
+    /// It is larger than what passes.
+    TooLarge,
     /// By chance.
     Chance,
     /// The rate left no room for it.
@@ -77,6 +82,10 @@ pub struct Counts {
     pub passed: u64,
     /// Lost because their number was on the list.
     pub dropped_named: u64,
+    /// Lost with their connection.
+    pub dropped_hole: u64,
+    /// Lost because they were too large.
+    pub dropped_too_large: u64,
     /// Lost by chance.
     pub dropped_chance: u64,
     /// Lost because the rate left no room.
@@ -136,6 +145,8 @@ pub struct Direction {
     waiting_bytes: usize,
     order: u64,
     lost: VecDeque<(Tcp, u64)>,
+    /// Connections that are lost, by their ends.
+    holes: Vec<(SocketAddr, SocketAddr)>,
     counts: Counts,
 }
 
@@ -155,6 +166,7 @@ impl Direction {
             waiting_bytes: 0,
             order: 0,
             lost: VecDeque::new(),
+            holes: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -164,9 +176,11 @@ impl Direction {
         self.counts.received += 1;
         let tcp = tcp(bytes);
         let number = self.number(tcp.as_ref());
-        if let Some(because) = self.loses(now_ns, number, bytes.len()) {
+        if let Some(because) = self.loses(now_ns, number, bytes.len(), tcp.as_ref()) {
             *match because {
                 Loss::Named => &mut self.counts.dropped_named,
+                Loss::Hole => &mut self.counts.dropped_hole,
+                Loss::TooLarge => &mut self.counts.dropped_too_large,
                 Loss::Chance => &mut self.counts.dropped_chance,
                 Loss::Queue => &mut self.counts.dropped_queue,
                 Loss::Full => &mut self.counts.dropped_full,
@@ -247,12 +261,16 @@ impl Direction {
         self.counts.counted
     }
 
-    fn loses(&mut self, now_ns: u64, number: u64, bytes: usize) -> Option<Loss> {
+    fn loses(&mut self, now_ns: u64, number: u64, bytes: usize, tcp: Option<&Tcp>) -> Option<Loss> {
         // Drawn for each that is counted, so that lists do not move the losses by chance.
         let unlucky = number > 0 && self.losing.f64() < self.way.loss;
         // Two, because it may come twice.
         let packets = self.waiting.len() + usize::from(self.swapped.is_some()) + 2;
-        if named(&self.way.drop, number) {
+        if self.is_in_hole(number, tcp) {
+            Some(Loss::Hole)
+        } else if bytes as u64 > self.way.largest_bytes {
+            Some(Loss::TooLarge)
+        } else if named(&self.way.drop, number) {
             Some(Loss::Named)
         } else if unlucky {
             Some(Loss::Chance)
@@ -263,6 +281,14 @@ impl Direction {
             let queued = u128::from(self.free_ns.saturating_sub(now_ns)) * u128::from(rate) / 1_000_000_000;
             (queued + bytes as u128 > u128::from(self.way.queue_bytes)).then_some(Loss::Queue)
         }
+    }
+
+    fn is_in_hole(&mut self, number: u64, tcp: Option<&Tcp>) -> bool {
+        let Some(ends) = tcp.map(|tcp| (tcp.source, tcp.destination)) else { return false };
+        if named(&self.way.hole, number) && !self.holes.contains(&ends) {
+            self.holes.push(ends);
+        }
+        self.holes.contains(&ends)
     }
 
     fn due_ns(&mut self, now_ns: u64, number: u64, bytes: usize) -> u64 {

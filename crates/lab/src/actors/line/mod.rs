@@ -33,6 +33,8 @@ Flags of direction a, from A to B; those of direction b end in -b. NS is a numbe
   --queue-a BYTES       so many may wait for it, 256 KiB unless told; what finds no room is lost
   --loss-a SHARE        share of the counted packets that is lost by chance
   --drop-a LIST         these counted packets are lost
+  --hole-a LIST         with each of these counted packets all of its connection is lost from then on
+  --largest-a BYTES     packets of IP that are larger are lost, and nobody is told
   --twice-a LIST        these counted packets come twice
   --swap-a LIST         these counted packets come out after the one that follows them
   --clump-a NS          packets come out only at multiples of NS

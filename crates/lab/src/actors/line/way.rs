@@ -35,6 +35,10 @@ pub struct Way {
     pub loss: f64,
     /// These are lost.
     pub drop: Vec<u64>,
+    /// With each of these all of its connection is lost from then on, as where something on the way has forgotten it.
+    pub hole: Vec<u64>,
+    /// Packets of IP that are larger are lost, and nobody is told.
+    pub largest_bytes: u64,
     /// These come twice.
     pub twice: Vec<u64>,
     /// These come out after the packet that follows them.
@@ -84,6 +88,8 @@ impl Default for Way {
             queue_bytes: 256 << 10,
             loss: 0.0,
             drop: Vec::new(),
+            hole: Vec::new(),
+            largest_bytes: 65_535,
             twice: Vec::new(),
             swap: Vec::new(),
             clump: Duration::ZERO,
@@ -125,6 +131,8 @@ impl Way {
         say("queue", self.queue_bytes != ever.queue_bytes, self.queue_bytes.to_string());
         say("loss", self.loss != ever.loss, self.loss.to_string());
         say("drop", !self.drop.is_empty(), list(&self.drop));
+        say("hole", !self.hole.is_empty(), list(&self.hole));
+        say("largest", self.largest_bytes != ever.largest_bytes, self.largest_bytes.to_string());
         say("twice", !self.twice.is_empty(), list(&self.twice));
         say("swap", !self.swap.is_empty(), list(&self.swap));
         say("clump", self.clump != ever.clump, ns(self.clump));
@@ -181,6 +189,8 @@ impl Way {
                 self.loss = share.ok_or_else(|| wrong("a share from 0 to 1"))?;
             }
             "drop" => self.drop = numbers(value)?,
+            "hole" => self.hole = numbers(value)?,
+            "largest" => self.largest_bytes = number(value)?,
             "twice" => self.twice = numbers(value)?,
             "swap" => self.swap = numbers(value)?,
             "clump" => self.clump = ns(value)?,
@@ -245,11 +255,11 @@ mod tests {
             flags in proptest::collection::vec(any::<bool>(), 3),
             spike_every in 0..50_u64,
             rate in proptest::option::of(1..u64::MAX),
-            sizes in proptest::collection::vec(any::<u64>(), 3),
+            sizes in proptest::collection::vec(any::<u64>(), 4),
             loss in 0.0..=1.0,
-            lists in proptest::collection::vec(numbers(), 4),
+            lists in proptest::collection::vec(numbers(), 5),
         ) -> Way {
-            let [late, drop, twice, swap] = lists.try_into().expect("four");
+            let [late, drop, hole, twice, swap] = lists.try_into().expect("four");
             let time = |at: usize| Duration::from_nanos(times[at]);
             Way {
                 delay: time(0),
@@ -264,6 +274,8 @@ mod tests {
                 queue_bytes: sizes[0],
                 loss,
                 drop,
+                hole,
+                largest_bytes: sizes[3],
                 twice,
                 swap,
                 clump: time(4),

@@ -1,6 +1,6 @@
 //! What users see of a grading: the JSON shapes here, and made of them the table and the page.
 
-pub mod html;
+pub mod page;
 #[cfg(test)]
 mod samples;
 pub mod table;

@@ -12,6 +12,8 @@ use spangap_model::{Cause, Side};
 
 /// Window of a stream and of the connection before any SETTINGS or WINDOW_UPDATE (RFC 9113, 6.9.2).
 const DEFAULT_WINDOW_BYTES: i64 = 65_535;
+/// DATA that leaves later after the update than this part of the wait was not waiting for it.
+const RELEASE: i64 = 4;
 /// Stalls of one direction remembered at once.
 const MAX_STALLS: usize = 64;
 
@@ -22,6 +24,8 @@ struct Stall {
     stream: Option<u32>,
     last: PacketProof,
     from_ns: i64,
+    /// Stream of the frame that used it up.
+    last_stream: u32,
     /// Whether the sender has more to send for certain: it has stopped inside of a message.
     inside: bool,
     opened: Option<PacketProof>,
@@ -152,17 +156,31 @@ impl Sender {
         let what = What::with(text, u64::from(frame.header.len), u64::from(frame.header.stream));
         let last = PacketProof { packet: sent.at.packet, time_ns: sent.at.seen_ns, what };
         self.stalls.retain(|stall| stall.stream != stream);
-        self.stalls.push(Stall { stream, last, from_ns: sent.at.seen_ns, inside: sent.inside, opened: None });
+        let last_stream = frame.header.stream;
+        let (from_ns, inside) = (sent.at.seen_ns, sent.inside);
+        self.stalls.push(Stall { stream, last, from_ns, last_stream, inside, opened: None });
     }
 }
 
 impl Stall {
+    /// Whether the same stream goes on as soon as it may: it stood at the end of its window, to the byte, and had more to
+    /// send all the while. Who has nothing to send does not stop just there and go on just then.
+    fn is_released(&self, frame: &Frame, opened: &PacketProof) -> bool {
+        let waited_ns = frame.first.seen_ns.saturating_sub(self.from_ns);
+        let later_ns = frame.first.seen_ns.saturating_sub(opened.time_ns);
+        let same = self.last_stream == frame.header.stream;
+        same && later_ns <= waited_ns / RELEASE
+    }
+
     fn episode(&self, from: Side, frame: &Frame, opened: PacketProof) -> Episode {
         let what = What::with("DATA of stream {} goes on", u64::from(frame.header.stream), 0);
         let next = PacketProof { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
         Episode {
             cause: Cause::FlowControl,
-            certainty: if self.inside { Certainty::Shown } else { Certainty::Possible(Missing::MoreToSend) },
+            certainty: match self.inside || self.is_released(frame, &opened) {
+                true => Certainty::Shown,
+                false => Certainty::Possible(Missing::MoreToSend),
+            },
             // It is the receiver that grants too little, or late.
             side: Some(from.other()),
             sender: from,

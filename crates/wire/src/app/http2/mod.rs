@@ -108,9 +108,19 @@ impl Http2 {
         let direction = &mut self.directions[from.index()];
         direction.decoder.forget();
         sink.counts.resyncs += 1;
-        self.rest.streams.lost_place(cut);
+        let side = self.rest.acts_as(from);
+        self.rest.streams.lost_place(side, cut);
         self.rest.flow.lose();
         self.rest.limit.lose();
+    }
+
+    /// Bytes before `end` that were read without finding where frames begin, if they were.
+    #[inline]
+    fn not_told_apart(&mut self, from: Side, at: Mark, end: u64) {
+        let reader = &mut self.directions[from.index()].reader;
+        if reader.is_lost() && self.rest.streams.not_told_apart(self.rest.acts_as(from), at, end) {
+            reader.segment_begins(end);
+        }
     }
 
     fn count_skipped(&mut self, from: Side, sink: &mut Sink) {
@@ -143,6 +153,7 @@ impl Parser for Http2 {
                 self.directions[from.other().index()].reader.accepts(max_frame_bytes);
             }
         }
+        self.not_told_apart(from, chunk.at, chunk.offset + chunk.bytes.len() as u64);
         self.count_skipped(from, sink);
     }
 
@@ -170,6 +181,7 @@ impl Parser for Http2 {
         if hole.cut {
             // What was cut ends where its segment does.
             self.directions[hole.from.index()].reader.segment_begins(hole.offset + hole.len);
+            self.not_told_apart(hole.from, hole.at, hole.offset + hole.len);
         }
         self.count_skipped(hole.from, sink);
     }

@@ -58,6 +58,8 @@ pub struct Stream {
     pub under_way: bool,
     /// Whether frames of it may have been missed: it may be over.
     pub doubtful: bool,
+    /// Whether it is most likely over, all its bytes seen: it was the only one, and its client went on to another.
+    pub over: bool,
     /// What may be sent beside the initial window, by client and server: updates less what was sent.
     pub credit: [i64; 2],
 }
@@ -250,6 +252,15 @@ impl Stream {
     /// Whether anything of the response was seen.
     pub fn responds(&self) -> bool {
         self.response_begun
+    }
+
+    /// Whether bytes of a side may be of this one.
+    pub fn may_send(&self, side: Side) -> bool {
+        match side {
+            _ if self.over => false,
+            Side::Client => !self.request_ended && !self.response_begun,
+            Side::Server => true,
+        }
     }
 
     /// The stream has ended: its last, or only, exchange.

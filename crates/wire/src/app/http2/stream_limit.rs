@@ -2,7 +2,8 @@
 //! the next one only because another had ended.
 //!
 //! A client that by itself never has more calls under way than that looks the same on the wire. What tells them
-//! apart is when the call began in the client, so this alone never convicts.
+//! apart is when the call began in the client, so this alone never convicts. A place that stayed free for a while is
+//! told only up to the moment when it became free: whatever came after that was not the limit.
 
 use super::reader::Frame;
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -11,8 +12,11 @@ use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// What a client's program may take for its next request beside the time its stack takes for an answer to SETTINGS
-/// or PING: wake a thread, serialise. A place that stays free for longer was not waited for.
+/// or PING: wake a thread, serialise. What takes longer is no longer the limit's doing.
 const REACTION_NS: i64 = 1_000_000;
+
+/// A place that stays free for as long as this says nothing of who comes then.
+const GIVEN_UP_NS: i64 = 1_000_000_000;
 
 /// Streams opened while not all places are taken again that are remembered.
 const MAX_WAITED: usize = 1024;
@@ -24,12 +28,26 @@ pub struct StreamLimit {
     pinned_since_ns: Option<i64>,
     /// The last stream that ended since.
     freed: Option<Mark>,
-    /// Streams opened at once where others had ended: where each block ends, and the end that made room for it.
-    waited: Vec<(Frame, u64, Mark)>,
+    /// When the first ended since all places were taken last.
+    free_since_ns: Option<i64>,
+    /// Streams opened where others had ended.
+    waited: Vec<Waited>,
     /// When the server last asked for an answer of the client's stack.
     asked_ns: Option<i64>,
     /// The shortest time such an answer took at this tap.
     answer_ns: Option<i64>,
+}
+
+/// A stream that was opened where another had ended.
+#[derive(Debug)]
+struct Waited {
+    frame: Frame,
+    /// Where its block ends.
+    end: u64,
+    /// The end that made room for it.
+    freed: Mark,
+    /// Until when the limit held it back, if at all.
+    until_ns: i64,
 }
 
 impl StreamLimit {
@@ -60,7 +78,7 @@ impl StreamLimit {
 
     fn unpin(&mut self) {
         self.pinned_since_ns = None;
-        self.freed = None;
+        (self.freed, self.free_since_ns) = (None, None);
         self.waited.clear();
     }
 
@@ -74,6 +92,7 @@ impl StreamLimit {
     pub fn closed(&mut self, at: Mark) {
         if self.pinned_since_ns.is_some() {
             self.freed = Some(at);
+            self.free_since_ns.get_or_insert(at.seen_ns);
         }
     }
 
@@ -81,13 +100,20 @@ impl StreamLimit {
     #[inline]
     pub fn opened(&mut self, frame: &Frame, end: u64, open: usize, found: &mut Vec<Episode>) {
         let Some((limit, setting)) = self.limit else { return };
-        if let Some(freed) = self.freed.filter(|_| self.pinned_since_ns.is_some()) {
+        if let (Some(freed), Some(free_since_ns)) = (self.freed, self.free_since_ns) {
             // The client needs one way to learn of the place and one to use it, as far as this tap sees of them.
             let patience_ns = self.answer_ns.unwrap_or(0).saturating_mul(2).saturating_add(REACTION_NS);
-            if frame.first.seen_ns.saturating_sub(freed.seen_ns) > patience_ns {
+            let opened_ns = frame.first.seen_ns;
+            let later_ns = opened_ns.saturating_sub(freed.seen_ns);
+            let mut until_ns = opened_ns;
+            if later_ns > patience_ns {
+                until_ns = free_since_ns;
+                self.waited.iter_mut().for_each(|one| one.until_ns = one.until_ns.min(free_since_ns));
+            }
+            if later_ns > GIVEN_UP_NS {
                 self.unpin();
             } else if self.waited.len() < MAX_WAITED {
-                self.waited.push((*frame, end, freed));
+                self.waited.push(Waited { frame: *frame, end, freed, until_ns });
             }
         }
         if open < limit as usize {
@@ -95,33 +121,34 @@ impl StreamLimit {
         }
         match self.pinned_since_ns {
             // Every place is taken again: those who took them had waited, as far as can be seen.
-            Some(since_ns) => found.extend(
-                self.waited
-                    .drain(..)
-                    .map(|(frame, end, freed)| episode(&frame, end, since_ns, freed, setting)),
-            ),
+            Some(since_ns) => found.extend(self.waited.drain(..).map(|one| one.episode(since_ns, setting))),
             None => self.pinned_since_ns = Some(frame.first.seen_ns),
         }
+        self.free_since_ns = None;
     }
 }
 
-fn episode(frame: &Frame, end: u64, since_ns: i64, freed: Mark, setting: PacketProof) -> Episode {
-    let what = What::text("a stream ends while as many as allowed are open");
-    let ended = PacketProof { packet: freed.packet, time_ns: freed.seen_ns, what };
-    let waited_ns = frame.first.seen_ns.saturating_sub(freed.seen_ns).max(0) as u64;
-    let what = What::with("stream {} is opened {} ns after that", u64::from(frame.header.stream), waited_ns);
-    let opened = PacketProof { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
-    Episode {
-        cause: Cause::StreamLimit,
-        certainty: Certainty::Possible(Missing::ClientSpanStart),
-        side: Some(Side::Client),
-        sender: Side::Client,
-        from_ns: since_ns,
-        to_ns: frame.first.seen_ns,
-        start: frame.start,
-        end,
-        stream_id: Some(frame.header.stream),
-        copies: Copies::One,
-        evidence: PacketProofs::of(&[setting, ended, opened]),
+impl Waited {
+    fn episode(&self, since_ns: i64, setting: PacketProof) -> Episode {
+        let Waited { frame, end, freed, until_ns } = self;
+        let what = What::text("a stream ends while as many as allowed are open");
+        let ended = PacketProof { packet: freed.packet, time_ns: freed.seen_ns, what };
+        let later_ns = frame.first.seen_ns.saturating_sub(freed.seen_ns).max(0) as u64;
+        let what =
+            What::with("stream {} is opened {} ns after that", u64::from(frame.header.stream), later_ns);
+        let opened = PacketProof { packet: frame.first.packet, time_ns: frame.first.seen_ns, what };
+        Episode {
+            cause: Cause::StreamLimit,
+            certainty: Certainty::Possible(Missing::ClientSpanStart),
+            side: Some(Side::Client),
+            sender: Side::Client,
+            from_ns: since_ns,
+            to_ns: *until_ns,
+            start: frame.start,
+            end: *end,
+            stream_id: Some(frame.header.stream),
+            copies: Copies::One,
+            evidence: PacketProofs::of(&[setting, ended, opened]),
+        }
     }
 }

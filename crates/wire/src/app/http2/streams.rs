@@ -31,10 +31,24 @@ pub struct Streams {
     dropped: bool,
     /// Whether header blocks or frames were cut by the snap length.
     cut: bool,
+    /// Whose frames cannot be told apart now, by who sends them, since the snap length cut where one begins.
+    cut_places: [CutPlace; 2],
     /// Least and greatest number of a client's stream that a frame had.
     numbers: Option<(u32, u32)>,
     /// Streams that were opened, followed or not.
     opened: u64,
+}
+
+/// Bytes among which frames are not told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum CutPlace {
+    /// There are none.
+    #[default]
+    None,
+    /// They are of this stream: it was the only one when its frames were last told apart.
+    Of(u32),
+    /// They may be of several, and of this one beside those that are open.
+    OfSeveral(Option<u32>),
 }
 
 impl Streams {
@@ -98,6 +112,13 @@ impl Streams {
                 return None;
             }
         }
+        if let CutPlace::Of(before) = self.cut_places[Side::Server.index()] {
+            // Clients ask for the next one when they have the answer to the one before, as far as can be seen here.
+            self.cut_places[Side::Server.index()] = CutPlace::OfSeveral(Some(before));
+            if let Some(before) = self.get(before) {
+                before.over = true;
+            }
+        }
         let mut stream = Stream::new(connection, frame);
         self.under_way += 1;
         stream.under_way = true;
@@ -124,6 +145,7 @@ impl Streams {
         sink: &mut Sink,
     ) -> bool {
         let id = frame.header.stream;
+        self.cut_places[side.index()] = CutPlace::None;
         let known = self.open.contains_key(&id);
         let opens = !known && side == Side::Client && (head.request || head.unknown > 0);
         let stream = if opens { self.open(connection, frame, sink) } else { self.get(id) };
@@ -142,6 +164,9 @@ impl Streams {
     #[inline]
     pub fn data(&mut self, connection: u32, side: Side, body: &Body<'_>, cut: bool, sink: &mut Sink) {
         let id = body.frame.header.stream;
+        if body.begins {
+            self.cut_places[side.index()] = CutPlace::None;
+        }
         let dropped = self.dropped;
         let mut slot = self.open.get(&id).copied();
         if slot.is_none() && self.gaps && side == Side::Client && body.begins {
@@ -177,6 +202,7 @@ impl Streams {
             Side::Client => {
                 if let Some(stream) = self.get(id) {
                     stream.request_ended = true;
+                    stream.exchange.doubts.end_cut[Side::Client.index()] = false;
                 }
             }
             Side::Server => self.close(id, Ended::Complete, None, sink),
@@ -196,7 +222,9 @@ impl Streams {
             self.late.push_back(id);
         }
         let mut exchange = stream.finish(ended);
-        if exchange.ended != Ended::Complete {
+        if exchange.ended == Ended::Complete {
+            exchange.doubts.end_cut = [false; 2];
+        } else {
             exchange.ending = ending;
             exchange.doubts.end_unknown = ending.is_none() && stream.doubtful;
         }
@@ -206,7 +234,11 @@ impl Streams {
 
     /// Frames of one direction may have been missed: what is open now may be over. When only the snap length `cut`
     /// them, nothing is missing of the times that are known.
-    pub fn lost_place(&mut self, cut: bool) {
+    pub fn lost_place(&mut self, side: Side, cut: bool) {
+        self.cut_places[side.index()] = match cut {
+            true => self.cut_place(side),
+            false => CutPlace::None,
+        };
         self.gaps = true;
         self.dropped |= !cut;
         self.cut |= cut;
@@ -218,6 +250,47 @@ impl Streams {
             self.under_way -= u32::from(stream.under_way).min(self.under_way);
             stream.under_way = false;
         }
+    }
+
+    /// Whose the bytes of a side are where its frames are not told apart any more.
+    fn cut_place(&self, side: Side) -> CutPlace {
+        let open = self.open.iter().filter_map(|(id, slot)| Some((*id, self.slots.get(*slot as usize)?)));
+        let mut senders = open.filter(|(_, stream)| stream.may_send(side));
+        // Another request may begin among the client's bytes, and one that began so may be answered.
+        let alone = |id: u32, stream: &Stream| match side {
+            Side::Client => stream.inside_message(side),
+            Side::Server => {
+                let client = self.cut_places[Side::Client.index()];
+                (client == CutPlace::None || client == CutPlace::Of(id)) && self.unseen() == 0
+            }
+        };
+        match (senders.next(), senders.next()) {
+            (Some((id, stream)), None) if alone(id, stream) => CutPlace::Of(id),
+            _ => CutPlace::OfSeveral(None),
+        }
+    }
+
+    /// Bytes of a side among which frames are not told apart: how far the only call reaches whose they can be, by sequence
+    /// numbers; of several, it is not known where they end. Whether the snap length is why.
+    pub fn not_told_apart(&mut self, side: Side, at: Mark, end: u64) -> bool {
+        match self.cut_places[side.index()] {
+            CutPlace::None => return false,
+            CutPlace::Of(id) => {
+                if let Some(stream) = self.get(id).filter(|stream| stream.may_send(side)) {
+                    stream.reaches(side, at, end);
+                }
+            }
+            CutPlace::OfSeveral(before) => {
+                let before = before.and_then(|id| self.open.get(&id)).copied();
+                for slot in self.open.values() {
+                    let Some(stream) = self.slots.get_mut(*slot as usize) else { continue };
+                    if stream.may_send(side) || Some(*slot) == before {
+                        stream.exchange.doubts.end_cut[side.index()] = true;
+                    }
+                }
+            }
+        }
+        true
     }
 
     /// Ends all streams that `which` is true for, in the order of their numbers.

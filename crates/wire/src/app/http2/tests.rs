@@ -451,7 +451,19 @@ fn the_stream_limit_is_seen_where_it_is_reached() {
     assert_eq!(packets, [4, 10, 11], "SETTINGS, the end of stream 1, the request of stream 9");
     assert_eq!((episode.from_ns, episode.to_ns), (9_000, 11_000));
     assert_eq!(calls(&mut Feed::default(), 3, 0), 0, "one below the limit");
-    assert_eq!(calls(&mut Feed::default(), 4, 5_000), 0, "nobody waited for the place");
+    // Nobody shows to have waited for a place that stayed free: what is told ends where it became free, and is for a span
+    // to confirm.
+    let mut late = Feed::default();
+    assert_eq!(calls(&mut late, 4, 5_000), 16);
+    for (_, episode) in &late.sink.episodes {
+        let [_, freed, opened] = episode.evidence.iter().collect::<Vec<_>>()[..] else {
+            panic!("{episode:?}")
+        };
+        assert_eq!(episode.to_ns, freed.time_ns);
+        assert!(opened.time_ns > freed.time_ns + 5_000_000, "{episode:?}");
+    }
+    let mut forgotten = Feed::default();
+    assert_eq!(calls(&mut forgotten, 4, 1_100_000), 0, "a place that was free for a second");
 }
 
 #[test]

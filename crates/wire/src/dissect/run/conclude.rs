@@ -26,21 +26,35 @@ pub(in crate::dissect) struct Concluded {
 impl Run<'_> {
     /// Concludes the calls about which no more is to come.
     pub(super) fn settle(&mut self) {
-        let over = self.pace.over;
         while let Some(joined) = self.settling.front() {
-            let due = joined.halves.exchanges.iter().zip(joined.halves.captures).all(|(half, capture)| {
-                let Some(half) = half else { return true };
-                let last = half.response.as_ref().map_or(half.request.last, |response| response.last);
-                let now = self.pace.now_ns[usize::from(capture)].unwrap_or(i64::MAX);
-                over[usize::from(capture)] || now.saturating_sub(last.ready_ns) > SETTLING_NS
-            });
-            if !due && self.settling.len() < MAX_SETTLING {
+            if !self.is_due(&joined.halves) && self.settling.len() < MAX_SETTLING {
                 break;
             }
             if let Some(joined) = self.settling.pop_front() {
                 self.conclude(joined);
             }
         }
+    }
+
+    /// Whether both captures are so far beyond the call that no more of it is to come. What a sender goes through after its
+    /// last byte ends when the receiver has that: the later end counts at both.
+    fn is_due(&self, halves: &Halves) -> bool {
+        let offset_ns = self.pace.offset_ns.unwrap_or(0);
+        let ahead_ns = |capture: u8| if capture == 1 { offset_ns } else { 0 };
+        let ends = || {
+            let known = halves.exchanges.iter().zip(halves.captures);
+            known.filter_map(|(half, capture)| {
+                let half = half.as_ref()?;
+                let last = half.response.as_ref().map_or(half.request.last, |response| response.last);
+                Some((capture, last.ready_ns.saturating_sub(ahead_ns(capture))))
+            })
+        };
+        let Some(end_ns) = ends().map(|(_, end_ns)| end_ns).max() else { return true };
+        ends().all(|(capture, _)| {
+            let now_ns = self.pace.now_ns[usize::from(capture)].unwrap_or(i64::MAX);
+            let beyond_ns = now_ns.saturating_sub(ahead_ns(capture)).saturating_sub(end_ns);
+            self.pace.over[usize::from(capture)] || beyond_ns > SETTLING_NS
+        })
     }
 
     fn conclude(&mut self, joined: Joined) {

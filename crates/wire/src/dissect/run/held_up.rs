@@ -54,7 +54,9 @@ impl Run<'_> {
                 episodes[side] = self.taps[usize::from(halves.captures[side])].episodes_of(half);
             }
         }
-        let about = held::About { halves, moments, duration_ns, offset_ns: self.pace.offset_ns.unwrap_or(0) };
+        let offset_ns = self.pace.offset_ns.unwrap_or(0);
+        let least_path_ns = self.joiner.links.get(link).least_path_ns;
+        let about = held::About { halves, moments, duration_ns, offset_ns, least_path_ns };
         let mut explained = Vec::new();
         self.opening(link, halves, &mut episodes);
         ready::settle(moments, &mut episodes);

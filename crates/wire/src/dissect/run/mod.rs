@@ -341,7 +341,7 @@ impl<'a> Run<'a> {
             });
             path = path.or(known.clone());
         }
-        Some(Facts::of(connection, ends, &call.halves, call.duration_ns, &self.numbers, path))
+        Some(Facts::of(connection, ends, &call.halves, &self.numbers, path))
     }
 
     /// How the connection of a call was opened, as its client's tap saw it.

@@ -4,13 +4,14 @@ use super::{StateArgs, clocks};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::output::{print_json, print_text};
+use crate::report_page::Report;
 use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use spangap_lab::grade::ask::{Judge, Who};
 use spangap_lab::grade::conduct::{Settings, Task, Told};
-use spangap_lab::grade::report::{GradeReport, Setting, html, table};
+use spangap_lab::grade::report::{GradeReport, Setting, page, table};
 use spangap_lab::grade::take_away::TakeAway;
 use spangap_lab::grade::{conduct, folders, plan};
 use spangap_lab::scenario::Scenario;
@@ -31,8 +32,8 @@ Examples:
       two scenarios, 20 times each; the folders stay, and the page links to them
   spangap lab grade --draw 60 --seed 7 --out drawn
       60 runs drawn from the declared distribution, judged by `spangap hunt` and, beside it, by two dumb judges
-  spangap lab grade --runs drawn --judge rules --take-away hosts --take-away spans
-      the same runs again, judged by the rules, also without recordings of hosts and without spans
+  spangap lab grade --runs drawn --take-away hosts --take-away spans
+      the same runs again, also without recordings of hosts and without spans
   spangap lab grade --runs runs --judge ./mine.sh
       another judge on the same folders, without new runs: `./mine.sh FOLDER` prints
       {\"culprit\": CAUSE, \"none\" or \"unknown\", \"side\": \"client\" or \"server\", \"leg\": LEG, \"why\": TEXT}
@@ -48,8 +49,8 @@ pub struct GradeArgs {
     /// Runs of each
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeats: u64,
-    /// `rules`, `hunt`, or a command that gets a run's folder as its last word and prints a verdict
-    /// [default: rules; of runs that are drawn: hunt]
+    /// `hunt` (what `spangap hunt` says), or a command that gets a run's folder as its last word and prints a verdict
+    /// [default: hunt]
     #[arg(long, value_name = "CMD")]
     judge: Option<String>,
     /// Draw N runs from the declared distribution: fault, strength, rate, sizes, stacks, clocks, noise, 0 to 2 faults
@@ -133,7 +134,7 @@ pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
     let spangap = std::env::current_exe().context("cannot tell where this program is")?;
     let keep = args.keep.as_deref().map(std::path::absolute).transpose().context("no such folder")?;
     let limit = args.judge_limit.std();
-    let who = args.judge.as_deref().map_or(Who::Rules, Who::of);
+    let who = args.judge.as_deref().map_or(Who::Hunt, Who::of);
     let judge = Judge { who, limit };
     let interrupted = signals::flag(ASKED_OR_LEFT)?;
     let shown = Shown::new(tasks.len());
@@ -160,9 +161,8 @@ pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
     let report = GradeReport::new(setting, tasks.len(), rows);
     if let Some(file) = &args.html {
         let file = std::path::absolute(file).context("no such folder")?;
-        let page = html::write(&report, file.parent().unwrap_or(Path::new("/")));
-        std::fs::write(&file, page)
-            .with_context(|| format!("cannot write the report's page ({})", file.display()))?;
+        let links = page::links(&report, file.parent().unwrap_or(Path::new("/")));
+        Report::Grade { title: page::title(&report), links, report: &report }.write(&file)?;
     }
     if args.json { print_json(&report) } else { print_text(&table::text(&report)) }
 }

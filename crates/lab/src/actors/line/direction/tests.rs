@@ -83,7 +83,12 @@ proptest! {
     fn every_packet_has_one_fate(way in way(), seed: u64, packets in packets()) {
         let passed = pass(&way, seed, &packets);
         let counts = passed.counts;
-        let lost = counts.dropped_named + counts.dropped_chance + counts.dropped_queue + counts.dropped_full;
+        let lost = counts.dropped_named
+            + counts.dropped_hole
+            + counts.dropped_too_large
+            + counts.dropped_chance
+            + counts.dropped_queue
+            + counts.dropped_full;
         prop_assert_eq!(counts.received, packets.len() as u64);
         prop_assert_eq!(counts.passed, counts.received - lost + counts.twice);
         prop_assert_eq!(counts.left, 0);

@@ -1,0 +1,182 @@
+//! The API of a meter, as `hunt` asks it.
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+use ureq::Agent;
+use ureq::http::Response;
+use ureq::tls::{PemItem, RootCerts, TlsConfig};
+
+/// A meter that does not answer for so long is not there. Longer than it gives an agent to answer it.
+const ANSWERS: Duration = Duration::from_secs(20);
+/// The longest answer: a case with its verdict.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Which meter, and who asks.
+pub struct Meter {
+    /// Without a slash at its end.
+    pub url: String,
+    token: Option<String>,
+    agent: Agent,
+}
+
+/// It has answered, and does not do it.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Of HTTP.
+    pub status: u16,
+    url: String,
+    /// Its words.
+    pub said: String,
+    has_token: bool,
+}
+
+impl Refusal {
+    /// Whether it is for want of a right.
+    pub fn is_denied(&self) -> bool {
+        matches!(self.status, 401 | 403)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = match (self.status, self.has_token) {
+            (401, false) => "; --token-file names the file with a token of the role `capture`",
+            (401 | 403, true) => "; the token of --token-file was refused",
+            _ => "",
+        };
+        write!(f, "{}: {}{hint}", self.url, self.said)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Who may vouch for the meter: those of a file, else those that this host knows.
+fn roots(file: Option<&Path>) -> anyhow::Result<RootCerts> {
+    let Some(path) = file else { return Ok(RootCerts::PlatformVerifier) };
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let mut all = Vec::new();
+    for item in ureq::tls::parse_pem(&text) {
+        if let PemItem::Certificate(one) = item.with_context(|| path.display().to_string())? {
+            all.push(one);
+        }
+    }
+    if all.is_empty() {
+        bail!("{}: expected certificates in PEM, found none", path.display());
+    }
+    Ok(RootCerts::new_with_certs(&all))
+}
+
+impl Meter {
+    pub fn at(url: &str, token_file: Option<&Path>, authorities: Option<&Path>) -> anyhow::Result<Meter> {
+        let url = url.trim_end_matches('/');
+        let place = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
+        let Some(place) = place.filter(|place| !place.is_empty()) else {
+            bail!("--meter {url}: expected the URL of a meter's page, such as http://127.0.0.1:7070");
+        };
+        if place.contains('/') {
+            bail!("--meter {url}: expected http://HOST:PORT without a path");
+        }
+        let token = token_file.map(|path| -> anyhow::Result<String> {
+            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            let token = text.trim();
+            if token.is_empty() || token.contains(|letter: char| letter.is_control() || letter == ' ') {
+                bail!("{}: expected one line with a token", path.display());
+            }
+            Ok(token.to_owned())
+        });
+        let config = Agent::config_builder()
+            .timeout_global(Some(ANSWERS))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .tls_config(TlsConfig::builder().root_certs(roots(authorities)?).build())
+            .build();
+        Ok(Meter { url: url.to_owned(), token: token.transpose()?, agent: config.into() })
+    }
+
+    /// # Errors
+    /// [`Refusal`] where the meter says no.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.answer(request.call())
+    }
+
+    /// # Errors
+    /// See [`Meter::get`].
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
+        let mut request = self.agent.post(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let body = serde_json::to_vec(body).context("a question is plain data")?;
+        self.answer(request.header("content-type", "application/json").send(body))
+    }
+
+    fn answer<T: DeserializeOwned>(
+        &self,
+        answer: Result<Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<T> {
+        let mut answer = answer.with_context(|| format!("{}: no answer of a meter", self.url))?;
+        let status = answer.status();
+        let bytes = answer.body_mut().with_config().limit(MOST_BYTES).read_to_vec();
+        let bytes = bytes.with_context(|| format!("{}: the answer broke off", self.url))?;
+        if !status.is_success() {
+            let problem: Option<Value> = serde_json::from_slice(&bytes).ok();
+            let said = problem.as_ref().and_then(|problem| problem["error"].as_str());
+            let said = said.map_or_else(|| format!("status {status}"), plain);
+            let refusal = Refusal {
+                status: status.as_u16(),
+                url: self.url.clone(),
+                said,
+                has_token: self.token.is_some(),
+            };
+            return Err(refusal.into());
+        }
+        serde_json::from_slice(&bytes)
+            .with_context(|| format!("{}: expected the answer of a meter, found something else", self.url))
+    }
+
+    /// # Errors
+    /// See [`Meter::get`].
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let mut request = self.agent.delete(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.answer(request.call())
+    }
+}
+
+/// What others wrote, fit for a terminal.
+pub fn plain(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(2_000).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_meter_is_said_with_what_one_looks_like() {
+        for url in ["127.0.0.1:7070", "http://", "http://host:1/api", "ftp://host"] {
+            let error = Meter::at(url, None, None).err().expect("refused").to_string();
+            assert!(error.contains(url) && error.contains("http://"), "{error}");
+        }
+        let missing = Meter::at("http://127.0.0.1:1", Some(Path::new("/no/such/file")), None).err();
+        assert!(format!("{:#}", missing.expect("refused")).contains("/no/such/file"));
+        for (file, said) in
+            [("/no/such/file", "/no/such/file"), ("/dev/null", "/dev/null: expected certificates in PEM")]
+        {
+            let error = Meter::at("https://localhost:1", None, Some(Path::new(file))).err().expect("refused");
+            assert!(format!("{error:#}").contains(said), "{error:#}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Threads that take turns at a lock which does not show itself as one. The kernel sees a thread that sleeps at a futex until
+//! another thread of its process wakes it: so a lock is waited for, and so is a result. What tells them apart is what the
+//! woken thread does next. Whoever waited for a lock has it now, and wakes the next one in turn; whoever waited for a result
+//! goes on with its own call. So waits are a lock's where threads with calls in hand hand on what they waited for, one to
+//! one, over several hands.
+
+use super::logical::Logical;
+use spangap_model::evidence::{CallRecord, HostPart, LegRecord, Waker};
+use spangap_model::{Doing, Leg, Legs, WaitReason};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A shorter wait may be one for an interpreter's own lock, or for the lock around a result, nanoseconds.
+const LEAST_NS: u64 = 200_000;
+/// Waits that came by way of two others, or more: two in a row may be a result that is passed on.
+const LEAST_HANDED_ON: usize = 3;
+/// Of the waits that were handed on, so many to one thread each: a result is told to all who wait for it.
+const MOST_TO_ONE: f64 = 0.75;
+
+/// Threads that hand on a lock.
+#[derive(Clone, Debug, Default)]
+pub struct Turns(BTreeSet<u32>);
+
+/// A wait of a call's thread that another thread ended.
+struct Wait {
+    /// The call, from begin to end, Unix nanoseconds.
+    call: (i64, i64),
+    /// The thread that ended it.
+    by: u32,
+}
+
+impl Turns {
+    /// By all calls together: who has a lock has it for whichever call is next.
+    pub fn of(calls: &[Logical<'_>]) -> Turns {
+        let mut waits: Vec<Wait> = Vec::new();
+        let mut of_thread: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for call in calls {
+            let record = call.record;
+            for leg in record.legs.iter().filter(|leg| is_served(leg.legs)) {
+                // The longest is what the call waited for.
+                let longest = parts(leg).filter_map(|part| Some((part.ns, between_threads(part)?))).max();
+                let Some((_, by)) = longest.filter(|(ns, _)| *ns >= LEAST_NS) else { continue };
+                for tid in tids(leg) {
+                    of_thread.entry(tid).or_default().push(waits.len());
+                }
+                waits.push(Wait { call: span(record), by });
+            }
+        }
+        let before: Vec<Option<usize>> = waits.iter().map(|wait| before(wait, &waits, &of_thread)).collect();
+        let mut handed_to: BTreeMap<usize, usize> = BTreeMap::new();
+        for one in before.iter().flatten() {
+            *handed_to.entry(*one).or_default() += 1;
+        }
+        let over_two = before.iter().flatten().filter(|one| before[**one].is_some()).count();
+        let to_one = handed_to.values().filter(|count| **count == 1).count();
+        if over_two < LEAST_HANDED_ON || (to_one as f64) < MOST_TO_ONE * handed_to.len() as f64 {
+            return Turns::default();
+        }
+        // Who hands on, and who was first to.
+        let handing =
+            waits.iter().zip(&before).filter(|(_, before)| before.is_some()).map(|(wait, _)| wait.by);
+        let first = handed_to.keys().filter(|one| before[**one].is_none()).map(|one| waits[*one].by);
+        Turns(handing.chain(first).collect())
+    }
+
+    /// Whether a part of a leg is a wait for the lock.
+    pub fn is_lock(&self, part: &HostPart, legs: Legs) -> bool {
+        is_served(legs) && between_threads(part).is_some_and(|by| self.0.contains(&by))
+    }
+}
+
+/// The wait whose thread ended this one while it had a call in hand: the latest of them.
+fn before(wait: &Wait, waits: &[Wait], of_thread: &BTreeMap<u32, Vec<usize>>) -> Option<usize> {
+    let (began, ended) = wait.call;
+    let beside = of_thread.get(&wait.by)?.iter().copied().filter(|other| {
+        let (from, to) = waits[*other].call;
+        from < ended && to > began && waits[*other].by != wait.by
+    });
+    beside.max_by_key(|other| waits[*other].call.0)
+}
+
+/// Legs in which the server's application works.
+fn is_served(legs: Legs) -> bool {
+    legs.contains(Leg::ServerApp) && Leg::ServerHostIn <= legs.first && legs.last <= Leg::ServerHostOut
+}
+
+/// Who ended a wait at a futex that does not show itself as a lock; `None` for all else.
+pub fn between_threads(part: &HostPart) -> Option<u32> {
+    match (part.doing, part.waited_for, part.waker) {
+        (Doing::Blocked, Some(WaitReason::Futex), Some(Waker::Thread(tid))) => Some(tid),
+        _ => None,
+    }
+}
+
+fn parts(leg: &LegRecord) -> impl Iterator<Item = &HostPart> {
+    leg.host.iter().flat_map(|host| &host.parts)
+}
+
+fn tids(leg: &LegRecord) -> impl Iterator<Item = u32> + '_ {
+    leg.host.iter().flat_map(|host| host.tids.iter().copied())
+}
+
+fn span(call: &CallRecord) -> (i64, i64) {
+    (call.start_unix_ns, call.start_unix_ns.saturating_add_unsigned(call.duration_ns))
+}

@@ -1,0 +1,289 @@
+#!/usr/bin/env node
+// The chart on a real node: `scripts/kubernetes/test.mjs`, after `scripts/kubernetes/node.sh up`. It installs the chart, runs a pair
+// of pods, has a neighbour's packets handled on the CPU that one of them has to itself, and waits for what a user would: the
+// case, its verdict, the pod by name, `isolate` there and back. Then what happens to every cluster: a pod ends, an agent
+// dies, the node is drained, the chart is upgraded and removed.
+import { execFileSync, spawnSync } from "node:child_process";
+import { cpus } from "node:os";
+
+const NODE = "scripts/kubernetes/node.sh";
+const CHART = "deploy/helm/spangap";
+const REMOTE = ["--namespace", "spangap"];
+const VALUES = [
+  "image.repository=spangap.test/spangap",
+  "image.tag=1",
+  "image.pullPolicy=Never",
+  "agent.enabled=true",
+  "meter.persistence.storageClassName=here",
+  "meter.resources.requests.cpu=50m",
+  // Of two CPUs 2 % are little beside a neighbour that floods every link of the node.
+  "agent.cpu=25%",
+  "meter.tokenSecret.name=tokens",
+  "agent.tokenSecret.name=agent-token",
+  "agent.allow={isolate}",
+].flatMap((value) => ["--set", value]);
+// Of this node alone, for as long as it lives; the pods of pods.yaml send theirs with their spans.
+const TOKENS = { ingest: "spans-of-the-pair", capture: "agent-of-the-node", change: "whoever-runs-this" };
+// The fault is on the last CPU, which the static CPU manager gives away first on a node whose first one is reserved.
+const OWN = cpus().length - 1;
+
+const began = performance.now();
+const seconds = () => `${((performance.now() - began) / 1000).toFixed(1)} s`;
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// On the node; throws with what it said.
+function node(...command) {
+  const { status, stdout, stderr } = spawnSync(NODE, ["run", ...command], { encoding: "utf8", maxBuffer: 64 << 20 });
+  if (status !== 0) throw new Error(`${command.join(" ")}: ended with ${status}: ${stderr || stdout}`);
+  return stdout;
+}
+const kubectl = (...args) => node("kubectl", ...args);
+const found = (...args) => JSON.parse(kubectl("get", ...args, "-o", "json"));
+function apply(text) {
+  const { status, stderr } = spawnSync(NODE, ["run", "kubectl", "apply", "-f", "-"], { input: text, encoding: "utf8" });
+  if (status !== 0) throw new Error(`kubectl apply: ${stderr}`);
+}
+const meterAddress = () => found("service", "spangap-meter", ...REMOTE).spec.clusterIP;
+function api(path, ...options) {
+  const headers = ["Host: spangap-meter.spangap.svc:7070", `Authorization: Bearer ${TOKENS.change}`, "Content-Type: application/json"];
+  const flags = ["--silent", "--show-error", "--max-time", "20", ...headers.flatMap((header) => ["--header", header])];
+  return JSON.parse(node("curl", ...flags, ...options, `http://${meterAddress()}:7070/api/v1/${path}`));
+}
+
+// until(what, seconds, probe): the first answer of `probe` that is something.
+async function until(what, patience_s, probe) {
+  const end = performance.now() + patience_s * 1000;
+  let last = "";
+  for (;;) {
+    try {
+      const answer = await probe();
+      if (answer) return answer;
+    } catch (error) {
+      last = `: ${error.message}`;
+    }
+    if (performance.now() > end) throw new Error(`${what}: not within ${patience_s} s${last}`);
+    await sleep(500);
+  }
+}
+function holds(what, is) {
+  if (!is) throw new Error(`it does not hold: ${what}`);
+}
+async function step(name, act) {
+  const from = performance.now();
+  const said = await act();
+  console.log(`ok ${((performance.now() - from) / 1000).toFixed(1).padStart(6)} s  ${name}${said ? `: ${said}` : ""}`);
+}
+
+const running = () =>
+  found("pods", "--namespace", "pair").items.filter((pod) => !pod.metadata.deletionTimestamp && pod.status.phase === "Running");
+const pod = (app) => running().find((one) => one.metadata.labels?.app === app || one.metadata.name === app);
+const pair = (window = "5m") => api(`pairs?window=${window}`).pairs.find((row) => row.client === "tank" && row.server === "target");
+const agent = () => api("agents").agents.find((one) => one.connected);
+// The CPUs that the container of a pod may use, as the kernel has them.
+function cpusOf(one) {
+  const id = one.status.containerStatuses[0].containerID.split("//")[1];
+  return node("sh", "-c", `cat $(find /sys/fs/cgroup/cpuset/spangap-node -type d -name ${id})/cpuset.cpus`).trim();
+}
+// The node's end of a pod's link.
+function deviceOf(name) {
+  const inside = JSON.parse(node("sh", "-c", `nsenter --target $(${firstPid(name)}) --net ip -json link show eth0`))[0];
+  return JSON.parse(node("ip", "-json", "link", "show")).find((one) => one.ifindex === inside.link_index).ifname;
+}
+const firstPid = (name) => `pgrep --full --oldest '[l]ab actor ${name}'`;
+const steering = (device) => `/sys/class/net/${device}/queues/rx-0/rps_cpus`;
+const read = (path) => node("cat", path).trim();
+// Packets that found the backlog of a CPU full: those of the pair may be among them, and then the softirqs are not all of it.
+const thrownAway = () => read("/proc/net/softnet_stat").split("\n").reduce((sum, line) => sum + parseInt(line.split(/\s+/)[1], 16), 0);
+const ms = (ns) => `${(ns / 1e6).toFixed(2)} ms`;
+// Calls of the last whole seconds, as tank's and target's spans have them: p99 of what the client waited.
+async function p99(calls) {
+  const from = Math.floor(Date.now() / 1000);
+  return until(`${calls} calls in a minute of their own`, 150, () => {
+    const row = api(`pairs?from=${Math.ceil(from / 60) * 60}&to=${Math.floor(Date.now() / 1000)}`).pairs.find((one) => one.server === "target");
+    return row && row.calls >= calls && row.client_duration.p99_ns;
+  });
+}
+
+async function main() {
+  await step("the chart is installed", async () => {
+    apply(`
+apiVersion: v1
+kind: Namespace
+metadata: { name: spangap, labels: { pod-security.kubernetes.io/enforce: privileged } }
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: { name: here }
+spec:
+  capacity: { storage: 5Gi }
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: here
+  local: { path: /var/lib/meter }
+  nodeAffinity: { required: { nodeSelectorTerms: [{ matchExpressions: [{ key: kubernetes.io/hostname, operator: In, values: [node-1] }] }] } }
+---
+apiVersion: v1
+kind: Secret
+metadata: { name: tokens, namespace: spangap }
+stringData: { tokens: ${JSON.stringify(Object.entries(TOKENS).map((one) => `${one.join(" ")}\n`).join(""))} }
+---
+apiVersion: v1
+kind: Secret
+metadata: { name: agent-token, namespace: spangap }
+stringData: { token: ${TOKENS.capture} }
+`);
+    node("mkdir", "-p", "/var/lib/meter");
+    node("helm", "install", "spangap", `${process.cwd()}/${CHART}`, ...REMOTE, ...VALUES);
+    kubectl(...REMOTE, "rollout", "status", "statefulset/spangap-meter", "--timeout=180s");
+    kubectl(...REMOTE, "rollout", "status", "daemonset/spangap-agent", "--timeout=180s");
+  });
+  await step("the agent has registered", async () => {
+    const one = await until("an agent", 60, agent);
+    holds(`it is called after its node: ${one.host_name}`, one.host_name === "node-1");
+    holds(`it records packets and the scheduler: ${JSON.stringify(one.rings)}`, ["capture", "host-record"].every((wanted) => one.rings.some((ring) => ring.instrument === wanted)));
+    return `${one.rings.map((ring) => ring.instrument).join(", ")}; ${one.containers} containers; lacks ${JSON.stringify(one.lacks)}`;
+  });
+  await step("a pair of pods is measured", async () => {
+    apply(execFileSync("cat", ["scripts/kubernetes/pods.yaml"], { encoding: "utf8" }));
+    for (const name of ["target", "tank"]) kubectl("--namespace", "pair", "rollout", "status", `deployment/${name}`, "--timeout=120s");
+    kubectl("--namespace", "pair", "wait", "--for=condition=Ready", "pod/audience", "--timeout=60s");
+    holds(`the target has CPU ${OWN} to itself`, cpusOf(pod("target")) === String(OWN));
+    const row = await until("calls of the pair", 60, () => { const one = pair(); return one?.calls > 500 && one; });
+    return `${row.calls} calls, p99 ${ms(row.client_duration.p99_ns)}, gap p99 ${ms(row.gap.p99_ns)}`;
+  });
+
+  // The client beside the server, on a node of two CPUs: on the other CPU it would be behind the packets once they are moved there.
+  if (cpus().length === 2) {
+    const id = pod("tank").status.containerStatuses[0].containerID.split("//")[1];
+    node("sh", "-c", `echo ${OWN} >$(find /sys/fs/cgroup/cpuset/spangap-node -type d -name ${id})/cpuset.cpus`);
+    console.log(`   the client is put on CPU ${OWN}, too: there are two CPUs, and the packets get the other one`);
+  }
+  let quiet;
+  await step("the pair has a baseline", async () => {
+    // The meter learns it from windows of five seconds; more than a minute of them.
+    const before = pair("1h").calls;
+    await until("calls of more than a minute", 120, () => pair("1h").calls > before + 15_000);
+    quiet = await p99(1000);
+    return `p99 ${ms(quiet)}`;
+  });
+
+  let device;
+  let flooded;
+  let id;
+  const before = thrownAway();
+  await step("a neighbour's packets are handled on that CPU: the case opens by itself", async () => {
+    apply(execFileSync("cat", ["scripts/kubernetes/flood.yaml"], { encoding: "utf8" }));
+    kubectl("--namespace", "pair", "wait", "--for=condition=Ready", "pod/flood", "--timeout=60s");
+    device = deviceOf("flood");
+    node("sh", "-c", `echo ${(1 << OWN).toString(16)} >${steering(device)}`);
+    const from = Date.now();
+    const row = await until("a case", 90, () => {
+      const one = api("cases").cases.find((each) => each.pair.server === "target");
+      if (one) return one;
+      const now = pair("1m");
+      throw new Error(`${now.calls} calls, p50 ${ms(now.client_duration.p50_ns)}, p99 ${ms(now.client_duration.p99_ns)}; ${read("/proc/softirqs").match(/NET_RX.*/)[0]}`);
+    });
+    id = row.id;
+    return `${((row.opened_unix_ms - from) / 1000).toFixed(1)} s after the fault, by ${row.trigger}`;
+  });
+  await step("its verdict names the softirqs and the pods", async () => {
+    const from = Date.now();
+    const row = await until("a verdict", 150, () => {
+      const one = api(`cases/${id}`);
+      if (one.verdict) return one;
+      throw new Error(JSON.stringify({ state: one.state, hosts: one.hosts, lacks: one.lacks, time_line: one.time_line, given_up: agent()?.given_up }));
+    });
+    for (const side of ["client", "server"]) holds(`the ${side}'s host is found by its pod: ${JSON.stringify(row.hosts[side])}`, row.hosts[side].rule?.startsWith("k8s.pod.uid"));
+    const lost = thrownAway() - before;
+    holds(`no packet was thrown away: ${lost}; ${JSON.stringify(row.verdict)}`, lost === 0);
+    holds(`the culprit is softirq-on-cpu: ${JSON.stringify(row.verdict)}`, row.verdict.culprit === "softirq-on-cpu");
+    return `${row.verdict.words} (${((Date.now() - from) / 1000).toFixed(1)} s)`;
+  });
+  await step("the remedy is tried from the meter: proven, and undone", async () => {
+    const before = read(steering(device));
+    const plan = api(`cases/${id}/experiment`);
+    holds(`a plan: ${JSON.stringify(plan)}`, plan.plan && plan.lever === "isolate");
+    api(`cases/${id}/experiment`, "--data", JSON.stringify({ plan: plan.plan }));
+    const tried = await until("the end of the experiment", plan.takes_ms / 1000 + 120, () => api(`cases/${id}`).experiments?.find((one) => one.to_unix_ms));
+    holds(`it is proven: ${JSON.stringify({ ...tried, plan: plan.words })}`, tried.outcome === "proven");
+    holds("every undo was confirmed, and the mask is back", tried.undone && read(steering(device)) === before);
+    return tried.words;
+  });
+  await step("the pair is slow", async () => {
+    flooded = pair("1m").client_duration.p99_ns;
+    holds(`p99 ${ms(flooded)} is three times ${ms(quiet)}`, flooded > 3 * quiet);
+    return `p99 ${ms(flooded)}`;
+  });
+  await step("isolate shows the pod, and moves the packets off its CPU", async () => {
+    const before = read(steering(device));
+    const shown = node("spangap", "isolate", "show", "--interface", device);
+    holds(`it names the pod: ${shown}`, /target/.test(shown) || shown.includes(pod("target").metadata.uid));
+    node("spangap", "isolate", "plan", "--interface", device, "--net-cpus", "cpu:0", "--no-cpusets", "--write", "/run/plan.json");
+    node("spangap", "isolate", "apply", "/run/plan.json", "--confirm-within", "10m", "--journal", "/run/isolate");
+    holds(`another mask than ${before}`, read(steering(device)) !== before);
+    const apart = await p99(2000);
+    holds(`p99 ${ms(apart)} is a third of ${ms(flooded)}`, apart < flooded / 3);
+    node("spangap", "isolate", "rollback", "--journal", "/run/isolate");
+    holds("the old mask is back", read(steering(device)) === before);
+    return `p99 ${ms(flooded)} -> ${ms(apart)}; mask ${before} is back`;
+  });
+  kubectl("--namespace", "pair", "delete", "pod/flood", "--wait=false");
+
+  await step("a pod is made anew: its calls still join", async () => {
+    const old = pod("tank").metadata.uid;
+    kubectl("--namespace", "pair", "delete", "pod", pod("tank").metadata.name);
+    await until("another pod", 60, () => pod("tank") && pod("tank").metadata.uid !== old);
+    const before = pair("1h").calls;
+    await until("calls of it", 60, () => pair("1h").calls > before + 500);
+  });
+  await step("the agent is killed: another one comes, and says where it was cut", async () => {
+    const since = agent().since_unix_ms;
+    node("sh", "-c", `kill -9 $(pgrep --full '[s]pangap agent')`);
+    await until("an agent", 90, () => { const one = agent(); return one && one.since_unix_ms > since; });
+  });
+  await step("the node is drained and comes back: the history is kept", async () => {
+    const before = pair("1h").calls;
+    kubectl("drain", "node-1", "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s");
+    kubectl("uncordon", "node-1");
+    kubectl(...REMOTE, "rollout", "status", "statefulset/spangap-meter", "--timeout=120s");
+    const row = await until("the pair", 90, () => { const one = pair("1h"); return one?.calls > before && one; });
+    return `${before} calls before, ${row.calls} after`;
+  });
+  await step("the chart is upgraded", async () => {
+    node("helm", "upgrade", "spangap", `${process.cwd()}/${CHART}`, ...REMOTE, ...VALUES, "--set", "agent.memory=192MiB", "--set", "meter.config.join-ttl=10s");
+    kubectl(...REMOTE, "rollout", "status", "statefulset/spangap-meter", "--timeout=120s");
+    kubectl(...REMOTE, "rollout", "status", "daemonset/spangap-agent", "--timeout=120s");
+    await until("an agent with the new limit", 60, () => agent()?.memory_limit_bytes === 192 << 20);
+  });
+  await step("it is removed, and leaves its volume alone behind", async () => {
+    kubectl("delete", "namespace", "pair", "--timeout=60s");
+    node("helm", "uninstall", "spangap", ...REMOTE, "--wait");
+    kubectl(...REMOTE, "delete", "secret", "tokens", "agent-token");
+    await until("an empty namespace", 60, () => found("pods", ...REMOTE).items.length === 0);
+    const kinds = kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name").trim().split("\n");
+    const left = () => {
+      const all = kinds.filter((kind) => !kind.startsWith("events")).flatMap((kind) => found(kind, ...REMOTE).items.map((one) => `${kind} ${one.metadata.name}`));
+      return all.filter((one) => !/^(serviceaccounts default|configmaps kube-root-ca.crt)$/.test(one));
+    };
+    const ours = await until("nothing but the volume's claim", 60, () => {
+      const now = left();
+      if (now.length !== 1 || !now[0].startsWith("persistentvolumeclaims")) throw new Error(now.join(", "));
+      return now;
+    });
+    const processes = spawnSync(NODE, ["run", "pgrep", "--full", "/usr/bin/spangap"], { encoding: "utf8" }).stdout.trim();
+    holds(`no process is left: ${processes}`, processes === "");
+    return ours[0];
+  });
+}
+
+try {
+  await main();
+  console.log(`kubernetes: all held, ${seconds()}`);
+} catch (error) {
+  console.error(`kubernetes: ${error.message} (after ${seconds()})`);
+  // The node goes, and its cases with it: what a verdict rested on is kept for whoever looks into it.
+  const kept = `${process.cwd()}/target/kubernetes/cases`;
+  const { status } = spawnSync(NODE, ["run", "sh", "-c", `rm -rf ${kept}; cp -r /var/lib/meter/cases ${kept}`]);
+  if (status === 0) console.error(`kubernetes: the meter's cases: ${kept}`);
+  process.exit(1);
+}

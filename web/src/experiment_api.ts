@@ -1,0 +1,97 @@
+// Shapes of experiments, as crates/cases/src/experiment/shapes.rs writes them.
+
+export interface PlanReport {
+  plan: string;
+  case: string;
+  lever: string;
+  suspect: string;
+  is_named: boolean;
+  side: string;
+  agent: string;
+  host_name: string;
+  server: string;
+  connections: Connection[];
+  already: number;
+  not_readable: number;
+  /** Of `isolate`: settings of the host, whose packets, to which CPUs, away from those of the application. */
+  values?: Value[];
+  interfaces?: string[];
+  net_cpus?: string;
+  app_cpus?: string;
+  /** `halves` of the connections, or `blocks` of time. */
+  design: string;
+  blocks: number;
+  block_ms: number;
+  takes_ms: number;
+  words: string;
+}
+
+export interface Value {
+  place: string;
+  from: string;
+  to: string;
+}
+
+export interface Connection {
+  local: string;
+  peer: string;
+  pid: number;
+  comm: string;
+}
+
+export type Outcome = "running" | "proven" | "refuted" | "undecided";
+
+export interface ExperimentReport {
+  plan: PlanReport;
+  lever: string;
+  asked_by: string;
+  from_unix_ms: number;
+  to_unix_ms?: number;
+  outcome: Outcome;
+  words: string;
+  predicted_ns?: number;
+  effect_ns?: Effect;
+  probability?: number;
+  treated: Arm;
+  control: Arm;
+  calls_of_neither: number;
+  /** Those that are still to come have no time. */
+  blocks: Block[];
+  in_force?: InForce;
+  undone: boolean;
+  lacks: string[];
+}
+
+/** A 95 % interval with its estimate, nanoseconds. */
+export interface Effect {
+  low: number;
+  mid: number;
+  high: number;
+}
+
+/** Durations of client spans. */
+export interface Arm {
+  calls: number;
+  mean_ns: number;
+  p50_ns: number;
+  p50_ci95_ns?: [number, number];
+  p99_ns: number;
+}
+
+export interface Block {
+  from_unix_ms: number;
+  to_unix_ms: number;
+  treated_connections: number;
+  control_connections: number;
+  treated: Arm;
+  control: Arm;
+}
+
+/** The change that the host has not yet said to be undone. */
+export interface InForce {
+  block: number;
+  connections: number;
+  since_unix_ms: number;
+  until_unix_ms: number;
+  guard_unix_ms: number;
+}
