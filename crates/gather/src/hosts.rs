@@ -3,9 +3,9 @@
 use crate::GatherError;
 use crate::tracks::{Track, Tracker};
 use spangap_host::event::{Irq, Waker as By};
-use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Laid, Layer, Window};
+use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Laid, Layer, Read, Window};
 use spangap_host::recording::{Recording, RecordingError};
-use spangap_model::evidence::{HostPart, HostTime, Waker};
+use spangap_model::evidence::{HostPart, HostTime, ReadBy, Waker};
 use spangap_wire::dissect::Dissection;
 use spangap_wire::hosts::{HostLeg, host_legs};
 use std::collections::HashSet;
@@ -161,6 +161,7 @@ fn window(leg: &HostLeg, recording: &Recording) -> Option<Window> {
             peer_tail: u32::from_be_bytes([a, b, c, d]),
         },
         read_to: leg.call_read_to,
+        read_from: leg.call_read_from,
         reads: leg.read_to.is_some(),
         write_from: leg.call_write_from,
         writes: leg.write_from.is_some(),
@@ -196,8 +197,14 @@ fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Rec
             None => parts.push(next),
         }
     }
+    let read = laid.read.map(|Read { tid, after_ns, begun_ns, held_ns }| ReadBy {
+        tid,
+        after_ns,
+        begun_ns,
+        held_ns,
+    });
     if let Some(call) = dissection.calls.get_mut(leg.call) {
-        call.take_host(leg.leg, leg.side, HostTime { threads, tids: laid.threads.clone(), parts });
+        call.take_host(leg.leg, leg.side, HostTime { threads, tids: laid.threads.clone(), read, parts });
     }
 }
 

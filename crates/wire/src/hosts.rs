@@ -35,6 +35,8 @@ pub struct HostLeg {
     pub write_from: Option<u32>,
     /// Sequence numbers as above of the call at this host, whether in this leg or not: they tell the threads.
     pub call_read_to: Option<u32>,
+    /// The first byte of those.
+    pub call_read_from: Option<u32>,
     /// See `call_read_to`.
     pub call_write_from: Option<u32>,
 }
@@ -53,7 +55,8 @@ fn of_call(place: usize, call: &Call, dissection: &Dissection) -> Vec<HostLeg> {
         };
         let Some(leg) = call.legs.iter().position(|leg| leg.legs == raw.legs) else { return };
         let Some((local, peer)) = ends(call, side, dissection) else { return };
-        let (call_read_to, call_write_from) = bytes(&call.halves, side);
+        let (read, call_write_from) = bytes(&call.halves, side);
+        let (call_read_from, call_read_to) = read.unzip();
         let reads = raw.legs.contains(Leg::ServerHostIn) || raw.legs.contains(Leg::ClientAppIn);
         let writes = raw.legs.contains(Leg::ServerHostOut) || raw.legs.contains(Leg::ClientAppOut);
         if raw.to.0 > raw.from.0 {
@@ -68,6 +71,7 @@ fn of_call(place: usize, call: &Call, dissection: &Dissection) -> Vec<HostLeg> {
                 read_to: call_read_to.filter(|_| reads),
                 write_from: call_write_from.filter(|_| writes),
                 call_read_to,
+                call_read_from,
                 call_write_from,
             });
         }
@@ -93,13 +97,17 @@ fn ends(call: &Call, side: Side, dissection: &Dissection) -> Option<(Endpoint, E
     Some((facts.ends[side.index()], facts.ends[side.other().index()]))
 }
 
-/// What that side reads and writes of the call: end of the bytes read, begin of the bytes written.
-fn bytes(halves: &Halves, side: Side) -> (Option<u32>, Option<u32>) {
+/// What that side reads and writes of the call: begin and end of the bytes read, begin of the bytes written.
+fn bytes(halves: &Halves, side: Side) -> (Option<(u32, u32)>, Option<u32>) {
     let Some(half) = &halves.exchanges[side.index()] else { return (None, None) };
     let (request, response) = (half.request, half.response);
     match side {
-        Side::Server => (Some(request.end as u32), response.map(|part| part.start as u32)),
-        Side::Client => (response.map(|part| part.end as u32), Some(request.start as u32)),
+        Side::Server => {
+            (Some((request.start as u32, request.end as u32)), response.map(|part| part.start as u32))
+        }
+        Side::Client => {
+            (response.map(|part| (part.start as u32, part.end as u32)), Some(request.start as u32))
+        }
     }
 }
 
@@ -107,7 +115,7 @@ impl Call {
     /// Takes in what a host did in a leg: parts that sum to it by that host's own clock. The client's clock may run
     /// at another rate, so the longest part takes up the difference.
     pub fn take_host(&mut self, leg: usize, side: Side, host: HostTime) {
-        let HostTime { threads, tids, mut parts } = host;
+        let HostTime { threads, tids, read, mut parts } = host;
         let Some(time) = self.legs.get(leg) else { return };
         parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
         let sum: u64 = parts.iter().map(|part| part.ns).sum();
@@ -139,7 +147,7 @@ impl Call {
                 || sends
         });
         by_weight(&mut self.findings);
-        self.hosts.insert(leg, HostTime { threads, tids, parts });
+        self.hosts.insert(leg, HostTime { threads, tids, read, parts });
     }
 }
 
@@ -246,7 +254,7 @@ mod tests {
             part(Doing::Runnable, Some(("backup", 8)), 500_000),
             part(Doing::Running, None, 500_000),
         ];
-        let host = HostTime { threads: vec!["server (thread 5)".into()], tids: vec![5], parts };
+        let host = HostTime { threads: vec!["server (thread 5)".into()], tids: vec![5], read: None, parts };
         call.take_host(0, Side::Server, host);
         let sum: u64 = call.hosts[&0].parts.iter().map(|part| part.ns).sum();
         assert_eq!((sum, call.hosts[&0].parts[0].ns), (20_000_003, 16_000_003));

@@ -77,8 +77,8 @@ pub fn of_logical(call: &Logical<'_>, turns: &Turns) -> Account {
         leg: None,
         hop: None,
     });
-    let queued = queued(call);
-    let mut account = laid(call.record, earlier.into_iter().chain(queued), turns);
+    let waited = queued(call).into_iter().chain(in_turn(call));
+    let mut account = laid(call.record, earlier.into_iter().chain(waited), turns);
     let whole = i64::try_from(call.duration_ns).unwrap_or(i64::MAX);
     let record = i64::try_from(call.record.duration_ns).unwrap_or(i64::MAX);
     if whole != record {
@@ -100,6 +100,19 @@ fn queued(call: &Logical<'_>) -> Option<Claim> {
         rank: Rank::Own,
         owner: Owner::Culprit(QUEUE),
         ns: call.queued_ns,
+        within: None,
+        leg: Some(leg),
+        hop: None,
+    })
+}
+
+/// What other responses of its connection have of the time in which this one waited to be handed over.
+fn in_turn(call: &Logical<'_>) -> Option<Claim> {
+    let leg = call.record.legs.iter().rposition(|leg| leg.legs == Legs::one(Leg::ClientAppIn))?;
+    (call.in_turn_ns > 0).then_some(Claim {
+        rank: Rank::Behind,
+        owner: Owner::Culprit(Culprit::at(Cause::SharedConnection, Side::Client)),
+        ns: call.in_turn_ns,
         within: None,
         leg: Some(leg),
         hop: None,
@@ -310,7 +323,7 @@ mod tests {
             waker: None,
             ns: 15_000_000,
         };
-        served.host = Some(HostTime { threads: Vec::new(), tids: Vec::new(), parts: vec![part] });
+        served.host = Some(HostTime { parts: vec![part], ..HostTime::default() });
         let both = vec![finding(Cause::Rto, 12, None), finding(Cause::HeadOfLine, 30, None)];
         let account = account(&call(vec![served, leg(Leg::ResponseWire, -1)], both));
         assert_eq!(account.values().sum::<i64>(), 19 * MS);

@@ -18,7 +18,10 @@ fn blocked(reason: WaitReason, waker: Waker, ms: i64) -> HostPart {
 
 /// A leg in which this thread did that for all of its time.
 fn by_thread(place: Leg, tid: u32, ms: i64, parts: Vec<HostPart>) -> LegRecord {
-    LegRecord { host: Some(HostTime { threads: Vec::new(), tids: vec![tid], parts }), ..leg(place, ms) }
+    LegRecord {
+        host: Some(HostTime { threads: Vec::new(), tids: vec![tid], read: None, parts }),
+        ..leg(place, ms)
+    }
 }
 
 fn running(ms: i64) -> HostPart {
@@ -114,7 +117,7 @@ fn beside_long_work(held_up: impl Fn() -> (Leg, Vec<Finding>, Option<HostPart>))
         let served = by_thread(Leg::ServerApp, 1, 20, vec![blocked(WaitReason::Sleep, Waker::Timer, 20)]);
         let parts = part.into_iter().collect();
         let held = LegRecord {
-            host: Some(HostTime { threads: Vec::new(), tids: vec![2], parts }),
+            host: Some(HostTime { threads: Vec::new(), tids: vec![2], read: None, parts }),
             ..leg(place, if is_held { 20 } else { 0 })
         };
         let held = if is_held { held } else { leg(place, 0) };

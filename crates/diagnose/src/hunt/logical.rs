@@ -22,6 +22,8 @@ pub struct Logical<'a> {
     /// How long it waited at the server while the threads that read it had other calls in hand, nanoseconds; see
     /// [`super::queued`].
     pub queued_ns: i64,
+    /// How long its response waited in the client behind others of its connection, nanoseconds; see [`super::in_turn`].
+    pub in_turn_ns: i64,
     /// How many calls it stands for.
     pub weight: f64,
 }
@@ -55,6 +57,7 @@ fn single(record: &CallRecord) -> Logical<'_> {
         before_ns: 0,
         retried: None,
         queued_ns: 0,
+        in_turn_ns: 0,
         weight: record.weight(),
     }
 }
@@ -95,6 +98,7 @@ fn attempts(mut records: Vec<&CallRecord>) -> Vec<Logical<'_>> {
         before_ns,
         retried: Some((retried.0.max(0), retried.1)).filter(|(from, to)| records.len() > 1 && to > from),
         queued_ns: 0,
+        in_turn_ns: 0,
         weight: last.weight(),
     }]
 }

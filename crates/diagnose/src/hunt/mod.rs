@@ -13,6 +13,7 @@ mod answer;
 mod behind;
 pub mod catalogue;
 mod held_up;
+mod in_turn;
 pub mod logical;
 mod noise;
 pub mod population;
@@ -153,6 +154,10 @@ fn tell_queues(calls: &mut [Logical<'_>]) {
     let queued = queued::queued(calls);
     for (call, queued_ns) in calls.iter_mut().zip(queued) {
         call.queued_ns = queued_ns;
+    }
+    let in_turn = in_turn::waited(calls);
+    for (call, in_turn_ns) in calls.iter_mut().zip(in_turn) {
+        call.in_turn_ns = in_turn_ns;
     }
 }
 

@@ -65,7 +65,7 @@ fn call() -> impl Strategy<Value = CallRecord> {
                 legs: Legs::one(leg),
                 ns,
                 bound_ns: 0,
-                host: parts.map(|parts| HostTime { threads: Vec::new(), tids: Vec::new(), parts }),
+                host: parts.map(|parts| HostTime { parts, ..HostTime::default() }),
             };
             let legs: Vec<LegRecord> = LEGS.into_iter().zip(legs).map(record).collect();
             let sum: i64 = legs.iter().map(|leg| leg.ns).sum();

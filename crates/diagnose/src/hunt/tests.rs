@@ -329,7 +329,7 @@ fn waited(place: Leg, ms: i64, call: i64, processes: u32) -> LegRecord {
         ns: (ms * MS / 2) as u64,
     };
     LegRecord {
-        host: Some(HostTime { threads: Vec::new(), tids: Vec::new(), parts: vec![part(0), part(1)] }),
+        host: Some(HostTime { parts: vec![part(0), part(1)], ..HostTime::default() }),
         ..leg(place, ms)
     }
 }
@@ -433,7 +433,7 @@ fn what_is_shown_is_named_beside_noise_and_what_queues_behind_noise_is_not() {
             waker: None,
             ns: (ms * MS) as u64,
         };
-        let host = HostTime { threads: Vec::new(), tids: Vec::new(), parts: vec![part] };
+        let host = HostTime { parts: vec![part], ..HostTime::default() };
         LegRecord { host: Some(host), ..leg(Leg::ClientAppOut, ms) }
     };
     let queued = with(
@@ -505,7 +505,7 @@ fn what_takes_most_of_all_time_comes_before_a_smaller_excess_that_nobody_owns() 
             waker: None,
             ns: 60 * MS as u64,
         };
-        let host = HostTime { threads: Vec::new(), tids: Vec::new(), parts: vec![own] };
+        let host = HostTime { parts: vec![own], ..HostTime::default() };
         let out = LegRecord { host: Some(host), ..leg(Leg::ClientAppOut, 60) };
         call(n, "/a", vec![out, leg(Leg::ServerSend, slow), leg(Leg::ClientAppIn, slow)], Vec::new())
     }));

@@ -69,10 +69,16 @@ impl<'a> Finder<'a> {
                 let is_seen = moments.all.first().is_some_and(|first| first.at_ns < moment.at_ns);
                 (is_seen || moment.at_ns <= window.to_ns).then_some(moment)
             };
+            let read = reached(&of.read);
+            let begun_ns = read.and_then(|read| {
+                let first = of.read.first_that_reaches(Some(window.read_from?.wrapping_add(1)), around)?;
+                (first.tid == read.tid && first.at_ns <= read.at_ns).then_some(first.at_ns)
+            });
             let begun = |moments: &Moments| moments.last_up_to(window.write_from, around);
             Hands {
                 arrived_ns: reached(&of.arrived).map(|moment| moment.at_ns),
-                read: reached(&of.read).map(|moment| (moment.tid, moment.at_ns)),
+                read: read.map(|moment| (moment.tid, moment.at_ns)),
+                begun_ns,
                 wrote: begun(&of.wrote).map(|moment| (moment.tid, moment.at_ns)),
             }
         };
@@ -163,7 +169,16 @@ mod tests {
 
     fn window(from_ns: u64, to_ns: u64, seq: u32) -> Window {
         let (read_to, write_from) = (Some(seq), Some(seq));
-        Window { from_ns, to_ns, connection: CONNECTION, read_to, reads: true, write_from, writes: true }
+        Window {
+            from_ns,
+            to_ns,
+            connection: CONNECTION,
+            read_to,
+            read_from: None,
+            reads: true,
+            write_from,
+            writes: true,
+        }
     }
 
     /// Each window with each event.

@@ -43,6 +43,8 @@ pub struct Window {
     pub connection: Connection,
     /// The call begins here with bytes: all before this sequence number.
     pub read_to: Option<u32>,
+    /// The first of them has this one.
+    pub read_from: Option<u32>,
     /// Whether they come at the window's begin, and not before it.
     pub reads: bool,
     /// The host's own bytes of the call begin with this sequence number.
@@ -73,6 +75,36 @@ pub struct Laid {
     pub parts: Vec<Part>,
     /// Threads that had the call in hand, in order.
     pub threads: Vec<Tid>,
+    /// Who read what comes at the window's begin.
+    pub read: Option<Read>,
+}
+
+/// A thread read the last byte of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Which.
+    pub tid: Tid,
+    /// How long after the window's begin, nanoseconds.
+    pub after_ns: u64,
+    /// How long before that it had read the call's first byte, nanoseconds.
+    pub begun_ns: u64,
+    /// How long it had the call in hand from then on, nanoseconds.
+    pub held_ns: u64,
+}
+
+impl Read {
+    fn of(window: &Window, hands: &Hands, stretches: &[Stretch]) -> Option<Read> {
+        let (tid, at) = hands.read.filter(|(_, at)| window.reads && *at <= window.to_ns)?;
+        let read_ns = at.max(window.from_ns);
+        let mut until_ns = read_ns;
+        for stretch in stretches.iter().filter(|stretch| stretch.tid == Some(tid) && !stretch.written) {
+            if stretch.from_ns <= until_ns {
+                until_ns = until_ns.max(stretch.to_ns);
+            }
+        }
+        let begun_ns = hands.begun_ns.map_or(0, |begun| read_ns.saturating_sub(begun));
+        Some(Read { tid, after_ns: read_ns - window.from_ns, begun_ns, held_ns: until_ns - read_ns })
+    }
 }
 
 /// Who had a call in hand, and when.
@@ -82,6 +114,8 @@ pub struct Hands {
     pub arrived_ns: Option<u64>,
     /// Who had read it, and when.
     pub read: Option<(Tid, u64)>,
+    /// When that thread had read the first byte.
+    pub begun_ns: Option<u64>,
     /// Who wrote the first byte of the host's own, and when it began to.
     pub wrote: Option<(Tid, u64)>,
 }
@@ -248,7 +282,9 @@ impl Layer {
         let mut parts = vec![BTreeMap::new(); windows.len()];
         let mut laid = vec![Laid::default(); windows.len()];
         for (place, (window, hands)) in windows.iter().zip(hands).enumerate() {
-            for stretch in stretches(window, hands, handovers) {
+            let stretches = stretches(window, hands, handovers);
+            laid[place].read = Read::of(window, hands, &stretches);
+            for stretch in stretches {
                 // What no interval covers stays unknown.
                 *parts[place].entry(UNKNOWN).or_insert(0) += stretch.to_ns - stretch.from_ns;
                 if let Some(tid) = stretch.tid {

@@ -22,7 +22,7 @@ fn event(time_ns: u64, what: What) -> Event {
 
 fn window(from_ns: u64, to_ns: u64, reads: bool, writes: bool) -> Window {
     let (read_to, write_from) = (Some(150), Some(900));
-    Window { from_ns, to_ns, connection: CONNECTION, read_to, reads, write_from, writes }
+    Window { from_ns, to_ns, connection: CONNECTION, read_to, read_from: None, reads, write_from, writes }
 }
 
 /// A request arrives at 1200, thread 10 is woken at 1300, gets the CPU at 3000, reads at 3100; `writer` writes at
@@ -54,6 +54,27 @@ fn laid(windows: &[Window], events: &[Event]) -> Vec<Laid> {
 
 fn sums(laid: &Laid) -> Vec<(Doing, Option<Taker>, u64)> {
     laid.parts.iter().map(|part| (part.doing, part.taker, part.ns)).collect()
+}
+
+#[test]
+fn who_read_a_response_had_it_from_its_first_byte_until_another_went_on() {
+    let response = Window { read_from: Some(60), write_from: None, ..window(1200, 8000, true, false) };
+    let read = |window: Window, events: &[Event]| laid(&[window], events)[0].read;
+    // The first read reaches 100, and so has its first bytes; the second one has the last.
+    let mine = Read { tid: 10, after_ns: 1900, begun_ns: 50, held_ns: 4900 };
+    assert_eq!(read(response, &events(10)), Some(mine));
+    // Where both come at one go, or where it begins is not known.
+    for read_from in [Some(100), None] {
+        assert_eq!(read(Window { read_from, ..response }, &events(10)), Some(Read { begun_ns: 0, ..mine }));
+    }
+    // Thread 11 is woken at 3800, and has it from then on.
+    let mut handed_on = events(10);
+    let sleep = crate::event::Sleep { stack: None, uninterruptible: false, as_for_a_lock: false };
+    let woken = crate::event::Woken { tid: 11, by: crate::event::Waker::Task(10), since_ns: 200, sleep };
+    handed_on.insert(9, event(3800, What::Woken(woken)));
+    assert_eq!(read(response, &handed_on), Some(Read { held_ns: 700, ..mine }));
+    // What was read before the leg began is nobody's read in it.
+    assert_eq!(read(Window { reads: false, ..response }, &events(10)), None);
 }
 
 #[test]
@@ -350,6 +371,7 @@ fn many_calls_of_one_connection_and_thread_are_laid_at_once() {
         let expected = Hands {
             arrived_ns: Some(begin + 100),
             read: Some((10, begin + 400)),
+            begun_ns: None,
             wrote: Some((10, begin + 900)),
         };
         assert_eq!(*hands, expected, "{call}");

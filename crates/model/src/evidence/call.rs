@@ -121,8 +121,25 @@ pub struct HostTime {
     /// Their ids, in the same order.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub tids: Vec<u32>,
+    /// Who read the call's last byte there, for a leg that begins when that byte is at the host; absent where nobody saw.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub read: Option<ReadBy>,
     /// What they did, the longest first; they sum to the leg exactly.
     pub parts: Vec<HostPart>,
+}
+
+/// A thread took a call's last byte from its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadBy {
+    /// Its id.
+    pub tid: u32,
+    /// How long the byte had been at the host by then, nanoseconds.
+    pub after_ns: u64,
+    /// How long before that it had taken the first byte that the other end sent of the call, nanoseconds; zero where both came
+    /// at one go.
+    pub begun_ns: u64,
+    /// How long it had the call in hand from then on, until it was done or another thread went on with it, nanoseconds.
+    pub held_ns: u64,
 }
 
 /// A part of a leg on one host: what the thread that had the call in hand did, and for how long.
