@@ -90,7 +90,7 @@ const SUSPECTS: &[(Cause, Sides, By)] = &[
     one(Cause::PoolWait, Sides::One(Side::Client), By::Finding(POOL)),
     one(Cause::ConnectionPerCall, Sides::One(Side::Client), By::Packets),
     one(Cause::StreamLimit, Sides::One(Side::Client), By::Spans),
-    one(Cause::SharedConnection, Sides::One(Side::Client), By::Spans),
+    one(Cause::SharedConnection, Sides::One(Side::Client), By::Host),
     one(Cause::ReceiveWindow, Sides::Both, By::Packets),
     one(Cause::FlowControl, Sides::Both, By::Packets),
     one(Cause::HeadOfLine, Sides::Both, By::Packets),
@@ -144,7 +144,7 @@ fn is_on_host(legs: Legs, side: Side) -> bool {
 }
 
 /// What looked.
-struct Looked {
+pub(super) struct Looked {
     /// Share of calls that packets of that end show.
     packets: [f64; 2],
     /// Share of calls that packets of both ends show.
@@ -158,7 +158,7 @@ struct Looked {
 }
 
 impl Looked {
-    fn of(evidence: &Evidence, population: &Population<'_>) -> Looked {
+    pub(super) fn of(evidence: &Evidence, population: &Population<'_>) -> Looked {
         let all = population.calls().max(f64::MIN_POSITIVE);
         let share = |is: &dyn Fn(&spangap_model::evidence::CallRecord) -> bool| {
             let rows = population.rows.iter().filter(|row| is(row.call.record));
@@ -178,25 +178,33 @@ impl Looked {
     /// What is missing to have looked for it; `None` where it was looked for.
     fn lacks(&self, culprit: Culprit, by: By) -> Option<String> {
         let side = culprit.side.unwrap_or(Side::Server);
-        let missing = |share: f64, need: Need| {
-            let some = if share > 0.0 {
-                format!("; there is one of {:.0} % only", share * 100.0)
-            } else {
-                String::new()
-            };
-            (share < LOOKED).then(|| needs(need) + &some)
-        };
         match by {
             By::Packets => missing(self.packets[0].max(self.packets[1]), Need::Capture(Side::Client)),
             By::BothEnds => {
                 let lacking = if self.packets[0] < self.packets[1] { Side::Client } else { Side::Server };
                 missing(self.both, Need::Capture(lacking))
             }
-            By::Host => missing(self.host[side.index()], Need::HostRecording(side)),
-            By::Spans => missing(self.spans[side.index()], Need::Spans(side)),
+            By::Host => self.lacks_need(Need::HostRecording(side)),
+            By::Spans => self.lacks_need(Need::Spans(side)),
             By::Finding(words) => Some(words.to_owned()),
         }
     }
+
+    /// What would supply something that was asked for, and how much of it there is; `None` where there is enough.
+    pub(super) fn lacks_need(&self, need: Need) -> Option<String> {
+        match need {
+            Need::Spans(side) => missing(self.spans[side.index()], need),
+            Need::Capture(side) => missing(self.packets[side.index()], need),
+            Need::HostRecording(side) => missing(self.host[side.index()], need),
+            Need::HostCheck(_) | Need::LongerCapture | Need::Nothing => Some(needs(need)),
+        }
+    }
+}
+
+fn missing(share: f64, need: Need) -> Option<String> {
+    let some =
+        if share > 0.0 { format!("; there is one of {:.0} % only", share * 100.0) } else { String::new() };
+    (share < LOOKED).then(|| needs(need) + &some)
 }
 
 /// All suspects but those named: cleared, or not looked for. What has a part of the excess is neither.

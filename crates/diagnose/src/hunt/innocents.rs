@@ -3,7 +3,9 @@
 use super::tests::{MS, call, leg, lost, of};
 use super::*;
 use spangap_model::WaitReason;
-use spangap_model::evidence::{Finding, HostPart, HostTime, LegRecord, Waker};
+use spangap_model::evidence::{
+    Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Missing, Scope, Waker,
+};
 
 fn blocked(reason: WaitReason, waker: Waker, ms: i64) -> HostPart {
     HostPart {
@@ -445,4 +447,35 @@ fn a_place_beside_noise_is_told_of_a_host_that_was_recorded() {
     for not in [of(false, 6), of(true, 5)] {
         assert_eq!((not.verdict, not.place), (Kind::Unknown, None), "{}", not.words);
     }
+}
+
+#[test]
+fn a_host_that_was_recorded_is_not_said_to_be_missing_because_one_call_is_not_covered() {
+    let lacking = Finding {
+        hop: None,
+        culprit: Culprit::at(Cause::ServerApp, Side::Server),
+        certainty: Certainty::Possible(Missing::ServerHost),
+        instrument: Instrument::Packets,
+        scope: Scope::Call,
+        when: None,
+        cost_ns: None,
+        note: String::new(),
+        proofs: Vec::new(),
+    };
+    let of = |recorded: bool| {
+        let one = |n: i64| {
+            // Threads wait for each other, which says nothing of whose time it is.
+            let ms = if n % 5 == 0 { 50 } else { 2 };
+            let waits = blocked(WaitReason::Futex, Waker::Thread(9), ms);
+            let served = match recorded {
+                true => by_thread(Leg::ServerApp, 7, ms, vec![waits]),
+                false => leg(Leg::ServerApp, ms),
+            };
+            call(n, "/a", vec![served], if n == 0 { vec![lacking.clone()] } else { Vec::new() })
+        };
+        let hunt = of((0..200).map(one));
+        assert_eq!(hunt.verdict, Kind::Place, "{hunt:#?}");
+        hunt.look_next.iter().any(|next| next.contains("what the server's host did"))
+    };
+    assert!(of(false) && !of(true));
 }

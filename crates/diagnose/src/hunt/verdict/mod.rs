@@ -16,7 +16,7 @@ use read::{MOST, Named, Read, THIRD, is_standing, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{CallRecord, Evidence, Need};
-use spangap_model::{Cause, Culprit, Leg, Side};
+use spangap_model::{Cause, Culprit, Side};
 use std::collections::BTreeSet;
 
 /// What slow calls take beyond others of their kind is a footnote below this share of all time, unless somebody is named for it
@@ -101,7 +101,7 @@ pub(super) fn of(
     }
     (hunt.cleared, hunt.not_looked) = catalogue::suspects(evidence, population, answered, &named, on_step);
     if !matches!(hunt.verdict, Kind::One | Kind::Nothing) {
-        hunt.look_next.extend(needs(population));
+        hunt.look_next.extend(needs(evidence, population));
     }
     if question.against.is_some() && hunt.questions.all.is_none() {
         hunt.look_next.push(
@@ -480,38 +480,23 @@ fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
 }
 
 /// What would supply what is missing, in sentences.
-fn needs(population: &Population<'_>) -> Vec<String> {
-    let calls = || population.rows.iter().map(|row| row.call.record);
-    let missing = calls().flat_map(|call| &call.findings).filter_map(|finding| finding.certainty.missing());
-    let mut needs: BTreeSet<Need> = missing.map(|missing| missing.need()).collect();
-    let known = |leg: Leg| {
-        calls().flat_map(|call| &call.legs).any(|own| own.legs.first == leg && own.legs.last == leg)
-    };
+fn needs(evidence: &Evidence, population: &Population<'_>) -> Vec<String> {
+    let findings = population.rows.iter().flat_map(|row| &row.call.record.findings);
+    let mut needs: BTreeSet<Need> =
+        findings.filter_map(|finding| Some(finding.certainty.missing()?.need())).collect();
     for side in Side::ALL {
-        if calls().any(|call| call.seen_in[side.index()].is_none()) {
-            needs.insert(Need::Capture(side));
-        }
-        if catalogue::recorded(population, side) == 0.0 {
-            needs.insert(Need::HostRecording(side));
-        }
+        needs.extend([Need::Capture(side), Need::HostRecording(side), Need::Spans(side)]);
     }
-    if !known(Leg::ServerApp) {
-        needs.insert(Need::Spans(Side::Server));
-    }
-    if !known(Leg::ClientAppOut) {
-        needs.insert(Need::Spans(Side::Client));
-    }
+    // What one call lacks, most may have.
+    let looked = catalogue::Looked::of(evidence, population);
+    let sentence = |need| {
+        Some(match need {
+            Need::LongerCapture => "Some captures begin or end in the middle of connections.".into(),
+            Need::Nothing => return None,
+            other => format!("Not looked: {}.", looked.lacks_need(other)?),
+        })
+    };
     needs.into_iter().filter_map(sentence).collect()
-}
-
-fn sentence(need: Need) -> Option<String> {
-    Some(match need {
-        Need::Spans(_) | Need::Capture(_) | Need::HostRecording(_) | Need::HostCheck(_) => {
-            format!("Not looked: {}.", catalogue::needs(need))
-        }
-        Need::LongerCapture => "Some captures begin or end in the middle of connections.".into(),
-        Need::Nothing => return None,
-    })
 }
 
 impl Hunt {
