@@ -4,7 +4,7 @@ use super::tests::{MS, call, leg, lost, of};
 use super::*;
 use spangap_model::WaitReason;
 use spangap_model::evidence::{
-    Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Missing, Scope, Waker,
+    Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Missing, Need, Scope, Waker,
 };
 
 fn blocked(reason: WaitReason, waker: Waker, ms: i64) -> HostPart {
@@ -475,7 +475,8 @@ fn a_host_that_was_recorded_is_not_said_to_be_missing_because_one_call_is_not_co
         };
         let hunt = of((0..200).map(one));
         assert_eq!(hunt.verdict, Kind::Place, "{hunt:#?}");
-        hunt.look_next.iter().any(|next| next.contains("what the server's host did"))
+        let recording = catalogue::needs(Need::HostRecording(Side::Server));
+        hunt.look_next.iter().any(|next| next.contains(&recording))
     };
     assert!(of(false) && !of(true));
 }

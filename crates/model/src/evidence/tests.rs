@@ -96,8 +96,15 @@ fn leg() -> impl Strategy<Value = LegRecord> {
             waker,
             ns,
         });
-    let host = (any::<Vec<String>>(), any::<Vec<u32>>(), prop::collection::vec(part, 0..4))
-        .prop_map(|(threads, tids, parts)| HostTime { threads, tids, parts });
+    let read = any::<(u32, u64, u64, u64)>().prop_map(|(tid, after_ns, begun_ns, held_ns)| ReadBy {
+        tid,
+        after_ns,
+        begun_ns,
+        held_ns,
+    });
+    let host =
+        (any::<Vec<String>>(), any::<Vec<u32>>(), prop::option::of(read), prop::collection::vec(part, 0..4))
+            .prop_map(|(threads, tids, read, parts)| HostTime { threads, tids, read, parts });
     (legs, any::<(i64, u64)>(), prop::option::of(host)).prop_map(|(legs, (ns, bound_ns), host)| LegRecord {
         legs,
         ns,
