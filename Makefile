@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build dist packages clients test test-deploy test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-hunt bench-host bench-agent bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
+.PHONY: run build dist packages licences clients test test-deploy test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-hunt bench-host bench-agent bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ test-deploy: ## Check what is below deploy/ by the programs that read it: Helm, 
 test-kubernetes: build ## Install the chart on a Kubernetes of one node, made for it, with a fault among its pods; as root (20 CPU minutes once)
 	@scripts/setup.sh kubernetes
 	@scripts/kubernetes.sh
+
+licences: ## Check the licences of all Rust packages that are linked in, and list these: target/package/spangap.cdx.json
+	@scripts/setup.sh licences
+	@scripts/licences.sh
 
 packages: dist ## Make Debian packages and a container image of `make dist`, in target/package
 	@scripts/deb.sh

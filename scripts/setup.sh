@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kernels|kubernetes|lint|bench`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kernels|kubernetes|licences|lint|bench`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | clients | test | deploy | kernels | kubernetes | lint | bench) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kernels, kubernetes, lint or bench" >&2
+case $stage in build | clients | test | deploy | kernels | kubernetes | licences | lint | bench) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kernels, kubernetes, licences, lint or bench" >&2
   exit 2
   ;;
 esac
@@ -333,6 +333,19 @@ peer() {
 if [ "$stage" = bench ]; then
   peer ghz github.com/bojand/ghz/cmd/ghz@v0.120.0
   peer fortio fortio.org/fortio@v1.63.9
+fi
+
+# ---- What checks licences and lists packages ------------------------------------------------------------------
+
+# crate_tool NAME VERSION: built from the registry, in two minutes and more.
+crate_tool() {
+  if have "$1"; then return; fi
+  say "cargo install $1"
+  cargo install --quiet --locked --root "$tools" "$1" --version "$2" </dev/null >&2
+}
+if [ "$stage" = licences ]; then
+  crate_tool cargo-deny 0.20.2
+  crate_tool cargo-cyclonedx 0.5.9
 fi
 
 # ---- What checks the chart ------------------------------------------------------------------------------------

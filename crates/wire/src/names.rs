@@ -3,7 +3,12 @@
 //! A look-up ends with the last answer for its name: a resolver asks for IPv4 and IPv6 addresses at once and waits for
 //! both. Names that it tries one after the other (the suffixes of its search list) are one look-up. A connection opened to
 //! one of the addresses right after it waited for it; an answer from a cache leaves no packet and takes no time.
+//!
+//! A name server that never answers leaves queries alone, and the name is found elsewhere or not at all. Resolvers give up
+//! after whole seconds: where a host opens a connection so long after most of its queries without an answer, the connections
+//! waited for these. Once is chance, as any query may go unanswered beside a connection that has nothing to do with it.
 
+use crate::causes::nanos;
 use crate::decode::Datagram;
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use rustc_hash::FxHasher;
@@ -27,6 +32,13 @@ const NEXT_NAME_NS: i64 = 50_000_000;
 /// A query without an answer is given up after that.
 const GIVEN_UP_NS: i64 = 60_000_000_000;
 
+/// Resolvers count the time for a server in these (resolv.conf(5), `timeout`).
+const TIMEOUT_UNIT_NS: i64 = 1_000_000_000;
+/// A connection is opened so soon after a query was given up.
+const AFTER_GIVING_UP_NS: i64 = 60_000_000;
+/// So often is not by chance: of moments that have nothing to do with the query, one in 17 fits.
+const LEAST_GIVEN_UP: u64 = 3;
+
 const ADDRESS: u16 = 1;
 const ADDRESS_V6: u16 = 28;
 
@@ -45,10 +57,23 @@ struct LookUp {
     addresses: Vec<[u8; 16]>,
 }
 
+/// What one socket asked, until it has an answer: look-ups of one name at the same time are told apart by their sockets.
+#[derive(Clone, Debug)]
+struct Asked {
+    client: [u8; 16],
+    port: u16,
+    first: (i64, u64),
+    queries: u64,
+    answered: bool,
+    /// A connection was opened since, that may have waited for this; whether it came whole seconds later.
+    opened: Option<bool>,
+}
+
 /// The look-ups of a capture.
 #[derive(Debug, Default)]
 pub struct LookUps {
     all: VecDeque<LookUp>,
+    asked: VecDeque<Asked>,
 }
 
 impl LookUps {
@@ -57,7 +82,9 @@ impl LookUps {
         let Some(message) = Message::read(datagram.payload) else { return };
         let at = (datagram.time_ns, datagram.packet);
         let Message { answer, kind, name, label, addresses } = message;
-        let client = if answer { datagram.destination } else { datagram.source }.address;
+        let asker = if answer { datagram.destination } else { datagram.source };
+        let client = asker.address;
+        self.of_socket(client, asker.port, at, answer);
         let known = self.all.iter_mut().rev().take(LOOKED_AT).find(|one| {
             let next = || one.answered.is_some_and(|(answered, _)| at.0 - answered <= NEXT_NAME_NS);
             let same = one.name == name && (!one.open.is_empty() || answer || next())
@@ -102,33 +129,92 @@ impl LookUps {
 
     /// The look-up that a connection waited for, which `client` opens to `server` at `at_ns`; its first byte will have the
     /// stream offset `start`.
-    pub fn before(&self, client: [u8; 16], server: [u8; 16], at_ns: i64, start: u64) -> Option<Episode> {
+    pub fn before(
+        &mut self,
+        client: [u8; 16],
+        server: [u8; 16],
+        at: (i64, u64),
+        start: u64,
+    ) -> Option<Episode> {
+        self.answered(client, server, at.0, start).or_else(|| self.unanswered(client, at, start))
+    }
+
+    /// One that was answered with the server's address.
+    fn answered(&self, client: [u8; 16], server: [u8; 16], at_ns: i64, start: u64) -> Option<Episode> {
         let (answered, look_up) = self.all.iter().rev().take(LOOKED_AT).find_map(|one| {
             let answered =
                 one.answered.filter(|(answered, _)| (0..=SOON_NS).contains(&(at_ns - answered)))?;
             (one.client == client && one.addresses.contains(&server)).then_some((answered, one))
         })?;
-        let took_us = (answered.0 - look_up.asked.0).unsigned_abs() / 1000;
-        let shown = |(time_ns, packet), what| PacketProof { packet, time_ns, what };
-        Some(Episode {
-            cause: Cause::Dns,
-            certainty: Certainty::Shown,
-            side: Some(Side::Client),
-            sender: Side::Client,
-            from_ns: look_up.asked.0,
-            to_ns: answered.0,
-            start,
-            end: start,
-            stream_id: None,
-            copies: Copies::One,
-            evidence: PacketProofs::of(&[
-                shown(look_up.asked, What::text("the client asks a name server for the server's address")),
-                shown(
-                    answered,
-                    What::with("it has the answer after {} us and {} queries", took_us, look_up.queries),
-                ),
-            ]),
-        })
+        let took_us = nanos(look_up.asked.0, answered.0) / 1000;
+        let what = What::with("it has the answer after {} us and {} queries", took_us, look_up.queries);
+        Some(episode(look_up.asked, answered, what, start))
+    }
+
+    /// One that nobody answered, and that was given up just before; where this host does that again and again.
+    fn unanswered(&mut self, client: [u8; 16], at: (i64, u64), start: u64) -> Option<Episode> {
+        let waited = |one: &Asked| at.0 - one.first.0;
+        let is_open =
+            |one: &&mut Asked| one.client == client && !one.answered && waited(one) >= TIMEOUT_UNIT_NS;
+        // The latest alone: of many, one would fit by chance.
+        let latest =
+            self.asked.iter_mut().rev().take(LOOKED_AT).filter(is_open).find(|one| one.opened.is_none())?;
+        let fits = waited(latest) <= GIVEN_UP_NS && waited(latest) % TIMEOUT_UNIT_NS <= AFTER_GIVING_UP_NS;
+        latest.opened = Some(fits);
+        let (first, queries) = (latest.first, latest.queries);
+        let (mut fit, mut all) = (0, 0);
+        for one in self.asked.iter_mut().rev().take(LOOKED_AT).filter(is_open) {
+            fit += u64::from(one.opened == Some(true));
+            all += 1;
+        }
+        if !fits || fit < LEAST_GIVEN_UP || 2 * fit <= all {
+            return None;
+        }
+        let took_us = nanos(first.0, at.0) / 1000;
+        let what = What::with("it goes on without an answer after {} us and {} queries", took_us, queries);
+        Some(episode(first, at, what, start))
+    }
+
+    /// Takes in who asked, or who has an answer.
+    fn of_socket(&mut self, client: [u8; 16], port: u16, at: (i64, u64), answer: bool) {
+        let known = self.asked.iter_mut().rev().take(LOOKED_AT).find(|one| {
+            (one.client, one.port) == (client, port)
+                && one.opened.is_none()
+                && at.0 - one.first.0 <= GIVEN_UP_NS
+        });
+        match (known, answer) {
+            (Some(known), true) => known.answered = true,
+            (Some(known), false) if !known.answered => known.queries += 1,
+            (None, true) => {}
+            (_, false) => {
+                if self.asked.len() >= MOST {
+                    self.asked.pop_front();
+                }
+                let (answered, opened) = (false, None);
+                self.asked.push_back(Asked { client, port, first: at, queries: 1, answered, opened });
+            }
+        }
+    }
+}
+
+/// That a connection waited for a look-up.
+fn episode(asked: (i64, u64), until: (i64, u64), what: What, start: u64) -> Episode {
+    let shown = |(time_ns, packet), what| PacketProof { packet, time_ns, what };
+    Episode {
+        cause: Cause::Dns,
+        certainty: Certainty::Shown,
+        side: Some(Side::Client),
+        sender: Side::Client,
+        from_ns: asked.0,
+        to_ns: until.0,
+        start,
+        end: start,
+        stream_id: None,
+        copies: Copies::One,
+        evidence: PacketProofs::of(&[
+            shown(asked, What::text("the client asks a name server for the server's address")),
+            shown(until, what),
+        ]),
     }
 }
 
@@ -234,15 +320,19 @@ mod tests {
     }
 
     fn tell(names: &mut LookUps, at_ms: i64, payload: &[u8]) {
-        let (client, server) = (Endpoint::v4(CLIENT, 40_000), Endpoint::v4([10, 0, 0, 53], PORT));
+        tell_of(names, 40_000, at_ms, payload);
+    }
+
+    fn tell_of(names: &mut LookUps, port: u16, at_ms: i64, payload: &[u8]) {
+        let (client, server) = (Endpoint::v4(CLIENT, port), Endpoint::v4([10, 0, 0, 53], PORT));
         let answer = payload[2] & 0x80 != 0;
         let (source, destination) = if answer { (server, client) } else { (client, server) };
         names.datagram(&Datagram { packet: 1, time_ns: at_ms * 1_000_000, source, destination, payload });
     }
 
-    fn waited(names: &LookUps, at_ms: i64, server: [u8; 4]) -> Option<(i64, i64)> {
+    fn waited(names: &mut LookUps, at_ms: i64, server: [u8; 4]) -> Option<(i64, i64)> {
         let address = |of| Endpoint::v4(of, 1).address;
-        let found = names.before(address(CLIENT), address(server), at_ms * 1_000_000, 7)?;
+        let found = names.before(address(CLIENT), address(server), (at_ms * 1_000_000, 9), 7)?;
         Some((found.from_ns / 1_000_000, found.to_ns / 1_000_000))
     }
 
@@ -254,10 +344,10 @@ mod tests {
         tell(&mut names, 12, &message("DB.local", 1, Some(&[SERVER])));
         tell(&mut names, 5010, &message("db.local", 28, None));
         tell(&mut names, 5013, &message("db.local", 28, Some(&[])));
-        assert_eq!(waited(&names, 5014, SERVER), Some((10, 5013)));
-        assert_eq!(waited(&names, 5014, [10, 0, 0, 8]), None, "opened to another host");
-        assert_eq!(waited(&names, 7000, SERVER), None, "opened long after");
-        assert_eq!(waited(&names, 9, SERVER), None, "opened before");
+        assert_eq!(waited(&mut names, 5014, SERVER), Some((10, 5013)));
+        assert_eq!(waited(&mut names, 5014, [10, 0, 0, 8]), None, "opened to another host");
+        assert_eq!(waited(&mut names, 7000, SERVER), None, "opened long after");
+        assert_eq!(waited(&mut names, 9, SERVER), None, "opened before");
     }
 
     #[test]
@@ -268,10 +358,72 @@ mod tests {
             let found: &[[u8; 4]] = if name == "db" { &[SERVER] } else { &[] };
             tell(&mut names, at_ms + 9, &message(name, 1, Some(found)));
         }
-        assert_eq!(waited(&names, 40, SERVER), Some((10, 39)));
+        assert_eq!(waited(&mut names, 40, SERVER), Some((10, 39)));
         tell(&mut names, 41, &message("web", 1, None));
         tell(&mut names, 45, &message("web", 1, Some(&[SERVER])));
-        assert_eq!(waited(&names, 46, SERVER), Some((41, 45)));
+        assert_eq!(waited(&mut names, 46, SERVER), Some((41, 45)));
+    }
+
+    #[test]
+    fn a_server_that_never_answers_is_known_by_what_comes_whole_seconds_later_again_and_again() {
+        // Queries for both types of addresses, and a connection so long after them.
+        let of = |after_ms: &[i64]| -> Vec<Option<(i64, i64)>> {
+            let mut names = LookUps::default();
+            let one = |(n, after): (usize, &i64)| {
+                let at_ms = 10_000 * n as i64;
+                tell(&mut names, at_ms, &message("db", 1, None));
+                tell(&mut names, at_ms, &message("db", 28, None));
+                waited(&mut names, at_ms + after, SERVER).map(|(from, to)| (from - at_ms, to - at_ms))
+            };
+            after_ms.iter().enumerate().map(one).collect()
+        };
+        // Twice may be chance.
+        let waits = |ms: i64| Some((0, ms));
+        assert_eq!(of(&[1_001, 1_002, 1_003, 5_005]), [None, None, waits(1_003), waits(5_005)]);
+        // Connections that come at any time have nothing to do with it, though some of them fit.
+        let any: Vec<i64> = (0..40).map(|n| 1_000 + n * 97).collect();
+        assert_eq!(of(&any), vec![None; 40]);
+        assert_eq!(of(&[900; 20]), vec![None; 20], "too soon for a timeout");
+    }
+
+    #[test]
+    fn one_query_without_an_answer_holds_up_one_connection_alone() {
+        let mut names = LookUps::default();
+        let mut held = 0;
+        for n in 0..10 {
+            tell(&mut names, n * 10_000, &message("db", 1, None));
+            let opened =
+                [1_001, 1_010, 2_001, 3_001].map(|after| waited(&mut names, n * 10_000 + after, SERVER));
+            held += opened.iter().flatten().count();
+        }
+        assert_eq!(held, 8);
+    }
+
+    #[test]
+    fn look_ups_of_one_name_at_the_same_time_are_told_apart_by_their_sockets() {
+        let mut names = LookUps::default();
+        let (mut held, mut opened) = (Vec::new(), 0);
+        // A query every 30 ms; each is given up after a second.
+        for n in 0..100 {
+            tell_of(&mut names, 40_000 + n as u16, n * 30, &message("db", 1, None));
+            while opened * 30 + 1_002 <= n * 30 {
+                held.extend(waited(&mut names, opened * 30 + 1_002, SERVER));
+                opened += 1;
+            }
+        }
+        assert!(held.len() > 50, "{held:?}");
+        assert!(held.iter().all(|(from, to)| to - from == 1_002), "{held:?}");
+    }
+
+    #[test]
+    fn queries_that_nobody_answers_and_few_connections_have_nothing_to_do_with_each_other() {
+        let mut names = LookUps::default();
+        for n in 0..400 {
+            tell_of(&mut names, 40_000 + n as u16, n * 30, &message("db", 1, None));
+            if n % 40 == 39 {
+                assert_eq!(waited(&mut names, n * 30 + 7, SERVER), None, "{n}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Names on the two hosts: `ip netns exec` lays the files of a host's folder in `/etc/netns` over those of `/etc`.
 
+use super::{DEVICE, ip};
 use crate::LabError;
 use crate::undo::journal::NAMES;
 use std::fs;
@@ -24,8 +25,9 @@ pub(super) fn write(namespace: &str, hosts: &[(&str, &str)]) -> Result<(), LabEr
     Ok(())
 }
 
-/// An address of the hosts' network that no host has.
+/// An address of the hosts' network that no host has, and of its Ethernet.
 const NOBODY: &str = "10.88.0.77";
+const NOBODY_LINK: &str = "02:00:00:00:00:4d";
 
 /// Where one host looks up names: with a name server that is not there first, or in its `/etc/hosts`.
 pub(super) fn look_up(namespace: &str, dead_server_first: bool) -> Result<(), LabError> {
@@ -44,6 +46,9 @@ pub(super) fn look_up(namespace: &str, dead_server_first: bool) -> Result<(), La
         let path = Path::new(NAMES).join(namespace).join(name);
         fs::write(&path, text).map_err(LabError::file("write", &path))?;
     }
+    // As behind a router: queries leave the host, and nothing says that nobody gets them.
+    let to_nobody = ["neigh", "replace", NOBODY, "lladdr", NOBODY_LINK, "dev", DEVICE, "nud", "permanent"];
+    ip(&[&["-n", namespace][..], &to_nobody].concat())?;
     Ok(())
 }
 

@@ -84,7 +84,7 @@ impl<'a> View<'a> {
 }
 
 /// Nanoseconds from one moment to another; zero when the capture has them the other way round.
-fn nanos(from_ns: i64, to_ns: i64) -> u64 {
+pub(crate) fn nanos(from_ns: i64, to_ns: i64) -> u64 {
     u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0)
 }
 

@@ -105,10 +105,10 @@ impl<P: Parser + Default> Connection<P> {
 
     /// This is its SYN: what its client waited for before it sent that.
     #[cold]
-    pub fn opened(&mut self, segment: &Segment<'_>, shared: &Shared) {
+    pub fn opened(&mut self, segment: &Segment<'_>, shared: &mut Shared) {
         let [client, server] = self.ends.map(|end| end.address);
         let start = (1 << 32) + u64::from(segment.seq) + 1;
-        if let Some(episode) = shared.names.before(client, server, segment.time_ns, start) {
+        if let Some(episode) = shared.names.before(client, server, (segment.time_ns, segment.packet), start) {
             self.episodes.push(episode);
         }
     }
