@@ -1,5 +1,6 @@
 // A real Chromium, and a page that notes everything it should not have done.
 
+import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -31,6 +32,12 @@ export interface Watched {
 export interface OpenBrowser {
   open: (url: string) => Promise<Watched>;
   close: () => Promise<void>;
+}
+
+/** Fails unless the page comes to be no wider than its window: drawings follow a new width a moment later. */
+export async function fits(page: Page, where: string): Promise<void> {
+  const isSo = page.waitForFunction(() => document.documentElement.scrollWidth <= innerWidth, undefined, { timeout: 10_000 });
+  await isSo.catch(async () => assert.fail(`${where}: ${await page.evaluate(() => document.documentElement.scrollWidth)} px wide`));
 }
 
 /** Starts Chromium with a new profile. */

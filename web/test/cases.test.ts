@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
 import type { AgentsReport, CaseReport, CasesReport } from "../src/cases_api";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, launch, type OpenBrowser } from "./browser";
+import { CHROMIUM, fits, launch, type OpenBrowser } from "./browser";
 import { send, startMeter, type RunningMeter } from "./meter";
 import { call } from "./traffic";
 
@@ -201,7 +201,7 @@ test("on a phone nothing is wider than the screen", { skip }, async () => {
   for (const view of ["view=cases", "case=c-17", "view=hosts"]) {
     await page.goto(`${meter.page}#${view}`);
     await page.waitForSelector("main .panel");
-    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, view);
+    await fits(page, view);
   }
 });
 

@@ -9,7 +9,7 @@ import type { CaseReport } from "../src/cases_api";
 import type { ExperimentReport, PlanReport } from "../src/experiment_api";
 import { planFacts, progressWords, undoWords } from "../src/experiment_words";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, launch, type OpenBrowser } from "./browser";
+import { CHROMIUM, fits, launch, type OpenBrowser } from "./browser";
 import { startMeter, type RunningMeter } from "./meter";
 import { differences, rustShapes, typescriptShapes } from "./shapes";
 
@@ -222,7 +222,7 @@ test("it fits a phone and a tablet, light and dark", { skip }, async () => {
       await page.emulateMedia({ colorScheme: scheme });
       for (const report of [PROVEN, RUNNING]) {
         await shown(report);
-        assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `at ${width}`);
+        await fits(page, `at ${width}`);
         assert.deepEqual(await accessibilityProblems(page), [], `at ${width}, ${scheme}`);
       }
     }

@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
 import type { PairsReport } from "../src/api";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
+import { CHROMIUM, fits, launch, type OpenBrowser, type Watched } from "./browser";
 import { api, send, startMeter, type RunningMeter } from "./meter";
 import { call } from "./traffic";
 
@@ -229,9 +229,7 @@ test("nothing is wider than the screen, from a phone to a desk, however long the
       await page.goto("about:blank");
       await page.goto(`${meter.page}#${view}`);
       await page.waitForSelector(shown);
-      // Drawings follow the width a moment later.
-      const fits = page.waitForFunction(() => document.documentElement.scrollWidth <= innerWidth, undefined, { timeout: 10_000 });
-      await fits.catch(async () => assert.fail(`${width} px, #${view}: ${await page.evaluate(() => document.documentElement.scrollWidth)} px wide`));
+      await fits(page, `${width} px, #${view}`);
     }
     await page.goto(`${meter.page}#`);
     await rowsBecome(ALL);

@@ -12,7 +12,7 @@ import { flameTree, found, frameAt, place } from "../src/report/flame";
 import type { StacksPage } from "../src/report/stacks_api";
 import type { ThievesPage } from "../src/report/thieves_api";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
+import { CHROMIUM, fits, launch, type OpenBrowser, type Watched } from "./browser";
 import { binary } from "./meter";
 import { differences, rustShapes, typescriptShapes } from "./shapes";
 import { HOSTILE } from "./traffic";
@@ -50,7 +50,7 @@ async function isSound({ page, complaints }: Watched): Promise<void> {
     await page.setViewportSize({ width, height: 900 });
     for (const colorScheme of ["light", "dark"] as const) {
       await page.emulateMedia({ colorScheme });
-      assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `at ${width}`);
+      await fits(page, `at ${width}`);
       assert.deepEqual(await accessibilityProblems(page), [], `at ${width}, ${colorScheme}`);
     }
   }

@@ -12,7 +12,7 @@ import { legKind, legWords, sumWords, verdictWords } from "../src/whole_words";
 import type { OtlpSide } from "../src/otlp";
 import { statusOf } from "../src/spans";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, launch, type OpenBrowser } from "./browser";
+import { CHROMIUM, fits, launch, type OpenBrowser } from "./browser";
 import { startMeter, type RunningMeter } from "./meter";
 
 const recorded = <T>(name: string) => JSON.parse(readFileSync(`test/recorded/${name}.json`, "utf8")) as T;
@@ -131,7 +131,7 @@ test("both views fit a phone and a tablet, light and dark", { skip }, async () =
       for (const [view, wait] of [[`case=${CASE.id}`, "#case .sheet"], [`case=${CASE.id}&trace_id=${CALL.trace_id}&client_span_id=${CALL.span_id}`, ".whole svg"]] as const) {
         await page.goto(`${meter.page}#${view}`);
         await page.waitForSelector(wait);
-        assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `${view} at ${width}`);
+        await fits(page, `${view} at ${width}`);
         assert.deepEqual(await accessibilityProblems(page), [], `${view} at ${width}, ${scheme}`);
       }
     }

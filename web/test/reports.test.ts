@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import type { Hunt } from "../src/cases_api";
 import type { DissectPage } from "../src/report/dissect_api";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
+import { CHROMIUM, fits, launch, type OpenBrowser, type Watched } from "./browser";
 import { binary } from "./meter";
 import { differences, rustShapes, structOf, typescriptShapes } from "./shapes";
 import type { GradeReport, GradeShare, Row } from "../src/report/grade_api";
@@ -59,7 +59,7 @@ async function isSound({ page, complaints }: Watched): Promise<void> {
     await page.setViewportSize({ width, height: 900 });
     for (const colorScheme of ["light", "dark"] as const) {
       await page.emulateMedia({ colorScheme });
-      assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `at ${width}`);
+      await fits(page, `at ${width}`);
       assert.deepEqual(await accessibilityProblems(page), [], `at ${width}, ${colorScheme}`);
     }
   }

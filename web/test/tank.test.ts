@@ -13,7 +13,7 @@ import { spectrum } from "../src/tank/single";
 import { directions, median, spread, sweeps } from "../src/tank/sweep";
 import { findings, growth, measured, overRates } from "../src/tank/words";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
+import { CHROMIUM, fits, launch, type OpenBrowser, type Watched } from "./browser";
 import { differences, rustShapes, structOf, typescriptShapes, violations } from "./shapes";
 import { bottleneck, empty, HOSTILE, oneLoad, paradox, report, run, single, troubled } from "./tank_reports";
 
@@ -201,7 +201,7 @@ test("it fits a telephone, and the dark", { skip }, async () => {
   const { page } = await open("narrow", bottleneck(2));
   await page.setViewportSize({ width: 400, height: 800 });
   await page.emulateMedia({ colorScheme: "dark" });
-  assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 400);
+  await fits(page, "narrow");
   const width = await page.$eval("#throughput-inflight canvas", (canvas) => canvas.getBoundingClientRect().width);
   assert.ok(width > 300 && width <= 400, String(width));
 });
@@ -213,7 +213,7 @@ test("a screen reader and every width find nothing wrong with it", { skip }, asy
       await page.setViewportSize({ width, height: 900 });
       for (const colorScheme of ["light", "dark"] as const) {
         await page.emulateMedia({ colorScheme });
-        assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `${name} at ${width}`);
+        await fits(page, `${name} at ${width}`);
         assert.deepEqual(await accessibilityProblems(page), [], `${name} at ${width}, ${colorScheme}`);
       }
     }
