@@ -62,7 +62,8 @@ impl Fault {
             Fault::Nagle => acks(stage, "0"),
             Fault::Softirq => flood(stage),
             Fault::SharedConnection => {
-                let more = ["--inflight", "8", "--channels", "shared"];
+                // One thread that sleeps would hold up any other connection as well.
+                let more = ["--inflight", "8", "--channels", "shared", "--threads", "8"];
                 stage.tank("tank more", &more, &scene)
             }
             Fault::Stopped => pause(stage, Side::Server, "target"),
