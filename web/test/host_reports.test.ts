@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -11,8 +11,8 @@ import type { ShowPage } from "../src/report/cpumap_api";
 import { flameTree, found, frameAt, place } from "../src/report/flame";
 import type { StacksPage } from "../src/report/stacks_api";
 import type { ThievesPage } from "../src/report/thieves_api";
-import { accessibilityProblems } from "./axe";
-import { CHROMIUM, fits, launch, type OpenBrowser, type Watched } from "./browser";
+import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
+import { drawn, isSound } from "./drawn";
 import { binary } from "./meter";
 import { differences, rustShapes, typescriptShapes } from "./shapes";
 import { HOSTILE } from "./traffic";
@@ -38,23 +38,7 @@ after(async () => {
 });
 
 async function open(data: unknown): Promise<Watched> {
-  const file = join(folder, "drawn.html");
-  const json = JSON.stringify(data).replaceAll("<", "\\u003c");
-  writeFileSync(file, readFileSync("dist/report.html", "utf8").replace("/*REPORT*/", () => json));
-  return await browser.open(`file://${file}`);
-}
-
-/** What every page keeps. */
-async function isSound({ page, complaints }: Watched): Promise<void> {
-  for (const width of [390, 768, 1280]) {
-    await page.setViewportSize({ width, height: 900 });
-    for (const colorScheme of ["light", "dark"] as const) {
-      await page.emulateMedia({ colorScheme });
-      await fits(page, `at ${width}`);
-      assert.deepEqual(await accessibilityProblems(page), [], `at ${width}, ${colorScheme}`);
-    }
-  }
-  assert.deepEqual(complaints, []);
+  return await drawn(browser, join(folder, "drawn.html"), data);
 }
 
 function shapesAre(rust: string, typescript: string): void {

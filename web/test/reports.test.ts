@@ -3,14 +3,14 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Hunt } from "../src/cases_api";
 import type { DissectPage } from "../src/report/dissect_api";
-import { accessibilityProblems } from "./axe";
-import { CHROMIUM, fits, launch, type OpenBrowser, type Watched } from "./browser";
+import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
+import { drawn, isSound } from "./drawn";
 import { binary } from "./meter";
 import { differences, rustShapes, structOf, typescriptShapes } from "./shapes";
 import type { GradeReport, GradeShare, Row } from "../src/report/grade_api";
@@ -47,23 +47,7 @@ function written(name: string, ...told: string[]): { file: string; data: unknown
 
 /** Opens a page that holds this document. */
 async function open(name: string, data: unknown): Promise<Watched> {
-  const file = join(folder, `${name}.drawn.html`);
-  const json = JSON.stringify(data).replaceAll("<", "\\u003c");
-  writeFileSync(file, readFileSync("dist/report.html", "utf8").replace("/*REPORT*/", () => json));
-  return await browser.open(`file://${file}`);
-}
-
-/** What every page keeps. */
-async function isSound({ page, complaints }: Watched): Promise<void> {
-  for (const width of [390, 768, 1280]) {
-    await page.setViewportSize({ width, height: 900 });
-    for (const colorScheme of ["light", "dark"] as const) {
-      await page.emulateMedia({ colorScheme });
-      await fits(page, `at ${width}`);
-      assert.deepEqual(await accessibilityProblems(page), [], `at ${width}, ${colorScheme}`);
-    }
-  }
-  assert.deepEqual(complaints, []);
+  return await drawn(browser, join(folder, `${name}.drawn.html`), data);
 }
 
 test("dissect_api.ts has every shape of page.rs and no other", () => {
