@@ -1,13 +1,14 @@
 //! A question and what the sheets of its calls say to it.
 
 use super::account::{Account, BEYOND_CLIENT, QUEUE};
+use super::alike::{Compared as Alike, unseen_by_side, unseen_ns};
 use super::catalogue::recorded;
 use super::population::{Population, Row, are_many, is_stream, quantile};
 use super::shares::{Compared, Share, Weighed, compared};
 use super::{Asked, Owner, Question};
 use spangap_model::evidence::LegRecord;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the sheets say.
 pub struct Answered {
@@ -50,6 +51,8 @@ pub struct Answered {
     pub queued: f64,
     /// Whether begin and end of most calls at the client are known: without spans they begin with their first byte.
     pub knows_ends: bool,
+    /// Calls left out of the comparison, since a host was not recorded while they were there.
+    pub left_out: usize,
 }
 
 /// How often an owner is there: in question, and among ordinary calls.
@@ -79,14 +82,11 @@ const VARIES: f64 = 0.5;
 /// Why the slow ones are slow; `None` where too few are, or not by enough.
 pub fn slow(population: &Population<'_>, question: &Question<'_>) -> Option<Answered> {
     let slow = population.slow(question)?;
-    let mut by_stratum: BTreeMap<usize, f64> = BTreeMap::new();
-    for row in &slow.rows {
-        *by_stratum.entry(row.stratum).or_default() += row.call.weight;
-    }
-    let is_ordinary = |row: &&Row<'_>| Population::is_ordinary(row) && by_stratum.contains_key(&row.stratum);
-    let ordinary: Vec<&Row<'_>> = population.rows.iter().filter(is_ordinary).collect();
-    let others = weighed_like(&by_stratum, &ordinary);
-    let mut answered = answer(Asked::Slow, &slow.rows, &others, population)?;
+    let kinds: BTreeSet<usize> = slow.rows.iter().map(|row| row.stratum).collect();
+    let is_ordinary = |row: &&Row<'_>| Population::is_ordinary(row) && kinds.contains(&row.stratum);
+    let ordinary = population.rows.iter().filter(is_ordinary).collect();
+    let compared = Alike::new(slow.rows, ordinary).alike();
+    let mut answered = beside_others(&compared, population)?;
     answered.of_all = slow.beyond_ns / population.total_ns.max(1.0);
     answered.stands_out = slow.stands_out;
     Some(answered)
@@ -99,7 +99,22 @@ pub fn all(population: &Population<'_>) -> Option<Answered> {
         return None;
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.call.duration_ns));
-    answer(Asked::All, &rows, &[], population)
+    let Alike { rows, left_out, .. } = Alike::new(rows, Vec::new()).alike();
+    let mut answered = answer(Asked::All, &rows, &[], population)?;
+    answered.left_out = left_out;
+    Some(answered)
+}
+
+/// Why calls are slower than others of their kinds, where both were looked at alike.
+pub fn beside_others(compared: &Alike<'_, '_>, population: &Population<'_>) -> Option<Answered> {
+    let mut by_stratum: BTreeMap<usize, f64> = BTreeMap::new();
+    for row in &compared.rows {
+        *by_stratum.entry(row.stratum).or_default() += row.call.weight;
+    }
+    let others = weighed_like(&by_stratum, &compared.others);
+    let mut answered = answer(Asked::Slow, &compared.rows, &others, population)?;
+    answered.left_out = compared.left_out;
+    Some(answered)
 }
 
 /// Why all calls take longer than those of a reference; `None` where they do not, or are of other kinds.
@@ -128,7 +143,7 @@ pub fn against(population: &Population<'_>, reference: &Population<'_>) -> Optio
 }
 
 /// Ordinary calls, each kind weighed as the calls in question are of it.
-pub fn weighed_like<'p, 'a>(
+fn weighed_like<'p, 'a>(
     by_stratum: &BTreeMap<usize, f64>,
     rows: &[&'p Row<'a>],
 ) -> Vec<(&'p Row<'a>, f64)> {
@@ -158,25 +173,23 @@ pub fn answer(
         return None;
     }
     let slack = slack(&weighed, asked);
-    let widened = |owner: &Owner, share: Share| {
-        let slack = slack.get(owner).copied().unwrap_or(0.0);
-        share.widened(slack / by_owner.each_ns.mid)
+    let ours: Vec<(&Row<'_>, f64)> = rows.iter().map(|row| (*row, row.call.weight)).collect();
+    let unseen = unseen_by_side(&ours, others);
+    let widened = |owner: &Owner, share: Share, each_ns: f64| {
+        let bounds = slack.get(owner).copied().unwrap_or(0.0);
+        let (ours, theirs) = unseen_ns(owner, &unseen);
+        let each_ns = each_ns.max(1.0);
+        share.widened((bounds + theirs) / each_ns, (bounds + ours) / each_ns)
     };
-    let mut shares: Vec<(Owner, Share)> =
-        by_owner.shares.iter().map(|(owner, share)| (*owner, widened(owner, *share))).collect();
+    let of_owner = |(owner, share): (&Owner, &Share)| (*owner, widened(owner, *share, by_owner.each_ns.mid));
+    let mut shares: Vec<(Owner, Share)> = by_owner.shares.iter().map(of_owner).collect();
     most_first(&mut shares);
     let quiet = compare(asked, &weighed, |row| {
         let quiet = row.account.iter().filter(|(owner, _)| !is_noise(owner));
         quiet.map(|(owner, ns)| (*owner, *ns)).collect()
     });
-    let mut beside_noise: Vec<(Owner, Share)> = quiet
-        .shares
-        .into_iter()
-        .map(|(owner, share)| {
-            let slack = slack.get(&owner).copied().unwrap_or(0.0);
-            (owner, share.widened(slack / quiet.each_ns.mid.max(1.0)))
-        })
-        .collect();
+    let of_quiet = |(owner, share): (&Owner, &Share)| (*owner, widened(owner, *share, quiet.each_ns.mid));
+    let mut beside_noise: Vec<(Owner, Share)> = quiet.shares.iter().map(of_quiet).collect();
     most_first(&mut beside_noise);
     let noise = compare(asked, &weighed, |row| {
         let mut of: BTreeMap<bool, i64> = BTreeMap::new();
@@ -199,8 +212,8 @@ pub fn answer(
     Some(Answered {
         asked,
         shares,
-        whole: whole.shares.into_iter().map(|(legs, share)| (legs, share.widened(0.0))).collect(),
-        ends: ends.shares.into_iter().filter_map(|(end, share)| Some((end?.0, share.widened(0.0)))).collect(),
+        whole: whole.shares.into_iter().map(|(legs, share)| (legs, share.widened(0.0, 0.0))).collect(),
+        ends: ends.shares.into_iter().filter_map(|(end, share)| Some((end?.0, share.widened(0.0, 0.0)))).collect(),
         unexplained: unexplained.shares.get(&true).copied().unwrap_or_default(),
         noise: noise.shares.get(&true).copied().unwrap_or_default(),
         beside_noise,
@@ -215,6 +228,7 @@ pub fn answer(
         moments: moments(beyond.collect()),
         queued: queued(rows),
         knows_ends: knows_ends(rows),
+        left_out: 0,
         recorded: Side::ALL.map(|side| recorded(population, side)),
     })
 }

@@ -3,6 +3,7 @@
 //! One table says by which instrument a cause would be seen. What is not seen by an instrument that looked is cleared; what
 //! no instrument looked for is said to be so, with what would.
 
+use super::alike::known_and_all_ns;
 use super::answer::Answered;
 use super::population::Population;
 use super::{OnStep, Owner, Step};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use spangap_model::advice::about;
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Evidence, Instrument, Need};
-use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// A suspect with less than this of the excess, by its upper bound, is cleared.
 const LITTLE: f64 = 0.15;
@@ -124,21 +125,23 @@ pub fn needs(need: Need) -> String {
     }
 }
 
+/// Whether nothing but a recording of the host shows it.
+pub(super) fn is_by_host(cause: Cause) -> bool {
+    SUSPECTS.iter().any(|(of, _, by)| *of == cause && *by == By::Host)
+}
+
 /// How much of the time that calls passed on an end's host was recorded there, from 0 to 1.
 pub fn recorded(population: &Population<'_>, side: Side) -> f64 {
     let (mut known, mut all) = (0.0, 0.0);
     for row in &population.rows {
-        for leg in row.call.record.legs.iter().filter(|leg| is_on_host(leg.legs, side)) {
-            let parts = leg.host.iter().flat_map(|host| &host.parts);
-            let of: u64 = parts.filter(|part| part.doing != Doing::Unknown).map(|part| part.ns).sum();
-            known += row.call.weight * of as f64;
-            all += row.call.weight * leg.ns.max(0) as f64;
-        }
+        let of = known_and_all_ns(row.call.record, side);
+        known += row.call.weight * of.0 as f64;
+        all += row.call.weight * of.1 as f64;
     }
     if all > 0.0 { known / all } else { 0.0 }
 }
 
-fn is_on_host(legs: Legs, side: Side) -> bool {
+pub(super) fn is_on_host(legs: Legs, side: Side) -> bool {
     let wire = [Leg::RequestWire, Leg::ResponseWire, Leg::NoResponse];
     host_of(legs) == side && !wire.iter().any(|leg| legs.contains(*leg))
 }

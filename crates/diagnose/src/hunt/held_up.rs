@@ -2,11 +2,13 @@
 //! slow for many reasons, and none of these has most of it. What one of them costs the calls that have it can be told all
 //! the same: they are chosen by what was seen in them, not by how long they took.
 
-use super::answer::{Answered, answer, weighed_like};
+use super::alike::Compared;
+use super::answer::{Answered, beside_others};
+use super::catalogue::is_by_host;
 use super::population::{EFFECTIVE, LEAST, Population, Row, effective};
-use super::{Asked, Owner};
+use super::Owner;
 use crate::claims::is_held_up;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The answer for what has held up calls for the longest time in all; `None` where that is shown in too few of them, or in so
 /// many that hardly any is left to compare with.
@@ -20,6 +22,7 @@ pub fn held_up(population: &Population<'_>) -> Option<(Owner, Answered)> {
         }
     }
     let (owner, _) = sums.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let is_from_host = matches!(owner, Owner::Culprit(culprit) if is_by_host(culprit.cause));
     let has = |row: &&Row<'_>| row.account.get(&owner).is_some_and(|ns| *ns > 0);
     let mut without: BTreeMap<usize, usize> = BTreeMap::new();
     for row in population.rows.iter().filter(|row| !has(row)) {
@@ -30,13 +33,14 @@ pub fn held_up(population: &Population<'_>) -> Option<(Owner, Answered)> {
     if effective(&rows, |row| row.account.get(&owner).copied().unwrap_or(0) as f64) < EFFECTIVE {
         return None;
     }
-    let mut by_stratum: BTreeMap<usize, f64> = BTreeMap::new();
-    for row in &rows {
-        *by_stratum.entry(row.stratum).or_default() += row.call.weight;
-    }
-    let others: Vec<&Row<'_>> =
-        population.rows.iter().filter(|row| !has(row) && by_stratum.contains_key(&row.stratum)).collect();
+    let kinds: BTreeSet<usize> = rows.iter().map(|row| row.stratum).collect();
+    let others = population.rows.iter().filter(|row| !has(row) && kinds.contains(&row.stratum)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.beyond_ns));
-    let answered = answer(Asked::Slow, &rows, &weighed_like(&by_stratum, &others), population)?;
+    // Those that are chosen by what a recording shows have a recording.
+    let compared = Compared::new(rows, others).alike();
+    if is_from_host && !compared.is_alike() {
+        return None;
+    }
+    let answered = beside_others(&compared, population)?;
     (answered.each_ns.low > 0.0).then_some((owner, answered))
 }

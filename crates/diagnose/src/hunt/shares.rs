@@ -25,10 +25,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// The same, no narrower than what is left out of the bootstrap makes it: `slack` to either side, and the floor.
-    pub fn widened(self, slack: f64) -> Share {
-        let half = slack.max(0.0);
-        let (low, high) = (self.low - half, self.high + half);
+    /// The same, no narrower than what is left out of the bootstrap makes it: so much `below`, so much `above`, and the floor.
+    pub fn widened(self, below: f64, above: f64) -> Share {
+        let (low, high) = (self.low - below.max(0.0), self.high + above.max(0.0));
         Share { low: low.min(self.mid - FLOOR), mid: self.mid, high: high.max(self.mid + FLOOR) }
     }
 }

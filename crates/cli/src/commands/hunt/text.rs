@@ -121,13 +121,17 @@ fn seen(hunt: &Hunt) -> String {
         0 => String::new(),
         calls => format!("; {calls} of kinds too rare to compare"),
     };
+    let unrecorded = match seen.without_recording {
+        0 => String::new(),
+        calls => format!("; {calls} are left out, since nobody recorded a host while they were there"),
+    };
     let left_out = match seen.without_spans {
         0 => String::new(),
         calls => format!("; {calls} have no spans and are left out, since those with spans say more"),
     };
     let hosts = if seen.hosts.is_empty() { "none".to_owned() } else { seen.hosts.join(" and ") };
     format!(
-        "{} of {} calls of {}{one_by_one}, with a leg of its own or an owner for {} of their time{aside}{left_out}. Hosts \
+        "{} of {} calls of {}{one_by_one}, with a leg of its own or an owner for {} of their time{aside}{left_out}{unrecorded}. Hosts \
          recorded: {hosts}.",
         seen.captured,
         seen.calls,

@@ -96,7 +96,8 @@ pub(super) fn of(
     }
     let named: Vec<Culprit> = hunt.culprits.iter().map(|one| one.culprit).collect();
     let answered = headline.as_ref().map(|(_, answered)| answered);
-    if answered.is_some() {
+    if let Some(answered) = answered {
+        hunt.coverage.without_recording = answered.left_out as u64;
         on_step(Step::InQuestion(hunt.excess.slow_calls, hunt.excess.mean_ns));
     }
     (hunt.cleared, hunt.not_looked) = catalogue::suspects(evidence, population, answered, &named, on_step);
@@ -446,6 +447,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
         looked_at: population.rows.len() as u64,
         set_aside: population.set_aside as u64,
         without_spans: 0,
+        without_recording: 0,
         with_legs: covered,
         hosts: hosts.map(|side| side.name().to_owned()).collect(),
     }
