@@ -38,9 +38,9 @@ impl<'p, 'a> Compared<'p, 'a> {
 
     /// Whether recordings cover all of them, or none, at either end.
     pub fn is_alike(&self) -> bool {
-        Side::ALL.into_iter().all(|side| {
-            !self.is_recorded(side) || !self.all().any(|row| is_unseen(row.call.record, side))
-        })
+        Side::ALL
+            .into_iter()
+            .all(|side| !self.is_recorded(side) || !self.all().any(|row| is_unseen(row.call.record, side)))
     }
 
     fn all(&self) -> impl Iterator<Item = &'p Row<'a>> {
@@ -80,7 +80,8 @@ impl<'p, 'a> Compared<'p, 'a> {
 fn is_same_story(all: &[&Row<'_>], rest: &[&Row<'_>]) -> bool {
     let mean = |of: &[&Row<'_>]| {
         let calls: f64 = of.iter().map(|row| row.call.weight).sum();
-        of.iter().map(|row| row.call.weight * row.call.duration_ns as f64).sum::<f64>() / calls.max(f64::MIN_POSITIVE)
+        of.iter().map(|row| row.call.weight * row.call.duration_ns as f64).sum::<f64>()
+            / calls.max(f64::MIN_POSITIVE)
     };
     let (all, rest) = (mean(all), mean(rest));
     rest <= FACTOR * all && all <= FACTOR * rest
@@ -110,7 +111,8 @@ fn mean_unseen_ns(of: &[(&Row<'_>, f64)], side: Side) -> f64 {
         all.saturating_sub(known) as f64
     };
     let weight: f64 = of.iter().map(|(_, weight)| weight).sum();
-    of.iter().map(|(row, weight)| weight * unseen(row.call.record)).sum::<f64>() / weight.max(f64::MIN_POSITIVE)
+    of.iter().map(|(row, weight)| weight * unseen(row.call.record)).sum::<f64>()
+        / weight.max(f64::MIN_POSITIVE)
 }
 
 /// What an owner may have in calls of which its host was not recorded, nanoseconds of a call: of those in question, and of the
@@ -174,7 +176,8 @@ mod tests {
 
     #[test]
     fn what_only_the_slow_calls_recordings_show_may_be_in_the_others_too() {
-        let share = |hunt: &Hunt| hunt.culprits.iter().find(|one| one.culprit == STOPPED).map(|one| one.share);
+        let share =
+            |hunt: &Hunt| hunt.culprits.iter().find(|one| one.culprit == STOPPED).map(|one| one.share);
         // 40 ms, less up to 16 ms, of 24 ms.
         let wide = share(&hunt(|_, is_slow| is_slow)).expect("even the least of it is most");
         assert!(wide.low < 1.01 && wide.high > 1.6, "{wide:?}");

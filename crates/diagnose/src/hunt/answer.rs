@@ -143,10 +143,7 @@ pub fn against(population: &Population<'_>, reference: &Population<'_>) -> Optio
 }
 
 /// Ordinary calls, each kind weighed as the calls in question are of it.
-fn weighed_like<'p, 'a>(
-    by_stratum: &BTreeMap<usize, f64>,
-    rows: &[&'p Row<'a>],
-) -> Vec<(&'p Row<'a>, f64)> {
+fn weighed_like<'p, 'a>(by_stratum: &BTreeMap<usize, f64>, rows: &[&'p Row<'a>]) -> Vec<(&'p Row<'a>, f64)> {
     let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
     for row in rows {
         *sums.entry(row.stratum).or_default() += row.call.weight;
@@ -213,7 +210,11 @@ pub fn answer(
         asked,
         shares,
         whole: whole.shares.into_iter().map(|(legs, share)| (legs, share.widened(0.0, 0.0))).collect(),
-        ends: ends.shares.into_iter().filter_map(|(end, share)| Some((end?.0, share.widened(0.0, 0.0)))).collect(),
+        ends: ends
+            .shares
+            .into_iter()
+            .filter_map(|(end, share)| Some((end?.0, share.widened(0.0, 0.0))))
+            .collect(),
         unexplained: unexplained.shares.get(&true).copied().unwrap_or_default(),
         noise: noise.shares.get(&true).copied().unwrap_or_default(),
         beside_noise,

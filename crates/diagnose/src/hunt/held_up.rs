@@ -2,11 +2,11 @@
 //! slow for many reasons, and none of these has most of it. What one of them costs the calls that have it can be told all
 //! the same: they are chosen by what was seen in them, not by how long they took.
 
+use super::Owner;
 use super::alike::Compared;
 use super::answer::{Answered, beside_others};
 use super::catalogue::is_by_host;
 use super::population::{EFFECTIVE, LEAST, Population, Row, effective};
-use super::Owner;
 use crate::claims::is_held_up;
 use std::collections::{BTreeMap, BTreeSet};
 

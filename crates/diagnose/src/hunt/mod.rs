@@ -6,9 +6,8 @@
 //! everything slow?* compares all calls with those of a reference, and without one says what their time consists of.
 //! Attempts become one call first ([`logical`]), each call's time is laid to owners ([`account`]; what calls waited for each
 //! other comes from all of them together: [`queued`], [`in_turn`], [`turns`]), groups that were looked at [`alike`] are compared
-//! ([`answer`],
-//! [`shares`]; those that something [`held_up`] with those that it did not), the machine's own [`noise`] is set aside, and
-//! the verdict is read off ([`verdict`]), with what speaks for and against it ([`support`]) and what was ruled out
+//! ([`answer`], [`shares`]; those that something [`held_up`] with those that it did not), the machine's own [`noise`] is set
+//! aside, and the verdict is read off ([`verdict`]), with what speaks for and against it ([`support`]) and what was ruled out
 //! ([`catalogue`]).
 
 pub mod account;

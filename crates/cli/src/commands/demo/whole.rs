@@ -13,6 +13,7 @@ use spangap_machine::facts::uptime;
 use spangap_meter::engine::Meter;
 use spangap_meter::serve::Addresses;
 use spangap_model::duration::format_ns;
+use spangap_model::histogram::Histogram;
 use spangap_model::{Culprit, Side};
 use spangap_report::wrap::wrapped;
 use std::collections::HashSet;
@@ -292,12 +293,17 @@ impl Whole {
     fn figures(&self) -> String {
         let minutes = self.meter.open_minutes_of(|key| &*key.client == "tank" && &*key.server == "target");
         let Some(last) = minutes.last() else { return "no call with both spans yet".into() };
-        let quantile = |q| last.stats.gap.quantile(q).map_or("-".to_owned(), |q| format_ns(q.value_ns));
+        // All three: a fault may hide within a server's span, and then the gap says nothing of it.
+        let of = |name: &str, values: &Histogram| {
+            let quantile = |q| values.quantile(q).map_or("-".to_owned(), |q| format_ns(q.value_ns));
+            format!("{name} {} and {}", quantile(0.5), quantile(0.99))
+        };
         format!(
-            "tank -> target in this minute: {} calls, gap p50 {}, p99 {}",
+            "tank -> target in this minute: {} calls; p50 and p99 of {}, {}, {}",
             last.stats.calls(),
-            quantile(0.5),
-            quantile(0.99)
+            of("client", &last.stats.client),
+            of("server", &last.stats.server),
+            of("gap", &last.stats.gap)
         )
     }
 }
