@@ -179,19 +179,3 @@ fn damaged_bytes_are_read_without_a_panic() {
         }
     }
 }
-
-/// Not a limit, a figure: `cargo test --release -p spangap-wire --test protocol_streams -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints a figure"]
-fn figure() {
-    for (name, stream, mut sink) in streams() {
-        let began = std::time::Instant::now();
-        let (mut bytes, mut calls) = (0, 0);
-        while began.elapsed().as_millis() < 500 {
-            calls += exchanges(&stream, &mut sink, || usize::MAX).len();
-            bytes += stream.iter().map(|piece| piece.2.len()).sum::<usize>();
-        }
-        let ns = began.elapsed().as_nanos() as f64;
-        println!("{name}: {:.0} ns per exchange, {:.0} MB/s", ns / calls as f64, bytes as f64 * 1000.0 / ns);
-    }
-}

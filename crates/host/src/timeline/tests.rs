@@ -301,32 +301,3 @@ fn memory_is_bounded_and_long_stays_are_told_meanwhile() {
     timeline.finish(10_000_000, &mut each);
     assert_eq!((running, interrupted), (7_000_000, 3_000_000));
 }
-
-/// `cargo test --release -p spangap-host timeline_speed -- --ignored --nocapture`
-#[test]
-#[ignore = "a figure, not a test"]
-fn timeline_speed() {
-    // A ping-pong of two watched threads with interrupts, beside a CPU whose tasks are not watched.
-    let mut events = Vec::new();
-    for round in 0..100_000_u64 {
-        let at = round * 40;
-        events.push(switch(at + 5, 0, 1, Left::Blocked, 2, 2));
-        events.push(softirq(0, at + 7, at + 9));
-        events.push(switch(at + 10, 1, 7, Left::Blocked, 0, 0));
-        events.push(switch(at + 20, 0, 2, Left::Blocked, 1, 3));
-        events.push(hardirq(0, at + 22, at + 24));
-        events.push(switch(at + 30, 1, 0, Left::Runnable, 7, 4));
-    }
-    let mut best = f64::MAX;
-    for _ in 0..10 {
-        let mut timeline = Timeline::new(0, |tid| tid < 3);
-        let mut sum = 0;
-        let start = std::time::Instant::now();
-        for event in &events {
-            timeline.on(event, &mut |_, interval| sum += interval.ns());
-        }
-        best = best.min(start.elapsed().as_secs_f64());
-        assert!(sum > 0);
-    }
-    println!("{:.1} million events/s", events.len() as f64 / best / 1e6);
-}

@@ -7,4 +7,3 @@ mod features;
 mod files;
 mod frames;
 mod oracle;
-mod speed;

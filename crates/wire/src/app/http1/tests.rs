@@ -2,7 +2,6 @@ use super::*;
 use crate::app::testing::{CONTEXT, at, chunk, hole};
 use crate::exchange::{Ended, Exchange};
 use proptest::prelude::*;
-use std::time::Instant;
 
 use Side::{Client as C, Server as S};
 
@@ -392,21 +391,4 @@ fn mutated_messages_are_read_without_a_panic() {
         assert!(http.memory_bytes() < 1 << 20);
         assert!(sink.exchanges.len() < 100);
     }
-}
-
-/// Not a limit, a figure: `cargo test --release -p spangap-wire http1::tests::figure -- --nocapture --ignored`.
-#[test]
-#[ignore = "prints a figure"]
-fn figure() {
-    let (mut http, mut sink) = (Http1::default(), Sink::default());
-    let request = b"POST /service/method HTTP/1.1\r\nhost: example.org\r\nuser-agent: a\r\naccept: */*\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\ncontent-length: 4\r\n\r\nabcd";
-    let response =
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ndate: now\r\ncontent-length: 5\r\n\r\nabcde";
-    let (began, calls) = (Instant::now(), 1_000_000u64);
-    for call in 0..calls {
-        http.bytes(CONTEXT, chunk(C, call * request.len() as u64, request, 1), &mut sink);
-        http.bytes(CONTEXT, chunk(S, call * response.len() as u64, response, 2), &mut sink);
-        sink.exchanges.clear();
-    }
-    println!("{} ns per HTTP/1 exchange", began.elapsed().as_nanos() / u128::from(calls));
 }

@@ -160,29 +160,3 @@ fn wrong_keys_are_counted_and_cost_no_more_than_a_bounded_search() {
     assert_eq!(sink.counts.records_undecrypted, 200);
     assert!(sink.exchanges.iter().all(|one| one.doubts.hole), "something was sent, and nobody knows what");
 }
-
-/// Not a limit, a figure: `cargo test --release -p spangap-wire tls::tests::figure -- --nocapture --ignored`.
-#[test]
-#[ignore = "prints a figure"]
-fn figure() {
-    let (mut tls, mut sink, mut ends) = connected();
-    ends[0].record(APPLICATION_DATA, REQUEST, 0);
-    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1u64 << 40);
-    ends[1].record(APPLICATION_DATA, head.as_bytes(), 0);
-    for _ in 0..2000 {
-        ends[1].record(APPLICATION_DATA, &[7; 16_000], 0);
-    }
-    let [client, server] = ends.each_mut().map(Writer::take);
-    tls.bytes(CONTEXT, chunk(C, client.0, &client.1, 1), &mut sink);
-    for piece in [64_000, 1448] {
-        let began = std::time::Instant::now();
-        let (mut tls, mut offset) = (connected().0, server.0);
-        for bytes in server.1.chunks(piece) {
-            tls.bytes(CONTEXT, chunk(S, offset, bytes, 2), &mut sink);
-            offset += bytes.len() as u64;
-        }
-        let rate = server.1.len() as f64 * 1000.0 / began.elapsed().as_nanos() as f64;
-        println!("AES-128-GCM, records of 16,000 bytes in packets of {piece}: {rate:.0} MB/s");
-    }
-    assert_eq!(sink.counts.records_undecrypted, 0);
-}
