@@ -39,7 +39,7 @@ test: ## Run every test; says at the end what could not run here, and why
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory $(PAGE)
 	@scripts/clients.sh
-	@scripts/test.sh
+	@scripts/test.mjs
 
 test-kernels: ## Run every verb of `host` and `sockets` on other kernels, in virtual machines (about 6 minutes)
 	@scripts/setup.sh kernels

@@ -1,0 +1,150 @@
+#!/usr/bin/env node
+// Runs every test of the workspace, of the page and of the Go programs, all of them even when one fails, and sums up.
+// `scripts/test.mjs [WORD...]`: only the parts with one of these words in their name.
+//
+// `cargo test` runs one test program after the other, but most of them wait: for processes, for spans, for a fault to
+// act. So this builds them all first, and then runs several at a time. Those that look at the machine would see what the
+// others do to it: they run before these, each alone.
+//
+// A test that cannot run on this machine prints a line `not run: WHY`; these are repeated and counted at the end.
+// What a part prints is shown when it ends, and stays in target/test-logs.
+import { spawn, spawnSync } from "node:child_process";
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { basename, dirname, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const home = resolve(dirname(fileURLToPath(import.meta.url)), "..");
+const logs = `${home}/target/test-logs`;
+process.chdir(home);
+
+/**
+ * Parts that run alone: the binary's own tests start hosts, agents and faults, and compare what a machine does before and after;
+ * two of the probes measure who has the CPU.
+ */
+const ALONE = [/^spangap --test /, /^spangap-host --test (intervals|offcpu)$/];
+/** Parts that take long: begun first, lest one of them is left over at the end. */
+const FIRST = ["page", "go"];
+/** How many others run at a time: most wait. */
+const AT_ONCE = 2 * availableParallelism();
+
+/** Builds the test programs; each as a part that is named by the arguments with which `cargo test -p` runs it alone. */
+function rust() {
+  const flags = ["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"];
+  console.log(`== build: cargo ${flags.join(" ")}`);
+  const built = spawnSync("cargo", flags, { stdio: ["ignore", "pipe", "inherit"], maxBuffer: 1 << 30, encoding: "utf8" });
+  const messages = built.stdout.split("\n").filter((line) => line.startsWith("{")).map((line) => JSON.parse(line));
+  const tests = messages.filter(({ reason, profile, executable }) => reason === "compiler-artifact" && profile.test && executable);
+  const parts = tests.map(({ package_id, manifest_path, target, executable }) => {
+    const folder = dirname(manifest_path);
+    const crate = /#([^@]+)@/.exec(package_id)?.[1] ?? basename(folder);
+    const which = target.kind[0] === "test" || target.kind[0] === "bin" ? `--${target.kind[0]} ${target.name}` : "--lib";
+    // --show-output, because a passing test's `not run:` line would otherwise be swallowed.
+    const command = [executable, "--show-output"];
+    // Folder and variable as `cargo test` has them.
+    const env = { CARGO_MANIFEST_DIR: folder };
+    return { name: `${crate} ${which}`, kind: "rust", command, cwd: folder, env };
+  });
+  return built.status === 0 ? parts : undefined;
+}
+
+/** The examples of the documentation. Of the whole workspace: single crates would be built with other features. */
+const examples = { name: "examples", kind: "rust", command: ["cargo", "test", "--workspace", "--locked", "--doc", "--no-fail-fast", "--", "--show-output"] };
+const page = [
+  { name: "page-types", kind: "page", command: ["npm", "--prefix", "web", "run", "--silent", "check"] },
+  { name: "page", kind: "page", command: ["npm", "--prefix", "web", "run", "--silent", "test"] },
+];
+function go() {
+  if (spawnSync("go", ["-C", "clients/go", "version"]).status !== 0) {
+    return [{ name: "go", kind: "go", command: ["echo", "not run: the tests of clients/go need the go that clients/go/go.mod asks for"] }];
+  }
+  return [
+    { name: "go-vet", kind: "go", command: ["go", "-C", "clients/go", "vet", "./..."] },
+    // -v, because a passing test's `not run:` line would otherwise be swallowed.
+    { name: "go", kind: "go", command: ["go", "-C", "clients/go", "test", "-v", "./..."] },
+  ];
+}
+
+/** Runs a part to its end; then shows what it printed. */
+function run(part) {
+  const file = `${logs}/${part.name.replaceAll(/[ :-]+/g, "-")}.log`;
+  const began = performance.now();
+  const log = openSync(file, "w");
+  const [program, ...words] = part.command;
+  const options = { stdio: ["ignore", log, log], cwd: part.cwd ?? home, env: { ...process.env, ...part.env } };
+  return new Promise((ended) => {
+    const end = (how) => {
+      closeSync(log);
+      part.text = readFileSync(file, "utf8");
+      part.seconds = (performance.now() - began) / 1000;
+      part.failed = how !== 0;
+      console.log(`== ${part.name} (${part.seconds.toFixed(1)} s)${part.failed ? `: FAILED, ${how}` : ""}`);
+      process.stdout.write(part.text);
+      ended();
+    };
+    spawn(program, words, options)
+      .once("error", (error) => end(error.message))
+      .once("close", (code, signal) => end(signal ?? code));
+  });
+}
+
+/** Runs all, so many at a time. */
+async function together(parts, atOnce) {
+  const waiting = [...parts];
+  const turn = async () => {
+    while (waiting.length > 0) await run(waiting.shift());
+  };
+  await Promise.all(Array.from({ length: atOnce }, turn));
+}
+
+function sum(parts, line, ...fields) {
+  const counts = fields.map(() => 0);
+  for (const { text } of parts) {
+    for (const match of text.matchAll(line)) fields.forEach((field, at) => (counts[at] += field(match)));
+  }
+  return counts;
+}
+
+rmSync(logs, { recursive: true, force: true });
+mkdirSync(logs, { recursive: true });
+
+const wanted = process.argv.slice(2);
+const built = rust();
+if (!built) {
+  console.log("FAILED: the build");
+  process.exit(1);
+}
+const all = [...built, examples, ...page, ...go()];
+const isAlone = ({ name }) => ALONE.some((pattern) => pattern.test(name));
+
+const wantedParts = all.filter(({ name }) => wanted.length === 0 || wanted.some((word) => name.includes(word)));
+const place = ({ name }) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
+const alone = wantedParts.filter(isAlone);
+const others = wantedParts.filter((part) => !isAlone(part)).sort((one, other) => place(one) - place(other));
+const parts = [...alone, ...others];
+await together(alone, 1);
+await together(others, AT_ONCE);
+
+console.log("\n== summary");
+const of = (kind) => parts.filter((part) => part.kind === kind);
+// Result lines are `test result: ok. 12 passed; 0 failed; …`.
+const rustLine = /^test result: \S+ (\d+) passed; (\d+) failed;/gm;
+const [passed, failed] = sum(of("rust"), rustLine, (match) => Number(match[1]), (match) => Number(match[2]));
+console.log(`rust: ${passed} passed, ${failed} failed`);
+const [goPassed, goFailed] = sum(of("go"), /^--- (PASS|FAIL)/gm, (match) => +(match[1] === "PASS"), (match) => +(match[1] === "FAIL"));
+console.log(`go: ${goPassed} passed, ${goFailed} failed`);
+const pageLine = /^(?:#|ℹ) (pass|fail) (\d+)/gm;
+const [pagePassed, pageFailed] = ["pass", "fail"].map((word) => sum(of("page"), pageLine, (match) => (match[1] === word ? Number(match[2]) : 0))[0]);
+console.log(`page: ${pagePassed} passed, ${pageFailed} failed`);
+const longest = [...parts].sort((one, other) => other.seconds - one.seconds).slice(0, 8);
+console.log(`longest: ${longest.map(({ name, seconds }) => `${name} ${seconds.toFixed(0)} s`).join(", ")}`);
+const notRun = new Set(parts.flatMap(({ text }) => [...text.matchAll(/(?:^|[^\p{L}\p{N}`])not run: (.*)/gmu)].map((match) => match[1])));
+console.log(`not run: ${notRun.size}`);
+for (const why of [...notRun].sort()) console.log(`  ${why}`);
+const bad = parts.filter((part) => part.failed);
+for (const { name, kind, text } of bad) {
+  const tests = [...text.matchAll(/^test (.*) \.\.\. FAILED$|^--- FAIL: (\S+)/gm)].map((match) => match[1] ?? match[2]);
+  console.log(`FAILED: ${kind === "rust" && name !== "examples" ? `cargo test -p ${name}` : name}${tests.map((test) => `\n  ${test}`).join("")}`);
+}
+process.exitCode = bad.length > 0 ? 1 : 0;
+if (process.exitCode === 0) console.log("all passed");
