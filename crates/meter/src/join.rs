@@ -84,6 +84,14 @@ pub struct ServiceCounts {
     pub server_unmatched: u64,
 }
 
+/// Milliseconds since an arrival. Requests are taken in side by side: one that came earlier may have its turn later, and what
+/// it meets has waited for no time then, and not for nearly 2^32 ms.
+#[inline]
+pub fn waited_ms(now_ms: u32, arrival_ms: u32) -> u32 {
+    let waited = now_ms.wrapping_sub(arrival_ms);
+    if waited > u32::MAX / 2 { 0 } else { waited }
+}
+
 /// Mixed into the trace id of an attempt's own entry, so that it cannot meet a call's key.
 const ATTEMPT_SALT: u64 = 0x5bd1_e995_9d1b_54a5;
 
@@ -345,7 +353,7 @@ impl Join {
     pub fn expire(&mut self, now_ms: u32, ttl_ms: u32, most: usize, names: &Interned) -> bool {
         for _ in 0..most {
             match self.pending.oldest() {
-                Some(entry) if now_ms.wrapping_sub(entry.arrival_ms()) > ttl_ms => {}
+                Some(entry) if waited_ms(now_ms, entry.arrival_ms()) > ttl_ms => {}
                 _ => return false,
             }
             if !self.expire_oldest(names) {

@@ -19,4 +19,5 @@ pub mod report;
 pub mod rpc_status;
 pub mod samples;
 pub mod serve;
+pub mod spool;
 pub mod window;

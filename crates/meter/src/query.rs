@@ -29,6 +29,14 @@ impl Matches {
         let (joined, unmatched) = of(self.0.get(service)?);
         (joined + unmatched > 0).then(|| joined as f64 / (joined + unmatched) as f64)
     }
+
+    /// Which share of the client's CLIENT spans, and of the server's SERVER spans, found its mate.
+    pub fn of(&self, key: &PairKey) -> [Option<f64>; 2] {
+        [
+            self.ratio(&key.client, |c| (c.client_joined, c.client_unmatched)),
+            self.ratio(&key.server, |c| (c.server_joined, c.server_unmatched)),
+        ]
+    }
 }
 
 /// Quantiles of a distribution; all zero when it is empty, as `count` says.
@@ -61,19 +69,10 @@ fn leg(histogram: &Histogram, stats: &PairStats) -> Option<LegReport> {
 
 /// One row of the table.
 pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow {
-    PairRow { worst: worst_rows(&stats.worst), ..row_without_worst(key, stats, matches) }
-}
-
-/// The worst calls that a row shows.
-pub fn worst_rows(worst: &[KeptCall]) -> Vec<WorstRow> {
-    worst.iter().take(WORST_SHOWN).map(worst_row).collect()
-}
-
-/// One row of the table without its worst calls: of thousands of rows, those of one page alone show them.
-pub fn row_without_worst(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow {
     let gap = quantiles(&stats.gap);
     let client_duration = quantiles(&stats.client);
     let server_duration = quantiles(&stats.server);
+    let [client_match_ratio, server_match_ratio] = matches.of(key);
     PairRow {
         client: key.client.to_string(),
         server: key.server.to_string(),
@@ -94,17 +93,28 @@ pub fn row_without_worst(key: &PairKey, stats: &PairStats, matches: &Matches) ->
         request_leg: leg(&stats.request_leg, stats),
         response_leg: leg(&stats.response_leg, stats),
         mate_delay: quantiles(&stats.mate_delay),
-        client_match_ratio: matches.ratio(&key.client, |c| (c.client_joined, c.client_unmatched)),
-        server_match_ratio: matches.ratio(&key.server, |c| (c.server_joined, c.server_unmatched)),
-        worst: Vec::new(),
+        client_match_ratio,
+        server_match_ratio,
+        worst: stats.worst.iter().take(WORST_SHOWN).map(worst_row).collect(),
         worst_complete_above_ns: stats.worst_complete_above_ns(WORST_SHOWN),
         before: None,
         lost_ns_by_step: None,
     }
 }
 
+/// A pair in the stretch of time that another is compared with.
+pub fn pair_before(stats: &PairStats) -> PairBefore {
+    PairBefore {
+        calls: stats.calls(),
+        gap: quantiles(&stats.gap),
+        client_duration: quantiles(&stats.client),
+        server_duration: quantiles(&stats.server),
+        lost_ns_total: u64::try_from(stats.gap.sum_ns()).unwrap_or(u64::MAX),
+    }
+}
+
 /// Worst calls in a table row; more on request.
-const WORST_SHOWN: usize = 5;
+pub const WORST_SHOWN: usize = 5;
 
 /// One of the worst calls.
 pub fn worst_row(call: &KeptCall) -> WorstRow {

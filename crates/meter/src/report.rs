@@ -220,6 +220,38 @@ pub struct Coverage {
     /// What the history holds, and what waits to get there.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub history: Option<HistoryCoverage>,
+    /// Whole traces, where they are kept: `--keep-spans`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kept: Option<KeptCoverage>,
+}
+
+/// All spans of a short while, on disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeptCoverage {
+    /// Spans on disk.
+    pub spans: u64,
+    /// Bytes on disk, the index included.
+    pub bytes: u64,
+    /// The limit of `bytes`; the oldest are dropped to keep it.
+    pub bytes_limit: u64,
+    /// Files.
+    pub segments: u64,
+    /// When the oldest span arrived; null while there is none.
+    pub from_unix_ms: Option<u64>,
+    /// Bytes of requests on their way to the disk.
+    pub queued_bytes: u64,
+    /// The limit of `queued_bytes`; requests beyond it are counted in `not_kept_queue`.
+    pub queued_bytes_limit: u64,
+    /// Spans not kept, because they came faster than they could be written. The meter's other figures have them.
+    pub not_kept_queue: u64,
+    /// Spans not kept, because the disk refused them.
+    pub not_kept_disk: u64,
+    /// Spans not kept, because their request is larger than the limit allows.
+    pub not_kept_large: u64,
+    /// Spans dropped after their time, or to make room for newer ones.
+    pub forgotten_spans: u64,
+    /// Files set aside because they were damaged.
+    pub damaged_segments: u64,
 }
 
 /// What the history holds, as of the last checkpoint.

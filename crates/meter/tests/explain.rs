@@ -152,6 +152,24 @@ fn nothing_is_found_where_nothing_is_to_be_found() {
     assert!(with_discoveries <= 5, "{with_discoveries} of {RUNS} runs found something in noise");
 }
 
+/// A node whose gaps all lie a little higher ranks above the others, but has no more of the excess than as many other calls:
+/// long gaps come about anywhere.
+#[test]
+fn a_value_with_no_more_of_the_excess_than_of_the_calls_sets_nothing_apart() {
+    for seed in 0..3 {
+        let mut rng = Rng::with_seed(seed);
+        let calls = (0..2_000).map(|_| {
+            let node = rng.u8(..4);
+            let gap_ns = 1_000_000 + rng.u64(..100_000) + if node == 2 { 60_000 } else { 0 };
+            let gap_ns = if rng.u8(..50) == 0 { gap_ns + 100_000_000 } else { gap_ns };
+            let server_resource = vec![text("k8s.node.name", format!("node-{node}"))];
+            Call { server_resource, server_span: vec![], client_span: vec![], gap_ns }
+        });
+        let explanation = explained(calls.collect(), Settings::default(), 200);
+        assert!(explanation.tested >= 4 && explanation.differs.is_empty(), "seed {seed}: {explanation:#?}");
+    }
+}
+
 #[test]
 fn few_calls_and_calls_without_spans_are_said() {
     let mut rng = Rng::with_seed(1);

@@ -159,6 +159,25 @@ proptest! {
     }
 }
 
+/// Two ports take requests in at once: the one that came first may have its turn second.
+#[test]
+fn a_span_that_came_a_moment_before_its_mate_has_its_turn_after_it() {
+    let minute_ms = 7 * 60_000;
+    let meter = Meter::new(Settings::default());
+    meter.set_wall_clock(minute_ms, minute_ms);
+    meter.ingest(&request("front", vec![span(CLIENT, 1, 1, 0, 1_000, 500)]), minute_ms + 20).unwrap();
+    // Nothing is expired by a clock that is a moment behind.
+    meter.tick(minute_ms + 19);
+    assert_eq!(meter.overview().accounting.pending, 1);
+    meter.ingest(&request("back", vec![span(SERVER, 1, 2, 1, 1_100, 300)]), minute_ms + 19).unwrap();
+    // The same when an attempt takes the call back.
+    meter.ingest(&request("back", vec![span(SERVER, 1, 3, 1, 1_100, 300)]), minute_ms + 18).unwrap();
+    let minutes: Vec<PairMinute> = meter.open_minutes();
+    let seen: Vec<_> =
+        minutes.iter().map(|m| (m.unix_s, m.stats.joined_calls(), m.stats.mate_delay.max_ns())).collect();
+    assert_eq!(seen, [(7 * 60, 1, Some(0))]);
+}
+
 #[test]
 fn halves_expire_by_side_and_late_mates_are_counted() {
     let meter = Meter::new(Settings { join_ttl_ms: Some(15_000), ..Settings::default() });

@@ -84,6 +84,7 @@ fn snapshot(pairs: usize) -> Snapshot {
         version: "0.1.0-test",
         process: Some(ProcessFigures { resident_bytes: 77, cpu_s: 0.5 }),
         history: None,
+        kept: None,
     }
 }
 

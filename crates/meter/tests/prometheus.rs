@@ -19,6 +19,7 @@ use spangap_meter::export::prometheus::{Format, encode, negotiate};
 use spangap_meter::export::snapshot::{HistoryFigures, ProcessFigures, RequestFigures, Snapshot};
 use spangap_meter::join::ServiceCounts;
 use spangap_meter::serve::places::PortFigures;
+use spangap_meter::spool::SpoolFigures;
 use spangap_model::accounting::Malformed;
 use spangap_model::histogram::bucket_index;
 use spangap_model::pair::KeptSide;
@@ -119,6 +120,20 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
             bytes_limit: 8192,
             waiting_rows: 3,
             waiting_bytes: 512,
+        }),
+        kept: Some(SpoolFigures {
+            spans: 900,
+            bytes: 70_000,
+            bytes_limit: 1 << 20,
+            from_unix_ms: Some(now_unix_ns / 1_000_000 - 60_000),
+            queued_bytes: 10,
+            queued_bytes_limit: 100,
+            not_kept_queue: 1,
+            not_kept_disk: 2,
+            not_kept_large: 3,
+            forgotten_spans: 4,
+            damaged_segments: 5,
+            ..SpoolFigures::default()
         }),
     }
 }

@@ -122,7 +122,7 @@ const FILES_AND_LIVE_SOCKETS: &[&str] = &[
     "io::stdin",
     "libc",
 ];
-const METER_IO: &[&str] = &["serve/", "history/", "ingest/file.rs", "export/otlp/"];
+const METER_IO: &[&str] = &["serve/", "history/", "spool/", "ingest/file.rs", "export/otlp/"];
 
 /// Where files, sockets, clocks and the async runtime may be.
 pub const CONFINED: &[Confined] = &[

@@ -18,6 +18,10 @@ pub enum Case {
     History,
     /// CPU time per span of the samples of calls, in this process
     Samples,
+    /// CPU time per span under the engine's lock, in this process
+    Lock,
+    /// CPU time per span of keeping all spans on disk, in this process
+    Spool,
 }
 
 /// Measures `spangap meter`, the real binary on one core, against its goals.
@@ -57,7 +61,7 @@ pub struct Args {
     /// Hours of the history
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..))]
     pub hours: u64,
-    /// Rounds of the samples, with them and without
+    /// Rounds of the samples, the lock and the spool, with them and without
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// Measure nothing: write the history of the history case into this folder, for `spangap meter --data`

@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 use spangap_meter_bench::cases::history::HistoryFigure;
+use spangap_meter_bench::cases::lock::LockFigure;
 use spangap_meter_bench::cases::memory::Memory;
 use spangap_meter_bench::cases::overload::{OPEN_REQUESTS, Overload};
 use spangap_meter_bench::cases::samples::SamplesFigure;
+use spangap_meter_bench::cases::spool::SpoolFigure;
 use spangap_meter_bench::cases::throughput::Run;
 use spangap_meter_bench::goals::Goal;
 use std::fmt;
@@ -26,6 +28,10 @@ pub struct Figures {
     pub history: Option<HistoryFigure>,
     /// What the samples of calls cost.
     pub samples: Option<SamplesFigure>,
+    /// What is done under the engine's lock.
+    pub lock: Option<LockFigure>,
+    /// What keeping all spans costs, by how they come.
+    pub spool: Vec<SpoolFigure>,
     /// The goals that these figures decide.
     pub goals: Vec<Goal>,
     /// What could not be done here, and why.
@@ -104,6 +110,7 @@ impl Figures {
         self.goals.extend(self.memory.as_ref().map(Goal::memory));
         self.goals.extend(self.truth.iter().map(|figure| Goal::truth(figure.case, &figure.differences)));
         self.goals.extend(self.history.iter().flat_map(Goal::history));
+        self.goals.extend(self.spool.iter().flat_map(Goal::spool));
         self.goals.extend(self.overload.iter().flat_map(Goal::overload));
     }
 
@@ -131,6 +138,36 @@ impl fmt::Display for Figures {
                 samples.without_us_per_span,
                 samples.cost_us_per_span,
                 samples.rounds
+            )?;
+        }
+        if let Some(lock) = &self.lock {
+            let [low, high] = lock.locked_quartiles_us;
+            writeln!(
+                f,
+                "lock, CPU us per span: {:.4} walked, {:.4} ingested; {:.4} ({low:.4} to {high:.4}) under the lock in {} rounds\n",
+                lock.walk_us_per_span, lock.ingest_us_per_span, lock.locked_us_per_span, lock.rounds
+            )?;
+        }
+        for spool in &self.spool {
+            let [low, high] = spool.cost_quartiles_us;
+            writeln!(
+                f,
+                "spool, {} requests, CPU us per span: {:.4} with, {:.4} without; it costs {:.4} ({low:.4} to {high:.4}) in {} \
+                 rounds; {:.1} bytes on disk a span; {} spans in {} files, {} not kept; a trace in {:.2} ms, {:.2} at most (CPU time \
+                 {:.2}, {:.2})\n",
+                if spool.gzip { "gzip" } else { "plain" },
+                spool.with_us_per_span,
+                spool.without_us_per_span,
+                spool.cost_us_per_span,
+                spool.rounds,
+                spool.bytes_per_span,
+                spool.kept_spans,
+                spool.segments,
+                spool.not_kept,
+                spool.lookup_ms[0],
+                spool.lookup_ms[1],
+                spool.lookup_cpu_ms[0],
+                spool.lookup_cpu_ms[1],
             )?;
         }
         if !self.throughput.is_empty() {

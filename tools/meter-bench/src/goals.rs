@@ -3,6 +3,7 @@
 use crate::cases::history::HistoryFigure;
 use crate::cases::memory::Memory;
 use crate::cases::overload::Overload;
+use crate::cases::spool::SpoolFigure;
 use serde::Serialize;
 use std::fmt;
 
@@ -23,6 +24,11 @@ pub const QUESTION_MS: f64 = 1000.0;
 pub const QUESTION_BYTES: u64 = 200 << 20;
 /// A request that needs no history takes no longer meanwhile.
 pub const OTHERS_MS: f64 = 250.0;
+
+/// CPU time per span of keeping all spans at most, beside the meter's own.
+pub const SPOOL_US_PER_SPAN: f64 = 0.5;
+/// A kept trace is found within this.
+pub const LOOKUP_MS: f64 = 50.0;
 
 /// How a figure stands against its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -94,6 +100,28 @@ impl Goal {
             [first, ..] => format!("{}: {first}", differences.len()),
         };
         Goal::new(goal, "no difference".into(), found, differences.is_empty())
+    }
+
+    /// What keeping all spans costs, and how soon a trace is found.
+    pub fn spool(spool: &SpoolFigure) -> [Goal; 2] {
+        let cost = spool.cost_us_per_span;
+        [
+            Goal::new(
+                if spool.gzip { "all spans kept, from gzip" } else { "all spans kept" },
+                format!("<= {SPOOL_US_PER_SPAN} us"),
+                format!("{cost:.3} us"),
+                cost <= SPOOL_US_PER_SPAN,
+            ),
+            Goal::new(
+                if spool.gzip { "a kept trace by its id, from gzip" } else { "a kept trace by its id" },
+                format!("<= {LOOKUP_MS} ms"),
+                format!(
+                    "{:.2} ms, {:.2} at most; CPU time {:.2}, {:.2}",
+                    spool.lookup_ms[0], spool.lookup_ms[1], spool.lookup_cpu_ms[0], spool.lookup_cpu_ms[1]
+                ),
+                spool.lookup_ms[1] <= LOOKUP_MS,
+            ),
+        ]
     }
 
     /// The three things asked of a question to the history.

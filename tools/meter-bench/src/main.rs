@@ -8,7 +8,7 @@ use clap::Parser;
 use figures::{Figures, Spread, TruthFigure};
 use spangap_meter_bench::BenchError;
 use spangap_meter_bench::cases::truth::Arrival;
-use spangap_meter_bench::cases::{Bench, history, memory, overload, samples, throughput, truth};
+use spangap_meter_bench::cases::{Bench, history, lock, memory, overload, samples, spool, throughput, truth};
 use spangap_meter_bench::floor;
 use spangap_meter_bench::gapload::Gapload;
 use spangap_meter_bench::generate::{Shape, generate};
@@ -156,6 +156,17 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
     if args.runs(Case::Samples) {
         eprintln!("samples: {} rounds with and without", args.rounds);
         figures.samples = Some(bench.on_meter_cpu(|| samples::run(&sdk, args.rounds)));
+    }
+    if args.runs(Case::Lock) {
+        eprintln!("lock: {} rounds", args.rounds);
+        figures.lock = Some(bench.on_meter_cpu(|| lock::run(&sdk, args.rounds)));
+    }
+    if args.runs(Case::Spool) {
+        for gzip in [false, true] {
+            eprintln!("spool: {} rounds with and without{}", args.rounds, if gzip { ", gzip" } else { "" });
+            // On all CPUs: the spool has a thread of its own.
+            figures.spool.push(spool::run(&sdk, args.rounds, gzip, &args.folder)?);
+        }
     }
     figures.judge();
     Ok(figures)

@@ -148,15 +148,14 @@ fn an_agent_with_the_capabilities_of_the_chart_fills_its_dashboard() {
         let answer = crate::server::get(address, "/metrics", "text/plain");
         String::from_utf8_lossy(&answer).into_owned().into()
     };
-    let rings = until("packets in its ring", || {
-        let text = health();
-        let text = text.as_str().expect("text");
-        text.contains("spangap_agent_ring_canaries_seen_total{instrument=\"capture\"} ")
-            .then(|| text.to_owned())
-    });
-    // Without the right to trace there would be none.
+    let is_recorded = |instrument: &str| {
+        let seen = format!("spangap_agent_ring_canaries_seen_total{{instrument=\"{instrument}\"}} ");
+        health().as_str().expect("text").contains(&seen).then_some(())
+    };
+    until("packets in its ring", || is_recorded("capture"));
+    // Without the right to trace there would be none. Its programs are loaded after the packets are being kept.
     if spangap_host::kernel::Kernel::look().lost().is_empty() {
-        assert!(rings.contains("instrument=\"host-record\""), "{rings}");
+        until("events of the host in its ring", || is_recorded("host-record"));
     }
     let prometheus = Prometheus::start(address, Scrape::Classic);
     for (title, expr) in queries("hosts") {

@@ -1,5 +1,6 @@
 //! `spangap meter` and `spangap demo` as their users meet them: the real binary, real sockets, real senders.
 
+mod agents;
 mod api;
 mod attack;
 mod bytes;
@@ -13,6 +14,7 @@ mod grpc;
 mod history;
 mod http;
 mod hunt;
+mod kept;
 mod overload;
 mod process;
 #[path = "../../../meter/tests/prometheus/server.rs"]

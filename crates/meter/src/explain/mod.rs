@@ -161,13 +161,15 @@ pub fn explain(key: &PairKey, samples: &[Drawn]) -> Explanation {
             continue;
         }
         let share_of_excess = effects.share(&group.members);
-        if share_of_excess.high >= LEAST_SHARE && share_of_excess.mid > 0.0 {
+        let share_of_calls = effects.share_of_calls(&group.members);
+        // Gaps may lie a little higher all over without having more of the excess than as many other calls.
+        if share_of_excess.high >= LEAST_SHARE && share_of_excess.low > share_of_calls {
             let (first, same_calls) = group.named(&pool);
             differs.push((
                 at,
                 Difference {
                     share_of_excess,
-                    share_of_calls: effects.share_of_calls(&group.members),
+                    share_of_calls,
                     sampled: group.members.iter().filter(|carries| **carries).count() as u64,
                     median_gap_ns: effects.median_ns(|call| group.members[call]),
                     median_gap_without_ns: effects.median_ns(|call| !group.members[call]),

@@ -55,6 +55,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
     of_pairs(snapshot, &mut families);
     of_spans(snapshot, &mut families);
     of_process(snapshot, &mut families);
+    of_kept(snapshot, &mut families);
     families.0
 }
 
@@ -393,6 +394,59 @@ fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         "spangap_accept_errors",
         "Times that the system could not accept a connection, such as for lack of file descriptors.",
         of_ports(|p| p.accept_errors),
+    );
+}
+
+fn of_kept<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
+    let Some(kept) = &snapshot.kept else { return };
+    families.one(
+        MetricKind::Gauge,
+        Unit::None,
+        "spangap_kept_spans",
+        "Spans of whole traces on disk.",
+        Value::Count(kept.spans),
+    );
+    families.bytes("spangap_kept_bytes", "Size of the whole traces on disk.", kept.bytes);
+    families.bytes(
+        "spangap_kept_bytes_limit",
+        "Size that they are kept below; the oldest are dropped.",
+        kept.bytes_limit,
+    );
+    families.bytes(
+        "spangap_kept_queue_bytes",
+        "Bytes of requests on their way to the disk; beyond the limit requests are not kept.",
+        kept.queued_bytes,
+    );
+    families.bytes(
+        "spangap_kept_queue_bytes_limit",
+        "Limit of spangap_kept_queue_bytes.",
+        kept.queued_bytes_limit,
+    );
+    if let Some(from_ms) = kept.from_unix_ms {
+        families.seconds(
+            "spangap_kept_horizon_seconds",
+            "Time since the oldest span on disk arrived.",
+            seconds(u128::from(snapshot.now_unix_ns).saturating_sub(u128::from(from_ms) * 1_000_000)),
+        );
+    }
+    let reasons =
+        [("queue", kept.not_kept_queue), ("disk", kept.not_kept_disk), ("too_large", kept.not_kept_large)];
+    families.add(
+        MetricKind::Counter,
+        Unit::None,
+        "spangap_not_kept_spans",
+        "Spans counted and not kept on disk, by reason: they came faster than they could be written, the disk refused them, their request was too large.",
+        labelled("reason", reasons),
+    );
+    families.count(
+        "spangap_kept_forgotten_spans",
+        "Spans dropped from disk after their time, or to make room for newer ones.",
+        kept.forgotten_spans,
+    );
+    families.count(
+        "spangap_kept_damaged_segments",
+        "Files of whole traces set aside because they were damaged.",
+        kept.damaged_segments,
     );
 }
 

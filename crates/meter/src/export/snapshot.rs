@@ -2,6 +2,7 @@
 
 use crate::engine::Overview;
 use crate::serve::places::PortFigures;
+use crate::spool::SpoolFigures;
 use spangap_model::{PairKey, PairStats};
 
 /// All figures at one moment. The exporters are pure functions of it.
@@ -32,6 +33,8 @@ pub struct Snapshot {
     pub process: Option<ProcessFigures>,
     /// The stored history, if there is one.
     pub history: Option<HistoryFigures>,
+    /// All spans of a short while, if they are kept.
+    pub kept: Option<SpoolFigures>,
 }
 
 /// The byte budget of requests in hand.

@@ -254,20 +254,37 @@ impl View {
         from_s: u64,
         to_s: u64,
         memory: &UnwrittenMinutes,
+        each: impl FnMut(PairKey, PairStats),
+    ) -> Result<Covered, HistoryError> {
+        self.pairs_of((from_s, to_s), memory, |_| true, each)
+    }
+
+    /// The same of the pairs that match; nothing is read of the others.
+    ///
+    /// # Errors
+    /// When the database refuses, or nobody waits any more.
+    pub fn pairs_of(
+        &self,
+        (from_s, to_s): (u64, u64),
+        memory: &UnwrittenMinutes,
+        matches: impl Fn(&PairKey) -> bool,
         mut each: impl FnMut(PairKey, PairStats),
     ) -> Result<Covered, HistoryError> {
         let from_s = Step::Minute.start(from_s);
         let buckets = self.buckets(from_s, to_s)?;
         let cover = buckets.cover(from_s, end_of(to_s));
         let mut in_memory: HashMap<&PairKey, Vec<&PairStats>> = HashMap::new();
-        for (minute, _) in memory.minutes(from_s, to_s) {
+        for (minute, _) in memory.minutes(from_s, to_s).filter(|(minute, _)| matches(&minute.key)) {
             in_memory.entry(&minute.key).or_default().push(&minute.stats);
         }
         let mut rows = self.rows()?;
         for (id, key) in self.pairs_known()? {
+            if !matches(&key) {
+                continue;
+            }
             self.go_on()?;
-            let figures = rows.sum(&cover.rows, id).map_err(|e| self.failed(e))?;
-            let mut stats = figures.stats.clone();
+            let mut figures = rows.sum(&cover.rows, id).map_err(|e| self.failed(e))?;
+            let mut stats = std::mem::take(&mut figures.stats);
             for minute in in_memory.remove(&key).into_iter().flatten() {
                 stats.merge(minute);
             }

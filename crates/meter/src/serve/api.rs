@@ -5,10 +5,12 @@ use super::access::Denied;
 use super::answer::streamed;
 use super::changes::{changes, has, not_modified, with_tag};
 use super::clock::Clock;
-use super::fleet::{self, Filter, Steps, Table};
+use super::fleet::{self, Filter, Steps};
 use super::otlp::Receiver;
 use super::places::Port;
 use super::recorder::Store;
+use super::table::{self, Table};
+use super::traces;
 use crate::engine::Meter;
 use crate::explain::explain;
 use crate::export::monotone::Monotone;
@@ -18,6 +20,7 @@ use crate::history::{Cancel, Covered, HistoryError};
 use crate::ingest::versions::VersionChange;
 use crate::query::{self, Matches};
 use crate::report::*;
+use crate::spool::Spool;
 use axum::extract::{FromRequestParts, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -51,6 +54,10 @@ pub struct Api {
     exported: Arc<Mutex<Monotone>>,
     turns: Arc<Semaphore>,
     line: Arc<Semaphore>,
+    pub(super) spool: Option<Arc<Spool>>,
+    /// Those who look for kept traces, and those of them whose turn it is.
+    pub(super) lookup_line: Arc<Semaphore>,
+    pub(super) lookups: Arc<Semaphore>,
     /// Tells this run from others.
     pub(super) started_unix_ms: u64,
     /// Changes when the service ends.
@@ -134,6 +141,9 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/annotations", get(annotations))
         .route("/api/v1/coverage", get(coverage))
         .route("/api/v1/changes", get(changes))
+        .route("/api/v1/traces/{id}", get(traces::otlp))
+        .route("/api/traces/{id}", get(traces::of_jaeger))
+        .route("/api/services", get(traces::services))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -244,6 +254,9 @@ impl Api {
             exported,
             turns,
             line,
+            spool: None,
+            lookup_line: Arc::new(Semaphore::new(LINE)),
+            lookups: Arc::new(Semaphore::new(QUERIES)),
             started_unix_ms: clock.unix_ms(),
             stopping,
         }
@@ -313,7 +326,10 @@ impl Api {
         notes.extend(
             overview.last_clock_steps.last().map(|last| query::clock_note(overview.clock_steps, last)),
         );
+        let kept = self.spool.as_ref().map(|spool| spool.figures());
+        notes.extend(kept.iter().flat_map(traces::notes));
         Ok(Coverage {
+            kept: kept.map(traces::coverage),
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
             slow_requests: self.receiver.admission.too_slow.load(Relaxed),
@@ -327,6 +343,11 @@ impl Api {
             history: Some(self.store.coverage()),
             ..query::coverage(&overview)
         })
+    }
+
+    /// With all spans kept for a while.
+    pub(super) fn with_spool(self, spool: Option<Arc<Spool>>) -> Api {
+        Api { spool, ..self }
     }
 
     /// With what is refused for other reasons than load.
@@ -361,12 +382,13 @@ impl Api {
             version: env!("CARGO_PKG_VERSION"),
             process: process_figures(),
             history: Some(self.store.figures()),
+            kept: self.spool.as_ref().map(|spool| spool.figures()),
         }
     }
 }
 
 /// Runs a query off the threads that receive spans: it may read the database.
-async fn off_thread<T: Send + 'static>(
+pub(super) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -391,7 +413,7 @@ async fn pairs(
     if has(&headers, &tag) {
         return Ok(not_modified(&tag));
     }
-    let report = fleet::pairs(&api, stretch, filter, table).await?;
+    let report = table::pairs(&api, stretch, filter, table).await?;
     Ok(with_tag(Streamed(headers, report).answer().await, &tag))
 }
 
@@ -512,7 +534,7 @@ async fn ready(State(api): State<Api>) -> String {
     }
 }
 
-fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !text.is_ascii() {
         return None;
     }

@@ -15,11 +15,14 @@ pub mod places;
 pub mod recorder;
 pub mod refusal;
 pub mod sessions;
+pub mod table;
 pub mod tls;
+mod traces;
 
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};
 use crate::history::{History, HistoryError};
+use crate::spool::Spool;
 use access::{Access, Denied, Role};
 use clock::Clock;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -58,6 +61,8 @@ pub struct ServeSettings {
     pub push: Option<PushSettings>,
     /// Certificates of all ports; `None`: they speak plain text.
     pub tls: Option<Arc<Tls>>,
+    /// Keeps all spans for a while, if wanted.
+    pub spool: Option<Arc<Spool>>,
 }
 
 /// Where it really listens (ports 0 resolved).
@@ -185,7 +190,8 @@ pub async fn serve(
         settings.request_budget_bytes,
         deadlines,
     )
-    .with_access(guests.access.clone());
+    .with_access(guests.access.clone())
+    .with_spool(settings.spool.clone());
     let receiver = Arc::new(receiver);
     let places = settings.max_connections.min(descriptors_for_each_port());
     // Answers of the API are large, those to exporters are not.
@@ -203,6 +209,7 @@ pub async fn serve(
         stopped.clone(),
     );
     let (access, of_guests) = (guests.access.clone(), guests.refusals);
+    let api = api.with_spool(settings.spool.clone());
     let api = api.with_refusals(Refusals::of(move || access.denials().chain(of_guests.counts()).collect()));
     let push = settings.push.map(|push| {
         let source = api.clone();
@@ -263,6 +270,10 @@ pub async fn serve(
     ticker.abort();
     if let Some(fresh) = fresh {
         fresh.abort();
+    }
+    // What is on its way to the disk takes a moment, and nobody else waits for this thread any more.
+    if let Some(spool) = settings.spool {
+        spool.stop();
     }
     recorder.stop()?;
     Ok(())

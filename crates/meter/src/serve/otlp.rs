@@ -12,7 +12,10 @@ use super::places::{Deadlines, Peer};
 use super::refusal::Refusal;
 use crate::engine::{Ingested, Meter};
 use crate::ingest::otlp_json;
+use crate::ingest::wire::WalkError;
 use crate::rpc_status;
+use crate::spool::block::Coding;
+use crate::spool::{self, Spool};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
 use http::request::Parts;
@@ -53,6 +56,7 @@ pub struct Receiver {
     pub admission: Arc<Admission>,
     deadlines: Deadlines,
     access: Arc<Access>,
+    spool: Option<Arc<Spool>>,
     max_request_bytes: u64,
     /// Requests refused because of overload.
     pub refused: AtomicU64,
@@ -75,6 +79,7 @@ impl Receiver {
             admission: Admission::new(budget_bytes, deadlines.slow_after),
             deadlines,
             access: Arc::default(),
+            spool: None,
             max_request_bytes,
             refused: AtomicU64::new(0),
             invalid: AtomicU64::new(0),
@@ -84,6 +89,11 @@ impl Receiver {
     /// The same, for those who may send spans.
     pub fn with_access(self, access: Arc<Access>) -> Receiver {
         Receiver { access, ..self }
+    }
+
+    /// The same, with all spans kept for a while.
+    pub fn with_spool(self, spool: Option<Arc<Spool>>) -> Receiver {
+        Receiver { spool, ..self }
     }
 
     /// Answers one request.
@@ -105,20 +115,41 @@ impl Receiver {
     fn ingest(&self, body: &Body, encoding: Encoding, json: bool) -> Result<Ingested, Refusal> {
         let encoding = if body.compressed { encoding } else { Encoding::Identity };
         let work = || {
-            with_plain(&body.bytes, encoding, self.max_request_bytes, |plain| {
-                let now_ms = self.clock.now_ms();
-                let done = match json {
-                    true => {
-                        let protobuf =
-                            otlp_json::to_protobuf(plain).map_err(|e| Refusal::Invalid(e.to_string()))?;
-                        self.meter.ingest(&protobuf, now_ms)
-                    }
-                    false => self.meter.ingest(plain, now_ms),
-                };
-                done.map_err(|e| Refusal::Invalid(e.to_string()))
+            with_plain(&body.bytes, encoding, self.max_request_bytes, |plain| match json {
+                true => {
+                    let protobuf =
+                        otlp_json::to_protobuf(plain).map_err(|e| Refusal::Invalid(e.to_string()))?;
+                    let protobuf = Bytes::from(protobuf);
+                    self.take(&protobuf, &protobuf, Encoding::Identity)
+                }
+                false => self.take(plain, &body.bytes, encoding),
             })
         };
         if body.bytes.len() > LONG_WORK { tokio::task::block_in_place(work) } else { work() }
+    }
+
+    /// Takes in one request in protobuf; `arrived` is the same as it came.
+    fn take(&self, plain: &[u8], arrived: &Bytes, encoding: Encoding) -> Result<Ingested, Refusal> {
+        let now_ms = self.clock.now_ms();
+        let invalid = |e: WalkError| Refusal::Invalid(e.to_string());
+        let Some(spool) = &self.spool else { return self.meter.ingest(plain, now_ms).map_err(invalid) };
+        let mut digests = Vec::new();
+        let ingested = self.meter.ingest_seen(plain, now_ms, |spans| digests = spool.digests(spans));
+        let ingested = ingested.map_err(invalid)?;
+        // A request has less than 4 GiB, and a span more than one byte.
+        spool.keep(spool::Request {
+            bytes: arrived.clone(),
+            coding: match encoding {
+                Encoding::Identity => Coding::Plain,
+                Encoding::Gzip => Coding::Gzip,
+                Encoding::Zstd => Coding::Zstd,
+            },
+            plain_len: plain.len() as u32,
+            digests,
+            spans: ingested.spans as u32,
+            unix_ms: self.clock.unix_ms(),
+        });
+        Ok(ingested)
     }
 
     fn count(&self, refusal: &Refusal) {

@@ -67,6 +67,7 @@ async fn the_running_service_is_scraped() {
         exported_pairs: 2_000,
         push: None,
         tls: None,
+        spool: None,
     };
     let (ready, addresses) = oneshot::channel();
     let (stop, stopped) = oneshot::channel::<()>();

@@ -1,9 +1,11 @@
 //! What is measured, one case a file.
 
 pub mod history;
+pub mod lock;
 pub mod memory;
 pub mod overload;
 pub mod samples;
+pub mod spool;
 pub mod throughput;
 pub mod truth;
 

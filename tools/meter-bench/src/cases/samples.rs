@@ -59,7 +59,8 @@ pub fn run(workload: &Workload, rounds: u32) -> SamplesFigure {
     }
 }
 
-fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+/// The quarter, the half and the three quarters of some values.
+pub(super) fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values.get(values.len() * quarter / 4).copied().unwrap_or(f64::NAN))
 }

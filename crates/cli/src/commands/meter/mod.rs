@@ -1,5 +1,7 @@
 //! `spangap meter`: the always-on service.
 
+mod kept;
+
 use super::target::stop_signal;
 use crate::Outcome;
 use crate::args::{Duration, Size};
@@ -78,7 +80,16 @@ pub struct MeterArgs {
     max_pending_bytes: Option<Size>,
     /// Memory for waiting whole spans, so that worst calls can be shown with both sides [default: 24MiB]
     #[arg(long, value_name = "SIZE")]
+    whole_bytes: Option<Size>,
+    /// Keep every span on disk for this long, to be asked for by trace id: 30m
+    #[arg(long, value_name = "DURATION", help_heading = KEPT)]
+    keep_spans: Option<Duration>,
+    /// Keep them below this size; the oldest go first [default: 50GiB]
+    #[arg(long, value_name = "SIZE", help_heading = KEPT)]
     keep_bytes: Option<Size>,
+    /// Folder for them [default: `spans` in the folder of --data]
+    #[arg(long, value_name = "DIR", help_heading = KEPT)]
+    keep_dir: Option<PathBuf>,
     /// Memory for names and resources; idle ones make room, oversized ones are cut [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     max_resource_bytes: Option<Size>,
@@ -175,6 +186,7 @@ pub struct MeterArgs {
     insecure: Option<bool>,
 }
 
+const KEPT: &str = "Whole traces";
 const CASES: &str = "Cases";
 const ACCESS: &str = "Access";
 
@@ -279,7 +291,10 @@ impl MeterArgs {
             history_size,
             join_ttl,
             max_pending_bytes,
+            whole_bytes,
+            keep_spans,
             keep_bytes,
+            keep_dir,
             max_resource_bytes,
             worst_bytes,
             sample_bytes,
@@ -326,7 +341,7 @@ impl MeterArgs {
         Ok(Settings {
             join_ttl_ms: Some(ttl_ms),
             max_pending_bytes: bytes(self.max_pending_bytes, 1 << 30),
-            keep_bytes: bytes(self.keep_bytes, 24 << 20),
+            keep_bytes: bytes(self.whole_bytes, 24 << 20),
             worst_bytes: bytes(self.worst_bytes, 256 << 20),
             sample_bytes: bytes(self.sample_bytes, 64 << 20),
             sampled_calls: Settings::default().sampled_calls,
@@ -373,6 +388,7 @@ impl MeterArgs {
             exported_pairs: self.exported_pairs.unwrap_or(2_000),
             push: push.context("--push-otlp")?,
             tls: self.tls()?,
+            spool: None,
         })
     }
 }
@@ -476,8 +492,9 @@ impl MeterArgs {
     /// Validates the settings and opens the history.
     pub fn start(self) -> anyhow::Result<Service> {
         let args = self.with_file()?;
-        let serving = args.serve()?;
+        let mut serving = args.serve()?;
         args.must_be_meant(&serving)?;
+        serving.spool = args.spool()?;
         let clock = Clock::start();
         let meter = Arc::new(Meter::new(args.engine(clock)?));
         let limits = Limits {

@@ -1,0 +1,422 @@
+//! The meter itself: walk, join, statistics. It does no IO and knows no clock; whoever drives it tells the time.
+
+mod read;
+mod record;
+
+use crate::candidates::Candidates;
+use crate::ingest::origins::{Limits, Origins};
+use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
+use crate::ingest::walk::{Batch, SpanFacts, walk};
+use crate::ingest::wire::WalkError;
+use crate::join::{Join, Outcome, ServiceCounts};
+use crate::offset::Offsets;
+use crate::pairs::{Grouping, PairLimits, Pairs};
+use crate::pending::Key;
+use crate::samples::Samples;
+use crate::window::{Minute, Windows, minute_of};
+use spangap_model::accounting::Malformed;
+use spangap_model::shared::Account;
+use spangap_model::{Accounting, Histogram, PairKey, PairStats};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How far ahead of the join an index slot and then its entry are prefetched, in spans.
+const SLOT_AHEAD: usize = 16;
+const ENTRY_AHEAD: usize = 8;
+/// Entries expired under one hold of the lock.
+const EXPIRE_AT_ONCE: usize = 16_384;
+/// After a minute's end plus the time to live nothing of it can change; this much more for late ticks.
+const CLOSE_GRACE_MS: u64 = 2_000;
+/// The wall clock is followed when it is off by this much: less is drift and rounding.
+const CLOCK_STEP_MS: u64 = 1_000;
+/// Steps of the wall clock told of; of earlier ones only the number is known.
+const CLOCK_STEPS_TOLD: usize = 8;
+/// How often idle origins are forgotten, and how often when room is short.
+const SWEEP_MS: u64 = 60_000;
+const SWEEP_CROWDED_MS: u64 = 1_000;
+/// Past the time to live nothing waits; this much more for late ticks.
+const IDLE_GRACE_MS: u64 = 5_000;
+/// Closed minutes kept for a recorder that is late; beyond this the oldest are dropped, and counted.
+const CLOSED_KEPT: usize = 8;
+
+/// Validated settings of the engine.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a half waits for its mate; `None` for as long as there is room.
+    pub join_ttl_ms: Option<u32>,
+    /// Limit of the store of pending halves.
+    pub max_pending_bytes: u64,
+    /// Size of the ring of whole spans.
+    pub keep_bytes: u64,
+    /// Limit of the bytes of whole spans that belong to worst calls.
+    pub worst_bytes: u64,
+    /// Calls in each of the two samples of a pair; 0 for no samples.
+    pub sampled_calls: usize,
+    /// Limit of the bytes of whole spans in the samples of calls.
+    pub sample_bytes: u64,
+    /// Limits of resources, methods and names.
+    pub origin_limits: Limits,
+    /// Limits of the number of pairs.
+    pub pair_limits: PairLimits,
+    /// What a row stands for.
+    pub grouping: Grouping,
+    /// Calls with a larger response are excluded and counted; `None` for no limit.
+    pub exclude_response_over: Option<u64>,
+    /// Attributes that tell the size of a response.
+    pub response_size_attributes: Vec<String>,
+    /// Unix time of the engine's millisecond 0, in milliseconds, until [`Meter::set_wall_clock`] tells another.
+    pub epoch_unix_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            join_ttl_ms: Some(15_000),
+            max_pending_bytes: 1 << 30,
+            keep_bytes: 24 << 20,
+            worst_bytes: 256 << 20,
+            sampled_calls: 64,
+            sample_bytes: 64 << 20,
+            origin_limits: Limits::default(),
+            pair_limits: PairLimits { total: 10_000, per_client: 500 },
+            grouping: Grouping::Pair,
+            exclude_response_over: Some(100 << 10),
+            response_size_attributes: RESPONSE_SIZE_ATTRIBUTES.map(String::from).into(),
+            epoch_unix_ms: 0,
+        }
+    }
+}
+
+/// What became of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ingested {
+    /// Spans in the request.
+    pub spans: u64,
+    /// Those of them that cannot be used.
+    pub malformed: Malformed,
+}
+
+/// Figures of the engine that are not of one pair.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    /// Where every span went.
+    pub accounting: Accounting,
+    /// Why spans were malformed.
+    pub malformed: Malformed,
+    /// Services with their counts.
+    pub services: Vec<(Arc<str>, ServiceCounts)>,
+    /// Arrival distance of mates, all pairs.
+    pub mate_delay: Histogram,
+    /// Bytes of the pending store.
+    pub pending_bytes: u64,
+    /// Its limit.
+    pub pending_bytes_limit: u64,
+    /// Bytes of whole spans held in the ring.
+    pub whole_bytes: u64,
+    /// How long ago the oldest span still in the ring arrived; `None` while the ring has never been full.
+    pub whole_span_horizon_ms: Option<u64>,
+    /// Calls counted in pairs `other`.
+    pub calls_in_other: u64,
+    /// Resources, methods and names that found no room.
+    pub names_in_other: u64,
+    /// Calls of the main distributions whose legs are unknown.
+    pub calls_without_legs: u64,
+    /// Calls with one attempt.
+    pub calls_with_one_attempt: u64,
+    /// Those of them for which neither span told the size of the response.
+    pub calls_without_size: u64,
+    /// Responses over this size are excluded; `None` for none.
+    pub exclude_response_over: Option<u64>,
+    /// Minutes that nobody took in time; the totals have them, a history does not.
+    pub minutes_dropped: u64,
+    /// Unix time of the engine's millisecond 0, in milliseconds, by the wall clock as it is now.
+    pub epoch_unix_ms: i64,
+    /// How often the wall clock was set since the start.
+    pub clock_steps: u64,
+    /// The last of these steps, oldest first.
+    pub last_clock_steps: Vec<ClockStep>,
+    /// Every store that has a limit.
+    pub limits: Vec<LimitFigures>,
+}
+
+/// The wall clock was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockStep {
+    /// When, Unix seconds by the clock after the step.
+    pub unix_s: u64,
+    /// By how much, in milliseconds; negative when it was set back.
+    pub by_ms: i64,
+}
+
+/// What a recorder takes from the engine.
+#[derive(Clone, Debug, Default)]
+pub struct Minutes {
+    /// Minutes that nothing changes any more, removed from the engine.
+    pub closed: Vec<PairMinute>,
+    /// A copy of those that are still open.
+    pub open: Vec<PairMinute>,
+    /// Unix time in seconds: minutes before it are all closed, as long as the wall clock is not set back.
+    pub settled_before_s: u64,
+}
+
+/// How full a store is, and what its limit made of what came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitFigures {
+    /// What is limited; the last word is its unit where it is not a number of things.
+    pub name: &'static str,
+    /// In it now.
+    pub used: u64,
+    /// The most that may be in it.
+    pub limit: u64,
+    /// What was shortened to fit, since the start.
+    pub cut: u64,
+    /// What was forgotten to make room or because it was idle.
+    pub forgotten: u64,
+    /// What found no room.
+    pub refused: u64,
+}
+
+/// Statistics of one pair in one minute.
+#[derive(Clone, Debug)]
+pub struct PairMinute {
+    /// Start of the minute, Unix seconds.
+    pub unix_s: u64,
+    /// Who.
+    pub key: PairKey,
+    /// What.
+    pub stats: PairStats,
+}
+
+/// The engine, shared between threads. One lock, taken once per request.
+#[derive(Debug)]
+pub struct Meter {
+    settings: Settings,
+    interest: Interest,
+    origins: Origins,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    join: Join,
+    pairs: Pairs,
+    windows: Windows,
+    offsets: Offsets,
+    closed: VecDeque<Minute>,
+    calls_in_other: u64,
+    calls_without_legs: u64,
+    calls_with_one_attempt: u64,
+    calls_without_size: u64,
+    minutes_dropped: u64,
+    /// Unix time of the engine's millisecond 0.
+    unix_at_zero_ms: i64,
+    /// Minutes before this engine time are closed.
+    settled_ms: u64,
+    clock_steps: u64,
+    last_clock_steps: VecDeque<ClockStep>,
+    /// Bytes of the ring written by certain times, to tell its age.
+    ring_marks: VecDeque<(u64, u64)>,
+    last_sweep_ms: u64,
+    /// Bytes of whole spans that belong to worst calls, wherever they are shown.
+    worst: Account,
+    worst_bytes: u64,
+    worst_refused: u64,
+    candidates: Candidates,
+    samples: Samples,
+}
+
+thread_local! {
+    static BATCH: RefCell<(Batch, Vec<Key>)> = RefCell::default();
+}
+
+impl Meter {
+    /// An empty meter.
+    pub fn new(settings: Settings) -> Meter {
+        let state = State {
+            join: Join::new(settings.max_pending_bytes, settings.keep_bytes, settings.exclude_response_over),
+            pairs: Pairs::new(settings.grouping, settings.pair_limits),
+            windows: Windows::new(settings.epoch_unix_ms as i64),
+            offsets: Offsets::default(),
+            closed: VecDeque::new(),
+            calls_in_other: 0,
+            calls_without_legs: 0,
+            calls_with_one_attempt: 0,
+            calls_without_size: 0,
+            minutes_dropped: 0,
+            unix_at_zero_ms: settings.epoch_unix_ms as i64,
+            settled_ms: 0,
+            clock_steps: 0,
+            last_clock_steps: VecDeque::new(),
+            ring_marks: VecDeque::new(),
+            last_sweep_ms: 0,
+            worst: Account::default(),
+            worst_bytes: settings.worst_bytes,
+            worst_refused: 0,
+            candidates: Candidates::default(),
+            samples: Samples::new(settings.sampled_calls, settings.sample_bytes),
+        };
+        Meter {
+            interest: Interest::new(
+                settings.grouping == Grouping::Method,
+                &settings.response_size_attributes,
+            ),
+            origins: Origins::new(settings.origin_limits, settings.grouping.part()),
+            state: Mutex::new(state),
+            settings,
+        }
+    }
+
+    /// The settings it was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a bug; the figures since are still the best there are.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in one `ExportTraceServiceRequest`, received `now_ms` milliseconds after the epoch.
+    ///
+    /// # Errors
+    /// When the request is not well-formed; nothing of it is then counted.
+    pub fn ingest(&self, request: &[u8], now_ms: u64) -> Result<Ingested, WalkError> {
+        self.ingest_seen(request, now_ms, |_| {})
+    }
+
+    /// The same; `seen` is shown the spans of a request that is well-formed, before the lock is taken.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn ingest_seen(
+        &self,
+        request: &[u8],
+        now_ms: u64,
+        seen: impl FnOnce(&[SpanFacts]),
+    ) -> Result<Ingested, WalkError> {
+        self.origins.set_now(now_ms);
+        BATCH.with_borrow_mut(|(batch, keys)| {
+            walk(request, &self.interest, &self.origins, batch)?;
+            seen(&batch.spans);
+            let interned = self.origins.read();
+            let mut state = self.state();
+            let before = state.join.malformed;
+            keys.clear();
+            keys.extend(batch.spans.iter().map(|span| state.join.key(span)));
+            for (i, span) in batch.spans.iter().enumerate() {
+                if let Some(key) = keys.get(i + SLOT_AHEAD) {
+                    state.join.prefetch_slot(*key);
+                }
+                if let Some(key) = keys.get(i + ENTRY_AHEAD) {
+                    state.join.prefetch_entry(*key);
+                }
+                let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
+                match state.join.offer(span, keys[i], bytes, now_ms as u32, &interned) {
+                    Outcome::Counted => {}
+                    Outcome::Joined(call) => state.record(call, span, bytes, now_ms, &interned),
+                    Outcome::Retracted(call) => state.retract(call, span, now_ms),
+                }
+            }
+            let after = state.join.malformed;
+            let spans = batch.spans.len() as u64;
+            batch.shrink();
+            keys.shrink_to(batch.spans.capacity());
+            Ok(Ingested {
+                spans,
+                malformed: Malformed {
+                    bad_id: after.bad_id - before.bad_id,
+                    end_before_start: after.end_before_start - before.end_before_start,
+                    no_time: after.no_time - before.no_time,
+                    too_long: after.too_long - before.too_long,
+                },
+            })
+        })
+    }
+
+    /// Lets time pass: expires halves, closes minutes, forgets what is idle. Call it several times a second.
+    pub fn tick(&self, now_ms: u64) {
+        self.origins.set_now(now_ms);
+        let Some(ttl_ms) = self.settings.join_ttl_ms else { return };
+        loop {
+            let interned = self.origins.read();
+            if !self.state().join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, &interned) {
+                break;
+            }
+        }
+        let mut state = self.state();
+        state.mark_ring(now_ms);
+        state.samples.tick(now_ms);
+        let safe_ms = now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS);
+        state.settled_ms = safe_ms;
+        while let Some(mut closed) = state.windows.close_before(safe_ms) {
+            state.candidates.minute_closed(&closed.pairs);
+            closed.pairs.iter_mut().for_each(PairStats::drop_candidates);
+            if state.closed.len() >= CLOSED_KEPT {
+                state.closed.pop_front();
+                state.minutes_dropped += 1;
+            }
+            state.closed.push_back(closed);
+        }
+        let since_ms = now_ms.saturating_sub(state.last_sweep_ms);
+        drop(state);
+        let is_crowded = since_ms >= SWEEP_CROWDED_MS && self.origins.read().is_crowded();
+        if is_crowded || since_ms >= SWEEP_MS {
+            self.forget_idle(now_ms, ttl_ms, is_crowded);
+        }
+    }
+
+    /// Forgets what is idle. Nothing refers to an origin longer than the time to live after it was last seen.
+    fn forget_idle(&self, now_ms: u64, ttl_ms: u32, is_crowded: bool) {
+        let mut interned = self.origins.write();
+        let mut state = self.state();
+        state.last_sweep_ms = now_ms;
+        let unix_ms = state.unix_at_zero_ms.saturating_add(now_ms as i64).max(0) as u64;
+        state.offsets.sweep(unix_ms, is_crowded);
+        let idle_ms = if is_crowded { ttl_ms as u64 + IDLE_GRACE_MS } else { 2 * ttl_ms as u64 + SWEEP_MS };
+        let mut live = interned.forget_idle(now_ms, idle_ms);
+        if is_crowded {
+            state.pairs.mark(&mut live);
+            state.offsets.mark(&mut live);
+            let forgotten = interned.forget_names(&live);
+            forgotten.into_iter().for_each(|number| state.join.forget_service(number));
+        }
+    }
+
+    /// Tells what the wall clock shows at `now_ms`, the engine's own time, which must not step. When the wall clock
+    /// was set meanwhile, or the machine was suspended, minutes still in the engine are named by the new time.
+    pub fn set_wall_clock(&self, now_ms: u64, unix_ms: u64) {
+        let mut state = self.state();
+        let unix_at_zero_ms = unix_ms as i64 - now_ms as i64;
+        let by_ms = unix_at_zero_ms - state.unix_at_zero_ms;
+        if by_ms.unsigned_abs() < CLOCK_STEP_MS {
+            return;
+        }
+        state.unix_at_zero_ms = unix_at_zero_ms;
+        state.windows.set_wall_clock(now_ms, unix_at_zero_ms);
+        state.closed.iter_mut().for_each(|minute| minute.rename(unix_at_zero_ms));
+        state.clock_steps += 1;
+        state.last_clock_steps.push_back(ClockStep { unix_s: unix_ms / 1000, by_ms });
+        if state.last_clock_steps.len() > CLOCK_STEPS_TOLD {
+            state.last_clock_steps.pop_front();
+        }
+    }
+
+    /// Ends the input: whatever still waits will find no mate, and is counted as expired.
+    pub fn finish(&self) {
+        let interned = self.origins.read();
+        self.state().join.expire_all(&interned);
+    }
+
+    /// Removes and returns the closed minutes since the last call, and a copy of the open ones.
+    pub fn take_minutes(&self) -> Minutes {
+        let mut state = self.state();
+        let closed = std::mem::take(&mut state.closed);
+        let named = |minute: &Minute| state.named(minute);
+        Minutes {
+            closed: closed.iter().flat_map(named).collect(),
+            open: state.windows.open().flat_map(named).collect(),
+            settled_before_s: minute_of(state.unix_at_zero_ms, state.settled_ms) * 60,
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The table of pairs as it is asked for: filtered, grouped, sorted, in pages, beside an earlier stretch of time. Of all
+//! pairs only that is read which says which rows are shown; the rest is read of those, however many pairs there are.
+
+use super::api::{Api, Problem, covered};
+use super::fleet::Filter;
+use crate::history::{Cancel, Covered, HistoryError, Lost, step_for};
+use crate::query::{self, Matches, WORST_SHOWN};
+use crate::report::*;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use spangap_model::{Histogram, PairKey, PairStats};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Pairs in an answer at most: about 40 MB.
+const MAX_PAIRS: usize = 20_000;
+/// Steps beside a row at most, and rows that have them at most.
+const MAX_ROW_STEPS: u64 = 60;
+const MAX_ROWS_WITH_STEPS: usize = 256;
+/// What stands for every service in a group.
+const EVERY: &str = "*";
+/// A step that every stretch fits into.
+const WHOLE_S: u64 = 1 << 62;
+
+/// What a row stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum By {
+    /// What the meter keeps apart: `--by`.
+    #[default]
+    Kept,
+    Pair,
+    Client,
+    Server,
+    Method,
+}
+
+impl By {
+    fn group(self, key: PairKey) -> PairKey {
+        let every = || EVERY.into();
+        match self {
+            By::Kept => key,
+            By::Pair => PairKey { method: None, ..key },
+            By::Client => PairKey { server: every(), method: None, ..key },
+            By::Server => PairKey { client: every(), method: None, ..key },
+            By::Method => PairKey { client: every(), ..key },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Sort {
+    #[default]
+    Lost,
+    Pair,
+    Calls,
+    GapP50,
+    GapP99,
+    ClientP99,
+    ServerP99,
+    Negative,
+    Attempts,
+    Match,
+    Change,
+}
+
+/// How the table is asked for, beside the [`Filter`].
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Table {
+    /// A host that one of the worst calls ran on.
+    node: Option<String>,
+    /// How one of the worst calls, or of those counted apart, ended.
+    status: Option<String>,
+    #[serde(default)]
+    by: By,
+    #[serde(default)]
+    sort: Sort,
+    order: Option<Order>,
+    top: Option<usize>,
+    offset: Option<usize>,
+    against_from: Option<u64>,
+    against_to: Option<u64>,
+    steps: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    Ascending,
+    Descending,
+}
+
+impl Table {
+    /// The stretch to compare with.
+    fn against(&self) -> Result<Option<(u64, u64)>, Problem> {
+        let wrong = |what: String| Problem(StatusCode::BAD_REQUEST, what);
+        match (self.against_from, self.against_to) {
+            (None, None) => Ok(None),
+            (Some(from), Some(to)) if from <= to => Ok(Some((from, to))),
+            (Some(from), Some(to)) => Err(wrong(format!("against_from {from} lies after against_to {to}"))),
+            _ => Err(wrong("expected both of against_from and against_to, or neither".into())),
+        }
+    }
+
+    /// Whether the worst calls say which rows pass.
+    fn asks_for_worst(&self) -> bool {
+        self.node.is_some() || self.status.is_some()
+    }
+
+    /// Whether time and calls do not say which rows are shown, and in which order.
+    fn needs_distributions(&self) -> bool {
+        let by_sums = matches!(self.sort, Sort::Lost | Sort::Pair | Sort::Calls | Sort::Change | Sort::Match);
+        self.asks_for_worst() || !by_sums
+    }
+
+    fn passes(&self, stats: &PairStats) -> bool {
+        let worst = || stats.worst.iter().take(WORST_SHOWN);
+        let node = self.node.as_deref().is_none_or(|node| {
+            let is = |host: &Option<Arc<str>>| host.as_deref() == Some(node);
+            worst().any(|call| is(&call.client.host) || is(&call.server.host))
+        });
+        let status = self.status.as_deref().is_none_or(|status| {
+            stats.negative.keys().any(|one| one.name() == status)
+                || worst().any(|call| call.status.name() == status)
+        });
+        node && status
+    }
+
+    /// What rows are sorted by, where their distributions say it.
+    fn number(&self, stats: &PairStats) -> f64 {
+        let quantile = |of: &Histogram, q: f64| of.quantile(q).map_or(0, |found| found.value_ns);
+        let number = match self.sort {
+            Sort::GapP50 => quantile(&stats.gap, 0.5),
+            Sort::GapP99 => quantile(&stats.gap, 0.99),
+            Sort::ClientP99 => quantile(&stats.client, 0.99),
+            Sort::ServerP99 => quantile(&stats.server, 0.99),
+            Sort::Negative => stats.negative.values().sum(),
+            Sort::Attempts => stats.attempts_over_one,
+            Sort::Lost | Sort::Pair | Sort::Calls | Sort::Change | Sort::Match => 0,
+        };
+        number as f64
+    }
+
+    /// Largest first, but of names the first letter; equal ones by time lost and then by name.
+    fn compare(&self, a: &Candidate, b: &Candidate) -> Ordering {
+        let natural = match self.sort {
+            Sort::Pair => a.key.cmp(&b.key),
+            _ => b.number.total_cmp(&a.number),
+        };
+        let asked = if self.order == Some(Order::Ascending) { natural.reverse() } else { natural };
+        asked.then_with(|| b.lost_ns.cmp(&a.lost_ns)).then_with(|| a.key.cmp(&b.key))
+    }
+}
+
+/// A row that may be shown: what its place among the others goes by.
+struct Candidate {
+    key: PairKey,
+    calls: u64,
+    lost_ns: u64,
+    number: f64,
+}
+
+/// Calls and time lost of every row, beside it the pairs that the filter keeps out, and what is covered.
+struct Sums {
+    rows: HashMap<PairKey, Lost>,
+    filtered_out: u64,
+    reached: Covered,
+}
+
+/// A table while it is made.
+struct Making<'a> {
+    api: &'a Api,
+    cancel: &'a Arc<Cancel>,
+    filter: &'a Filter,
+    table: &'a Table,
+    matches: Matches,
+}
+
+/// The table of one stretch of time.
+pub(super) async fn pairs(
+    api: &Api,
+    stretch: (u64, u64),
+    filter: Filter,
+    table: Table,
+) -> Result<PairsReport, Problem> {
+    let against = table.against()?;
+    api.query(move |api, cancel| {
+        let overview = api.meter.overview();
+        let making = Making { api, cancel, filter: &filter, table: &table, matches: Matches::new(&overview) };
+        let sums = making.sums(stretch)?;
+        let before = against.map(|stretch| Ok(making.sums(stretch)?.rows)).transpose()?;
+        let of_pairs = sums.filtered_out + sums.rows.len() as u64;
+        let mut candidates = making.candidates(stretch, sums.rows)?;
+        let mut matching = Matching { of_pairs, ..Matching::default() };
+        for one in &candidates {
+            matching.calls += one.calls;
+            matching.lost_ns_total = matching.lost_ns_total.saturating_add(one.lost_ns);
+        }
+        if let (Some(before), Some(against)) = (before, against) {
+            matching.lost_before_ns_total = Some(before.values().map(|lost| nanoseconds(*lost)).sum());
+            making.put_beside(&mut candidates, before, seconds(stretch), seconds(against));
+        }
+        matching.pairs = candidates.len() as u64;
+        candidates.sort_unstable_by(|a, b| table.compare(a, b));
+        let last = table.offset.unwrap_or(0).saturating_add(table.top.unwrap_or(MAX_PAIRS).min(MAX_PAIRS));
+        let left_out = candidates.len().saturating_sub(last) as u64;
+        candidates.truncate(last);
+        candidates.drain(..table.offset.unwrap_or(0).min(candidates.len()));
+        let shown: Vec<PairKey> = candidates.into_iter().map(|one| one.key).collect();
+        let mut rows = making.rows(&shown, stretch, against)?;
+        let step_s = match table.steps {
+            None => None,
+            Some(_) if rows.len() > MAX_ROWS_WITH_STEPS => None,
+            Some(steps) => {
+                let step_s = step_for(stretch.0, stretch.1, steps.min(MAX_ROW_STEPS));
+                making.add_steps(&shown, &mut rows, stretch, step_s)?;
+                Some(step_s)
+            }
+        };
+        Ok(PairsReport {
+            pairs: rows,
+            // A page is what was asked for; only what no page could show is left out.
+            pairs_left_out: (left_out > 0 && table.top.is_none()).then_some(left_out),
+            covered_from_unix_s: covered(sums.reached, stretch.0),
+            matching: Some(matching),
+            against_unix_s: against.map(|(from, to)| [from, to]),
+            step_s,
+            ..query::pairs_report([], &overview, stretch.0, stretch.1)
+        })
+    })
+    .await
+}
+
+/// How long a stretch is; a minute at least.
+fn seconds((from_s, to_s): (u64, u64)) -> f64 {
+    to_s.saturating_sub(from_s).max(60) as f64
+}
+
+fn nanoseconds(lost: Lost) -> u64 {
+    u64::try_from(lost.gap_ns).unwrap_or(u64::MAX)
+}
+
+impl Making<'_> {
+    fn sums(&self, stretch: (u64, u64)) -> Result<Sums, HistoryError> {
+        let (view, memory) = self.api.store.view_of_gaps(self.cancel, |_| true)?;
+        let mut pairs: HashMap<PairKey, Lost> = HashMap::new();
+        let reached = view.lost(
+            stretch,
+            WHOLE_S,
+            |_| true,
+            &memory,
+            |key, _, lost| match pairs.get_mut(key) {
+                Some(sum) => sum.add(lost),
+                None => {
+                    pairs.insert(key.clone(), lost);
+                }
+            },
+        )?;
+        let all = pairs.len();
+        pairs.retain(|key, _| self.filter.matches(key));
+        let filtered_out = (all - pairs.len()) as u64;
+        if self.table.by == By::Kept {
+            return Ok(Sums { rows: pairs, filtered_out, reached });
+        }
+        let mut rows: HashMap<PairKey, Lost> = HashMap::new();
+        for (key, lost) in pairs {
+            rows.entry(self.table.by.group(key)).or_default().add(lost);
+        }
+        Ok(Sums { rows, filtered_out, reached })
+    }
+
+    /// Whole statistics of the pairs that match, by row.
+    fn stats(
+        &self,
+        stretch: (u64, u64),
+        matches: impl Fn(&PairKey) -> bool,
+        mut each: impl FnMut(PairKey, PairStats),
+    ) -> Result<(), HistoryError> {
+        let (view, memory) = self.api.store.view(self.cancel, &matches)?;
+        let by = self.table.by;
+        if by == By::Kept {
+            view.pairs_of(stretch, &memory, matches, each)?;
+            return Ok(());
+        }
+        let mut groups: HashMap<PairKey, PairStats> = HashMap::new();
+        view.pairs_of(stretch, &memory, matches, |key, stats| {
+            groups.entry(by.group(key)).or_default().merge(&stats);
+        })?;
+        groups.into_iter().for_each(|(key, stats)| each(key, stats));
+        Ok(())
+    }
+
+    /// The rows that pass, with what they are sorted by.
+    fn candidates(
+        &self,
+        stretch: (u64, u64),
+        sums: HashMap<PairKey, Lost>,
+    ) -> Result<Vec<Candidate>, HistoryError> {
+        let table = self.table;
+        let mut told: HashMap<PairKey, f64> = HashMap::new();
+        if table.needs_distributions() {
+            let matches = |key: &PairKey| self.filter.matches(key);
+            self.stats(stretch, matches, |key, stats| {
+                if table.passes(&stats) {
+                    told.insert(key, table.number(&stats));
+                }
+            })?;
+        }
+        let candidate = |(key, lost): (PairKey, Lost)| {
+            let told = told.get(&key).copied();
+            if table.asks_for_worst() && told.is_none() {
+                return None;
+            }
+            let lost_ns = nanoseconds(lost);
+            let number = match table.sort {
+                Sort::Calls => lost.calls as f64,
+                Sort::Match => {
+                    let [client, server] = self.matches.of(&key);
+                    client.unwrap_or(2.0).min(server.unwrap_or(2.0))
+                }
+                Sort::Lost | Sort::Pair | Sort::Change => lost_ns as f64,
+                _ => told.unwrap_or(0.0),
+            };
+            Some(Candidate { key, calls: lost.calls, lost_ns, number })
+        };
+        Ok(sums.into_iter().filter_map(candidate).collect())
+    }
+
+    /// Sorts by the change where that is asked for; a pair that has had no call since gets a row of its own.
+    fn put_beside(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        mut before: HashMap<PairKey, Lost>,
+        now_s: f64,
+        before_s: f64,
+    ) {
+        let change = |now_ns: u64, was: Lost| now_ns as f64 / now_s - nanoseconds(was) as f64 / before_s;
+        let is_asked = self.table.sort == Sort::Change;
+        for one in candidates.iter_mut() {
+            let was = before.remove(&one.key).unwrap_or_default();
+            if is_asked {
+                one.number = change(one.lost_ns, was);
+            }
+        }
+        if !self.table.asks_for_worst() {
+            candidates.extend(before.into_iter().map(|(key, was)| {
+                let number = if is_asked { change(0, was) } else { 0.0 };
+                Candidate { key, calls: 0, lost_ns: 0, number }
+            }));
+        }
+    }
+
+    /// The rows of these keys, in their order.
+    fn rows(
+        &self,
+        shown: &[PairKey],
+        stretch: (u64, u64),
+        against: Option<(u64, u64)>,
+    ) -> Result<Vec<PairRow>, HistoryError> {
+        let by = self.table.by;
+        let wanted: HashSet<&PairKey> = shown.iter().collect();
+        let matches = |key: &PairKey| match by {
+            By::Kept => wanted.contains(key),
+            by => self.filter.matches(key) && wanted.contains(&by.group(key.clone())),
+        };
+        let mut rows: HashMap<PairKey, PairRow> = HashMap::new();
+        self.stats(stretch, matches, |key, stats| {
+            let row = query::pair_row(&key, &stats, &self.matches);
+            rows.insert(key, row);
+        })?;
+        let mut before: HashMap<PairKey, PairBefore> = HashMap::new();
+        if let Some(stretch) = against {
+            self.stats(stretch, matches, |key, stats| {
+                before.insert(key, query::pair_before(&stats));
+            })?;
+        }
+        let row = |key: &PairKey| {
+            let none = || query::pair_row(key, &PairStats::default(), &self.matches);
+            let row = rows.remove(key).unwrap_or_else(none);
+            PairRow { before: against.map(|_| before.remove(key).unwrap_or_default()), ..row }
+        };
+        Ok(shown.iter().map(row).collect())
+    }
+
+    /// Puts the time lost over time beside the rows of these keys.
+    fn add_steps(
+        &self,
+        shown: &[PairKey],
+        rows: &mut [PairRow],
+        (from_s, to_s): (u64, u64),
+        step_s: u64,
+    ) -> Result<(), HistoryError> {
+        let by = self.table.by;
+        let first_s = from_s - from_s % step_s;
+        let steps = ((to_s - first_s) / step_s + 1) as usize;
+        let places: HashMap<&PairKey, usize> = shown.iter().zip(0..).collect();
+        let place = |key: &PairKey| match by {
+            By::Kept => places.get(key).copied(),
+            by => places.get(&by.group(key.clone())).copied(),
+        };
+        let matches = |key: &PairKey| (by == By::Kept || self.filter.matches(key)) && place(key).is_some();
+        for row in rows.iter_mut() {
+            row.lost_ns_by_step = Some(vec![0; steps]);
+        }
+        let (view, memory) = self.api.store.view_of_gaps(self.cancel, matches)?;
+        view.lost((from_s, to_s), step_s, matches, &memory, |key, at, lost| {
+            let step = (at.saturating_sub(first_s) / step_s) as usize;
+            let series =
+                place(key).and_then(|at| rows.get_mut(at)).and_then(|row| row.lost_ns_by_step.as_mut());
+            if let Some(slot) = series.and_then(|series| series.get_mut(step)) {
+                *slot = slot.saturating_add(nanoseconds(lost));
+            }
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! Kept traces by their id: as OTLP JSON for whoever asks the API, and in the shape of Jaeger's query API, so that a trace UI
+//! can be pointed at the meter.
+
+use super::api::{Answer, Api, Problem, Streamed, from_hex, off_thread};
+use crate::report::KeptCoverage;
+use crate::spool::{Kept, SpoolFigures, jaeger};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+use spangap_model::count::grouped;
+
+impl Api {
+    /// What is kept of a trace, in this shape. Few look at once, so that those who receive spans are not without a disk and
+    /// a CPU.
+    async fn kept(
+        &self,
+        trace_id: [u8; 16],
+        shape: impl FnOnce(Kept) -> Result<Value, Problem> + Send + 'static,
+    ) -> Result<Value, Problem> {
+        let Some(spool) = self.spool.clone() else {
+            let why = "no whole traces are kept: the meter runs without --keep-spans".into();
+            return Err(Problem(StatusCode::NOT_FOUND, why));
+        };
+        let busy =
+            || Problem(StatusCode::SERVICE_UNAVAILABLE, "too many look for traces already; ask again".into());
+        let _place = self.lookup_line.try_acquire().map_err(|_| busy())?;
+        let turn = self.lookups.clone().acquire_owned().await.map_err(|_| busy())?;
+        off_thread(move || {
+            let kept = spool.find(&trace_id);
+            let shaped = match kept.trace.spans {
+                0 => Err(Problem(StatusCode::NOT_FOUND, nothing(&spool.figures(), &kept.incomplete))),
+                _ => shape(kept),
+            };
+            // Held until the work has really ended, whoever waits for it.
+            drop(turn);
+            shaped
+        })
+        .await
+    }
+}
+
+/// Why a trace may not be there.
+fn nothing(figures: &SpoolFigures, incomplete: &[String]) -> String {
+    let since = match figures.from_unix_ms {
+        None => "no spans are kept yet".into(),
+        Some(from_ms) => format!("the oldest span kept arrived at Unix time {}", from_ms / 1000),
+    };
+    let lost = figures.not_kept_queue + figures.not_kept_disk + figures.not_kept_large;
+    let lost = if lost > 0 { format!("; {} spans were not kept", grouped(lost)) } else { String::new() };
+    let problems: String = incomplete.iter().map(|problem| format!("; {problem}")).collect();
+    format!("no span of this trace is kept: {since}{lost}{problems}")
+}
+
+/// Ids have 32 hex digits; UIs leave zeros at the front away.
+fn trace_id(text: &str) -> Result<[u8; 16], Problem> {
+    let wrong =
+        || Problem(StatusCode::BAD_REQUEST, format!("{text:?} is no trace id: expected 1 to 32 hex digits"));
+    if text.is_empty() || text.len() > 32 {
+        return Err(wrong());
+    }
+    from_hex(&format!("{text:0>32}")).ok_or_else(wrong)
+}
+
+pub(super) async fn otlp(State(api): State<Api>, headers: HeaderMap, Path(id): Path<String>) -> Answer {
+    Ok(Streamed(headers, api.kept(trace_id(&id)?, in_otlp).await?).answer().await)
+}
+
+fn in_otlp(Kept { trace, incomplete }: Kept) -> Result<Value, Problem> {
+    let mut resource_spans = Vec::with_capacity(trace.resource_spans.len());
+    for of_resource in trace.resource_spans {
+        let written = serde_json::to_value(of_resource);
+        resource_spans.push(written.map_err(|e| Problem(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?);
+    }
+    let mut answer = serde_json::json!({"resourceSpans": resource_spans});
+    if !incomplete.is_empty() {
+        // Whoever reads OTLP passes over keys that it does not know.
+        answer["incomplete"] = serde_json::json!(incomplete);
+    }
+    Ok(answer)
+}
+
+pub(super) async fn of_jaeger(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Response {
+    // It has a span.
+    let in_jaeger =
+        |kept: Kept| Ok(jaeger::answer(&kept.trace.resource_spans, &kept.incomplete).unwrap_or_default());
+    let found = async { api.kept(trace_id(&id)?, in_jaeger).await };
+    match found.await {
+        Ok(answer) => Streamed(headers, answer).answer().await,
+        Err(Problem(StatusCode::NOT_FOUND, why)) => {
+            let answer = Streamed(headers, jaeger::not_found(&why)).answer().await;
+            (StatusCode::NOT_FOUND, answer).into_response()
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+pub(super) async fn services(State(api): State<Api>, headers: HeaderMap) -> Answer {
+    let mut names: Vec<String> =
+        api.meter.overview().services.into_iter().map(|(name, _)| name.to_string()).collect();
+    names.sort();
+    Ok(Streamed(headers, jaeger::services(&names)).answer().await)
+}
+
+/// What is kept, for the coverage.
+pub(super) fn coverage(figures: SpoolFigures) -> KeptCoverage {
+    KeptCoverage {
+        spans: figures.spans,
+        bytes: figures.bytes,
+        bytes_limit: figures.bytes_limit,
+        segments: figures.segments,
+        from_unix_ms: figures.from_unix_ms,
+        queued_bytes: figures.queued_bytes,
+        queued_bytes_limit: figures.queued_bytes_limit,
+        not_kept_queue: figures.not_kept_queue,
+        not_kept_disk: figures.not_kept_disk,
+        not_kept_large: figures.not_kept_large,
+        forgotten_spans: figures.forgotten_spans,
+        damaged_segments: figures.damaged_segments,
+    }
+}
+
+/// What a reader of the coverage should know, in words.
+pub(super) fn notes(figures: &SpoolFigures) -> Vec<String> {
+    let lost = [
+        (figures.not_kept_queue, "they came faster than they could be written"),
+        (figures.not_kept_disk, "the disk refused them"),
+        (figures.not_kept_large, "their request is larger than --keep-bytes allows"),
+    ];
+    let lost = lost.into_iter().filter(|(spans, _)| *spans > 0).map(|(spans, why)| {
+        format!("whole traces: {} spans were counted and not kept, because {why}", grouped(spans))
+    });
+    lost.chain(figures.notes.iter().map(|note| format!("whole traces: {note}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_may_lack_their_first_zeros() {
+        assert_eq!(trace_id("00ff").unwrap()[14..], [0, 0xff]);
+        assert_eq!(trace_id(&"ab".repeat(16)).unwrap(), [0xab; 16]);
+        for wrong in ["", "xy", &"a".repeat(33), "é"] {
+            assert_eq!(trace_id(wrong).unwrap_err().0, StatusCode::BAD_REQUEST, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! All spans kept for a short while: whatever was sent is found by its trace, across restarts and kills, below a limit in
+//! bytes and in time, on disks that are full and with files that are damaged.
+
+mod disk;
+mod sent;
+
+use proptest::prelude::*;
+use sent::{Sent, at, keep, names, open, settings};
+use spangap_meter::spool::block::Coding;
+use spangap_meter::spool::{Spool, SpoolError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Against a map, through all codings, restarts, kills and segments that fill up.
+    #[test]
+    fn every_span_that_was_kept_is_found_by_its_trace(
+        requests in prop::collection::vec(
+            (prop::collection::vec(1u8..40, 1..30), 0usize..3, 0u8..12),
+            1..60,
+        ),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let now = Arc::new(AtomicU64::new(1_700_000_000_000));
+        let mut spool = open(folder.path(), 64 << 20, &now);
+        let mut model: BTreeMap<u8, Vec<String>> = BTreeMap::new();
+        for (number, (traces, coding, then)) in requests.iter().enumerate() {
+            let sent = Sent::new(number, traces);
+            for (trace, name) in traces.iter().zip(&sent.names) {
+                model.entry(*trace).or_default().push(name.clone());
+            }
+            keep(&spool, &sent, [Coding::Plain, Coding::Gzip, Coding::Zstd][*coding], now.load(Relaxed));
+            match then {
+                0 => {
+                    spool.stop();
+                    drop(spool);
+                    spool = open(folder.path(), 64 << 20, &now);
+                }
+                // Killed: what is on disk is all that is left of it.
+                1 => {
+                    spool.flush();
+                    let left = tempfile::tempdir().unwrap();
+                    disk::copy(folder.path(), left.path());
+                    spool.stop();
+                    drop(spool);
+                    disk::clear(folder.path());
+                    disk::copy(left.path(), folder.path());
+                    spool = open(folder.path(), 64 << 20, &now);
+                }
+                // A segment has a thirtieth of the time.
+                2 => _ = now.fetch_add(61_000, Relaxed),
+                _ => {}
+            }
+        }
+        spool.flush();
+        let spans: u64 = requests.iter().map(|(traces, ..)| traces.len() as u64).sum();
+        prop_assert_eq!(spool.figures().spans, spans);
+        for trace in 0..41u8 {
+            let kept = spool.find(&[trace; 16]);
+            prop_assert_eq!(&kept.incomplete, &Vec::<String>::new());
+            let mut expected = model.get(&trace).cloned().unwrap_or_default();
+            let mut found = names(&kept);
+            expected.sort();
+            found.sort();
+            prop_assert_eq!(found, expected, "trace {}", trace);
+        }
+    }
+}
+
+#[test]
+fn what_is_older_than_asked_for_is_dropped_and_the_rest_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = Arc::new(AtomicU64::new(at(0)));
+    let spool = open(folder.path(), 64 << 20, &now);
+    for minute in 0..60u64 {
+        now.store(at(minute), Relaxed);
+        keep(&spool, &Sent::new(minute as usize, &[minute as u8 + 1]), Coding::Plain, at(minute));
+        spool.flush();
+    }
+    let found: Vec<u8> = (0..60).filter(|minute| !names(&spool.find(&[minute + 1; 16])).is_empty()).collect();
+    // Segments are dropped whole: what is as old as half an hour is still there, and some of what is a little older.
+    let least = (29..60).collect::<Vec<u8>>();
+    assert!(found.ends_with(&least) && found.len() <= least.len() + 2, "{found:?}");
+    let figures = spool.figures();
+    assert_eq!((figures.spans, figures.forgotten_spans), (found.len() as u64, 60 - found.len() as u64));
+    assert_eq!(figures.from_unix_ms, Some(at(60 - found.len() as u64)));
+}
+
+#[test]
+fn the_limit_in_bytes_holds_and_the_oldest_go_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = Arc::new(AtomicU64::new(at(0)));
+    let limit = 3 << 20;
+    let spool = open(folder.path(), limit, &now);
+    let mut seed = 7;
+    for number in 0..600usize {
+        keep(
+            &spool,
+            &Sent::incompressible(number, &[(number % 200) as u8 + 1; 20], &mut seed),
+            Coding::Plain,
+            at(0),
+        );
+        if number % 20 == 0 {
+            spool.flush();
+            assert!(disk::bytes(folder.path()) <= limit, "{} bytes", disk::bytes(folder.path()));
+        }
+    }
+    spool.flush();
+    let figures = spool.figures();
+    let on_disk = disk::bytes(folder.path());
+    assert!(figures.bytes <= limit && on_disk <= figures.bytes, "{on_disk} bytes on disk, {figures:?}");
+    assert!(figures.bytes > limit / 2, "{figures:?}");
+    assert_eq!(figures.spans + figures.forgotten_spans, 600 * 20, "{figures:?}");
+    assert!(names(&spool.find(&[200; 16])).contains(&"599-0".into()), "the last one is there");
+    assert!(!names(&spool.find(&[1; 16])).contains(&"0-0".into()), "the first one is not");
+}
+
+#[test]
+fn a_request_larger_than_the_limit_allows_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path(), 1 << 20, &Arc::new(AtomicU64::new(at(0))));
+    let mut seed = 3;
+    let sent = Sent::incompressible(0, &[1; 800], &mut seed);
+    assert!(sent.bytes.len() > 1 << 20);
+    keep(&spool, &sent, Coding::Plain, at(0));
+    keep(&spool, &Sent::new(1, &[2]), Coding::Plain, at(0));
+    spool.flush();
+    let figures = spool.figures();
+    assert_eq!((figures.spans, figures.not_kept_large), (1, 800), "{figures:?}");
+}
+
+#[test]
+fn a_full_queue_is_counted_and_nobody_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings =
+        spangap_meter::spool::SpoolSettings { queue_bytes: 10, ..settings(folder.path(), 1 << 20) };
+    let spool = Spool::open(settings, || at(0)).unwrap();
+    keep(&spool, &Sent::new(0, &[1, 2, 3]), Coding::Plain, at(0));
+    spool.flush();
+    let figures = spool.figures();
+    assert_eq!((figures.spans, figures.not_kept_queue, figures.queued_bytes), (0, 3, 0));
+}
+
+#[test]
+fn one_folder_is_for_one_meter() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = Arc::new(AtomicU64::new(at(0)));
+    let first = open(folder.path(), 1 << 20, &now);
+    let second = Spool::open(settings(folder.path(), 1 << 20), || at(0));
+    assert!(matches!(second, Err(SpoolError::InUse { .. })), "{second:?}");
+    drop(first);
+    open(folder.path(), 1 << 20, &now);
+}
