@@ -179,12 +179,14 @@ fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Rec
             None => format!("thread {tid}"),
         })
         .collect();
+    let pids: Vec<u32> =
+        laid.threads.iter().filter_map(|tid| names.tgid(*tid)).filter(|pid| *pid != 0).collect();
     let mut parts: Vec<HostPart> = Vec::new();
     for part in &laid.parts {
         let wait = part.wait.filter(|_| !part.answered);
         let next = HostPart {
             doing: part.doing,
-            behind: part.taker.as_ref().map(|taker| names.named(taker)),
+            behind: part.taker.as_ref().map(|taker| names.named(taker).seen_by(&pids)),
             waited_for: wait.map(|(sleep, _)| names.reason(&sleep).0),
             woken_by: wait.and_then(|(_, by)| names.waker(&by)),
             waker: wait.and_then(|(_, by)| waker(by)),

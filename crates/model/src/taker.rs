@@ -25,6 +25,14 @@ pub enum Taker {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         name: Option<String>,
     },
+    /// Another thread of the process that wanted the CPU: nobody from outside had it.
+    Sibling {
+        /// Its id.
+        tid: u32,
+        /// Its name; `None` where that is not known.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        name: Option<String>,
+    },
     /// A softirq.
     Softirq {
         /// Its name, as `/proc/softirqs` has it: `NET_RX`.
@@ -50,6 +58,14 @@ pub enum Taker {
 }
 
 impl Taker {
+    /// The same as one of these processes sees it: whether the CPU stayed within the process.
+    pub fn seen_by(self, pids: &[u32]) -> Taker {
+        match self {
+            Taker::Task { tid, pid: Some(pid), name } if pids.contains(&pid) => Taker::Sibling { tid, name },
+            other => other,
+        }
+    }
+
     /// Whether it is the kernel at work on packets: in a softirq, or in a thread of its own for that.
     pub fn moves_packets(&self) -> bool {
         match self {
@@ -74,6 +90,10 @@ impl fmt::Display for Taker {
                 write!(f, "{name} (pid {pid}, thread {tid})")
             }
             Taker::Task { tid, .. } => write!(f, "thread {tid}"),
+            Taker::Sibling { tid, name: Some(name) } => {
+                write!(f, "{name} (thread {tid} of the same process)")
+            }
+            Taker::Sibling { tid, name: None } => write!(f, "thread {tid} of the same process"),
             Taker::Softirq { vector, device: Some(device) } => write!(f, "{vector} of {device}"),
             Taker::Softirq { vector, device: None } => f.write_str(vector),
             Taker::Interrupt { line, name: Some(name) } => write!(f, "irq {line} {name}"),
@@ -88,6 +108,15 @@ impl fmt::Display for Taker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_of_ones_own_process_is_nobody_from_outside() {
+        let task = |pid| Taker::Task { tid: 9, pid, name: Some("gc".into()) };
+        assert_eq!(task(Some(7)).seen_by(&[7]).to_string(), "gc (thread 9 of the same process)");
+        for pid in [Some(8), None] {
+            assert_eq!(task(pid).seen_by(&[7]), task(pid));
+        }
+    }
 
     #[test]
     fn packets_are_moved_in_softirqs_and_by_threads_of_the_kernel() {

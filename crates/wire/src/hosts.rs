@@ -10,7 +10,7 @@ use crate::segment::Endpoint;
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::evidence::{HostPart, HostTime};
-use spangap_model::{Cause, Doing, Leg, Legs, Side};
+use spangap_model::{Cause, Doing, Leg, Legs, Side, Taker};
 
 /// A leg of a call that begins and ends on one host, by that host's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +166,8 @@ const HELD_UP: [Cause; 8] = [
 /// What a part of a leg shows, and that in words that go on after the threads' names.
 fn shows(part: &HostPart) -> Option<(Cause, &'static str)> {
     Some(match part.doing {
+        // A process that has more to do than CPUs to do it on keeps itself waiting.
+        Doing::Runnable if matches!(part.behind, Some(Taker::Sibling { .. })) => return None,
         Doing::Runnable => (Cause::RunQueue, "could have run and waited for a CPU"),
         Doing::Throttled => (Cause::CpuQuota, "was kept from running by the CPU quota of its cgroup"),
         Doing::Stopped => (Cause::Stopped, "was stopped"),
@@ -220,7 +222,6 @@ fn finding(leg: usize, cause: Cause, side: Side, threads: &[String], parts: &[Ho
 mod tests {
     use super::*;
     use crate::call::LegTime;
-    use spangap_model::Taker;
 
     fn call(ns: i64) -> Call {
         let leg = LegTime { legs: Legs::one(Leg::ServerHostIn), ns, bound_ns: 1 };

@@ -3,6 +3,10 @@
 //! What must be seen: the receiver advertises no room for a segment although the sender has used all it had, then
 //! advertises more, and the sender's next bytes, which did not fit before, leave right then. A window that only keeps
 //! as many bytes under way as the path holds is another thing: there acknowledgements open it as fast as they come.
+//!
+//! A receiver whose application reads a little at a time need never advertise a small window: it keeps its acknowledgement
+//! back until there is room. At the receiver's tap that shows as bytes that use up the window, and an acknowledgement that
+//! leaves long after receivers there are seen to answer.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -21,8 +25,10 @@ const RELEASE: u64 = 8;
 struct Closed {
     time_ns: i64,
     packet: u64,
-    /// Bytes advertised.
-    window: u64,
+    /// Bytes advertised, at most 1 GiB.
+    window: u32,
+    /// Where the window was used up and not said to be closed: how fast the receiver can answer, microseconds; zero elsewhere.
+    answers_us: u32,
     /// Last byte that the sender may send.
     limit: u64,
     /// A probe of the sender into the closed window.
@@ -55,6 +61,10 @@ impl Rule for Memory {
         if self.closed[step.from.index()].is_some() {
             self.sent(step, view, found);
         }
+        let room = view.of(step.from.other()).window.map(|window| view.of(step.from).acked + window);
+        if room.is_some_and(|limit| limit < step.bytes.end + u64::from(view.of(step.from).mss)) {
+            self.used_up(step, view);
+        }
     }
 }
 
@@ -79,7 +89,8 @@ impl Memory {
                 *slot = Some(Closed {
                     time_ns: segment.time_ns,
                     packet: segment.packet,
-                    window,
+                    window: window as u32,
+                    answers_us: 0,
                     limit,
                     probe: None,
                     opened: None,
@@ -90,6 +101,37 @@ impl Memory {
             }
             _ => {}
         }
+    }
+
+    /// Bytes arrived that leave no room for a full segment.
+    #[cold]
+    fn used_up(&mut self, step: &Step<'_>, view: View<'_>) {
+        let (receiver, own) = (step.from.other(), view.of(step.from));
+        let slot = &mut self.closed[step.from.index()];
+        if slot.is_some() || step.bytes.is_empty() || step.kind != Kind::New {
+            return;
+        }
+        let Some(full) = view.full_bytes(step.from, step.segment.options.timestamps.is_some()) else {
+            return;
+        };
+        // One segment may be acknowledged late because it is one; two are acknowledged at once, if there is room.
+        let unacknowledged = step.bytes.end.saturating_sub(own.acked);
+        let is_here = view
+            .reach_ns(receiver)
+            .zip(view.reach_ns(step.from))
+            .is_some_and(|(to_receiver, to_sender)| to_receiver <= to_sender);
+        let Some(window) = view.of(receiver).window.filter(|_| is_here && unacknowledged >= 2 * full) else {
+            return;
+        };
+        *slot = Some(Closed {
+            time_ns: step.segment.time_ns,
+            packet: step.segment.packet,
+            window: (own.acked + window).saturating_sub(step.bytes.end) as u32,
+            answers_us: view.reach_ns(receiver).map_or(0, |ns| ns.div_ceil(1000) as u32),
+            limit: own.acked + window,
+            probe: None,
+            opened: None,
+        });
     }
 
     /// The sender whose window is closed, or was just opened, sent something.
@@ -114,7 +156,8 @@ impl Memory {
         *slot = None;
         let Some((opened_ns, opened_packet, window)) = closed.opened else { return };
         let stall_ns = nanos(closed.time_ns, opened_ns);
-        if stall_ns < MIN_STALL_NS {
+        let is_usual = u64::from(closed.answers_us) * 1000 > stall_ns / RELEASE;
+        if stall_ns < MIN_STALL_NS || is_usual {
             return;
         }
         let way_ns = view.reach_ns(step.from).unwrap_or(0);
@@ -127,7 +170,8 @@ impl Memory {
             None => return,
         };
         let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
-        let closing = What::with("the receiver's window has room for {} bytes only", closed.window, 0);
+        let closing =
+            What::with("the receiver's window has room for {} bytes only", u64::from(closed.window), 0);
         let opening = What::with("opened again to {} bytes after {} us", window, stall_ns / 1000);
         let len = step.bytes.end - step.bytes.start;
         let mut items = vec![evidence((closed.time_ns, closed.packet), closing)];
@@ -233,6 +277,29 @@ mod tests {
             scene.at(round * 10_000 + 9_990).ack(SERVER);
         }
         assert_eq!(scene.found, []);
+    }
+
+    /// Windowfuls that the server acknowledges so late, seen by this tap.
+    fn windowfuls(mut scene: Scene, late_us: i64) -> Scene {
+        scene.windows = [14_600; 2];
+        scene.data(CLIENT, 100);
+        scene.at(2_000).ack(SERVER);
+        for round in 1..20 {
+            scene.at(round * 10_000).data(CLIENT, 14_600);
+            scene.at(round * 10_000 + late_us).ack(SERVER);
+        }
+        scene
+    }
+
+    #[test]
+    fn a_reader_that_takes_its_time_keeps_its_acknowledgements_back() {
+        let late = windowfuls(Scene::at_server(), 8_900);
+        assert_eq!(late.shown().first(), Some(&Cause::ReceiveWindow), "{:?}", late.found);
+        assert_eq!(late.found[0].side, Some(Side::Server));
+        // Acknowledged at once, or seen from the other end, where the way may have taken as long.
+        for scene in [windowfuls(Scene::at_server(), 20), windowfuls(Scene::at_client(), 8_900)] {
+            assert_eq!(scene.found, []);
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A CLIENT span holds all that the wire shows of its call, by the same host's clock. So a span of that server inside of
 //! which there is one such call, and no other, is of this call; that one is none of another span's, which may then have one
-//! left as well. What stays ambiguous stays without spans. Of a span whose call is in the captures this is certain, whether
+//! left as well. A long span holds whatever quick calls pass meanwhile, some of which may have no spans at all; it is of the one
+//! that fills it, if no other call does. What stays ambiguous stays without spans. Of a span whose call is in the captures this is certain, whether
 //! all calls have spans or few: its own call is always among those that it holds. A span that does not say which server it
 //! is for may hold a call of another one by chance; such spans count only where nearly every call finds one.
 
@@ -14,6 +15,8 @@ use std::collections::BTreeMap;
 const MOST_CALLS: usize = 1_000_000;
 /// A span that holds more calls than that will not be told from others; looking would take long.
 const MOST_HELD: usize = 64;
+/// A call fills a span from this share of it on.
+const FILLS: f64 = 0.9;
 /// Times in whole microseconds are up to so much too early or late, nanoseconds.
 const EXACT_NS: i64 = 1_000;
 
@@ -135,8 +138,40 @@ fn matches(calls: &[Untraced], spans: &[(Ids, (i64, i64))]) -> Vec<(Place, Ids)>
             }
         }
     }
+    filled(calls, spans, &held, &holders, &mut owner);
     let owned = owner.iter().zip(calls).filter_map(|(owner, call)| Some((call.place, spans[(*owner)?].0)));
     owned.collect()
+}
+
+/// Gives spans that hold several calls to the one call that fills them, where it fills no other one.
+fn filled(
+    calls: &[Untraced],
+    spans: &[(Ids, (i64, i64))],
+    held: &[Vec<usize>],
+    holders: &[Vec<usize>],
+    owner: &mut [Option<usize>],
+) {
+    let has_call =
+        |span: usize, owner: &[Option<usize>]| held[span].iter().any(|call| owner[*call] == Some(span));
+    let fills = |call: usize, span: usize| {
+        let (_, (start, end)) = spans[span];
+        (calls[call].to_ns - calls[call].from_ns) as f64 >= FILLS * (end - start) as f64
+    };
+    let alone = |span: usize, owner: &[Option<usize>]| {
+        let mut filling = held[span].iter().copied().filter(|call| fills(*call, span));
+        let (first, second) = (filling.next(), filling.next());
+        first.filter(|call| second.is_none() && owner[*call].is_none())
+    };
+    let mut found = Vec::new();
+    for span in (0..spans.len()).filter(|span| held[*span].len() <= MOST_HELD && !has_call(*span, owner)) {
+        let Some(call) = alone(span, owner) else { continue };
+        if holders[call].iter().filter(|other| fills(call, **other)).count() == 1 {
+            found.push((call, span));
+        }
+    }
+    for (call, span) in found {
+        owner[call] = Some(span);
+    }
 }
 
 #[cfg(test)]
@@ -180,6 +215,18 @@ mod tests {
         assert_eq!(found(&[(10, 20)], &[(9, 22), (8, 23)], Some(443)), []);
         // One span, tried twice.
         assert_eq!(found(&[(10, 20), (30, 40)], &[(9, 42)], Some(443)), []);
+    }
+
+    #[test]
+    fn a_long_span_is_of_the_call_that_fills_it_whatever_passes_meanwhile() {
+        // Quick calls without spans, beside a statement that waits for a lock.
+        let calls = [(10, 70), (20, 21), (30, 31), (40, 45)];
+        assert_eq!(found(&calls, &[(9, 71)], Some(443)), [(0, 1)]);
+        // Two that fill it, and one that fills two.
+        assert_eq!(found(&[(10, 70), (11, 70), (20, 21)], &[(9, 71)], Some(443)), []);
+        assert_eq!(found(&[(10, 70), (20, 21)], &[(9, 71), (8, 72)], Some(443)), []);
+        // None that fills it.
+        assert_eq!(found(&[(10, 40), (20, 21)], &[(9, 71)], Some(443)), []);
     }
 
     #[test]

@@ -89,9 +89,11 @@ impl Messages {
                     let is_head = |begin: &&usize| {
                         let bytes = &run.bytes[**begin..];
                         let is = |look| look == Look::Is(Spoken::Http1);
-                        **begin >= at && (is(looks_like_request(bytes)) || is(looks_like_response(bytes)))
+                        is(looks_like_request(bytes)) || is(looks_like_response(bytes))
                     };
-                    let Some(found) = run.segments.iter().find(is_head) else { return };
+                    // Segments before were looked at: whoever sends many small ones does not make each cost all of them.
+                    let first = run.segments.partition_point(|begin| *begin < at);
+                    let Some(found) = run.segments[first..].iter().find(is_head) else { return };
                     at = *found;
                     self.state = State::Head;
                 }
@@ -205,7 +207,7 @@ fn is_method(method: &[u8]) -> bool {
 
 /// Whether a target is a path, or one after a host and its port, in which no user and no password can be.
 fn is_target(target: &[u8]) -> bool {
-    if target.contains(&b'@') {
+    if target.iter().any(|byte| *byte == b'@' || byte.is_ascii_control()) {
         return false;
     }
     let after_scheme = [&b"http://"[..], b"https://"].iter().find_map(|scheme| target.strip_prefix(*scheme));

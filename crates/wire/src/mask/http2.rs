@@ -4,15 +4,27 @@
 use super::hpack::Blocks;
 use super::stream::Run;
 use super::value::Masks;
-use crate::app::http2::frame::{HEADER_BYTES, Header, PREFACE, block_of_headers, flag, kind};
+use crate::app::http2::frame::{
+    DEFAULT_MAX_FRAME_BYTES, HEADER_BYTES, Header, PREFACE, block_of_headers, flag, kind,
+};
 use crate::app::http2::grpc::PREFIX_BYTES;
 use crate::app::http2::resync;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Streams followed at once; beyond it all are forgotten.
 const MAX_STREAMS: usize = 100_000;
 /// A longer frame is none.
-const MAX_FRAME_BYTES: u32 = 1 << 24;
+const MAX_FRAME_BYTES: u32 = 1 << 22;
+/// The last kind whose frames say something to a reader, and what stands for all others.
+const LAST_KIND: u8 = kind::CONTINUATION;
+const OTHER_KIND: u8 = 0xff;
+/// They are not longer than any frame may be that nobody has agreed on (RFC 9113, 4.2).
+const MAX_OTHER_BYTES: u32 = DEFAULT_MAX_FRAME_BYTES;
+/// Streams that are believed to be some.
+const BELIEVED_STREAM: u32 = 1 << 29;
+/// What a frame's header begins with.
+const LENGTH_BYTES: usize = 3;
 
 #[derive(Debug)]
 enum State {
@@ -149,20 +161,28 @@ impl Frames {
             return Some(at + PREFACE.len());
         }
         let Some(bytes) = run.bytes[at..].first_chunk::<HEADER_BYTES>() else {
-            // A part of a header: where the snap length cut it.
-            run.show(at, run.bytes.len());
+            // A part of a header, where the snap length cut it: of no use to anybody.
             self.lose();
             return None;
         };
         let header = Header::read(bytes);
-        if !header.possible(MAX_FRAME_BYTES) {
+        // A flag that nobody has defined says that a message was taken for frames.
+        let is_known = header.kind <= LAST_KIND;
+        let may_be = if is_known { header.has_only_its_flags() } else { header.len <= MAX_OTHER_BYTES };
+        if !header.possible(MAX_FRAME_BYTES) || !may_be {
             self.lose();
             return Some(at + 1);
         }
-        run.show(at, at + HEADER_BYTES);
+        if is_known {
+            run.show(at, at + HEADER_BYTES);
+            self.highest_stream = self.highest_stream.max(header.stream);
+            self.followed = true;
+        } else {
+            // Readers pass over it, and need its length alone. It may be that a message was taken for frames.
+            run.show(at, at + LENGTH_BYTES);
+            run.masked[at + LENGTH_BYTES] = OTHER_KIND;
+        }
         at += HEADER_BYTES;
-        self.highest_stream = self.highest_stream.max(header.stream);
-        self.followed = true;
         let len = header.len as usize;
         if header.kind == kind::DATA {
             self.state = State::Data(Data {
@@ -182,16 +202,24 @@ impl Frames {
             // Of a block that was not seen from its beginning.
             self.blocks.forget();
         }
-        // How much of it is no message: parameters, credit, codes.
+        // How much of it is no message: parameters, credit, codes, of which there are less than 256.
+        let is_code = |at: usize| run.bytes.get(at..at + 3) == Some(&[0; 3]);
         let shown = match header.kind {
-            kind::PRIORITY | kind::RST_STREAM | kind::SETTINGS | kind::WINDOW_UPDATE => len,
-            kind::GOAWAY => 8,
+            kind::SETTINGS => len,
+            // Four letters are a number, too, and so are the four before them.
+            kind::WINDOW_UPDATE if header.stream < BELIEVED_STREAM => len,
+            kind::RST_STREAM if is_code(at) => len,
+            kind::GOAWAY if is_code(at + 4) => 8,
             _ => 0,
         };
         if header.kind == kind::RST_STREAM {
             self.bodies.remove(&header.stream);
         }
-        run.show(at, (at + shown.min(len)).min(run.bytes.len()));
+        let end = (at + shown.min(len)).min(run.bytes.len());
+        run.show(at, end);
+        if header.kind == kind::SETTINGS {
+            settings(run, at..end);
+        }
         self.state = if len > 0 { State::Skip(len) } else { State::Header };
         Some(at)
     }
@@ -283,6 +311,20 @@ impl Frames {
             self.bodies.remove(&data.stream);
         }
         at + here
+    }
+}
+
+/// Leaves of a payload of SETTINGS the parameters that have a number (RFC 9113, 8441, 9218, and gRPC's own). Where a body was
+/// taken for frames, what stands there is a message.
+fn settings(run: &mut Run, place: Range<usize>) {
+    const MOST: usize = 16;
+    const BYTES: usize = 6;
+    let known = |id: u16| matches!(id, 1..=9 | 0xfe03);
+    for (number, parameter) in run.masked[place].chunks_mut(BYTES).enumerate() {
+        let id = parameter.first_chunk().map_or(0, |id| u16::from_be_bytes(*id));
+        if number >= MOST || parameter.len() < BYTES || !known(id) {
+            parameter.fill(0);
+        }
     }
 }
 

@@ -128,11 +128,9 @@ impl Masker {
     }
 }
 
-/// Where a part of a packet begins; `None` for what was put together from fragments. An empty one may be anywhere.
+/// Where a part of a packet begins, an empty one included: what follows it is no part of the segment. `None` for what was put
+/// together from fragments.
 fn begin(packet: &[u8], part: &[u8]) -> Option<usize> {
-    if part.is_empty() {
-        return Some(packet.len());
-    }
     let at = (part.as_ptr() as usize).checked_sub(packet.as_ptr() as usize)?;
     (at + part.len() <= packet.len()).then_some(at)
 }

@@ -35,10 +35,10 @@ impl Records {
         let mut at = 0;
         while at < run.bytes.len() {
             let Some(left) = self.left else {
-                let is = |begin: &&usize| {
-                    **begin >= at && tls::looks_like(&run.bytes[**begin..], true) == Look::Is(Spoken::Tls)
-                };
-                let Some(found) = run.segments.iter().find(is) else { return };
+                let is =
+                    |begin: &&usize| tls::looks_like(&run.bytes[**begin..], true) == Look::Is(Spoken::Tls);
+                let first = run.segments.partition_point(|begin| *begin < at);
+                let Some(found) = run.segments[first..].iter().find(is) else { return };
                 at = *found;
                 self.left = Some(0);
                 continue;

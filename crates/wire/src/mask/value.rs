@@ -17,11 +17,37 @@ const TRACEPARENT_BYTES: usize = 55;
 /// Fields of HTTP/1 without which a message has no end.
 const WORDS: [&[u8]; 4] = [b"content-length", b"transfer-encoding", b"upgrade", b"connection"];
 
+/// What stands there (RFC 9112, 6.1, 7; RFC 9110, 7.8; RFC 7540, 3.2).
+const TOKENS: [&[u8]; 15] = [
+    b"chunked",
+    b"gzip",
+    b"x-gzip",
+    b"deflate",
+    b"compress",
+    b"identity",
+    b"trailers",
+    b"keep-alive",
+    b"close",
+    b"upgrade",
+    b"te",
+    b"http2-settings",
+    b"h2c",
+    b"websocket",
+    b"proxy-connection",
+];
+/// Digits of the longest message.
+const MAX_DIGITS: usize = 20;
+
 /// What of the value of a field by this name in any case may be seen.
 pub(super) fn seen_of(name: &[u8], value: &[u8]) -> Range<usize> {
     let name = name.to_ascii_lowercase();
     if WORDS.contains(&&name[..]) {
-        return all_if(value, is_words(value));
+        let is = |word: &[u8]| {
+            let word = word.trim_ascii();
+            TOKENS.iter().any(|token| token.eq_ignore_ascii_case(word))
+                || word.len() <= MAX_DIGITS && word.iter().all(u8::is_ascii_digit)
+        };
+        return all_if(value, value.split(|byte| *byte == b',').all(is));
     }
     seen(Name::of(&name), &name, value)
 }
@@ -31,6 +57,8 @@ pub(super) fn seen(name: Name, text: &[u8], value: &[u8]) -> Range<usize> {
     let until = |ends: &[u8]| 0..value.iter().position(|byte| ends.contains(byte)).unwrap_or(value.len());
     let decimal = value.len() <= 9 && value.iter().all(u8::is_ascii_digit);
     match name {
+        // What has blanks or control characters in it is none.
+        Name::Path if value.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) => 0..0,
         Name::Path => until(b"?#"),
         Name::ContentType => {
             let kind = until(b";");

@@ -121,6 +121,7 @@ mod offset {
     pub const BLOCK_STATUS: usize = 8;
     pub const BLOCK_PACKETS: usize = 12;
     pub const BLOCK_FIRST: usize = 16;
+    pub const BLOCK_LENGTH: usize = 20;
     pub const BLOCK_LAST_TIME: usize = 40;
     pub const NEXT: usize = 0;
     pub const TIME: usize = 4;
@@ -164,8 +165,9 @@ pub struct Ring {
     interface: Interface,
     counts: RingCounts,
     complete_since_ns: i64,
-    /// Packets in all blocks closed so far.
+    /// Packets in all blocks closed so far, and their bytes.
     closed_packets: u64,
+    closed_bytes: u64,
     /// Who sees packets with one of these TCP flags as soon as their block is closed.
     watcher: Option<(u8, Watcher)>,
 }
@@ -247,6 +249,7 @@ impl Ring {
             counts: RingCounts::default(),
             complete_since_ns: now_ns(),
             closed_packets: 0,
+            closed_bytes: 0,
             watcher: None,
         })
     }
@@ -255,6 +258,19 @@ impl Ring {
     /// long or not. Packets in tunnels are not looked into.
     pub fn watch(&mut self, flags: u8, watcher: Watcher) {
         self.watcher = Some((flags, watcher));
+    }
+
+    /// Packets are taken by another program from now on, which may keep another part of each.
+    ///
+    /// # Errors
+    /// When the kernel refuses it; then the program before it stays.
+    pub fn refilter(&self, program: &[Instruction]) -> io::Result<()> {
+        attach(&self.socket, program)
+    }
+
+    /// Bytes that all packets took in the ring so far, those included that are no longer there.
+    pub fn written_bytes(&self) -> u64 {
+        self.closed_bytes
     }
 
     /// Shows the packets of a block that was just closed.
@@ -316,6 +332,7 @@ impl Ring {
             self.kept += 1;
             filled += 1;
             self.closed_packets += word(self.block(block), offset::BLOCK_PACKETS) as u64;
+            self.closed_bytes += word(self.block(block), offset::BLOCK_LENGTH) as u64;
             self.show(block);
             if self.kept > self.blocks - free_blocks(self.blocks) {
                 self.release_oldest();

@@ -118,6 +118,12 @@ impl Header {
 
     /// Whether a frame like this is one that programs really send: what tells frames from other bytes.
     pub fn usual(&self) -> bool {
+        let stream = self.stream % 2 == 1 || self.stream == 0 || self.kind == kind::PUSH_PROMISE;
+        self.has_only_its_flags() && stream && self.possible(1 << 22)
+    }
+
+    /// Whether it is of a kind that RFC 9113 knows, and has no flag but those of its kind.
+    pub fn has_only_its_flags(&self) -> bool {
         let flags = match self.kind {
             kind::DATA => flag::END_STREAM | flag::PADDED,
             kind::HEADERS => flag::END_STREAM | flag::END_HEADERS | flag::PADDED | flag::PRIORITY,
@@ -127,8 +133,7 @@ impl Header {
             kind::PRIORITY | kind::RST_STREAM | kind::GOAWAY | kind::WINDOW_UPDATE => 0,
             _ => return false,
         };
-        let stream = self.stream % 2 == 1 || self.stream == 0 || self.kind == kind::PUSH_PROMISE;
-        !self.reserved && self.flags & !flags == 0 && stream && self.possible(1 << 22)
+        !self.reserved && self.flags & !flags == 0
     }
 }
 

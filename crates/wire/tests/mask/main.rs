@@ -1,6 +1,8 @@
 //! Captures masked as an agent masks them: of real traffic every call stays what it was, and of what messages say nothing is
 //! left.
 
+mod mutated;
+
 use proptest::prelude::*;
 use spangap_wire::app::http2::huffman;
 use spangap_wire::dissect::{Dissection, Settings, dissect};
