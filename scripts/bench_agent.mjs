@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 // `make bench-agent`: what an agent costs the host that it watches. The same load with and without one, in short rounds by turns
 // (without, with, with, without), so that whatever else the machine does meets both alike; in a network namespace of its own.
-// CPU time a call is what counts on a machine that is not idle; throughput and latency are told beside it.
+// On a machine that is not idle, CPU time a call is what counts. On a quiet one the busy host is the whole account: what all CPUs
+// did with an agent beside what they did without, at the same rates, which has in it what the kernel takes to copy packets.
 import { execFileSync, spawn } from "node:child_process";
 import { cpus, loadavg } from "node:os";
 import { readFileSync } from "node:fs";
@@ -11,10 +12,12 @@ import { parseArgs } from "node:util";
 const { values: args } = parseArgs({
   options: {
     spangap: { type: "string", default: "target/release/spangap" },
-    rounds: { type: "string", default: "5" },
-    seconds: { type: "string", default: "3" },
+    rounds: { type: "string", default: "7" },
+    seconds: { type: "string", default: "4" },
     memory: { type: "string", default: "256MiB" },
-    rate: { type: "string", default: "12000" },
+    // Calls a second of the busy host, each of two packets; and trips there and back of a byte between two processes.
+    rate: { type: "string", default: "25000" },
+    trips: { type: "string", default: "40000" },
     json: { type: "boolean", default: false },
   },
 });
@@ -24,11 +27,47 @@ const NAMESPACE = `agent-bench-${process.pid}`;
 const inside = ["--net=/run/netns/" + NAMESPACE];
 const programs = new Set();
 
-// Loads: one connection as fast as it goes; many calls under way at a fixed rate, of which each is some packets and switches.
+// Loads: one connection as fast as it goes; a host with 50,000 packets and 200,000 switches a second.
 const LOADS = [
-  { name: "ping-pong", flags: ["--inflight", "1"], goal: 1.05 },
-  { name: "busy host", flags: ["--rate", args.rate, "--channels", "pool:8"], goal: null },
+  { name: "ping-pong", flags: ["--inflight", "1"], trips: 0, goals: { throughput: 0.95, p99: 1.05 } },
+  { name: "busy host", flags: ["--rate", args.rate, "--channels", "pool:8"], trips: Number(args.trips), goals: { extra: 0.02 } },
 ];
+
+// Two processes on one CPU that hand a byte to and fro, so many times a second: switches without packets.
+const TRIPS = `
+import os, sys, time
+per_s, seconds = int(sys.argv[1]), float(sys.argv[2])
+there, back = os.pipe(), os.pipe()
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+if os.fork() == 0:
+    os.close(there[1])
+    while os.read(there[0], 1):
+        os.write(back[1], b"x")
+    os._exit(0)
+begin = time.monotonic()
+done = 0
+while True:
+    passed = time.monotonic() - begin
+    if passed >= seconds:
+        break
+    due = int(passed * per_s)
+    while done < due:
+        os.write(there[1], b"x")
+        os.read(back[0], 1)
+        done += 1
+    time.sleep(0.001)
+print(done / seconds)
+`;
+
+function trips(perSecond) {
+  if (perSecond === 0) return { ended: Promise.resolve(0) };
+  const child = spawn("python3", ["-c", TRIPS, String(perSecond), String(Number(args.seconds) + 0.2)], { stdio: ["ignore", "pipe", "inherit"] });
+  programs.add(child);
+  let text = "";
+  child.stdout.on("data", (piece) => (text += piece));
+  child.ended = new Promise((resolve) => child.on("exit", () => (programs.delete(child), resolve(Number(text)))));
+  return child;
+}
 
 function start(flags) {
   const child = spawn("nsenter", [...inside, args.spangap, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
@@ -65,15 +104,23 @@ const packets = () => {
   const text = execFileSync("nsenter", [...inside, "cat", "/proc/net/dev"], { encoding: "utf8" });
   return Number(/lo:\s*\d+\s+(\d+)/.exec(text)[1]);
 };
+// What all CPUs did, as a share of all that they can: not idle, not waiting for a disk.
+const busy = () => {
+  const fields = /^cpu +(.*)$/m.exec(readFileSync("/proc/stat", "utf8"))[1].split(" ").map(Number);
+  const all = fields.slice(0, 8).reduce((sum, value) => sum + value, 0);
+  return { all, busy: all - fields[3] - fields[4] };
+};
 const switches = () => Number(/^ctxt (\d+)/m.exec(readFileSync("/proc/stat", "utf8"))[1]);
 
-async function load(address, flags) {
-  const [began, before, switched] = [performance.now(), packets(), switches()];
+async function load(address, { flags, trips: perSecond }) {
+  const other = trips(perSecond);
+  const [began, before, switched, was] = [performance.now(), packets(), switches(), busy()];
   const tank = start(["tank", address, "--stack", "raw", "--warmup", "200ms", "--duration", `${args.seconds}s`, "--json", ...flags]);
   let text = "";
   tank.stdout.on("data", (piece) => (text += piece));
   await tank.ended;
-  const seconds = (performance.now() - began) / 1000;
+  const [seconds, is] = [(performance.now() - began) / 1000, busy()];
+  await other.ended;
   const run = JSON.parse(text).runs[0];
   return {
     perSecond: run.throughput_per_s,
@@ -81,18 +128,21 @@ async function load(address, flags) {
     cpu: (run.cpu_client_s + run.cpu_target_s) / run.calls,
     packets: (packets() - before) / seconds,
     switches: (switches() - switched) / seconds,
+    busy: (is.busy - was.busy) / (is.all - was.all),
   };
 }
 
-async function watched(address, flags) {
+async function watched(address, load_) {
   const agent = start(["agent", "--meter", "http://127.0.0.1:1", "--memory", args.memory, "--cpu", "90%", "--health", "127.0.0.1:7071"]);
   const [out, err] = [line(agent, agent.stdout, "are kept"), line(agent, agent.stderr, "are kept")];
   await Promise.any([out, err]);
   const [began, before] = [performance.now(), cpuSeconds(agent.pid)];
-  const run = await load(address, flags);
+  const run = await load(address, load_);
   run.own = ((cpuSeconds(agent.pid) - before) / (performance.now() - began)) * 1000;
   run.resident = residentBytes(agent.pid);
   run.health = health();
+  // What it says is of up to a second ago.
+  run.account = run.health.cpu_seconds_of_process / cpuSeconds(agent.pid);
   await end(agent);
   return run;
 }
@@ -115,28 +165,37 @@ async function bench() {
   const target = start(["target", "--listen", "127.0.0.1:0", "--stack", "raw"]);
   const address = /listening on (\S+)/.exec(await line(target, target.stdout, "listening on"))[1];
   const report = { load_before: loadavg()[0], cpus: cpus().length, memory: args.memory, rounds: ROUNDS, loads: [] };
-  for (const { name, flags, goal } of LOADS) {
+  for (const one of LOADS) {
+    const { name, goals } = one;
     const ratios = { cpu: [], perSecond: [], p99: [] };
+    const extra = [];
     const runs = [];
     for (let round = 0; round < ROUNDS; round++) {
       const order = [false, true, true, false];
       const four = [];
-      for (const on of order) four.push([on, await (on ? watched : load)(address, flags)]);
+      for (const on of order) four.push([on, await (on ? watched : load)(address, one)]);
       const sum = (on, of) => four.filter(([is]) => is === on).reduce((all, [, run]) => all + run[of], 0);
       for (const of of Object.keys(ratios)) ratios[of].push(sum(true, of) / sum(false, of));
+      extra.push((sum(true, "busy") - sum(false, "busy")) / 2);
       runs.push(...four.filter(([on]) => on).map(([, run]) => run));
       process.stderr.write(`${name}: round ${round + 1} of ${ROUNDS} done\n`);
     }
     const of = (key) => spread(runs.map((run) => run[key]));
     report.loads.push({
       name,
-      goal,
+      goals,
+      extra_of_all_cpus: spread(extra),
+      busy_of_all_cpus: of("busy"),
+      agent_says_of_all: spread(runs.map((run) => run.health.cpu_share)),
+      packets_lost: runs.map((run) => run.health.rings[0]?.lost ?? 0).reduce((sum, lost) => sum + lost, 0),
+      ring_reaches_back_s: spread(runs.map((run) => (run.health.rings[0].to_unix_ns - run.health.rings[0].from_unix_ns) / 1e9)),
       cpu_a_call: spread(ratios.cpu),
       throughput: spread(ratios.perSecond),
       p99: spread(ratios.p99),
       packets_per_s: of("packets"),
       switches_per_s_of_the_machine: of("switches"),
       agent_cpu_of_one: of("own"),
+      agent_says_of_proc: of("account"),
       agent_says_own_of_all: spread(runs.map((run) => run.health.cpu_share_of_process)),
       agent_says_probes_of_all: spread(runs.map((run) => run.health.cpu_share_of_probes)),
       resident_bytes: of("resident"),
@@ -152,6 +211,7 @@ async function bench() {
 function text(report) {
   const of = (spread, digits, factor = 1) =>
     spread.median === undefined ? "n/a" : [spread.median, spread.least, spread.most].map((v) => (v * factor).toFixed(digits)).join(" / ");
+  const goal = (ratio) => (ratio === undefined ? "" : `   goal: ${ratio > 1 ? "at most +" : "at least "}${((ratio - 1) * 100).toFixed(0)} %`);
   const out = [
     `${report.cpus} CPUs, load ${report.load_before.toFixed(1)} before and ${report.load_after.toFixed(1)} after; --memory ${report.memory}; ${report.rounds} rounds`,
   ];
@@ -159,12 +219,14 @@ function text(report) {
     out.push(
       "",
       `${one.name}: with an agent against without, median (least to most)`,
-      `  CPU time a call       ${percent(one.cpu_a_call)}${one.goal ? `   goal: at most ${((one.goal - 1) * 100).toFixed(0)} %` : ""}`,
-      `  calls a second        ${percent(one.throughput)}`,
-      `  p99                   ${percent(one.p99)}`,
+      `  CPU time a call       ${percent(one.cpu_a_call)}`,
+      `  calls a second        ${percent(one.throughput)}${goal(one.goals.throughput)}`,
+      `  p99                   ${percent(one.p99)}${goal(one.goals.p99)}`,
+      `  of all CPUs           ${of(one.extra_of_all_cpus, 2, 100)} % more were busy, by /proc/stat${one.goals.extra ? `   goal: at most ${one.goals.extra * 100} %` : ""}; it says ${of(one.agent_says_of_all, 2, 100)} %, without the kernel's copies of packets`,
       `  while it ran, median / least / most`,
-      `  packets a second      ${of(one.packets_per_s, 0)}; switches a second of the machine ${of(one.switches_per_s_of_the_machine, 0)}`,
-      `  CPU of the process    ${of(one.agent_cpu_of_one, 2, 100)} % of one CPU, by /proc; it says ${of(one.agent_says_own_of_all, 2, 100 * report.cpus)} %`,
+      `  packets a second      ${of(one.packets_per_s, 0)}, ${one.packets_lost} lost by the ring; switches a second of the machine ${of(one.switches_per_s_of_the_machine, 0)}`,
+      `  all CPUs were busy    ${of(one.busy_of_all_cpus, 1, 100)} %; the ring of packets reached back ${of(one.ring_reaches_back_s, 1)} s at the end`,
+      `  CPU of the process    ${of(one.agent_cpu_of_one, 2, 100)} % of one CPU, by /proc; of all that it took, it tells ${of(one.agent_says_of_proc, 0, 100)} %`,
       `  CPU of its probes     ${of(one.agent_says_probes_of_all, 2, 100 * report.cpus)} % of one CPU, as it says`,
       `  memory                ${of(one.resident_bytes, 1, 2 ** -20)} MiB resident; it says ${of(one.agent_says_memory_bytes, 1, 2 ** -20)} MiB with maps of the kernel`,
       ...one.given_up.map((what) => `  given up              ${what}`),

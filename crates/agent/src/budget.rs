@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
-/// Over so many looks the CPU must be too much, before something is given up: a slice is allowed to take a moment.
+/// Over so many looks CPU or memory must be too much, before something is given up: a slice is allowed to take a moment.
 const LOOKS: usize = 15;
 
 /// Looks for ever.
@@ -29,7 +29,7 @@ pub(crate) async fn watch(
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = (Instant::now(), cpu_seconds());
-    let mut shares = VecDeque::new();
+    let mut overruns = Overruns::default();
     loop {
         ticks.tick().await;
         let now = (Instant::now(), cpu_seconds());
@@ -39,29 +39,10 @@ pub(crate) async fn watch(
         last = now;
         let cpu_share = (own + probes) / cpus;
         let memory_bytes = memory_bytes();
-        shares.push_back(cpu_share);
-        if shares.len() > LOOKS {
-            shares.pop_front();
-        }
-        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-        let over = if shares.len() == LOOKS && mean > settings.cpu_share {
-            Some(format!(
-                "{:.1} % of all CPUs were taken, {:.1} % are allowed",
-                mean * 100.0,
-                settings.cpu_share * 100.0
-            ))
-        } else if memory_bytes > settings.memory_bytes {
-            Some(format!(
-                "{} MiB of memory were taken, {} MiB are allowed",
-                memory_bytes >> 20,
-                settings.memory_bytes >> 20
-            ))
-        } else {
-            None
-        };
+        let over = overruns.look(settings, cpu_share, memory_bytes);
         if let Some(told) = over.and_then(|why| sensors.give_up_next(&why)) {
             say(&format!("given up: {told}"));
-            shares.clear();
+            overruns = Overruns::default();
         }
         let health = v1::Health {
             unix_ns: unix_ns(),
@@ -77,10 +58,39 @@ pub(crate) async fn watch(
                 missed_in_a_row: last.missed_until(&health.rings),
                 told: health,
                 meter: last.meter.clone(),
+                packets_reduced_to: sensors.packets().and_then(|packets| packets.reduced_to()),
                 own_share: own / cpus,
                 probes_share: probes / cpus,
+                own_seconds: now.1,
             });
         });
+    }
+}
+
+/// What was taken lately.
+#[derive(Debug, Default)]
+struct Overruns {
+    shares: VecDeque<f64>,
+    /// Looks in a row at too much memory.
+    memory: usize,
+}
+
+impl Overruns {
+    /// Takes note of what is taken now. Gives why that is too much, if it is for longer than a slice takes: what is given up does not
+    /// come back.
+    fn look(&mut self, settings: &Settings, cpu_share: f64, memory_bytes: u64) -> Option<String> {
+        self.shares.push_back(cpu_share);
+        if self.shares.len() > LOOKS {
+            self.shares.pop_front();
+        }
+        self.memory = if memory_bytes > settings.memory_bytes { self.memory + 1 } else { 0 };
+        let mean = self.shares.iter().sum::<f64>() / self.shares.len() as f64;
+        if self.shares.len() == LOOKS && mean > settings.cpu_share {
+            let (taken, allowed) = (mean * 100.0, settings.cpu_share * 100.0);
+            return Some(format!("{taken:.1} % of all CPUs were taken, {allowed:.1} % are allowed"));
+        }
+        let (taken, allowed) = (memory_bytes >> 20, settings.memory_bytes >> 20);
+        (self.memory >= LOOKS).then(|| format!("{taken} MiB of memory were taken, {allowed} MiB are allowed"))
     }
 }
 
@@ -111,6 +121,38 @@ fn map_bytes(info: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{Payload, TlsFiles};
+
+    #[test]
+    fn a_slice_may_take_a_moment_and_what_lasts_is_given_up() {
+        let settings = Settings {
+            meter: String::new(),
+            token_file: None,
+            tls: TlsFiles::default(),
+            memory_bytes: 100 << 20,
+            cpu_share: 0.02,
+            payload: Payload::Headers,
+            interfaces: Vec::new(),
+            pids: Vec::new(),
+            snap_bytes: 256,
+            health: None,
+            actuator: None,
+        };
+        let mut overruns = Overruns::default();
+        let mut look = |cpu_share: f64, mib: u64, times: usize| {
+            (0..times).find_map(|_| overruns.look(&settings, cpu_share, mib << 20))
+        };
+        assert_eq!(look(0.01, 90, 100), None);
+        // Slices, each of which takes some seconds.
+        for _ in 0..20 {
+            assert_eq!((look(0.05, 120, 2), look(0.01, 90, 20)), (None, None));
+        }
+        assert_eq!(look(0.01, 100, 100), None, "all that is allowed");
+        let why = look(0.01, 101, LOOKS).expect("it lasts");
+        assert_eq!(why, "101 MiB of memory were taken, 100 MiB are allowed");
+        let why = look(0.03, 90, 3 * LOOKS).expect("it lasts");
+        assert!(why.ends_with("% of all CPUs were taken, 2.0 % are allowed"), "{why}");
+    }
 
     #[test]
     fn a_map_that_is_mapped_is_not_counted_twice() {

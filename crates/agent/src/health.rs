@@ -27,6 +27,10 @@ pub(crate) struct Health {
     pub own_share: f64,
     /// CPU of its probes.
     pub probes_share: f64,
+    /// CPU time of this process so far.
+    pub own_seconds: f64,
+    /// What is kept of each packet, where that is less than the settings say.
+    pub packets_reduced_to: Option<u32>,
     /// Canaries sent since one was last seen: a ring may have lived, and have stopped since.
     pub missed_in_a_row: u64,
 }
@@ -101,8 +105,10 @@ async fn healthz(State(health): State<watch::Receiver<Arc<Health>>>) -> (StatusC
         "cpu_share": told.cpu_share,
         "cpu_share_of_process": health.own_share,
         "cpu_share_of_probes": health.probes_share,
+        "cpu_seconds_of_process": health.own_seconds,
         "cpu_limit": told.cpu_limit,
         "given_up": told.given_up,
+        "packets_reduced_to": health.packets_reduced_to,
         "meter": { "attached": meter.attached, "times": meter.times, "slices": meter.slices, "why_not": meter.why_not },
     });
     (if stopped { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }, Json(document))
@@ -161,8 +167,20 @@ fn text(health: &Health) -> String {
         "CPU of the agent and its probes, as a share of all CPUs.",
         one(told.cpu_share),
     );
+    family(
+        "cpu_seconds_total",
+        "counter",
+        "CPU time of the agent without its probes.",
+        one(health.own_seconds),
+    );
     family("cpu_limit", "gauge", "CPU that it may have.", one(told.cpu_limit));
     family("given_up", "gauge", "Instruments given up.", one(told.given_up.len() as f64));
+    family(
+        "packet_bytes_reduced_to",
+        "gauge",
+        "Bytes kept of each packet, where that is less than --snap; 0: as many as that.",
+        one(f64::from(health.packets_reduced_to.unwrap_or(0))),
+    );
     let meter = health.meter().clone();
     family(
         "attached",

@@ -113,6 +113,8 @@ fn container(path: &str) -> Option<(String, String)> {
     let pod = path.split('/').find_map(|part| {
         let part = part.strip_suffix(".slice").unwrap_or(part);
         let uid = part.strip_prefix("pod").or_else(|| part.rsplit_once("-pod").map(|(_, uid)| uid))?;
+        // Where the drivers of kubelet and runtime differ, the slice's name is the first part of the container's.
+        let uid = uid.split(['.', ':']).next().unwrap_or(uid);
         (uid.len() >= 32).then(|| uid.replace('_', "-"))
     });
     Some((id, pod.unwrap_or_default()))
@@ -135,15 +137,24 @@ mod tests {
             format!("/kubepods.slice/kubepods-pod{}.slice/crio-{id}.scope", uid.replace('-', "_")),
             format!("/kubelet/kubepods/besteffort/pod{uid}/{id}/init"),
             format!(
+                "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod{}.slice/cri-containerd-{id}.scope",
+                uid.replace('-', "_")
+            ),
+            format!(
                 "/system.slice/containerd.service/kubepods-besteffort-pod{}.slice:cri-containerd:{id}",
                 uid.replace('-', "_")
             ),
         ];
-        for path in &pod[..4] {
+        for path in &pod {
             assert_eq!(container(path), Some((id.into(), uid.into())), "{path}");
         }
-        assert_eq!(container(&pod[4]).map(|(id, _)| id), Some(id.into()));
-        for path in [format!("/docker/{id}"), format!("/system.slice/docker-{id}.scope")] {
+        for path in [
+            format!("/docker/{id}"),
+            format!("/system.slice/docker-{id}.scope"),
+            format!("/machine.slice/libpod-{id}.scope/container"),
+            format!("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{id}.scope"),
+            format!("/system.slice/nerdctl-{id}.scope"),
+        ] {
             assert_eq!(container(&path), Some((id.into(), String::new())), "{path}");
         }
         for path in ["/", "/user.slice/user-0.slice/session-1.scope", "/kubepods/burstable/podx/short"] {

@@ -15,6 +15,7 @@ mod machine;
 mod masked;
 mod openings;
 mod packets;
+mod reach;
 mod sensors;
 mod settings;
 mod slice;

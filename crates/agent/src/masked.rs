@@ -6,7 +6,8 @@ use spangap_wire::packet::Packet;
 use spangap_wire::source::write::{Origin, PcapngWriter};
 use spangap_wire::source::{Capture, SourceError};
 use std::collections::hash_map::RandomState;
-use std::io;
+use std::io::{self, Cursor};
+use std::sync::Arc;
 
 /// The capture cannot be masked; it is not sent then.
 #[derive(Debug, thiserror::Error)]
@@ -28,18 +29,21 @@ const COMMENT: &str = "A slice of the ring of `spangap agent`. Payloads are mask
 pub(crate) fn masked(copied: Copied, key: RandomState) -> Result<(Vec<u8>, u64), MaskError> {
     let (lost, to_ns) = (copied.lost, copied.to_ns);
     let mut masker = Masker::new(key);
-    let mut capture = Capture::from_bytes("the slice".into(), copied.file.clone())?;
+    // Read twice, and there once.
+    let file: Arc<[u8]> = copied.file.into();
+    let open = || Capture::from_reader("the slice".into(), Box::new(Cursor::new(file.clone())));
+    let mut capture = open()?;
     while let Some(packet) = capture.next() {
         masker.see(&packet);
     }
     let openings = capture.openings().to_vec();
     drop(capture);
     let origin = Origin { interface: "any", link: copied.link, snap_bytes: 0, comment: COMMENT };
-    let mut writer = PcapngWriter::create(Vec::with_capacity(copied.file.len()), &origin)?;
+    let mut writer = PcapngWriter::create(Vec::with_capacity(file.len()), &origin)?;
     for opening in &openings {
         writer.opening(opening)?;
     }
-    let mut capture = Capture::from_bytes("the slice".into(), copied.file)?;
+    let mut capture = open()?;
     let mut bytes = Vec::new();
     while let Some(packet) = capture.next() {
         bytes.clear();

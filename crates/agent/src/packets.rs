@@ -2,19 +2,20 @@
 
 use crate::copies::{Copies, Passes};
 use crate::openings::{Connections, Opened, Openings, WATCHED};
+use crate::reach::{self, Reach};
 use crate::settings::Settings;
 use spangap_fleet::v1;
 use spangap_sockets::TcpSocket;
 use spangap_wire::decode::Decoder;
 use spangap_wire::packet::{LinkType, Packet};
 use spangap_wire::segment::{Endpoint, Segment};
-use spangap_wire::source::filter::{self, Interfaces, LoopbackOnce};
+use spangap_wire::source::filter::{self, Instruction, Interfaces, LoopbackOnce};
 use spangap_wire::source::ring::{BLOCK_TIMEOUT_MS, Interface, Ring, RingError};
 use spangap_wire::source::write::{Origin, PcapngWriter};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -87,6 +88,8 @@ pub(crate) struct Copied {
     pub copies: u64,
     /// Packets of the time that were not copied for want of room.
     pub left_out: u64,
+    /// Packets of which less is there than the settings say, and how many bytes of one at the least.
+    pub cut: (u64, usize),
     /// Packets lost since the ring was opened.
     pub lost: u64,
 }
@@ -97,6 +100,8 @@ type Reply = Sender<io::Result<Copied>>;
 pub(crate) struct Packets {
     asks: Mutex<Sender<(Wanted, Reply)>>,
     state: Arc<Mutex<v1::Ring>>,
+    /// Bytes kept of each packet; 0: as many as the settings say.
+    reduced_to: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// What it captures, in words.
@@ -108,9 +113,9 @@ impl Packets {
     /// Opens the ring. `say` hears of what happens to it later.
     pub fn start(settings: &Settings, say: crate::settings::Say) -> Result<Packets, RingError> {
         let canary = Canary::new();
-        let open = opener(settings, canary.as_ref().map(|canary| canary.port))?;
+        let opener = opener(settings, canary.as_ref().map(|canary| canary.port))?;
         let openings = Arc::new(Mutex::new(Openings::new(settings.shares().openings)));
-        let mut ring = open()?;
+        let mut ring = opener.open()?;
         watch(&mut ring, &openings);
         let mut lacks = Vec::new();
         if canary.is_none() {
@@ -125,11 +130,23 @@ impl Packets {
             [] => "all interfaces".to_owned(),
             some => some.join(", "),
         };
-        let mut keeper =
-            Keeper { ring, openings, canary, state: state.clone(), gone: None, taken: 0, lost: 0 };
+        let reduced_to = Arc::new(AtomicU32::new(0));
+        let mut keeper = Keeper {
+            ring,
+            openings,
+            canary,
+            state: state.clone(),
+            reduced_to: reduced_to.clone(),
+            reach: Reach::new(settings.snap_bytes),
+            written: (Instant::now(), 0),
+            snap_bytes: settings.snap_bytes,
+            gone: None,
+            taken: 0,
+            lost: 0,
+        };
         let stopped = stop.clone();
         let thread = thread::Builder::new().name("packets".into()).spawn(move || {
-            keeper.keep(&asked, &stopped, &open, &say);
+            keeper.keep(&asked, &stopped, &opener, &say);
         });
         let thread = thread.map_err(|error| RingError::Refused {
             doing: "start a thread for",
@@ -137,12 +154,18 @@ impl Packets {
             error,
             hint: "",
         })?;
-        Ok(Packets { asks: Mutex::new(asks), state, stop, thread: Mutex::new(Some(thread)), what, lacks })
+        let thread = Mutex::new(Some(thread));
+        Ok(Packets { asks: Mutex::new(asks), state, reduced_to, stop, thread, what, lacks })
     }
 
     /// How it is.
     pub fn ring(&self) -> v1::Ring {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is kept of each packet, where that is less than the settings say: with more the ring would not reach back far enough.
+    pub fn reduced_to(&self) -> Option<u32> {
+        Some(self.reduced_to.load(Relaxed)).filter(|bytes| *bytes > 0)
     }
 
     /// A copy of a part. Blocks for some tenths of a second.
@@ -178,10 +201,32 @@ fn lock(openings: &Mutex<Openings>) -> MutexGuard<'_, Openings> {
 }
 
 /// Opens the ring, now and whenever it has stopped.
-fn opener(
-    settings: &Settings,
-    canary: Option<u16>,
-) -> Result<impl Fn() -> Result<Ring, RingError> + Send + 'static, RingError> {
+struct Opener {
+    any: Interface,
+    interfaces: Interfaces,
+    text: String,
+    snap_bytes: u32,
+    ring_bytes: u64,
+}
+
+impl Opener {
+    /// With so many bytes of each packet.
+    fn program(&self, snap_bytes: u32) -> Result<Vec<Instruction>, RingError> {
+        let program = filter::compile_on(&self.interfaces, &self.text, snap_bytes, self.any.once);
+        program.map_err(|error| RingError::Refused {
+            doing: "make a filter for",
+            interface: self.any.name.clone(),
+            error: io::Error::other(error.to_string()),
+            hint: "",
+        })
+    }
+
+    fn open(&self) -> Result<Ring, RingError> {
+        Ring::open(&self.any, &self.program(self.snap_bytes)?, self.snap_bytes, self.ring_bytes)
+    }
+}
+
+fn opener(settings: &Settings, canary: Option<u16>) -> Result<Opener, RingError> {
     let any = Interface::find("any")?;
     let mut named = Vec::new();
     let mut has_loopback = settings.interfaces.is_empty();
@@ -200,14 +245,7 @@ fn opener(
         (false, _) => Interfaces::Only(named),
     };
     let (snap_bytes, ring_bytes) = (settings.snap_bytes, settings.shares().packets);
-    let program = filter::compile_on(&interfaces, &text, snap_bytes, any.once);
-    let program = program.map_err(|error| RingError::Refused {
-        doing: "make a filter for",
-        interface: any.name.clone(),
-        error: io::Error::other(error.to_string()),
-        hint: "",
-    })?;
-    Ok(move || Ring::open(&any, &program, snap_bytes, ring_bytes))
+    Ok(Opener { any, interfaces, text, snap_bytes, ring_bytes })
 }
 
 /// A datagram of this process to itself.
@@ -272,6 +310,11 @@ struct Keeper {
     openings: Arc<Mutex<Openings>>,
     canary: Option<Canary>,
     state: Arc<Mutex<v1::Ring>>,
+    reduced_to: Arc<AtomicU32>,
+    reach: Reach,
+    /// When it was last looked at what had come into the ring, and how much that was.
+    written: (Instant, u64),
+    snap_bytes: u32,
     gone: Option<io::Error>,
     /// Of rings before this one.
     taken: u64,
@@ -283,7 +326,7 @@ impl Keeper {
         &mut self,
         asked: &Receiver<(Wanted, Reply)>,
         stop: &AtomicBool,
-        open: &dyn Fn() -> Result<Ring, RingError>,
+        opener: &Opener,
         say: &crate::settings::Say,
     ) {
         let mut pause_ms = 0;
@@ -310,16 +353,44 @@ impl Keeper {
                     say(&format!(
                         "{STOPPED_AFTER} canaries in a row did not come into the ring of packets; it is opened again"
                     ));
-                    match open() {
+                    match opener.open() {
                         Ok(ring) => self.replace(ring),
                         Err(error) => say(&error.to_string()),
                     }
                 }
             }
+            if self.written.0.elapsed() >= reach::EVERY {
+                self.look_at_reach(opener, say);
+            }
             if told.is_none_or(|told| told.elapsed() >= Duration::from_millis(250)) {
                 told = Some(Instant::now());
                 self.tell();
             }
+        }
+    }
+
+    /// Keeps more or less of each packet from now on, so that the ring reaches back far enough.
+    fn look_at_reach(&mut self, opener: &Opener, say: &crate::settings::Say) {
+        let (looked, written) = self.written;
+        let now = self.ring.written_bytes();
+        self.written = (Instant::now(), now);
+        let room = self.ring.kept_bytes_at_most() as u64;
+        let before = self.reach.reduced_to();
+        let Some(snap_bytes) = self.reach.look(now.saturating_sub(written), looked.elapsed(), room) else {
+            return;
+        };
+        let snap_bytes = if snap_bytes == u32::MAX { 0 } else { snap_bytes };
+        match opener.program(snap_bytes).map(|program| self.ring.refilter(&program)) {
+            Ok(Ok(())) => self.reduced_to.store(self.reach.reduced_to().unwrap_or(0), Relaxed),
+            Ok(Err(error)) => say(&format!("what is kept of each packet cannot be changed: {error}")),
+            Err(error) => say(&error.to_string()),
+        }
+        match (before, self.reach.reduced_to()) {
+            (None, Some(_)) => say(
+                "much passes: less is kept of each packet, so that the ring reaches back half a minute; its beginnings matter most",
+            ),
+            (Some(_), None) => say("packets are kept as they were before"),
+            _ => {}
         }
     }
 
@@ -329,6 +400,9 @@ impl Keeper {
             self.lost += counts.dropped;
         }
         self.ring = ring;
+        self.reach = Reach::new(self.snap_bytes);
+        self.reduced_to.store(0, Relaxed);
+        self.written = (Instant::now(), 0);
         watch(&mut self.ring, &self.openings);
     }
 
@@ -394,6 +468,7 @@ impl Keeper {
             opened: Opened::default(),
             copies: 0,
             left_out: 0,
+            cut: (0, usize::MAX),
         };
         let mut connections = Connections::default();
         let mut copies = self.copies(wanted);
@@ -422,6 +497,11 @@ impl Keeper {
                 return Ok(());
             }
             copied.packets += 1;
+            let kept = packet.data.len();
+            let is_meant = self.snap_bytes != 0 && kept >= self.snap_bytes as usize;
+            if kept < packet.wire_len as usize && !is_meant {
+                copied.cut = (copied.cut.0 + 1, copied.cut.1.min(kept));
+            }
             if let Ok(segment) = &segment {
                 connections.see(segment);
             }

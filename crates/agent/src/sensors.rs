@@ -156,10 +156,11 @@ impl Sensors {
         packets.into_iter().chain(self.events().map(|_| "host-record".to_owned())).collect()
     }
 
-    /// How the rings are.
+    /// How the rings are; one that has yet to begin is none.
     pub fn rings(&self) -> Vec<v1::Ring> {
         let packets = self.packets().map(|packets| packets.ring());
-        packets.into_iter().chain(self.events().map(|events| events.state().ring)).collect()
+        let rings = packets.into_iter().chain(self.events().map(|events| events.state().ring));
+        rings.filter(|ring| !ring.instrument.is_empty()).collect()
     }
 
     /// What was given up so far, with the reasons.

@@ -82,8 +82,9 @@ static OF_ITS_OWN: OnceLock<u64> = OnceLock::new();
 const GROWS_BYTES: u64 = 20 << 20;
 /// Maps of the probes that are in no process.
 const KERNEL_BYTES: u64 = 16 << 20;
-/// A slice is there as it was copied, as it was put in order to be masked, and as it is sent.
-const SLICE_COPIES: u64 = 3;
+/// A slice is there as it was copied, as its bytes were put in order, as they may be seen, and as it is sent; and there is what is
+/// known of each packet.
+const SLICE_COPIES: u64 = 5;
 
 /// Resident memory of this process.
 pub(crate) fn resident_bytes() -> u64 {

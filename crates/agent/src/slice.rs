@@ -134,6 +134,12 @@ fn cut(
         if copied.left_out > 0 {
             lacks.push(format!("{} packets did not fit into the slice", copied.left_out));
         }
+        let (cut, least) = copied.cut;
+        if cut > 0 {
+            lacks.push(format!(
+                "of {cut} packets the first bytes alone were kept ({least} of one), so that the ring reaches back far enough"
+            ));
+        }
         if copied.opened.unknown > 0 {
             lacks.push(format!(
                 "how {} of {} connections were opened: their window scales and segment sizes are not known",

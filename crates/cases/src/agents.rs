@@ -176,12 +176,13 @@ impl Agents {
     ) -> Result<Attached, Unwelcome> {
         let mut inner = self.inner();
         let inventory = bounded_hello(&mut hello, &mut inner.refused);
-        let id = id_of(&hello);
+        let id = inner.id_for(&hello, now_unix_ms);
         let session = hello.session;
         if let Err(why) = inner.welcome(&hello, &id, now_unix_ms) {
             inner.refused.hellos += 1;
             return Err(why);
         }
+        inner.replaced.retain(|(of, replaced)| *of != id || *replaced != session);
         let (end, ended) = watch::channel(None);
         let link = Link { to, asks: BTreeMap::new(), orders: BTreeMap::new(), end };
         let before = inner.agents.remove(&id);
@@ -317,6 +318,25 @@ impl Agents {
 }
 
 impl Inner {
+    /// A machine id that was copied with its disk is of several hosts: whoever comes with it, and was booted at another time than
+    /// one that is there, is on another one.
+    fn id_for(&self, hello: &Hello, now_unix_ms: u64) -> String {
+        let id = id_of(hello);
+        let boot: String = hello.boot_id.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+        let of_its_boot = format!("{id}-{boot}");
+        let is_another = |known: &Agent| {
+            known.is_connected(now_unix_ms)
+                && !known.hello.boot_id.is_empty()
+                && known.hello.boot_id != hello.boot_id
+        };
+        let is_taken = self.agents.get(&id).is_some_and(is_another);
+        if !boot.is_empty() && (is_taken || self.agents.contains_key(&of_its_boot)) {
+            of_its_boot
+        } else {
+            id
+        }
+    }
+
     fn welcome(&self, hello: &Hello, id: &str, now_unix_ms: u64) -> Result<(), Unwelcome> {
         if hello.protocol != spangap_fleet::PROTOCOL {
             return Err(Unwelcome::Protocol(hello.protocol));
@@ -324,11 +344,14 @@ impl Inner {
         if hello.host_name.is_empty() && hello.machine_id.is_empty() {
             return Err(Unwelcome::Nobody);
         }
-        if self.replaced.iter().any(|(of, session)| of == id && *session == hello.session) {
+        let connected = self.agents.get(id).filter(|known| known.is_connected(now_unix_ms));
+        let is_replaced = |(of, session): &(String, u64)| of == id && *session == hello.session;
+        // Where the newer one is gone, nobody else speaks for the host.
+        if connected.is_some() && self.replaced.iter().any(is_replaced) {
             return Err(Unwelcome::Replaced);
         }
         match self.agents.get(id) {
-            Some(known) if known.hello.session == hello.session && known.is_connected(now_unix_ms) => {
+            Some(known) if known.hello.session == hello.session && connected.is_some() => {
                 Err(Unwelcome::Replay)
             }
             None if self.agents.len() >= MOST_AGENTS => Err(Unwelcome::Full),
@@ -575,125 +598,4 @@ fn bytes_of(inventory: &Inventory) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use spangap_fleet::v1::Container;
-
-    fn hello(machine: &str, netns: u64, session: u64) -> Hello {
-        Hello {
-            protocol: spangap_fleet::PROTOCOL,
-            host_name: "web".into(),
-            machine_id: machine.into(),
-            netns,
-            session,
-            ..Hello::default()
-        }
-    }
-
-    fn link() -> (Sender<FromMeter>, mpsc::Receiver<FromMeter>) {
-        mpsc::channel(4)
-    }
-
-    #[test]
-    fn two_hosts_of_one_name_are_two_agents() {
-        let agents = Arc::new(Agents::default());
-        let _one = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
-        let _two = agents.attach(hello("b", 1, 2), link().0, 0).unwrap();
-        let _three = agents.attach(hello("b", 2, 3), link().0, 0).unwrap();
-        let ids: Vec<String> = agents.rows(0).into_iter().map(|row| row.id).collect();
-        assert_eq!(ids, ["a-1", "b-1", "b-2"]);
-    }
-
-    #[test]
-    fn the_newest_session_of_a_host_wins_and_the_older_one_hears_why() {
-        let agents = Arc::new(Agents::default());
-        let old = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
-        let _new = agents.attach(hello("a", 1, 2), link().0, 100).unwrap();
-        assert_eq!(*old.end.borrow(), Some(Unwelcome::Replaced));
-        // What the older one still says is not taken for the newer one's.
-        old.health(Health { memory_bytes: 7, ..Health::default() });
-        drop(old);
-        let row = agents.rows(100).remove(0);
-        assert!(row.connected && row.memory_bytes == 0 && row.replacements == 1, "{row:?}");
-        // The older one comes back, as an agent does that lost its connection, or one who has listened.
-        assert_eq!(agents.attach(hello("a", 1, 1), link().0, 200).unwrap_err(), Unwelcome::Replaced);
-        assert_eq!(agents.refused().hellos, 1);
-    }
-
-    #[test]
-    fn a_registration_that_is_replayed_is_refused_and_one_that_reconnects_is_not() {
-        let agents = Arc::new(Agents::default());
-        let first = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
-        assert_eq!(agents.attach(hello("a", 1, 1), link().0, STALE_MS).unwrap_err(), Unwelcome::Replay);
-        // Its connection was cut without a word, and it is stale.
-        let again = agents.attach(hello("a", 1, 1), link().0, STALE_MS + 1).unwrap();
-        drop(first);
-        drop(again);
-        assert!(!agents.rows(STALE_MS + 2)[0].connected);
-        assert!(agents.attach(hello("a", 1, 1), link().0, STALE_MS + 3).is_ok());
-    }
-
-    #[test]
-    fn one_that_says_nothing_is_stale_and_is_asked_nothing() {
-        let agents = Arc::new(Agents::default());
-        let attached = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
-        assert_eq!((agents.places(STALE_MS).len(), agents.places(STALE_MS + 1).len()), (1, 0));
-        assert_eq!(agents.ask("a-1", Ask::default(), STALE_MS + 1).unwrap_err(), NoAsk::Gone);
-        attached.seen(STALE_MS + 1);
-        assert_eq!(agents.ask("a-1", Ask::default(), STALE_MS + 1).unwrap_err(), NoAsk::Gone, "it hung up");
-        assert_eq!(agents.ask("b-1", Ask::default(), 0).unwrap_err(), NoAsk::Gone);
-    }
-
-    #[test]
-    fn what_nobody_waits_for_any_more_is_cancelled() {
-        let agents = Arc::new(Agents::default());
-        let (to, mut from) = link();
-        let attached = agents.attach(hello("a", 1, 1), to, 0).unwrap();
-        let asked = agents.ask("a-1", Ask::default(), 0).unwrap();
-        let Some(What::Ask(ask)) = from.try_recv().unwrap().what else { panic!("an ask") };
-        assert!(attached.waiting(ask.id, false).is_some());
-        drop(asked);
-        assert!(matches!(from.try_recv().unwrap().what, Some(What::Cancel(Cancel { id })) if id == ask.id));
-        assert!(attached.waiting(ask.id, false).is_none());
-        assert_eq!(agents.refused().unasked, 1);
-    }
-
-    #[test]
-    fn what_an_agent_says_is_bounded_and_what_is_cut_is_counted() {
-        let agents = Arc::new(Agents::default());
-        let container = Container { id: "c".repeat(9_000), pod_uid: String::new(), cgroup: "/".into() };
-        let inventory =
-            Inventory { addresses: vec!["1.2.3.4".into(); 100_000], containers: vec![container; 9_000] };
-        let many = Hello {
-            host_name: "ü".repeat(2_000),
-            lacks: vec!["x".repeat(5_000); 1_000],
-            inventory: Some(inventory),
-            ..hello("", 1, 1)
-        };
-        let _attached = agents.attach(many, link().0, 0).unwrap();
-        let row = agents.rows(0).remove(0);
-        assert!(row.host_name.len() <= MOST_TEXT && row.lacks.len() <= MOST_LINES);
-        assert!(row.lacks.iter().all(|line| line.len() <= MOST_TEXT));
-        assert!(bytes_of(&agents.inner().agents[&row.id].inventory) <= MOST_BYTES);
-        assert!(row.containers > 0, "some of it is kept");
-        assert!(agents.refused().texts_cut > 9_000);
-    }
-
-    #[test]
-    fn there_is_room_for_so_many() {
-        let agents = Arc::new(Agents::default());
-        let all: Vec<Attached> =
-            (0..MOST_AGENTS as u64).map(|n| agents.attach(hello("a", n, n), link().0, 0).unwrap()).collect();
-        assert_eq!(agents.attach(hello("b", 0, 0), link().0, 0).unwrap_err(), Unwelcome::Full);
-        drop(all);
-    }
-
-    #[test]
-    fn nobody_and_strangers_are_not_welcome() {
-        let agents = Arc::new(Agents::default());
-        let none = Hello { host_name: String::new(), ..hello("", 1, 1) };
-        assert_eq!(agents.attach(none, link().0, 0).unwrap_err(), Unwelcome::Nobody);
-        let other = Hello { protocol: 9, ..hello("a", 1, 1) };
-        assert_eq!(agents.attach(other, link().0, 0).unwrap_err(), Unwelcome::Protocol(9));
-    }
-}
+mod tests;

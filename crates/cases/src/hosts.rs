@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use std::net::IpAddr;
 
 /// What the spans of a call say of one of its hosts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Facts {
     host_name: Option<String>,
     host_id: Option<String>,

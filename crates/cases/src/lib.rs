@@ -7,6 +7,7 @@
 pub mod agents;
 pub mod api;
 pub mod cases;
+mod clocks;
 pub mod experiment;
 pub mod folder;
 pub mod hosts;

@@ -11,19 +11,22 @@ use crate::slices::fetch;
 use crate::verdict;
 use spangap_fleet::v1::{Ask, Endpoint};
 use spangap_model::PairKey;
+use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Calls that began earlier before the case are another story, nanoseconds.
+/// Calls that began earlier before the case, by the meter's clock, are another story, nanoseconds.
 pub(crate) const LOOK_BACK_NS: u64 = 25_000_000_000;
 /// A slice begins so long before the first slow call, and ends so long after the last one, nanoseconds.
 const BEFORE_NS: i64 = 2_000_000_000;
 const AFTER_NS: i64 = 1_000_000_000;
 /// And is at most this long: the last slow calls count most.
 const LONGEST_NS: i64 = 15_000_000_000;
+/// What a ring may have lost by the time it is asked, nanoseconds.
+const RING_MOVES_NS: i64 = 2_000_000_000;
 /// The same where every call in it has its spans, nanoseconds: a call beside them would have none.
 const AROUND_NS: i64 = 50_000_000;
 /// Such a stretch has at least so many calls of a connection, and this length, nanoseconds.
@@ -31,6 +34,8 @@ const LEAST_KEPT: u64 = 100;
 const LEAST_KEPT_NS: u64 = 1_500_000_000;
 /// Servers behind one name that are asked for one by one.
 const MOST_ENDPOINTS: usize = 32;
+/// Hosts that are looked for among the agents, as spans name them; more go by no agent.
+const MOST_HOSTS: usize = 512;
 /// Names of the sides, by their number.
 const SIDES: [&str; 2] = ["client", "server"];
 
@@ -44,7 +49,8 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
     };
     let opened_ms = case.row.opened_unix_ms;
     let by = case.slow_by;
-    let samples = collect(&cases, &id, &pair, opened_ms, by);
+    let all = collect(&cases, &id, &pair, opened_ms, by);
+    let samples = of_worst_hosts(&cases, &id, all, by);
     let kept = cases.kept_since(&pair).and_then(|since_ms| {
         let kept = samples::all_kept(&cases.meter, &pair, since_ms * 1_000_000, CLOSELY)?;
         shared(&samples, kept)
@@ -62,7 +68,15 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
     let endpoints = endpoints(&cases, &samples, &hosts);
     let windows = match kept {
         Some(kept) => windows_of(&samples, &kept),
-        None => windows(&samples, opened_ms, by),
+        None => {
+            let reach = [0, 1].map(|side: usize| {
+                cases
+                    .agents
+                    .packets_from_unix_ns(hosts[side].agent.as_deref()?)
+                    .map(|from| from + RING_MOVES_NS)
+            });
+            windows(&samples, opened_ms, by, reach)
+        }
     };
     let slices = slices(&cases, &id, &pair, &hosts, &windows, &endpoints).await;
     conclude(&cases, &case, &pair, slices).await;
@@ -103,6 +117,48 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: Measure)
     samples
 }
 
+/// Those between the two hosts whose slow calls took the most together: a case has packets of one pair of hosts. Hosts with an agent
+/// count twice as much as those without. The rest are in the folder with their spans.
+fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: Measure) -> Vec<Sample> {
+    let places = cases.agents.places(now_unix_ms());
+    let mut agents = HashMap::<Facts, Option<String>>::new();
+    let mut agent = |sample: &Sample, side: usize| {
+        let (resource, span) = sample.sides[side].whole.as_ref()?;
+        let mate = sample.sides[1 - side].whole.as_ref().map(|(_, span)| span);
+        let facts = Facts::of(resource, span, mate);
+        if agents.len() >= MOST_HOSTS && !agents.contains_key(&facts) {
+            return None;
+        }
+        agents.entry(facts).or_insert_with_key(|facts| find(facts, &places).agent).clone()
+    };
+    let between: Vec<[Option<String>; 2]> =
+        samples.iter().map(|sample| [agent(sample, 0), agent(sample, 1)]).collect();
+    let slow = slow(&samples, by);
+    let mut lost = BTreeMap::<&[Option<String>; 2], (u64, usize)>::new();
+    for (sample, between) in samples[..slow].iter().zip(&between) {
+        let (ns, calls) = lost.entry(between).or_default();
+        (*ns, *calls) = (ns.saturating_add(sample.took_ns(by)), *calls + 1);
+    }
+    let pairs = lost.len();
+    let weight = |hosts: &[Option<String>; 2], ns: u64| {
+        ns.saturating_mul(hosts.iter().filter(|host| host.is_some()).count() as u64)
+    };
+    let worst = lost.into_iter().max_by_key(|(hosts, (ns, _))| weight(hosts, *ns));
+    let Some((worst, (_, calls))) = worst.filter(|_| pairs > 1) else { return samples };
+    cases.note(
+        id,
+        format!(
+            "slow calls passed between {pairs} pairs of hosts: packets are asked for of the one that lost the most, {calls} of {slow}"
+        ),
+    );
+    samples
+        .iter()
+        .zip(&between)
+        .filter(|(_, hosts)| *hosts == worst)
+        .map(|(sample, _)| sample.clone())
+        .collect()
+}
+
 /// How many of them, from the first on, took well more than the median.
 fn slow(samples: &[Sample], by: Measure) -> usize {
     let median = samples.get(samples.len() / 2).map_or(0, |sample| sample.took_ns(by));
@@ -111,11 +167,23 @@ fn slow(samples: &[Sample], by: Measure) -> usize {
     if slow == 0 { samples.len().div_ceil(2) } else { slow }
 }
 
-/// The stretch to ask for on either side, by the clock of its host.
-fn windows(samples: &[Sample], opened_ms: u64, by: Measure) -> [(i64, i64); 2] {
+/// The stretch to ask for on either side, by the clock of its host: around the slow calls that are still in the rings of both, which
+/// reach back to `reach`; where none is, around the calls that are.
+fn windows(samples: &[Sample], opened_ms: u64, by: Measure, reach: [Option<i64>; 2]) -> [(i64, i64); 2] {
+    let is_held = |sample: &&Sample| {
+        let begins = |side: usize| i64::try_from(sample.sides[side].start_unix_ns).unwrap_or(i64::MAX);
+        [0, 1].into_iter().all(|side| reach[side].is_none_or(|from| begins(side) >= from))
+    };
     let slow = &samples[..slow(samples, by)];
+    let mut chosen: Vec<&Sample> = slow.iter().filter(is_held).collect();
+    if chosen.is_empty() {
+        chosen = samples.iter().filter(is_held).collect();
+    }
+    if chosen.is_empty() {
+        chosen = slow.iter().collect();
+    }
     [0, 1].map(|side| {
-        let sides = || slow.iter().map(|sample| &sample.sides[side]);
+        let sides = || chosen.iter().map(|sample| &sample.sides[side]);
         let first = sides().map(|half| half.start_unix_ns as i64).min();
         let last = sides().map(|half| half.end_unix_ns as i64).max();
         let (Some(first), Some(last)) = (first, last) else {
@@ -284,7 +352,7 @@ async fn slices(
                 if payload == "full" {
                     lacks.push(format!("The packets of the {} have their payload.", SIDES[side]));
                 }
-                (format!("slice of the {} complete: {} bytes", SIDES[side], slice.bytes), lacks, 1)
+                (format!("slice of the {} complete: {} bytes", SIDES[side], grouped(slice.bytes)), lacks, 1)
             }
             Err(error) => {
                 let said = format!("no slice of the {}: {error}", SIDES[side]);
@@ -397,6 +465,26 @@ mod tests {
         assert_eq!(shared(&alone, 0..3_990 * MS), None);
         assert_eq!(shared(&samples, 3_000 * MS..3_992 * MS), None);
         assert_eq!(shared(&rare.collect::<Vec<_>>(), 0..2_000 * MS), None);
+    }
+
+    #[test]
+    fn slow_calls_that_no_ring_holds_any_more_are_not_asked_for() {
+        let slow = [10_000, 11_000, 40_000].map(|at_ms| call(1, at_ms, at_ms + 500));
+        let quick = (0..400).map(|n| call(1, 100 * n, 100 * n + 1));
+        let samples: Vec<Sample> = slow.into_iter().chain(quick).collect();
+        let asked = |reach: [Option<i64>; 2]| {
+            windows(&samples, 60_000, Measure::Gap, reach)
+                .map(|(from, to)| (from / MS as i64, to / MS as i64))
+        };
+        let ms = |at_ms: i64| Some(at_ms * MS as i64);
+        assert_eq!(asked([None, None]), [(26_500, 41_500); 2], "the last one");
+        assert_eq!(asked([ms(10_500), None]), [(26_500, 41_500); 2]);
+        assert_eq!(asked([ms(10_500), ms(20_000)]), [(38_000, 41_500); 2], "one alone is held by both");
+        assert_eq!(asked([ms(39_000), ms(40_100)]), [(26_500, 41_500); 2], "none of any kind is");
+        // The slow ones are gone, and what goes on now is looked at instead.
+        let early: Vec<Sample> = samples[..2].iter().chain(&samples[3..]).cloned().collect();
+        let (from, to) = windows(&early, 60_000, Measure::Gap, [ms(30_000), None])[0];
+        assert_eq!((from, to), (28_000 * MS as i64, 40_901 * MS as i64));
     }
 
     fn call_port(port: i64) -> Option<opentelemetry_proto::tonic::common::v1::AnyValue> {

@@ -1,5 +1,7 @@
 //! Whole spans of calls, slow and ordinary ones, as they go into the folder of a case.
 
+use crate::clocks::Clocks;
+use crate::server::now_unix_ms;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
@@ -68,14 +70,12 @@ fn decoded(whole: &WholeSpan) -> Option<(Resource, Span)> {
     Some((Resource::decode(&whole.resource[..]).ok()?, Span::decode(&whole.span[..]).ok()?))
 }
 
-/// Calls of a pair that began after a moment, by the client's clock: the worst ones, and both samples of the meter. The slowest
+/// Calls of a pair that began after a moment of the meter's clock: the worst ones, and both samples of the meter. The slowest
 /// first.
 pub fn of_pair(meter: &Meter, pair: &PairKey, since_unix_ns: u64, by: Measure) -> Vec<Sample> {
     let mut calls = BTreeMap::<([u8; 16], [u8; 8]), KeptCall>::new();
     let mut take = |call: KeptCall| {
-        if call.client.start_unix_ns >= since_unix_ns {
-            calls.insert((call.trace_id, call.client_span_id), call);
-        }
+        calls.insert((call.trace_id, call.client_span_id), call);
     };
     for drawn in meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn) {
         drawn.by_time.into_iter().map(|(call, _)| call).chain(drawn.by_call).for_each(&mut take);
@@ -83,7 +83,9 @@ pub fn of_pair(meter: &Meter, pair: &PairKey, since_unix_ns: u64, by: Measure) -
     for minute in meter.open_minutes_of(|key| key == pair) {
         minute.stats.worst.into_iter().for_each(&mut take);
     }
-    let mut calls: Vec<KeptCall> = calls.into_values().collect();
+    let clocks = Clocks::of(calls.values(), now_unix_ms() * 1_000_000);
+    let mut calls: Vec<&KeptCall> =
+        calls.values().filter(|call| clocks.began_since(call, since_unix_ns)).collect();
     calls.sort_by_key(|call| {
         std::cmp::Reverse(match by {
             Measure::Gap => call.gap_ns,
@@ -96,7 +98,8 @@ pub fn of_pair(meter: &Meter, pair: &PairKey, since_unix_ns: u64, by: Measure) -
         .collect()
 }
 
-/// When the last of the calls of a pair began that are all kept since a moment, by the client's clock; `None` when some are not.
+/// When the last of the calls of a pair began that are all kept since a moment, by the client's clock; `None` when some are not,
+/// or when the clocks of clients do not tell.
 pub fn all_kept(
     meter: &Meter,
     pair: &PairKey,
@@ -107,22 +110,25 @@ pub fn all_kept(
     if drawn.iter().any(|drawn| drawn.by_call.len() >= most) {
         return None;
     }
+    if !Clocks::of(drawn.iter().flat_map(|drawn| &drawn.by_call), now_unix_ms() * 1_000_000).agree() {
+        return None;
+    }
     let began = drawn.iter().flat_map(|drawn| &drawn.by_call).map(|call| call.client.start_unix_ns);
     let began = began.filter(|began| *began >= since_unix_ns);
     Some(began.clone().min()?..began.max()?)
 }
 
-/// Adds the calls of a pair that were drawn whatever their gaps, and began after a moment, by the client's clock.
+/// Adds the calls of a pair that were drawn whatever their gaps, and began after a moment, by the clock of a side's host.
 pub fn drawn_by_call(
     meter: &Meter,
     pair: &PairKey,
-    since_unix_ns: u64,
+    (side, since_unix_ns): (usize, u64),
     calls: &mut HashMap<([u8; 16], [u8; 8]), Sample>,
 ) {
     for call in
         meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn).flat_map(|one| one.by_call)
     {
-        if call.client.start_unix_ns >= since_unix_ns {
+        if [&call.client, &call.server][side.min(1)].start_unix_ns >= since_unix_ns {
             calls.entry((call.trace_id, call.client_span_id)).or_insert_with(|| Sample {
                 gap_ns: call.gap_ns,
                 sides: [Half::of(&call.client), Half::of(&call.server)],

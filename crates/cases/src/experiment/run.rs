@@ -318,7 +318,8 @@ impl Run {
 
     fn take(&mut self) {
         let since_ns = self.halves.first().map_or(0, |(_, half)| half.from_ns.saturating_sub(1_000_000_000));
-        samples::drawn_by_call(&self.cases.meter, &self.plan.pair, since_ns, &mut self.calls);
+        let since = (self.side(), since_ns);
+        samples::drawn_by_call(&self.cases.meter, &self.plan.pair, since, &mut self.calls);
     }
 
     /// Spans come late: until calls are there that began after the last block.
@@ -341,7 +342,12 @@ impl Run {
 
     /// When a call began by the clock of the host that was changed.
     fn began_ns(&self, call: &Sample) -> u64 {
-        call.sides[usize::from(self.plan.accepted)].start_unix_ns
+        call.sides[self.side()].start_unix_ns
+    }
+
+    /// The side whose host is changed, and whose clock tells when.
+    fn side(&self) -> usize {
+        usize::from(self.plan.accepted)
     }
 
     /// Each block's calls, and how many belong to none.

@@ -7,3 +7,4 @@ mod lies;
 mod many;
 mod meter;
 mod path;
+mod strangers;

@@ -77,6 +77,7 @@ impl Served {
             deadlines: Deadlines::default(),
             exported_pairs: 10,
             tls: None,
+            spool: None,
             push: None,
         };
         let history = History::open(None, Limits { max_age_s: 3600, max_bytes: 1 << 20 }, clock.unix_s())
@@ -108,19 +109,34 @@ impl Served {
 
     /// The same of any two services and hosts.
     pub fn calls_between(&self, services: [&str; 2], hosts: [&str; 2], number: u64) {
+        self.calls_by_clocks(services, hosts, number, [0, 0]);
+    }
+
+    /// The same with gaps of so many milliseconds.
+    pub fn calls_of(&self, services: [&str; 2], hosts: [&str; 2], number: u64, gap_ms: u64) {
+        self.calls_as(services, hosts, number, [0, 0], gap_ms);
+    }
+
+    /// The same where the hosts' clocks are ahead by so many seconds.
+    pub fn calls_by_clocks(&self, services: [&str; 2], hosts: [&str; 2], number: u64, ahead_s: [i64; 2]) {
+        self.calls_as(services, hosts, number, ahead_s, 40);
+    }
+
+    fn calls_as(&self, services: [&str; 2], hosts: [&str; 2], number: u64, ahead_s: [i64; 2], gap_ms: u64) {
         let now_ns = UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
         let [client, server] = [0, 1].map(|side| {
             let service = services[side];
             let of = |n: u64| {
                 let start = now_ns - (number - n) * 50_000_000 - 60_000_000;
+                let start = start.saturating_add_signed(ahead_s[side] * 1_000_000_000);
                 Span {
                     trace_id: u128::from(now_ns + n).to_be_bytes().to_vec(),
                     span_id: (2 * n + 1 + side as u64).to_be_bytes().to_vec(),
                     parent_span_id: if side == 0 { Vec::new() } else { (2 * n + 1).to_be_bytes().to_vec() },
                     kind: [3, 2][side],
                     name: "call".into(),
-                    start_time_unix_nano: start + side as u64 * 40_000_000,
-                    end_time_unix_nano: start + 41_000_000 + (1 - side as u64) * 1_000_000,
+                    start_time_unix_nano: start + side as u64 * gap_ms * 1_000_000,
+                    end_time_unix_nano: start + (gap_ms + 2 - side as u64) * 1_000_000,
                     attributes: vec![
                         text("network.peer.address", hosts[1 - side]),
                         text("network.peer.port", ["50051", "41000"][side]),

@@ -1,0 +1,117 @@
+//! How much of each packet is kept, so that the ring of packets reaches back far enough whatever passes. The begin of a message says
+//! most of what is asked about it; who copies large files would else leave nothing of the calls beside them.
+
+use std::time::Duration;
+
+/// How far the ring should reach back. Spans come five seconds after their calls, and it takes some more until a case asks.
+const FAR: Duration = Duration::from_secs(30);
+/// With less of each packet, heads of messages would be missing.
+const LEAST_BYTES: u32 = 512;
+/// How often it is looked at.
+pub(crate) const EVERY: Duration = Duration::from_millis(500);
+/// What a look counts beside those before it: a burst of a second is no reason, four are.
+const WEIGHT: f64 = 0.25;
+/// It has to reach twice as far for so many looks, before more of each packet is kept again.
+const CALM: u32 = 40;
+
+/// Decides it.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    most: u32,
+    now: u32,
+    /// Bytes a second.
+    pace: f64,
+    calm: u32,
+}
+
+impl Reach {
+    /// Of so many bytes at the most, which may be fewer than the least; 0 is all.
+    pub fn new(most: u32) -> Reach {
+        let most = if most == 0 { u32::MAX } else { most };
+        Reach { most, now: most, pace: 0.0, calm: 0 }
+    }
+
+    /// Takes note of what has come into a ring of `room` bytes since the last look. Gives what is to be kept of each packet from
+    /// now on, where that changes.
+    pub fn look(&mut self, came_bytes: u64, passed: Duration, room: u64) -> Option<u32> {
+        let pace = came_bytes as f64 / passed.as_secs_f64().max(1e-3);
+        self.pace += (pace - self.pace) * WEIGHT;
+        let reaches = room as f64 / self.pace.max(1.0);
+        let before = self.now;
+        self.calm = if reaches > 2.0 * FAR.as_secs_f64() { self.calm + 1 } else { 0 };
+        if reaches < FAR.as_secs_f64() && self.now > LEAST_BYTES {
+            self.now = (self.now.min(64 << 10) / 2).max(LEAST_BYTES);
+            // What it is with less of each is not known before it has come.
+            self.pace /= 2.0;
+        } else if self.calm >= CALM && self.now < self.most {
+            self.now = self.now.saturating_mul(2).min(self.most);
+            if self.now > 64 << 10 {
+                self.now = self.most;
+            }
+            self.calm = 0;
+        }
+        (self.now != before).then_some(self.now)
+    }
+
+    /// What is kept of each packet, where that is less than it should be.
+    pub fn reduced_to(&self) -> Option<u32> {
+        (self.now < self.most).then_some(self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: u64 = 80 << 20;
+
+    /// Packets of a length, so many a second, for so many seconds; what is kept of each at the end, and how far the ring reaches
+    /// then.
+    fn pass(reach: &mut Reach, length: u64, per_s: u64, seconds: u64) -> (u32, f64) {
+        let mut kept = reach.now;
+        for _ in 0..2 * seconds {
+            let came = per_s / 2 * (length.min(kept.into()) + 100);
+            kept = reach.look(came, EVERY, ROOM).unwrap_or(kept);
+        }
+        (kept, ROOM as f64 / (per_s * (length.min(kept.into()) + 100)) as f64)
+    }
+
+    #[test]
+    fn small_packets_and_few_large_ones_are_kept_whole() {
+        let mut reach = Reach::new(16 << 10);
+        assert_eq!(pass(&mut reach, 200, 5_000, 600).0, 16 << 10);
+        assert_eq!(pass(&mut reach, 16 << 10, 100, 600).0, 16 << 10);
+        assert_eq!(reach.reduced_to(), None);
+    }
+
+    #[test]
+    fn of_much_the_beginnings_are_kept_until_it_is_over() {
+        let mut reach = Reach::new(16 << 10);
+        let (kept, reaches) = pass(&mut reach, 64 << 10, 2_000, 20);
+        assert!(reaches >= 30.0 && kept >= LEAST_BYTES, "{kept} bytes, {reaches} s");
+        assert_eq!(reach.reduced_to(), Some(kept));
+        // While it goes on, nothing swings.
+        assert_eq!(pass(&mut reach, 64 << 10, 2_000, 600).0, kept);
+        assert_eq!(pass(&mut reach, 200, 1_000, 200).0, 16 << 10);
+        assert_eq!(reach.reduced_to(), None);
+    }
+
+    #[test]
+    fn more_than_has_room_leaves_the_least_of_each() {
+        let mut reach = Reach::new(0);
+        assert_eq!(pass(&mut reach, 64 << 10, 100_000, 60).0, LEAST_BYTES);
+        assert_eq!(pass(&mut reach, 100, 10, 600).0, u32::MAX);
+        // Who asked for less keeps less.
+        let mut reach = Reach::new(256);
+        assert_eq!(pass(&mut reach, 64 << 10, 100_000, 60).0, 256);
+        assert_eq!(reach.reduced_to(), None);
+    }
+
+    #[test]
+    fn a_burst_of_half_a_second_changes_nothing_for_long() {
+        let mut reach = Reach::new(16 << 10);
+        pass(&mut reach, 200, 1_000, 60);
+        reach.look(8 << 20, EVERY, ROOM);
+        assert_eq!(pass(&mut reach, 200, 1_000, 60).0, 16 << 10);
+    }
+}

@@ -1,0 +1,139 @@
+//! Hosts that are not as one would wish: without an agent, with one that came late, with a clock that is off, with the machine id of
+//! another one.
+
+use super::agent::{Agent, hello};
+use super::meter::{HOSTS, Served};
+use spangap_fleet::v1::{Hello, SliceEnd, from_agent};
+use std::time::UNIX_EPOCH;
+
+const CAPTURES: [&str; 2] = ["nagle-client.client.pcapng", "nagle-client.server.pcapng"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_an_agent_on_one_host_a_case_says_what_that_one_shows_and_what_is_missing() {
+    for side in [0, 1] {
+        let meter = Served::start().await;
+        // The spans of both name one host, which is neither's.
+        let own = Hello { host_name: "its-own".into(), ..hello(HOSTS[side], 1) };
+        let mut agent = Agent::attach(&meter, own).await.expect("welcome");
+        meter.calls(40);
+        let id = meter.open().await;
+        agent.replay(CAPTURES[side]).await;
+        let case = meter.concluded(&id).await;
+        let (there, missing) = [("client", "server"), ("server", "client")][side];
+        let lacks = case["lacks"].to_string();
+        assert!(lacks.contains(&format!("No packets of the {missing}: no agent has")), "{case:#}");
+        assert!(case["hosts"][there]["agent"].is_string(), "{case:#}");
+        assert!(case["hosts"][missing].get("agent").is_none_or(|agent| agent.is_null()), "{case:#}");
+        // Of the host that sent nothing nothing is claimed but what the other end's packets show of it.
+        assert!(case["verdict"].is_object(), "{case:#}");
+        if case["state"] == "explained" {
+            assert_eq!(case["verdict"]["culprit"], "nagle-delayed-ack", "{case:#}");
+            assert_eq!(case["verdict"]["side"], "client", "{case:#}");
+        }
+        let words = &case["verdict"]["words"];
+        println!("with an agent on the {there}'s host alone: {} {words}", case["state"]);
+        let agents = meter.get("/api/v1/agents").await;
+        assert_eq!(agents["unmatched"][missing], 1, "{agents:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_came_after_the_calls_is_asked_and_says_what_it_does_not_have() {
+    let meter = Served::start().await;
+    let mut server = Agent::attach(&meter, hello(HOSTS[1], 2)).await.expect("welcome");
+    meter.calls(40);
+    let mut client = Agent::attach(&meter, hello(HOSTS[0], 1)).await.expect("welcome");
+    let id = meter.open().await;
+    let late = async {
+        let ask = client.asked().await;
+        let late = "packets: the first 3000 ms of this time are no longer in the ring";
+        let lacks =
+            vec![late.to_owned(), "no packet of the connections asked for passed in this time".into()];
+        client.say(from_agent::What::End(SliceEnd { ask: ask.id, lacks, ..SliceEnd::default() })).await;
+    };
+    tokio::join!(late, server.replay(CAPTURES[1]));
+    let case = meter.concluded(&id).await;
+    let lacks = case["lacks"].to_string();
+    assert!(lacks.contains("client: packets: the first 3000 ms"), "{case:#}");
+    assert!(case["verdict"].is_object(), "the other host's packets are there: {case:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_clock_is_off_is_asked_by_its_own() {
+    const HOUR: i64 = 3600;
+    for ahead_s in [[-HOUR, 0], [HOUR, 0], [0, HOUR], [-40, 40]] {
+        let meter = Served::start().await;
+        let mut client = Agent::attach(&meter, hello(HOSTS[0], 1)).await.expect("welcome");
+        let mut server = Agent::attach(&meter, hello(HOSTS[1], 2)).await.expect("welcome");
+        meter.calls_by_clocks(["tank", "target"], HOSTS, 40, ahead_s);
+        let now_s = UNIX_EPOCH.elapsed().expect("after 1970").as_secs() as i64;
+        let id = meter.open().await;
+        let (there, here) = tokio::join!(client.replay(CAPTURES[0]), server.replay(CAPTURES[1]));
+        for (ask, ahead_s) in [(there, ahead_s[0]), (here, ahead_s[1])] {
+            let (from, to) = (ask.from_unix_ns / 1_000_000_000, ask.to_unix_ns / 1_000_000_000);
+            let calls = now_s + ahead_s;
+            assert!(from < calls - 2 && to >= calls - 1 && to - from <= 15, "{from} to {to}: {calls}");
+        }
+        let case = meter.concluded(&id).await;
+        assert_eq!(case["state"], "explained", "{ahead_s:?}: {case:#}");
+        assert!(case["slow_calls"].as_u64().is_some_and(|calls| calls > 0), "{case:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_whose_machine_id_was_copied_are_both_asked() {
+    let meter = Served::start().await;
+    let cloned = |side: usize| Hello {
+        netns: 4_026_531_840,
+        boot_id: format!("{side}{side}{side}{side}{side}{side}{side}{side}-0000-4000-8000-000000000000"),
+        ..hello(HOSTS[side], side as u64 + 1)
+    };
+    let mut client = Agent::attach(&meter, cloned(0)).await.expect("welcome");
+    let mut server = Agent::attach(&meter, cloned(1)).await.expect("welcome");
+    meter.calls(40);
+    let id = meter.open().await;
+    tokio::join!(client.replay(CAPTURES[0]), server.replay(CAPTURES[1]));
+    let case = meter.concluded(&id).await;
+    assert_eq!(case["state"], "explained", "{case:#}");
+    assert_ne!(case["hosts"]["client"]["agent"], case["hosts"]["server"]["agent"], "{case:#}");
+    let agents = meter.get("/api/v1/agents").await;
+    let mut replaced =
+        agents["agents"].as_array().unwrap().iter().map(|agent| agent["replacements"].as_u64());
+    assert!(replaced.all(|times| times.unwrap_or(0) == 0), "{agents:#}");
+}
+
+/// One of three replicas is slow, and the client's host is one of two: packets are asked for of the two hosts whose calls are.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_hosts_those_of_most_slow_calls_are_asked() {
+    let meter = Served::start().await;
+    let address = |number: usize| format!("10.88.7.{}", number + 1);
+    let host = |number: usize| Hello {
+        host_name: format!("host-{number}"),
+        netns: number as u64 + 1,
+        ..hello(&address(number), number as u64 + 1)
+    };
+    let mut agents = Vec::new();
+    for number in 0..5 {
+        agents.push(Agent::attach(&meter, host(number)).await.expect("welcome"));
+    }
+    // Clients 0 and 1, servers 2, 3 and 4. The slowest call of all is one between 0 and 2; most slow calls are between 1 and 4.
+    for (client, server, calls, gap_ms) in [(0, 2, 1, 90), (0, 2, 60, 1), (1, 3, 60, 1), (1, 4, 30, 60)] {
+        let hosts = [address(client), address(server)];
+        meter.calls_of(["tank", "target"], [&hosts[0], &hosts[1]], calls, gap_ms);
+    }
+    let id = meter.open().await;
+    let mut agents = agents.into_iter();
+    let (mut client, mut server) = (agents.nth(1).expect("five"), agents.nth(2).expect("five"));
+    let (there, here) = tokio::join!(
+        client.replay("nagle-client.client.pcapng"),
+        server.replay("nagle-client.server.pcapng")
+    );
+    for ask in [there, here] {
+        let ends: Vec<_> = ask.endpoints.iter().map(|end| end.address.clone()).collect();
+        assert_eq!(ends, [address(4)], "{ask:?}");
+    }
+    let case = meter.concluded(&id).await;
+    let asked = case["hosts"].to_string();
+    assert!(asked.contains(&address(1)) && asked.contains(&address(4)), "{case:#}");
+    assert!(case["time_line"].to_string().contains("between 2 pairs of hosts"), "{case:#}");
+}
