@@ -113,6 +113,8 @@ fn of_wait(reason: WaitReason) -> Option<Cause> {
 pub fn of_host(part: &HostPart, legs: Legs) -> Option<Culprit> {
     let packets = part.behind.as_ref().is_some_and(Taker::moves_packets);
     let cause = match part.doing {
+        // A process that has more to do than CPUs to do it on keeps itself waiting.
+        Doing::Runnable if is_behind_itself(part) => return None,
         Doing::Runnable | Doing::Interrupted if packets => Cause::SoftirqOnCpu,
         Doing::Runnable => Cause::RunQueue,
         Doing::Throttled => Cause::CpuQuota,
@@ -124,12 +126,17 @@ pub fn of_host(part: &HostPart, legs: Legs) -> Option<Culprit> {
     Some(Culprit::at(cause, host_of(legs)))
 }
 
-/// Whether the client's own program took that part of a leg: it ran, or slept as long as it had asked to. A thread that
-/// waits for a socket, a lock or another thread waits for somebody.
+/// Whether a thread waited for a CPU that another thread of its own process had.
+pub fn is_behind_itself(part: &HostPart) -> bool {
+    part.doing == Doing::Runnable && matches!(part.behind, Some(Taker::Sibling { .. }))
+}
+
+/// Whether the client's own program took that part of a leg: it ran, waited for a CPU that it had itself, or slept as long as
+/// it had asked to. A thread that waits for a socket, a lock or another thread waits for somebody.
 pub fn is_clients_own(part: &HostPart, legs: Legs) -> bool {
     let asleep = part.doing == Doing::Blocked && part.waited_for == Some(WaitReason::Sleep);
     let at_client = legs == Legs::one(Leg::ClientAppOut) || legs == Legs::one(Leg::ClientAppIn);
-    at_client && (part.doing == Doing::Running || asleep)
+    at_client && (part.doing == Doing::Running || is_behind_itself(part) || asleep)
 }
 
 /// The host that a leg passes on, as far as its begin tells.

@@ -31,6 +31,18 @@ impl Call {
         self.end_unix_ns.saturating_sub(self.start_unix_ns)
     }
 
+    /// From its start until the server took the last of its attempts in hand; `None` where the server's half is missing. The
+    /// spans of a run have one clock.
+    pub fn until_served_ns(&self) -> Option<u64> {
+        self.server.last().map(|(start, _)| start.saturating_sub(self.start_unix_ns))
+    }
+
+    /// From the begin of its first attempt at the server to that of its last.
+    pub fn made_again_ns(&self) -> u64 {
+        let (first, last) = (self.server.first(), self.server.last());
+        first.zip(last).map_or(0, |((first, _), (last, _))| last.saturating_sub(*first))
+    }
+
     /// How long the server says that it took, of all attempts.
     pub fn server_ns(&self) -> u64 {
         self.server.iter().map(|(start, end)| end.saturating_sub(*start)).sum()

@@ -77,7 +77,7 @@ pub fn of_logical(call: &Logical<'_>, turns: &Turns) -> Account {
         leg: None,
         hop: None,
     });
-    let waited = queued(call).into_iter().chain(in_turn(call));
+    let waited = queued(call).chain(in_turn(call));
     let mut account = laid(call.record, earlier.into_iter().chain(waited), turns);
     let whole = i64::try_from(call.duration_ns).unwrap_or(i64::MAX);
     let record = i64::try_from(call.record.duration_ns).unwrap_or(i64::MAX);
@@ -92,18 +92,24 @@ pub fn account(call: &CallRecord) -> Account {
     laid(call, std::iter::empty(), &Turns::default())
 }
 
-/// What other calls that the same threads had in hand have of the time before this one was begun with, after all that is known
-/// of these threads.
-fn queued(call: &Logical<'_>) -> Option<Claim> {
-    let leg = call.record.legs.iter().position(|leg| leg.legs == Legs::one(Leg::ServerHostIn))?;
-    (call.queued_ns > 0).then_some(Claim {
-        rank: Rank::Own,
-        owner: Owner::Culprit(QUEUE),
-        ns: call.queued_ns,
-        within: None,
-        leg: Some(leg),
-        hop: None,
-    })
+/// What other calls that the same threads had in hand have of the time before this one was begun with, and what these waited for
+/// themselves, after all that is known of these threads.
+fn queued<'c>(call: &'c Logical<'_>) -> impl Iterator<Item = Claim> + 'c {
+    let place = call.record.legs.iter().position(|leg| leg.legs == Legs::one(Leg::ServerHostIn));
+    let handed_on: i64 = call.queued.behind.iter().map(|(_, ns)| ns).sum();
+    let queue = (QUEUE, call.queued.ns - handed_on);
+    let claim = move |(culprit, ns): (Culprit, i64)| {
+        Some(Claim {
+            rank: Rank::Own,
+            owner: Owner::Culprit(culprit),
+            ns,
+            within: None,
+            leg: Some(place?),
+            hop: None,
+        })
+    };
+    let all = call.queued.behind.iter().copied().chain([queue]);
+    all.filter(|(_, ns)| *ns > 0).filter_map(claim)
 }
 
 /// What other responses of its connection have of the time in which this one waited to be handed over.

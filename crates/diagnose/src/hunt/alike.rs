@@ -4,7 +4,7 @@
 use super::catalogue::{is_by_host, is_on_host};
 use super::population::{EFFECTIVE, LEAST, Row, effective};
 use super::{Owner, RECORDED};
-use spangap_model::evidence::CallRecord;
+use spangap_model::evidence::{CallRecord, LegRecord};
 use spangap_model::{Doing, Side};
 use std::collections::BTreeMap;
 
@@ -91,11 +91,20 @@ fn is_same_story(all: &[&Row<'_>], rest: &[&Row<'_>]) -> bool {
 pub fn known_and_all_ns(call: &CallRecord, side: Side) -> (u64, u64) {
     let (mut known, mut all) = (0, 0);
     for leg in call.legs.iter().filter(|leg| is_on_host(leg.legs, side)) {
-        let parts = leg.host.iter().flat_map(|host| &host.parts);
-        known += parts.filter(|part| part.doing != Doing::Unknown).map(|part| part.ns).sum::<u64>();
+        known += recorded_ns(leg);
         all += u64::try_from(leg.ns).unwrap_or(0);
     }
     (known, all)
+}
+
+/// How much of a leg was recorded, nanoseconds. Once threads are known that had the call in hand, a stretch in which none had it
+/// is known, too: the call lay in a queue of the program's own, or waited for an answer from elsewhere.
+pub fn recorded_ns(leg: &LegRecord) -> u64 {
+    let Some(host) = &leg.host else { return 0 };
+    if !host.tids.is_empty() && !host.parts.is_empty() {
+        return u64::try_from(leg.ns).unwrap_or(0);
+    }
+    host.parts.iter().filter(|part| part.doing != Doing::Unknown).map(|part| part.ns).sum()
 }
 
 fn is_unseen(call: &CallRecord, side: Side) -> bool {
@@ -136,8 +145,9 @@ pub fn unseen_by_side(rows: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> [
 mod tests {
     use super::super::tests::{MS, call, leg, of};
     use super::super::{Hunt, Kind};
-    use spangap_model::evidence::{CallRecord, HostPart, HostTime, LegRecord};
-    use spangap_model::{Cause, Culprit, Doing, Leg, Side};
+    use super::*;
+    use spangap_model::evidence::{HostPart, HostTime};
+    use spangap_model::{Cause, Culprit, Leg};
 
     fn stopped(ms: i64, is_recorded: bool) -> LegRecord {
         let part = HostPart {

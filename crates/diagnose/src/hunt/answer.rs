@@ -6,8 +6,8 @@ use super::catalogue::recorded;
 use super::population::{Population, Row, are_many, is_stream, quantile};
 use super::shares::{Compared, Share, Weighed, compared};
 use super::{Asked, Owner, Question};
-use spangap_model::evidence::LegRecord;
-use spangap_model::{Cause, Culprit, Leg, Legs, Side};
+use spangap_model::evidence::{CallRecord, LegRecord};
+use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the sheets say.
@@ -403,9 +403,19 @@ fn queued(rows: &[&Row<'_>]) -> f64 {
     for row in rows {
         let ns = row.account.get(&Owner::Culprit(QUEUE)).copied().unwrap_or(0).max(0);
         all += row.call.weight * ns as f64;
-        shown += row.call.weight * ns.min(row.call.queued_ns) as f64;
+        let seen = row.call.queued.ns.max(in_no_hand_ns(row.call.record));
+        shown += row.call.weight * ns.min(seen) as f64;
     }
     if all > 0.0 { shown / all } else { 0.0 }
+}
+
+/// For how long no thread had a call in hand before its application began with it, though some had read it, nanoseconds: it lay in
+/// a queue of the program's own.
+fn in_no_hand_ns(call: &CallRecord) -> i64 {
+    let waits = call.legs.iter().filter(|leg| leg.legs == Legs::one(Leg::ServerHostIn));
+    let read = waits.filter_map(|leg| leg.host.as_ref()).filter(|host| !host.tids.is_empty());
+    let parts = read.flat_map(|host| &host.parts).filter(|part| part.doing == Doing::Unknown);
+    parts.map(|part| i64::try_from(part.ns).unwrap_or(i64::MAX)).sum()
 }
 
 /// Of how many separate moments a time of calls is: those that began while the first of them was under way have it of one.

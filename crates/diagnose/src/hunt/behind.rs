@@ -1,14 +1,16 @@
 //! Who had the CPU in the time that a culprit has: the process, or the interface whose packets were handled.
 
 use super::verdict::{Behind, Blamed};
-use crate::claims::{host_of, of_host};
-use spangap_model::Taker;
+use crate::claims::{host_of, is_behind_itself, of_host};
 use spangap_model::evidence::Evidence;
+use spangap_model::{Cause, Taker};
 use std::collections::BTreeMap;
 
 /// Of these, the ones told: who has less than this share of it is nobody to go after.
 const LEAST: f64 = 0.05;
 const MOST: usize = 4;
+/// A process that kept itself waiting for less than this share of its time has CPUs enough.
+const CROWDED: f64 = 0.1;
 
 /// Names them, over all calls: who takes a CPU takes it from whoever is there.
 pub(super) fn name(blamed: &mut Blamed, evidence: &Evidence) {
@@ -38,5 +40,27 @@ pub(super) fn name(blamed: &mut Blamed, evidence: &Evidence) {
     let told: Vec<String> = told.collect();
     if !told.is_empty() {
         blamed.speaks_for.push(format!("Meanwhile the CPU was taken by {}.", told.join(", ")));
+    }
+}
+
+/// Of an application, how long its threads waited for CPUs that it had itself.
+pub(super) fn crowded(blamed: &mut Blamed, evidence: &Evidence) {
+    let Some(side) = blamed.culprit.side else { return };
+    if !matches!(blamed.culprit.cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp) {
+        return;
+    }
+    let legs = evidence.calls.iter().flat_map(|call| &call.legs).filter(|leg| host_of(leg.legs) == side);
+    let (mut all, mut waited) = (0, 0);
+    for part in legs.flat_map(|leg| leg.host.iter().flat_map(|host| &host.parts)) {
+        all += part.ns;
+        waited += if is_behind_itself(part) { part.ns } else { 0 };
+    }
+    let share = waited as f64 / all.max(1) as f64;
+    if share >= CROWDED {
+        blamed.speaks_for.push(format!(
+            "For {:.0} % of the time its threads waited for CPUs that other threads of the same process had: it has more to do \
+             at once than CPUs to do it on.",
+            share * 100.0
+        ));
     }
 }

@@ -71,9 +71,9 @@ const fn one(cause: Cause, sides: Sides, by: By) -> (Cause, Sides, By) {
 const COUNTERS: &str =
     "the counters of the server's accept queues, before and after (`spangap host check` on its host)";
 const NAMES: &str = "a capture at the client that has its DNS traffic";
-const OPENING: &str = "a capture at the client that has connections from their beginning";
-const POOL: &str = "spans of the client that have its wait for a connection of its pool";
-const BEYOND: &str = "a capture at the proxy and one behind it, given together with those of the ends";
+const OPENING: &str = "a capture at the client that has connections from the start";
+const POOL: &str = "client spans that have the wait for a pooled connection";
+const BEYOND: &str = "a capture at the proxy and one behind it, beside those of both ends";
 
 /// All suspects, in the order in which they are crossed off.
 const SUSPECTS: &[(Cause, Sides, By)] = &[
@@ -120,8 +120,8 @@ pub fn needs(need: Need) -> String {
         Need::Capture(side) => format!("a capture at the {side} (`spangap capture`)"),
         Need::HostRecording(side) => format!("what the {side}'s host did (`spangap host record --pid`)"),
         Need::HostCheck(side) => format!("counters of the {side}'s host (`spangap host check`)"),
-        Need::LongerCapture => "a capture that has connections from begin to end".into(),
-        Need::Nothing => "an instrument that there is not".into(),
+        Need::LongerCapture => "a capture that has connections from start to end".into(),
+        Need::Nothing => "an instrument that does not exist".into(),
     }
 }
 
@@ -206,7 +206,7 @@ impl Looked {
 
 fn missing(share: f64, need: Need) -> Option<String> {
     let some =
-        if share > 0.0 { format!("; there is one of {:.0} % only", share * 100.0) } else { String::new() };
+        if share > 0.0 { format!("; only {:.0} % of it is covered", share * 100.0) } else { String::new() };
     (share < LOOKED).then(|| needs(need) + &some)
 }
 
@@ -298,14 +298,14 @@ fn clear(
     let ns = |ns: f64| format_ns(ns.max(0.0) as u64);
     let would_show = match answered {
         Some(answered) => {
-            format!("calls that {did}, for {} of each and more", ns(answered.each_ns.mid / 2.0))
+            format!("slow calls, each of which {did}, for {} or more", ns(answered.each_ns.mid / 2.0))
         }
-        None => format!("calls that {did}"),
+        None => format!("calls, each of which {did}"),
     };
     let calls = answered.map_or(population.calls(), |answered| answered.calls).round();
     let mut seen = format!("{} of {calls} calls did", found.calls.round());
     if found.calls > 0.0 {
-        seen += &format!(", {} in the mean", ns(found.ns));
+        seen += &format!(", {} on average", ns(found.ns));
         if found.ordinary_ns > 0.0 {
             seen += &format!("; ordinary calls {}", ns(found.ordinary_ns));
         }

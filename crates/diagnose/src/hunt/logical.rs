@@ -1,6 +1,7 @@
 //! One call of the application, however often it was tried: the attempts that carry its ids, put together.
 
 use super::Question;
+use super::queued::Queued;
 use spangap_model::evidence::{CallRecord, Evidence};
 use spangap_model::{Leg, Legs};
 use std::collections::BTreeMap;
@@ -19,9 +20,8 @@ pub struct Logical<'a> {
     pub before_ns: i64,
     /// The stretch of the record that earlier attempts took, nanoseconds since it began.
     pub retried: Option<(i64, i64)>,
-    /// How long it waited at the server while the threads that read it had other calls in hand, nanoseconds; see
-    /// [`super::queued`].
-    pub queued_ns: i64,
+    /// How long it waited at the server while the threads that read it had other calls in hand.
+    pub queued: Queued,
     /// How long its response waited in the client behind others of its connection, nanoseconds; see [`super::in_turn`].
     pub in_turn_ns: i64,
     /// How many calls it stands for.
@@ -56,7 +56,7 @@ fn single(record: &CallRecord) -> Logical<'_> {
         attempts: 1,
         before_ns: 0,
         retried: None,
-        queued_ns: 0,
+        queued: Queued::default(),
         in_turn_ns: 0,
         weight: record.weight(),
     }
@@ -97,7 +97,7 @@ fn attempts(mut records: Vec<&CallRecord>) -> Vec<Logical<'_>> {
         attempts: records.len(),
         before_ns,
         retried: Some((retried.0.max(0), retried.1)).filter(|(from, to)| records.len() > 1 && to > from),
-        queued_ns: 0,
+        queued: Queued::default(),
         in_turn_ns: 0,
         weight: last.weight(),
     }]

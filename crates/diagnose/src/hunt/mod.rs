@@ -20,7 +20,7 @@ mod in_turn;
 pub mod logical;
 mod noise;
 pub mod population;
-mod queued;
+pub mod queued;
 mod sampled;
 pub mod shares;
 pub mod support;
@@ -33,7 +33,7 @@ use logical::Logical;
 use noise::Noise;
 use population::Population;
 use spangap_model::evidence::{CallRecord, Evidence};
-use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 use turns::Turns;
 pub use verdict::{Hunt, Kind};
@@ -155,8 +155,8 @@ pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut On
 
 fn tell_queues(calls: &mut [Logical<'_>]) {
     let queued = queued::queued(calls);
-    for (call, queued_ns) in calls.iter_mut().zip(queued) {
-        call.queued_ns = queued_ns;
+    for (call, queued) in calls.iter_mut().zip(queued) {
+        call.queued = queued;
     }
     let in_turn = in_turn::waited(calls);
     for (call, in_turn_ns) in calls.iter_mut().zip(in_turn) {
@@ -189,8 +189,7 @@ impl Recorded {
             let Some(place) = APPLICATIONS.iter().position(|(one, ..)| leg.legs == Legs::one(*one)) else {
                 continue;
             };
-            let parts = leg.host.iter().flat_map(|host| &host.parts);
-            let known: u64 = parts.filter(|part| part.doing != Doing::Unknown).map(|part| part.ns).sum();
+            let known = alike::recorded_ns(leg);
             sums[place].0 += known;
             sums[place].1 += u64::try_from(leg.ns).unwrap_or(0);
         }
@@ -266,5 +265,7 @@ mod brief;
 mod innocents;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod strangers;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The machine's own noise: threads that waited for a CPU behind many, none of whom has most of it. There is nobody to blame
+//! The machine's own noise: threads that waited for a CPU behind many programs, none of which has most of it. There is nobody to blame
 //! for that, and it hits slow calls for no better reason than that they last longer.
 
 use super::Owner;
@@ -15,9 +15,10 @@ const MOST: f64 = 0.5;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noise([bool; 2]);
 
-/// Who had the CPU: a process with all its threads, or what is none.
+/// Who had the CPU: a program with all its processes, a process whose name is not known, or what is none.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
+    Program(String),
     Process(u32),
     Other(String),
 }
@@ -26,11 +27,12 @@ impl Noise {
     /// By all calls together: who takes a CPU takes it from whoever is there.
     pub fn of(calls: &[Logical<'_>]) -> Noise {
         let mut waited: [BTreeMap<Option<Who>, f64>; 2] = Default::default();
+        let programs = programs(calls);
         for call in calls {
             for leg in &call.record.legs {
                 let parts = leg.host.iter().flat_map(|host| &host.parts);
                 for part in parts.filter(|part| is_wait(of_host(part, leg.legs))) {
-                    let who = part.behind.as_ref().map(who);
+                    let who = part.behind.as_ref().map(|taker| who(taker, &programs));
                     let of = &mut waited[host_of(leg.legs).index()];
                     *of.entry(who).or_default() += call.weight * part.ns as f64;
                 }
@@ -71,9 +73,23 @@ fn is_wait(culprit: Option<Culprit>) -> bool {
     culprit.is_some_and(|culprit| culprit.cause == Cause::RunQueue)
 }
 
-fn who(taker: &Taker) -> Who {
+/// Names of processes, as far as their first threads were seen: a job that runs as many processes is one program.
+fn programs<'c>(calls: &[Logical<'c>]) -> BTreeMap<u32, &'c str> {
+    let hosts = calls.iter().flat_map(|call| &call.record.legs).filter_map(|leg| leg.host.as_ref());
+    let takers = hosts.flat_map(|host| &host.parts).filter_map(|part| part.behind.as_ref());
+    let named = takers.filter_map(|taker| match taker {
+        Taker::Task { tid, pid: Some(pid), name: Some(name) } if tid == pid => Some((*pid, name.as_str())),
+        _ => None,
+    });
+    named.collect()
+}
+
+fn who(taker: &Taker, programs: &BTreeMap<u32, &str>) -> Who {
     match taker {
-        Taker::Task { tid, pid, .. } => Who::Process(pid.unwrap_or(*tid)),
+        Taker::Task { tid, pid, .. } => {
+            let pid = pid.unwrap_or(*tid);
+            programs.get(&pid).map_or(Who::Process(pid), |name| Who::Program((*name).to_owned()))
+        }
         other => Who::Other(other.to_string()),
     }
 }

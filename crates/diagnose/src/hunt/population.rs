@@ -21,6 +21,8 @@ const LEAST_OF_MEDIAN: f64 = 0.05;
 const SPREADS: f64 = 4.0;
 /// Few calls that take so much of all time are not nothing.
 const MUCH: f64 = 0.2;
+/// So many times the median of others is much slower.
+const MUCH_SLOWER: f64 = 2.0;
 /// What a tap and a timer cannot tell from nothing, nanoseconds.
 const RESOLUTION_NS: f64 = 20_000.0;
 
@@ -282,6 +284,11 @@ fn is_unanswered(call: &CallRecord) -> bool {
     call.legs.iter().any(|leg| leg.legs == Legs::one(Leg::NoResponse))
 }
 
+/// Whether its answer has no body: an error, most often, which is no size class of its own.
+fn is_empty(call: &CallRecord) -> bool {
+    call.response_bytes.unwrap_or(0) == 0
+}
+
 /// The kinds of calls. One that was tried again is beside those that were not, whatever is known of its last attempt alone;
 /// and one that was not answered beside those that were.
 fn kinds(calls: &[Logical<'_>]) -> Vec<Kind> {
@@ -297,17 +304,46 @@ fn kinds(calls: &[Logical<'_>]) -> Vec<Kind> {
         let same = at_once.get(&(&kind.method, kind.size))?;
         same.iter().max_by_key(|(_, count)| **count).map(|(kind, _)| (*kind).clone())
     };
+    let like_others = like_others(calls, &own);
     // The size of an answer that did not come is not known.
     let of_any_size = |kind: &Kind| {
         let same = of_method.get(&kind.method)?;
         same.iter().max_by_key(|(_, count)| **count).map(|(kind, _)| (*kind).clone())
     };
     let of = |(call, kind): (&Logical<'_>, &Kind)| match call.attempts {
-        1 if is_unanswered(call.record) => of_any_size(kind).unwrap_or_else(|| kind.clone()),
-        1 => kind.clone(),
+        1 if is_unanswered(call.record) || is_empty(call.record) => {
+            of_any_size(kind).unwrap_or_else(|| kind.clone())
+        }
+        1 => like_others.get(kind).unwrap_or(kind).clone(),
         _ => usual(kind).unwrap_or_else(|| kind.clone()),
     };
     calls.iter().zip(&own).map(of).collect()
+}
+
+/// Kinds of calls that were seen by fewer instruments than most of their method and size, and are much slower: what keeps spans
+/// from being found may be that the calls are slow (several at a time fit, an export is cut), and beside each other alone they
+/// would not stand out. Each with the kind that they are compared with.
+fn like_others(calls: &[Logical<'_>], own: &[Kind]) -> BTreeMap<Kind, Kind> {
+    let mut durations: BTreeMap<&Kind, Vec<(u64, f64)>> = BTreeMap::new();
+    for (call, kind) in calls.iter().zip(own).filter(|(call, _)| call.attempts == 1) {
+        durations.entry(kind).or_default().push((call.duration_ns, call.weight));
+    }
+    let medians: BTreeMap<&Kind, (usize, u64)> =
+        durations.into_iter().map(|(kind, of)| (kind, (of.len(), quantile(of, 0.5)))).collect();
+    let more_seen = |kind: &Kind, other: &Kind| {
+        let same = (&kind.method, kind.size, kind.streams) == (&other.method, other.size, other.streams);
+        same && kind.seen != other.seen && kind.seen.iter().zip(other.seen).all(|(own, other)| other || !*own)
+    };
+    let mut like = BTreeMap::new();
+    for (kind, (count, median)) in &medians {
+        let others = medians.iter().filter(|(other, (more, _))| more_seen(kind, other) && more > count);
+        let most = others.max_by_key(|(_, (count, _))| *count);
+        if let Some((other, _)) = most.filter(|(_, (_, usual))| *median as f64 > MUCH_SLOWER * *usual as f64)
+        {
+            like.insert((*kind).clone(), (*other).clone());
+        }
+    }
+    like
 }
 
 /// The kind of a call.

@@ -4,6 +4,7 @@ use super::account::{account, of_logical};
 use super::logical::calls;
 use super::*;
 use proptest::prelude::*;
+use spangap_model::Doing;
 use spangap_model::evidence::{
     Certainty, Finding, HostPart, HostTime, Instrument, Interval, LegRecord, Scope,
 };

@@ -1,10 +1,12 @@
 //! Bytes that had arrived while the threads that were to read them had other calls in hand: a queue, however short it is, and
-//! whether or not a recording tells what these threads did meanwhile.
+//! whether or not a recording tells what these threads did meanwhile. Where it does, the wait is handed on: behind a call whose
+//! thread waits for a lock, a disk or a CPU, a call waits for that, too, and not because the server has too few threads.
 
 use super::logical::Logical;
 use super::population::quantile;
+use crate::claims::of_host;
 use spangap_model::evidence::{CallRecord, LegRecord};
-use spangap_model::{Leg, Legs};
+use spangap_model::{Culprit, Leg, Legs};
 use std::collections::BTreeMap;
 
 /// So many calls that came while no other was in hand tell what it takes to begin with one.
@@ -13,53 +15,109 @@ const LEAST: usize = 8;
 /// A stretch of time, Unix nanoseconds.
 type Stretch = (i64, i64);
 
-/// For each call how long it was in such a queue, nanoseconds: what it waited while others were in hand, beyond what calls
-/// wait that come while none is. A server whose spans begin late is not one with a queue.
-pub(super) fn queued(calls: &[Logical<'_>]) -> Vec<i64> {
-    let busy = busy(calls);
-    let waits: Vec<(i64, i64)> = calls.iter().map(|call| wait(call.record, &busy)).collect();
-    let alone = waits.iter().filter(|(waited, behind)| *waited > 0 && *behind == 0);
-    let alone: Vec<(u64, f64)> = alone.map(|(waited, _)| (waited.unsigned_abs(), 1.0)).collect();
-    let usual = if alone.len() < LEAST { 0 } else { quantile(alone, 0.5) as i64 };
-    waits.into_iter().map(|(_, behind)| (behind - usual).max(0)).collect()
+/// How long a call was in such a queue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Queued {
+    /// All of it, nanoseconds.
+    pub ns: i64,
+    /// What of it the calls before it waited for themselves, nanoseconds.
+    pub behind: Vec<(Culprit, i64)>,
 }
 
-/// When each thread had calls in hand: disjoint stretches in order of time.
-fn busy(calls: &[Logical<'_>]) -> BTreeMap<u32, Vec<Stretch>> {
-    let mut busy: BTreeMap<u32, Vec<Stretch>> = BTreeMap::new();
-    for call in calls {
-        let Some((served, (from, to))) = leg(call.record, Leg::ServerApp) else { continue };
-        for tid in tids(served) {
-            busy.entry(tid).or_default().push((from, to));
+/// For each call how long it was in such a queue: what it waited while others were in hand, beyond what calls wait that come
+/// while none is. A server whose spans begin late is not one with a queue.
+pub(super) fn queued(calls: &[Logical<'_>]) -> Vec<Queued> {
+    let busy = busy(calls);
+    let waits: Vec<(i64, Behind<'_>)> = calls.iter().map(|call| wait(call.record, &busy)).collect();
+    let alone = waits.iter().filter(|(waited, behind)| *waited > 0 && behind.ns == 0);
+    let alone: Vec<(u64, f64)> = alone.map(|(waited, _)| (waited.unsigned_abs(), 1.0)).collect();
+    let usual = if alone.len() < LEAST { 0 } else { quantile(alone, 0.5) as i64 };
+    waits.into_iter().map(|(_, behind)| behind.beyond(usual)).collect()
+}
+
+/// What one thread had in hand.
+#[derive(Default)]
+struct Busy<'c> {
+    /// When it had any: disjoint stretches in order of time.
+    any: Vec<Stretch>,
+    /// When it had each, by begin, with the latest end so far.
+    each: Vec<(Stretch, i64, &'c LegRecord)>,
+}
+
+/// What the threads had in hand before a call.
+#[derive(Default)]
+struct Behind<'c> {
+    /// For how long any, nanoseconds.
+    ns: i64,
+    /// Each, with how long it was in hand meanwhile.
+    calls: Vec<(&'c LegRecord, i64)>,
+}
+
+impl Behind<'_> {
+    /// Leaves what is more than usual, and shares it as those before it spent their time.
+    fn beyond(&self, usual: i64) -> Queued {
+        let ns = (self.ns - usual).max(0);
+        let in_hand: f64 = self.calls.iter().map(|(_, ns)| *ns as f64).sum();
+        if ns == 0 || in_hand <= 0.0 {
+            return Queued { ns, behind: Vec::new() };
         }
-    }
-    for stretches in busy.values_mut() {
-        stretches.sort_unstable();
-        let mut merged: Vec<Stretch> = Vec::with_capacity(stretches.len());
-        for (from, to) in stretches.drain(..) {
-            match merged.last_mut().filter(|last| from <= last.1) {
-                Some(last) => last.1 = last.1.max(to),
-                None => merged.push((from, to)),
+        let mut of: BTreeMap<Culprit, f64> = BTreeMap::new();
+        for (served, overlap) in &self.calls {
+            for part in served.host.iter().flat_map(|host| &host.parts) {
+                if let Some(culprit) = of_host(part, served.legs) {
+                    *of.entry(culprit).or_default() += *overlap as f64 * part.ns as f64 / served.ns as f64;
+                }
             }
         }
-        *stretches = merged;
+        let behind = of.into_iter().map(|(culprit, of)| (culprit, (ns as f64 * of / in_hand) as i64));
+        Queued { ns, behind: behind.collect() }
+    }
+}
+
+/// When each thread had calls in hand.
+fn busy<'c>(calls: &[Logical<'c>]) -> BTreeMap<u32, Busy<'c>> {
+    let mut busy: BTreeMap<u32, Busy<'c>> = BTreeMap::new();
+    for call in calls {
+        let Some((served, stretch)) = leg(call.record, Leg::ServerApp) else { continue };
+        for tid in tids(served) {
+            busy.entry(tid).or_default().each.push((stretch, stretch.1, served));
+        }
+    }
+    for Busy { any, each } in busy.values_mut() {
+        each.sort_unstable_by_key(|(stretch, ..)| *stretch);
+        let mut latest = i64::MIN;
+        for ((from, to), end, _) in each {
+            latest = latest.max(*to);
+            *end = latest;
+            match any.last_mut().filter(|last| *from <= last.1) {
+                Some(last) => last.1 = last.1.max(*to),
+                None => any.push((*from, *to)),
+            }
+        }
     }
     busy
 }
 
-/// How long a call waited to be begun with, and how much of that one of its threads had others in hand. Its own work, which
+/// How long a call waited to be begun with, and what of that one of its threads had others in hand. Its own work, which
 /// comes after that, is none of these.
-fn wait(call: &CallRecord, busy: &BTreeMap<u32, Vec<Stretch>>) -> (i64, i64) {
-    let Some((waits, (from, to))) = leg(call, Leg::ServerHostIn) else { return (0, 0) };
-    let behind = |tid: u32| -> i64 {
-        let Some(stretches) = busy.get(&tid) else { return 0 };
-        let first = stretches.partition_point(|stretch| stretch.1 <= from);
-        let overlapping = stretches[first..].iter().take_while(|stretch| stretch.0 < to);
-        overlapping.map(|stretch| stretch.1.min(to) - stretch.0.max(from)).sum()
+fn wait<'c>(call: &CallRecord, busy: &BTreeMap<u32, Busy<'c>>) -> (i64, Behind<'c>) {
+    let Some((waits, (from, to))) = leg(call, Leg::ServerHostIn) else { return (0, Behind::default()) };
+    let overlap = |stretch: &Stretch| stretch.1.min(to) - stretch.0.max(from);
+    let behind = |tid: &u32| -> i64 {
+        let Some(Busy { any, .. }) = busy.get(tid) else { return 0 };
+        let first = any.partition_point(|stretch| stretch.1 <= from);
+        any[first..].iter().take_while(|stretch| stretch.0 < to).map(overlap).sum()
     };
     // Those that read its bytes, and those that served it in the end.
     let served = leg(call, Leg::ServerApp).into_iter().flat_map(|(served, _)| tids(served));
-    (to - from, tids(waits).chain(served).map(behind).max().unwrap_or(0))
+    let Some(tid) = tids(waits).chain(served).max_by_key(behind) else {
+        return (to - from, Behind::default());
+    };
+    let each = busy.get(&tid).map_or(&[][..], |busy| &busy.each);
+    let first = each.partition_point(|(_, latest, _)| *latest <= from);
+    let before = each[first..].iter().take_while(|((begin, _), ..)| *begin < to);
+    let calls = before.map(|(stretch, _, served)| (*served, overlap(stretch))).filter(|(_, ns)| *ns > 0);
+    (to - from, Behind { ns: behind(&tid), calls: calls.collect() })
 }
 
 /// A leg that is told apart from its neighbours, and when it was.

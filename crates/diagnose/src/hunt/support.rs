@@ -17,6 +17,7 @@ pub(super) fn weigh(blamed: &mut Blamed, evidence: &Evidence, answered: Option<&
         own(blamed, answered);
     }
     behind::name(blamed, evidence);
+    behind::crowded(blamed, evidence);
     let others = evidence.findings.iter().filter(|finding| speaks_for(finding, blamed.culprit)).take(MOST);
     blamed.speaks_for.extend(others.map(sentence));
     let silent = evidence.coverage.iter().filter(|coverage| {
@@ -27,7 +28,7 @@ pub(super) fn weigh(blamed: &mut Blamed, evidence: &Evidence, answered: Option<&
     });
     blamed.speaks_against.extend(silent.take(MOST).map(|coverage| {
         format!(
-            "{} looked at {} ({} seen) and does not show it.",
+            "{} watched {} ({} seen) and does not show it.",
             coverage.instrument, coverage.source, coverage.seen
         )
     }));
@@ -44,12 +45,12 @@ fn own(blamed: &mut Blamed, answered: &Answered) {
     let calls = answered.calls.round();
     let ns = |ns: f64| format_ns(ns.max(0.0) as u64);
     blamed.speaks_for.push(format!(
-        "{} of {calls} calls in question have it, {} of each in the mean.",
+        "{} of the {calls} calls show it, for {} each on average.",
         present.calls.round(),
         ns(present.ns)
     ));
     if answered.baseline_ns > 0.0 {
-        let words = format!("Those compared with them have {} of it in the mean.", ns(present.ordinary_ns));
+        let words = format!("Ordinary calls have {} of it on average.", ns(present.ordinary_ns));
         match present.ordinary_ns * 4.0 < present.ns {
             true => blamed.speaks_for.push(words),
             false => blamed.speaks_against.push(words),
@@ -57,7 +58,7 @@ fn own(blamed: &mut Blamed, answered: &Answered) {
     }
     let without = calls - present.calls.round();
     if without > 0.0 {
-        blamed.speaks_against.push(format!("{without} of {calls} calls in question are without it."));
+        blamed.speaks_against.push(format!("{without} of the {calls} calls do not show it."));
     }
 }
 
@@ -92,7 +93,7 @@ fn would_show(coverage: &Coverage, culprit: Culprit) -> bool {
 }
 
 fn sentence(finding: &Finding) -> String {
-    let sure = if finding.is_shown() { "shows" } else { "holds possible" };
+    let sure = if finding.is_shown() { "shows" } else { "considers possible:" };
     let mut words = format!("{} {sure} {}", finding.instrument, finding.culprit);
     if let Some(ns) = finding.cost_ns {
         words += &format!(", {}", format_ns(ns));

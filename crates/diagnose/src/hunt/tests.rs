@@ -1,6 +1,7 @@
 //! Verdicts on made-up evidence: what is named, and above all what is not.
 
 use super::*;
+use spangap_model::Doing;
 use spangap_model::Taker;
 use spangap_model::evidence::{Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Scope};
 
@@ -51,7 +52,7 @@ fn a_loss_that_slow_calls_have_and_others_do_not_is_it() {
     assert_eq!((hunt.verdict, hunt.question), (Kind::One, "slow"), "{hunt:#?}");
     assert_eq!(hunt.culprits[0].culprit, Culprit::at(Cause::Rto, Side::Server));
     assert!(
-        hunt.culprits[0].share.low > 0.9 && hunt.words.contains("rto (server) owns 100 %"),
+        hunt.culprits[0].share.low > 0.9 && hunt.words.contains("rto (server) accounts for 100 %"),
         "{}",
         hunt.words
     );
@@ -299,7 +300,7 @@ fn an_instrument_that_looked_and_shows_nothing_speaks_against() {
     let hunt = hunt(&evidence, &Question::default());
     let rto = &hunt.culprits[0];
     assert!(rto.speaks_for.iter().any(|words| words.starts_with("sockets shows rto (server)")), "{rto:?}");
-    assert!(rto.speaks_for.iter().any(|words| words.starts_with("20 of 20 calls")), "{rto:?}");
+    assert!(rto.speaks_for.iter().any(|words| words.starts_with("20 of the 20 calls")), "{rto:?}");
     // Who takes the CPU says nothing of lost packets.
     assert!(rto.speaks_against.is_empty(), "{rto:?}");
 }
@@ -311,7 +312,7 @@ fn few_calls_that_take_most_of_the_time_are_not_nothing_and_convict_nobody() {
         _ => call(n, "/a", vec![leg(Leg::ServerApp, 0), leg(Leg::ResponseWire, 1)], Vec::new()),
     }));
     assert_eq!((hunt.verdict, hunt.culprits.len()), (Kind::Unknown, 0), "{hunt:#?}");
-    assert!(hunt.words.starts_with("1 call takes 999 ms beyond"), "{}", hunt.words);
+    assert!(hunt.words.starts_with("1 call took 999 ms longer"), "{}", hunt.words);
 }
 
 /// A leg of `ms`, for all of which its thread waited for a CPU that one of so many processes had in turn.

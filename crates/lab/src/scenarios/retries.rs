@@ -99,10 +99,11 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let once = calls.all.iter().filter(|call| call.server.len() == 1).map(Call::duration_ns).collect();
     let usual_ns = think.as_nanos() as u64 + SLACK_NS;
     acted.at_most("median of the calls with one, ns", quantile(once, 0.5) as f64, usual_ns as f64);
-    let cost_ns = longest_ns - think.as_nanos() as u64;
-    acted.affected = several().map(|call| affected(call, cost_ns)).collect();
+    acted.affected = several().map(|call| affected(call, call.made_again_ns())).collect();
     acted.affected_rule =
-        "calls with several SERVER spans; each attempt before the last takes the think time".into();
+        "calls with several SERVER spans, by the time from the begin of the first one to that of the last; \
+                           each attempt before the last takes the think time"
+            .into();
     acted.active = calls.whole();
     Ok(acted)
 }

@@ -3,9 +3,10 @@
 use super::server_app::{affected, server_quantile_ns};
 use super::server_queue::under_way_at_target;
 use crate::LabError;
+use crate::calls::Call;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::{Acted, Affected};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -95,9 +96,10 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
         acted.at_most("the same, and no more than the limit", at_once, limit as f64);
         let span_ns = server_quantile_ns(&calls, 0.5) as f64;
         acted.at_most("median of the SERVER spans, ns", span_ns, think_ns + SLACK.as_nanos() as f64);
-        acted.affected_rule =
-            "every call waits for a stream; in a closed loop each finds as many before it".into();
-        acted.affected = affected(&calls, Some(wait_ns as u64));
+        acted.affected_rule = "every call waits for a stream, until its SERVER span begins".into();
+        let waited =
+            |call: &Call| Affected { trace_id: call.trace_id.clone(), cost_ns: call.until_served_ns() };
+        acted.affected = calls.all.iter().map(waited).collect();
     }
     acted.active = calls.whole();
     Ok(acted)

@@ -129,7 +129,12 @@ impl Fault {
 
     /// Where it is, as far as a verdict without a culprit can be right about it.
     pub fn place(self) -> Option<&'static str> {
-        (self == Fault::SharedConnection).then_some(Leg::ClientAppIn.name())
+        match self {
+            Fault::SharedConnection => Some(Leg::ClientAppIn.name()),
+            // The target waits for a timer, and no thread is seen to work.
+            Fault::ServerApp => Some(Leg::ServerApp.name()),
+            _ => None,
+        }
     }
 
     /// What happens, in words.

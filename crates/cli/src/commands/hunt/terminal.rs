@@ -60,7 +60,7 @@ impl Terminal {
         let is_over = progress.total_bytes.is_some_and(|total| progress.bytes >= total);
         bar.set_message(match (is_over, sources.recordings.len()) {
             (true, recordings) if recordings > 0 => {
-                format!("{calls} calls; laying {} over them", counted(recordings as u64, "recording"))
+                format!("{calls} calls; matching {} to them", counted(recordings as u64, "recording"))
             }
             _ => {
                 let of = progress.total_bytes.map_or(String::new(), |all| format!(" of {}", HumanBytes(all)));
@@ -90,7 +90,7 @@ impl Terminal {
             files.join(", "),
             HumanCount(self.last.calls)
         ));
-        self.works("laying the time of each call to its owners");
+        self.works("attributing the time of each call");
     }
 
     /// What it does now, in words.
@@ -105,7 +105,7 @@ impl Terminal {
         match step {
             Step::Accounted(calls) => self.works(&format!("comparing {}", counted(calls, "call"))),
             Step::InQuestion(calls, each_ns) => self.line(&format!(
-                "{} to explain, {} of each; suspects crossed off:",
+                "{} to explain, {} each; suspects crossed off:",
                 counted(calls, "call"),
                 format_ns(each_ns)
             )),

@@ -65,8 +65,8 @@ pub fn write(hunt: &Hunt, width: usize) -> String {
     suspects(&mut out, hunt, width);
     let calls: Vec<&str> = hunt.trace_ids.iter().take(CALLS).map(String::as_str).collect();
     for (place, two) in calls.chunks(2).enumerate() {
-        let head = if place == 0 { "Calls that it rests on:" } else { "" };
-        let _ = writeln!(out, "{head:23} {}", two.join(" "));
+        let head = if place == 0 { "Based on calls:" } else { "" };
+        let _ = writeln!(out, "{head:15} {}", two.join(" "));
     }
     out
 }
@@ -102,7 +102,7 @@ fn bar(line: &Line) -> String {
 fn owner(line: &Line) -> String {
     let hop = line.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
     match (&line.culprit, &line.leg) {
-        (Some(culprit), _) if line.noise => format!("{culprit}, behind many: noise"),
+        (Some(culprit), _) if line.noise => format!("{culprit}, behind many others: noise"),
         (Some(culprit), _) => culprit.to_string(),
         (None, Some(leg)) if leg.first == leg.last => format!("unexplained, in {leg}{hop}"),
         (None, Some(leg)) => format!("unexplained{hop}, {}", leg.in_words()),
@@ -115,24 +115,24 @@ fn seen(hunt: &Hunt) -> String {
     let seen = &hunt.coverage;
     let one_by_one = match seen.looked_at {
         all if all == seen.captured => String::new(),
-        some => format!(" ({some} of them one by one)"),
+        some => format!(" ({some} of them individually)"),
     };
     let aside = match seen.set_aside {
         0 => String::new(),
-        calls => format!("; {calls} of kinds too rare to compare"),
+        calls => format!("; {calls} are of kinds too rare to compare"),
     };
     let unrecorded = match seen.without_recording {
         0 => String::new(),
-        calls => format!("; {calls} are left out, since nobody recorded a host while they were there"),
+        calls => format!("; {calls} are left out, because no recording covers a host while they lasted"),
     };
     let left_out = match seen.without_spans {
         0 => String::new(),
-        calls => format!("; {calls} have no spans and are left out, since those with spans say more"),
+        calls => format!("; {calls} have no spans and are left out, because those with spans say more"),
     };
     let hosts = if seen.hosts.is_empty() { "none".to_owned() } else { seen.hosts.join(" and ") };
     format!(
-        "{} of {} calls of {}{one_by_one}, with a leg of its own or an owner for {} of their time{aside}{left_out}{unrecorded}. Hosts \
-         recorded: {hosts}.",
+        "{} of {} calls of {}{one_by_one}; {} of their time is attributed to a cause or to a single leg{aside}{left_out}{unrecorded}. \
+         Hosts recorded: {hosts}.",
         seen.captured,
         seen.calls,
         hunt.excess.pair,
@@ -160,13 +160,13 @@ fn win(one: &Blamed) -> Option<String> {
     let wins = [(one.wins.p99_ns, "p99"), (one.wins.p50_ns, "p50")];
     let wins = wins.into_iter().filter(|(ns, _)| *ns > 0);
     let wins: Vec<String> = wins.map(|(ns, at)| format!("{} at {at}", format_ns(ns))).collect();
-    (!wins.is_empty()).then(|| format!("It should win {}.", wins.join(" and ")))
+    (!wins.is_empty()).then(|| format!("Expected gain: {}.", wins.join(" and ")))
 }
 
 /// The other question and its answer, where there is one that says something.
 fn other(hunt: &Hunt) -> Option<String> {
     let (words, answer) = match hunt.question {
-        "slow" => ("Why everything takes as long as it does", hunt.questions.all.as_ref()),
+        "slow" => ("Where the time of all calls goes", hunt.questions.all.as_ref()),
         _ => ("Why slow calls are slower than others", hunt.questions.slow.as_ref()),
     };
     let Answer { words: answer, .. } =
@@ -176,7 +176,7 @@ fn other(hunt: &Hunt) -> Option<String> {
 
 fn beside(out: &mut String, hunt: &Hunt, width: usize) {
     if !hunt.beside.is_empty() {
-        let _ = writeln!(out, "Other instruments, of the hosts and not of these calls:");
+        let _ = writeln!(out, "Other instruments, about the hosts rather than these calls:");
     }
     for finding in hunt.beside.iter().take(SOME) {
         let sure = if finding.is_shown() { "" } else { "possible: " };
@@ -192,7 +192,7 @@ fn suspects_in_short(hunt: &Hunt) -> String {
     match hunt.not_looked.len() {
         0 => format!("{cleared} cleared."),
         more => format!(
-            "{cleared} cleared; for {more} more there is no evidence here (`--json` says what each needs)."
+            "{cleared} cleared; nothing here can show or clear {more} more (`--json` says what each needs)."
         ),
     }
 }
@@ -203,11 +203,11 @@ fn suspects(out: &mut String, hunt: &Hunt, width: usize) {
     };
     if !hunt.cleared.is_empty() {
         let number = counted(hunt.cleared.len() as u64, "suspect");
-        say(2, &format!("Cleared: {number}; `--json` has what each would have shown and what was seen."));
+        say(2, &format!("Cleared: {number}; `--json` says what each would have shown and what was seen."));
     }
     let groups = by_instrument(&hunt.not_looked);
     if !groups.is_empty() {
-        say(0, "Not looked for; what would show them:");
+        say(0, "Not checked; what would show them:");
     }
     for group in &groups {
         say(4, &format!("  {}: {}", group.needs, group.causes.join(", ")));

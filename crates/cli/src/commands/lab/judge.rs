@@ -12,7 +12,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   spangap lab judge lab-nagle-client-1
-      {\"culprit\":\"nagle-delayed-ack\",\"side\":\"client\",\"why\":\"Of what 91 slow calls take beyond others ...\"}";
+      {\"culprit\":\"nagle-delayed-ack\",\"side\":\"client\",\"why\":\"91 slow calls took 41.9 ms longer ...\"}";
 
 /// Say what is to blame in the folder of a run, as short as a judge of `spangap lab grade` does: what `spangap hunt` says
 #[derive(Args, Debug)]

@@ -16,7 +16,7 @@ use read::{MOST, Named, Read, THIRD, is_standing, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{CallRecord, Evidence, Need};
-use spangap_model::{Cause, Culprit, Side};
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeSet;
 
 /// What slow calls take beyond others of their kind is a footnote below this share of all time, unless somebody is named for it
@@ -35,6 +35,12 @@ const FAR_NS: f64 = 500_000.0;
 /// ... and a queue is named where this much of it was seen to be one, and it takes so long, nanoseconds.
 const SEEN: f64 = 0.8;
 const QUEUE_NS: f64 = 200_000.0;
+/// A mean that is so many times the median is that of few calls.
+const FEW_HAVE_MOST: f64 = 3.0;
+/// Noise explains few calls where it has nearly all of what they take: something else may have the rest.
+const NEARLY_ALL: f64 = 0.75;
+/// So many calls that captures lack are too many to say of all that nothing is wrong.
+const NOT_CAPTURED: f64 = 0.02;
 /// Of the calls, so many with a connection of their own say why.
 const MANY: f64 = 0.05;
 
@@ -61,8 +67,8 @@ pub(super) fn of(
     let usual_ns = population.median_ns();
     let read_of = |answered: Option<Answered>| answered.map(|answered| (read(&answered, covered), answered));
     let (mut slow, mut all) = (read_of(slow), read_of(all));
-    if let Some((read, answered)) = all.as_mut().filter(|_| usual_ns < SLOW_NS) {
-        read.way_is_a_place(answered);
+    if let Some((read, answered)) = all.as_mut() {
+        read.what_is_usual_is_a_place(answered, usual_ns);
     }
     // What is within the spread that calls have anyway is nothing, unless it is shown, call by call.
     slow = slow.filter(|(read, answered)| answered.stands_out || read.is_event());
@@ -91,6 +97,7 @@ pub(super) fn of(
     hunt.beside.clone_from(&evidence.findings);
     hunt.beside.sort_by_key(|finding| !finding.is_shown());
     also(&mut hunt, evidence, population);
+    not_captured(&mut hunt, question);
     for blamed in &mut hunt.culprits {
         support::weigh(blamed, evidence, headline.as_ref().map(|(_, answered)| answered));
     }
@@ -106,7 +113,7 @@ pub(super) fn of(
     }
     if question.against.is_some() && hunt.questions.all.is_none() {
         hunt.look_next.push(
-            "The reference has too few calls of the same kinds (method, size, instruments), or they take as \
+            "The reference has too few calls of the same kinds (method, size, instruments), or they take just as \
              long."
                 .into(),
         );
@@ -145,7 +152,10 @@ fn headline(
     // What calls always consist of is no answer where few of them stand out, and it is shown by what, or where.
     let is_footnote = |slow: &(Read, Answered)| {
         // Nor where what they consist of would be named in the stead of one process that has the CPU.
-        let yields = || all.as_ref().is_some_and(|all| all.0.kind == Kind::One) && slow.0.is_one_that_runs();
+        let yields = || {
+            all.as_ref().is_some_and(|all| all.0.kind == Kind::One || all.0.is_usual_place)
+                && slow.0.is_one_that_runs()
+        };
         let is_told =
             slow.0.is_held_up() || slow.1.of_all >= LEAST_OF_ALL && (slow.0.kind == Kind::Place || yields());
         slow.1.of_all < FOOTNOTE && !(is_told && all.as_ref().is_none_or(|all| all.0.is_always_there()))
@@ -154,9 +164,13 @@ fn headline(
         Some(slow) if slow.0.kind == Kind::Nothing => (None, Some(slow)),
         slow => (slow, None),
     };
-    // Of everything, a place is said of calls that take long alone; what is shown, of any.
+    // Of everything, a place is said of calls that take long alone, or where a few of them have most of the time; what is shown,
+    // of any.
     let all = all.filter(|(read, answered)| {
-        usual_ns >= SLOW_NS || !read.culprits.is_empty() && !read.is_usual() || tells_of_quick(read, answered)
+        usual_ns >= SLOW_NS
+            || !read.culprits.is_empty() && !read.is_usual()
+            || tells_of_quick(read, answered)
+            || tells_of_few(read, answered, usual_ns)
     });
     match (slow, all) {
         (Some(slow), Some(all)) => {
@@ -167,6 +181,8 @@ fn headline(
                     slow.0.lead() * slow.1.of_all >= all.0.lead() * all.1.of_all
                 }
                 (Kind::One, _) => true,
+                // What calls always consist of is no answer to why some are slow.
+                (Kind::Place, Kind::Place) if all.0.is_usual_place => slow.1.of_all >= FOOTNOTE,
                 (Kind::Place, Kind::Place) => true,
                 // An excess that nobody owns beside what somebody has of all time.
                 (Kind::Unknown | Kind::Place, Kind::One) if !all.0.is_always_there() => {
@@ -188,6 +204,16 @@ fn tells_of_quick(read: &Read, answered: &Answered) -> bool {
     let is_queue = |named: &Named| named.owner == Owner::Culprit(QUEUE) && takes(named.share) >= QUEUE_NS;
     let is_way = read.place.as_ref().is_some_and(|place| place.both_ways && takes(place.share) >= FAR_NS);
     is_way || read.kind == Kind::One && answered.queued >= SEEN && read.culprits.iter().all(is_queue)
+}
+
+/// Whether the mean is so far above the median that most of the time is that of few calls, and it did not pass in the server's work,
+/// which some methods take long for by design.
+fn tells_of_few(read: &Read, answered: &Answered, usual_ns: u64) -> bool {
+    let is_work = |place: &Place| place.leg.contains(Leg::ServerApp);
+    answered.asked == Asked::All
+        && answered.each_ns.low > FEW_HAVE_MOST * usual_ns as f64
+        && answered.noise.high < THIRD
+        && read.place.as_ref().is_some_and(|place| !is_work(place))
 }
 
 fn question_name(asked: Asked) -> &'static str {
@@ -307,36 +333,51 @@ fn percent(share: super::shares::Share) -> String {
 
 fn words(read: &Read, answered: &Answered) -> String {
     let (calls, each) = (answered.calls.round(), format_ns(answered.each_ns.mid.max(0.0) as u64));
-    let what = match answered.asked {
-        Asked::Slow => format!("what {calls} slow calls take beyond others of their kind, {each} each"),
-        Asked::All => format!("the time of all {calls} calls, {each} each"),
-        Asked::Against => format!("what {calls} calls take beyond those of the reference, {each} each"),
+    let took = match answered.asked {
+        Asked::Slow => {
+            format!("{calls} slow calls took {each} longer, on average, than ordinary calls of their kind.")
+        }
+        Asked::All => format!("All {calls} calls took {each} on average."),
+        Asked::Against => {
+            format!("{calls} calls took {each} longer, on average, than those of the reference.")
+        }
     };
-    let who: Vec<String> = read
-        .culprits
-        .iter()
-        .map(|named| format!("{} owns {}", named.culprit, percent(named.share)))
-        .collect();
+    let head = if read.kind == Kind::Nothing { "Nothing but the machine's own noise: " } else { "" };
+    format!("{head}{took} {}", accounts_for(read, answered))
+}
+
+/// Who or what accounts for the time, as a sentence after the one that says how much it is.
+fn accounts_for(read: &Read, answered: &Answered) -> String {
+    let who = |named: &Named| format!("{} accounts for {}", named.culprit, percent(named.share));
     match (read.kind, &read.place) {
-        (Kind::One | Kind::Several, _) => format!("Of {what}, {}.", who.join(", ")),
+        (Kind::One | Kind::Several, _) => {
+            let who: Vec<String> = read.culprits.iter().map(who).collect();
+            format!("{} of that.", who.join(", "))
+        }
         (Kind::Nothing, _) => format!(
-            "Nothing but the machine's own noise: of {what}, {} passed while threads waited for CPUs behind many others, none \
-             of whom had most of it.",
+            "{} of that passed while threads waited for CPUs behind many others, none of which had most of the wait.",
             percent(answered.noise)
         ),
         (_, Some(place)) if place.both_ways => format!(
-            "Of {what}, {} passed on the way between the hosts, there and back, which nothing else owns. That is what the path \
-             takes; whether it always did, a reference would tell (`--against`).",
+            "{} of that passed on the network between the hosts, in both directions, with no other cause. The path takes that \
+             long; only a reference can tell whether it always did (`--against`).",
             percent(place.share)
+        ),
+        (_, Some(place)) if read.is_usual_place => format!(
+            "{} of that passed in {}, {}. Whether the server always takes that long, only a reference can tell (`--against`).",
+            percent(place.share),
+            place.leg,
+            place.leg.in_words()
         ),
         (_, Some(place)) => {
             let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
             let why = match place.between_threads {
                 true => {
-                    "while a thread waited there at a futex for another one of its process: for a lock or for a result, which \
-                     nothing tells apart"
+                    "while a thread waited there at a futex for another thread of its process. It may have waited for a lock or \
+                     for a result; the evidence does not tell them apart"
                 }
-                false => "why is not known",
+                false if is_unowned(place, answered) => "the evidence does not say why",
+                false => "no single cause accounts for most of it",
             };
             // The name of a leg is in the glossary; several joined are told as places alone.
             let (leg, words) = (place.leg, place.leg.in_words());
@@ -345,39 +386,48 @@ fn words(read: &Read, answered: &Answered) -> String {
             } else {
                 format!("{words}{hop}")
             };
-            format!("Of {what}, {} passed {at}; {why}.", percent(place.share))
+            format!("{} of that passed {at}; {why}.", percent(place.share))
         }
         _ if read.beside_noise.is_some() => format!(
-            "Of {what}, {} passed while threads waited for CPUs behind many others; but nearly all of these calls, and hardly any \
-             other, have {}: {}. How much of the wait is due to that, a quieter machine would tell.",
+            "{} of that passed while threads waited for CPUs behind many others. But nearly all of these calls, and hardly any \
+             others, also show {}: {}. A quieter machine would tell how much of the wait it causes.",
             percent(answered.noise),
             read.beside_noise.map_or(String::new(), |named| named.culprit.to_string()),
             read.beside_noise.map_or(String::new(), |named| percent(named.share)),
         ),
         _ => match &read.by_chance {
             Some(named) => format!(
-                "Of {what}, {} owns {}, nearly all of it in less than four moments: too few to say that it is the reason.",
-                named.culprit,
-                percent(named.share)
+                "{} of that, but nearly all of it in fewer than four separate moments: too few to blame it.",
+                who(named)
             ),
-            None => format!("Nothing owns most of {what}, nor did it pass in one place."),
+            None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
         },
     }
+}
+
+/// Whether most of a place's time has no owner.
+fn is_unowned(place: &Place, answered: &Answered) -> bool {
+    let is_there = |owner: &Owner| match owner {
+        Owner::Place(legs) | Owner::Between(legs) | Owner::Hop(_, legs) => {
+            place.leg.contains(legs.first) && place.leg.contains(legs.last)
+        }
+        Owner::Culprit(_) | Owner::Noise(_) => false,
+    };
+    let unowned = answered.shares.iter().filter(|(owner, _)| is_there(owner));
+    unowned.map(|(_, share)| share.mid).sum::<f64>() >= MOST * place.share.mid
 }
 
 fn nothing(question: &Question<'_>, usual_ns: u64) -> Hunt {
     let usual = format_ns(usual_ns);
     let words = match (question.slower, question.against) {
         (Some(_), _) => format!(
-            "Nothing to explain: too few calls are as slow as that, or none takes longer than others of its kind; the median is \
+            "Nothing to explain: too few calls are that slow, or they take no longer than others of their kind. The median is \
              {usual}."
         ),
-        (_, Some(_)) => format!(
-            "Nothing to explain: calls take {usual} in the median, no longer than those of the reference."
-        ),
-        _ => format!(
-            "Nothing stands out: calls take {usual} or less in the median, and hardly any takes much longer."
-        ),
+        (_, Some(_)) => {
+            format!("Nothing to explain: the median call takes {usual}, no longer than in the reference.")
+        }
+        _ => format!("Nothing stands out: the median call takes {usual}, and hardly any takes much longer."),
     };
     Hunt { question: if question.against.is_some() { "all" } else { "slow" }, words, ..Hunt::default() }
 }
@@ -386,11 +436,11 @@ fn nothing(question: &Question<'_>, usual_ns: u64) -> Hunt {
 fn too_few(few: &Slow<'_, '_>) -> Hunt {
     let noise: f64 = few.rows.iter().map(|row| row.call.weight * of_noise(row)).sum();
     let mut hunt = of_few(few);
-    if noise >= few.beyond_ns * MOST {
+    if noise >= few.beyond_ns * NEARLY_ALL {
         hunt.verdict = Kind::Nothing;
         hunt.words = format!(
-            "Nothing but the machine's own noise: few calls stand out, and while they lasted threads waited for CPUs behind many \
-             others for {} in all.",
+            "Nothing but the machine's own noise: few calls stand out, and while they lasted, threads waited for CPUs behind many \
+             others, for {} in all.",
             format_ns(noise as u64)
         );
     }
@@ -405,12 +455,14 @@ fn of_noise(row: &Row<'_>) -> f64 {
 
 fn of_few(few: &Slow<'_, '_>) -> Hunt {
     let (calls, each) = (few.calls.round(), format_ns((few.beyond_ns / few.calls.max(1.0)) as u64));
-    let noun = if calls == 1.0 { "call takes" } else { "calls take" };
+    let noun = if calls == 1.0 { "call took" } else { "calls took" };
     let ids = few.rows.iter().filter_map(|row| row.call.record.trace_id.clone());
     Hunt {
         verdict: Kind::Unknown,
         question: "slow",
-        words: format!("{calls} {noun} {each} beyond others of the kind: too few to say why by comparison."),
+        words: format!(
+            "{calls} {noun} {each} longer than others of their kind: too few for a comparison to say why."
+        ),
         look_next: vec!["`spangap dissect` shows the slowest calls one by one, packet by packet.".into()],
         trace_ids: ids.take(5).collect(),
         excess: Excess {
@@ -468,10 +520,15 @@ fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
             .iter()
             .any(|finding| finding.culprit.cause == Cause::ConnectionPerCall && finding.is_shown())
     };
-    let opened = population.rows.iter().filter(|row| opens(row.call.record)).count();
+    // Where the begin of a call is known, what it took to connect is on its sheet.
+    let is_on_sheet =
+        |call: &CallRecord| call.legs.iter().any(|leg| leg.legs == Legs::one(Leg::ClientAppOut));
+    let opened = population.rows.iter().map(|row| row.call.record);
+    let opened = opened.filter(|call| opens(call) && !is_on_sheet(call)).count();
     let in_sheet = population.rows.iter().any(|row| row.call.attempts > 1);
     if retried && !in_sheet && !matches!(hunt.verdict, Kind::One) {
-        hunt.words = "Calls had several attempts, as spans show; what that cost is not shown.".to_owned();
+        hunt.words =
+            "Spans show calls with several attempts; nothing shows what the earlier ones cost.".to_owned();
         hunt.culprits = vec![of(Culprit::of(Cause::Retries))];
         hunt.verdict = Kind::One;
     } else if hunt.verdict == Kind::Nothing && opened > 1 && 2 * opened >= population.rows.len() {
@@ -479,6 +536,26 @@ fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
         hunt.culprits = vec![of(Culprit::at(Cause::ConnectionPerCall, Side::Client))];
         hunt.verdict = Kind::One;
     }
+}
+
+/// Calls that spans show and captures lack may be the slow ones: of the others alone nothing is said of all.
+fn not_captured(hunt: &mut Hunt, question: &Question<'_>) {
+    let is_part =
+        question.method.is_some() || question.from_unix_ns.is_some() || question.to_unix_ns.is_some();
+    let (calls, missing) = (hunt.coverage.calls, hunt.coverage.calls.saturating_sub(hunt.coverage.captured));
+    if is_part
+        || hunt.verdict != Kind::Nothing
+        || missing < 4
+        || (missing as f64) < NOT_CAPTURED * calls as f64
+    {
+        return;
+    }
+    hunt.verdict = Kind::Unknown;
+    hunt.words = format!(
+        "The captures lack {missing} of the {calls} calls that spans show, and nothing can be said of these. Of the others: {}",
+        hunt.words
+    );
+    hunt.look_next.push("`spangap gaps --explain` compares the spans of all calls, captured or not.".into());
 }
 
 /// What would supply what is missing, in sentences.

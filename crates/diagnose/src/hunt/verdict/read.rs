@@ -1,6 +1,6 @@
 //! What one question comes to, read off its shares: a culprit, several, the place, or neither.
 
-use super::{Kind, Place};
+use super::{Kind, Place, SEEN, SLOW_NS};
 use crate::claims::{hits_at_once, host_of, is_held_up, is_of_host, is_place as only_place};
 use crate::hunt::answer::Answered;
 use crate::hunt::population::{EFFECTIVE, Population};
@@ -46,6 +46,8 @@ pub struct Read {
     pub by_chance: Option<Named>,
     /// What slow calls have and others do not, where noise has most of what they take.
     pub beside_noise: Option<Named>,
+    /// Whether the place is what calls always consist of: a round trip, or the server's work.
+    pub is_usual_place: bool,
 }
 
 impl Read {
@@ -64,12 +66,22 @@ impl Read {
         self.is_event() && self.culprits.iter().all(|named| is_held_up(named.culprit.cause))
     }
 
-    /// Of calls that do not take long, the way between the hosts is where most of it passed, and no culprit.
-    pub fn way_is_a_place(&mut self, answered: &Answered) {
-        let of_way =
-            |named: &Named| matches!(named.culprit.cause, Cause::NetworkDelay | Cause::NetworkJitter);
+    /// Without a reference, nobody can tell whether the way between the hosts always took as long, or the server's work: they are
+    /// where most of it passed, and no culprits. A way that varies is one for calls that take long.
+    pub fn what_is_usual_is_a_place(&mut self, answered: &Answered, usual_ns: u64) {
         let [named] = self.culprits[..] else { return };
-        if answered.asked != Asked::All || !of_way(&named) {
+        let is_usual = match named.culprit.cause {
+            Cause::NetworkDelay | Cause::ServerApp => true,
+            Cause::NetworkJitter => usual_ns < SLOW_NS,
+            _ => false,
+        };
+        if answered.asked != Asked::All || !is_usual {
+            return;
+        }
+        self.is_usual_place = true;
+        if named.culprit.cause == Cause::ServerApp {
+            (self.kind, self.culprits) = (Kind::Place, Vec::new());
+            self.place = Some(Place::of(Legs::one(Leg::ServerApp), named.share));
             return;
         }
         let ways = answered
@@ -127,7 +139,7 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
     let culprits = of(&answered.shares);
     let convicted = match answered.asked {
         Asked::Slow | Asked::Against => compared(&culprits),
-        Asked::All => consists_of(&culprits, worked(&answered.shares)),
+        Asked::All => consists_of(&culprits, worked(&answered.shares), answered.queued),
     };
     let convicted = convicted.or_else(|| {
         let (kind, convicted) = match answered.asked {
@@ -138,7 +150,11 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
                 events.retain(|named| is_event(named.culprit.cause));
                 compared(&events)
             }
-            Asked::All => consists_of(&of(&answered.beside_noise), worked(&answered.beside_noise)),
+            // What calls always consist of has to have most of everything, and then needs no allowance.
+            Asked::All => {
+                consists_of(&of(&answered.beside_noise), worked(&answered.beside_noise), answered.queued)
+                    .filter(|(_, named)| !named.iter().all(|named| always_there(named.culprit.cause)))
+            }
         }?;
         // Each with its share of everything, and not far behind the noise.
         let convicted: Vec<Named> = convicted
@@ -161,23 +177,38 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
             place: None,
             by_chance: Some(*named),
             beside_noise: None,
+            is_usual_place: false,
         };
     }
     if let Some((kind, culprits)) = convicted.filter(|_| covered >= COVERED) {
         // Of calls whose begin nobody saw, most may have passed before it.
         let known = answered.asked != Asked::All || answered.knows_ends && !contradicts(answered);
         if known || !culprits.iter().all(|named| always_there(named.culprit.cause)) {
-            return Read { kind, culprits, place: None, by_chance: None, beside_noise: None };
+            return Read {
+                kind,
+                culprits,
+                place: None,
+                by_chance: None,
+                beside_noise: None,
+                is_usual_place: false,
+            };
         }
     }
     if answered.asked != Asked::All && is_noise(answered) {
         let beside_noise = culprits.iter().copied().find(|named| tells_apart(named, answered));
         let kind = if beside_noise.is_some() { Kind::Unknown } else { Kind::Nothing };
-        return Read { kind, culprits: Vec::new(), place: None, by_chance: None, beside_noise };
+        return Read {
+            kind,
+            culprits: Vec::new(),
+            place: None,
+            by_chance: None,
+            beside_noise,
+            is_usual_place: false,
+        };
     }
     let place = place(answered).filter(|place| is_told(place, answered));
     let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
-    Read { kind, culprits: Vec::new(), place, by_chance: None, beside_noise: None }
+    Read { kind, culprits: Vec::new(), place, by_chance: None, beside_noise: None, is_usual_place: false }
 }
 
 /// Whether an event is in nearly all slow calls and in hardly any other: noise alone would not choose these.
@@ -239,12 +270,17 @@ fn compared(culprits: &[Named]) -> Option<(Kind, Vec<Named>)> {
 }
 
 /// Of all time, who has so much that it cannot be what calls consist of. A round trip and servers at work are always there:
-/// they have to be most of it, and what is shown is weighed against the time beside the server's work.
-fn consists_of(culprits: &[Named], worked: f64) -> Option<(Kind, Vec<Named>)> {
-    let usual = culprits.iter().find(|named| is_place(named.culprit.cause));
+/// they have to be most of it, and what is shown is weighed against the time beside the server's work. Of what a queue at the
+/// server has, so much was seen to be one (`queued`).
+fn consists_of(culprits: &[Named], worked: f64, queued: f64) -> Option<(Kind, Vec<Named>)> {
+    let is_seen = |named: &Named| {
+        let is_queue = named.culprit.cause == Cause::ServerQueue && queued >= SEEN;
+        !is_place(named.culprit.cause) || is_queue && named.share.low > THIRD
+    };
+    let usual = culprits.iter().find(|named| !is_seen(named));
     let most = usual.filter(|named| named.share.low > MOST);
     let beside = (1.0 - worked).max(f64::MIN_POSITIVE);
-    let mut shown = culprits.iter().filter(|named| !is_place(named.culprit.cause));
+    let mut shown = culprits.iter().filter(|named| is_seen(named));
     if let Some(first) = shown.next() {
         let rival = shown.next().map_or(0.0, |named| named.share.high);
         // To send a large message takes time beside what holds it up.
@@ -365,5 +401,6 @@ pub fn covered(population: &Population<'_>) -> f64 {
             known += if single { row.call.weight * (*ns).max(0) as f64 } else { 0.0 };
         }
     }
-    known / population.total_ns.max(1.0)
+    // Legs below zero, where two things went on at once, make others longer than the call.
+    (known / population.total_ns.max(1.0)).min(1.0)
 }

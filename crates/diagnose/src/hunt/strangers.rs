@@ -1,0 +1,209 @@
+//! What servers and clients of other stacks made a rule say that it must not: queues of a program's own, collectors, pools, jobs of
+//! many processes, protocols without methods, captures that lack calls.
+
+use super::innocents::{among_quick, beside_long_work, blocked, by_thread, running, served};
+use super::tests::{MS, call, leg, lost, of};
+use super::*;
+use spangap_model::Doing;
+use spangap_model::WaitReason;
+use spangap_model::evidence::{Finding, HostPart, LegRecord, Waker};
+
+#[test]
+fn a_queue_behind_calls_that_were_held_up_is_due_to_what_held_them_up() {
+    // Every tenth call has to be on disk before it goes on; those behind it wait for its thread.
+    let of = |part: HostPart| {
+        of((0..40).flat_map(|n| {
+            let at = n * 200;
+            let held = by_thread(Leg::ServerApp, 7, 60, vec![part.clone()]);
+            let held = CallRecord { start_unix_ns: at * MS, ..call(0, "/a", vec![held], Vec::new()) };
+            let behind = (1..4).map(move |m| served(at + m, 60 - m, 1));
+            let quick = (4..10).map(move |m| served(at + 20 * m, 0, 1));
+            std::iter::once(held).chain(behind).chain(quick).collect::<Vec<_>>()
+        }))
+    };
+    let disk = of(blocked(WaitReason::Fsync, Waker::Other, 60));
+    assert_eq!(disk.culprits[0].culprit, Culprit::at(Cause::Disk, Side::Server), "{disk:#?}");
+    assert!(disk.culprits[0].share.low > 0.9, "{disk:#?}");
+    // Work of its own is none of the kind: those behind it wait for a thread.
+    let work = of(running(60));
+    assert_eq!(work.culprits[0].culprit, account::QUEUE, "{work:#?}");
+}
+
+#[test]
+fn calls_that_no_thread_has_in_hand_lie_in_a_queue_and_are_compared_all_the_same() {
+    // A thread reads each request at once and puts it into a queue of its program; two workers take 15 ms for each.
+    let hunt = of((0..300).map(|n| {
+        let queued = if n % 3 == 0 { 40 } else { 0 };
+        let unknown = HostPart { doing: Doing::Unknown, ..running(queued) };
+        let parts = if queued > 0 { vec![unknown] } else { Vec::new() };
+        let waits = by_thread(Leg::ServerHostIn, 5, queued, parts);
+        call(
+            n,
+            "/a",
+            vec![waits, by_thread(Leg::ServerApp, 7 + n as u32 % 2, 15, vec![running(15)])],
+            Vec::new(),
+        )
+    }));
+    assert_eq!(hunt.culprits[0].culprit, account::QUEUE, "{hunt:#?}");
+    assert_eq!(hunt.coverage.without_recording, 0);
+}
+
+#[test]
+fn slow_calls_that_no_span_was_found_for_are_beside_quick_ones_with_spans() {
+    let hunt = of((0..300).map(|n| match n % 10 {
+        0 => call(n, "/a", vec![leg(Leg::ServerApp, 50)], vec![lost(48)]),
+        _ => call(
+            n,
+            "/a",
+            vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 2), leg(Leg::ClientAppIn, 0)],
+            Vec::new(),
+        ),
+    }));
+    assert_eq!(hunt.culprits.first().map(|one| one.culprit.cause), Some(Cause::Rto), "{hunt:#?}");
+}
+
+#[test]
+fn a_job_of_many_processes_that_has_the_cpu_is_one_program() {
+    let behind = |name: fn(u32) -> String| {
+        let turn = std::cell::Cell::new(0);
+        beside_long_work(move || {
+            turn.set(turn.get() + 1);
+            let pid = turn.get() % 9 + 100;
+            let behind = Some(spangap_model::Taker::Task { tid: pid, pid: Some(pid), name: Some(name(pid)) });
+            (Leg::ClientAppIn, Vec::new(), Some(HostPart { doing: Doing::Runnable, behind, ..running(20) }))
+        })
+    };
+    let one = behind(|_| "batch".into());
+    assert_eq!(one.culprits[0].culprit, Culprit::at(Cause::RunQueue, Side::Client), "{one:#?}");
+    let many = behind(|pid| format!("job-{pid}"));
+    assert_eq!(many.question, "all", "{many:#?}");
+}
+
+#[test]
+fn a_queue_is_named_beside_work_that_takes_as_long() {
+    // Calls are served one after the other for 15 ms each, and come a little too often.
+    let queue = |wait_ms: i64| of((0..200).map(|n| served(n * 16, wait_ms, 15)));
+    assert_eq!(queue(13).culprits.first().map(|one| one.culprit), Some(account::QUEUE));
+    let work = queue(2).culprits.first().map(|one| one.culprit);
+    assert_ne!(work, Some(account::QUEUE), "a short queue before long work");
+}
+
+#[test]
+fn connections_that_cost_nothing_are_not_why_healthy_calls_take_as_long_as_they_do() {
+    let opens = |ms| Finding {
+        culprit: Culprit::at(Cause::ConnectionPerCall, Side::Client),
+        cost_ns: Some(0),
+        ..lost(ms)
+    };
+    let of = |begin: Vec<LegRecord>| {
+        of((0..100).map(|n| {
+            let served = leg(Leg::ServerApp, 3);
+            call(n, "/a", begin.iter().cloned().chain([served]).collect(), vec![opens(0)])
+        }))
+    };
+    let known = of(vec![leg(Leg::ClientAppOut, 0)]);
+    assert_eq!((known.verdict, known.culprits.len()), (Kind::Nothing, 0), "{known:#?}");
+    // Calls whose begin nobody saw may have waited for theirs.
+    assert_eq!(of(Vec::new()).culprits[0].culprit.cause, Cause::ConnectionPerCall);
+}
+
+#[test]
+fn a_failed_attempt_without_a_body_is_beside_calls_with_one() {
+    // The span of each twelfth call goes on for 120 ms after the answer to its first attempt, which has no body.
+    let hunt = of((0..240).map(|n| {
+        let failed = n % 12 == 0;
+        let after = leg(Leg::ClientAppIn, if failed { 120 } else { 0 });
+        let record =
+            call(n * 10, "/a", vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1), after], Vec::new());
+        CallRecord { response_bytes: Some(if failed { 0 } else { 300 }), ..record }
+    }));
+    assert_ne!(hunt.verdict, Kind::Nothing, "{hunt:#?}");
+    assert_eq!(hunt.excess.slow_calls, 20);
+}
+
+#[test]
+fn nothing_stands_out_is_not_said_where_few_calls_have_most_of_the_time() {
+    // Two kinds, one of which is slow and all alike: there is nothing to compare it with.
+    let of = |place: Leg| {
+        of((0..300).map(|n| {
+            let method = if n % 10 == 0 { "/slow" } else { "/quick" };
+            let ms = if n % 10 == 0 { 90 } else { 0 };
+            call(
+                n * 10,
+                method,
+                vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1), leg(place, ms)],
+                Vec::new(),
+            )
+        }))
+    };
+    let late = of(Leg::ClientAppIn);
+    assert_eq!(late.place.map(|place| place.leg), Some(Legs::one(Leg::ClientAppIn)), "{}", late.words);
+    // A method whose server works for longer is slow by design.
+    assert_eq!(of(Leg::ServerApp).verdict, Kind::Nothing);
+}
+
+#[test]
+fn healthy_calls_whose_server_works_for_long_accuse_nobody() {
+    let work = |ms: i64| by_thread(Leg::ServerApp, 7, ms, vec![blocked(WaitReason::Sleep, Waker::Timer, ms)]);
+    let of = |late_ms: i64| {
+        of((0..300).map(|n| {
+            let late = leg(Leg::ClientAppIn, if n % 15 == 0 { late_ms } else { 0 });
+            call(n * 20, "/a", vec![leg(Leg::ClientAppOut, 0), work(12), late], Vec::new())
+        }))
+    };
+    let healthy = of(0);
+    let place = healthy.place.as_ref().map(|place| place.leg);
+    assert_eq!((healthy.culprits.len(), place), (0, Some(Legs::one(Leg::ServerApp))), "{healthy:#?}");
+    assert!(healthy.words.contains("--against"), "{}", healthy.words);
+    // What some of them take longer for comes first.
+    let some = of(20);
+    assert_eq!(
+        (some.question, some.place.map(|place| place.leg)),
+        ("slow", Some(Legs::one(Leg::ClientAppIn)))
+    );
+}
+
+#[test]
+fn of_calls_that_captures_lack_nobody_says_that_nothing_is_wrong() {
+    use spangap_model::evidence::SpanCounts;
+    let calls: Vec<CallRecord> =
+        (0..200).map(|n| call(n, "/a", vec![leg(Leg::ServerApp, 1)], Vec::new())).collect();
+    let verdict = |joined| {
+        let spans = Some(SpanCounts { joined, ..SpanCounts::default() });
+        let evidence = Evidence { matching_calls: 200, calls: calls.clone(), spans, ..Evidence::default() };
+        super::hunt(&evidence, &Question::default()).verdict
+    };
+    // Two spans a call; some calls begin before a capture does.
+    assert_eq!([400, 404, 424].map(verdict), [Kind::Nothing, Kind::Nothing, Kind::Unknown]);
+}
+
+#[test]
+fn a_process_that_keeps_itself_waiting_has_nobody_to_blame_but_itself() {
+    // Collector threads of the same process have the CPUs while its event loop has requests to read.
+    let behind = |taker: spangap_model::Taker| {
+        among_quick(move |at| {
+            let part = HostPart { doing: Doing::Runnable, behind: Some(taker.clone()), ..running(40) };
+            let waits = by_thread(Leg::ServerHostIn, 7, 40, vec![part]);
+            let served = by_thread(Leg::ServerApp, 7, 1, vec![running(1)]);
+            vec![CallRecord { start_unix_ns: at * 10 * MS, ..call(0, "/a", vec![waits, served], Vec::new()) }]
+        })
+    };
+    let own = behind(spangap_model::Taker::Sibling { tid: 9, name: None });
+    assert_eq!(own.culprits[0].culprit, account::QUEUE, "{own:#?}");
+    // How many have it, what ordinary calls have of it, and that its CPUs are few.
+    assert_eq!(own.culprits[0].speaks_for.len(), 3, "{own:#?}");
+    let other = behind(spangap_model::Taker::Task { tid: 9, pid: Some(9), name: None });
+    assert_eq!(other.culprits[0].culprit, Culprit::at(Cause::RunQueue, Side::Server), "{other:#?}");
+}
+
+#[test]
+fn an_application_that_waits_while_no_thread_works_for_a_call_is_named_all_the_same() {
+    // An event loop: its thread reads the request, sets a timer, and goes on with others.
+    let served = |ms: i64| {
+        let unknown = HostPart { doing: Doing::Unknown, ..running(ms) };
+        by_thread(Leg::ServerApp, 7, ms, vec![unknown])
+    };
+    let hunt =
+        of((0..300).map(|n| call(n * 10, "/a", vec![served(if n % 10 == 0 { 80 } else { 2 })], Vec::new())));
+    assert_eq!(hunt.culprits[0].culprit, Culprit::at(Cause::ServerApp, Side::Server), "{hunt:#?}");
+}
