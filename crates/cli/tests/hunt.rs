@@ -155,7 +155,8 @@ fn a_verdict_is_one_screen_and_that_of_a_healthy_pair_one_paragraph() {
     };
     let healthy = text(&both("rust-unary"));
     assert!(
-        healthy.starts_with("Nothing stands out: calls take ") && healthy.contains("suspects cleared"),
+        healthy.starts_with("Nothing stands out: the median call takes ")
+            && healthy.contains("suspects cleared"),
         "{healthy}"
     );
     assert!(healthy.lines().count() <= 6 && !healthy.contains("\n\n"), "{healthy}");

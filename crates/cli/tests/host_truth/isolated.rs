@@ -7,14 +7,15 @@ use std::path::Path;
 use std::process::Command;
 
 impl Link {
-    /// The verb, where the flood arrives. Its journal is in a folder of the test.
+    /// The verb, where the flood arrives, and as nice as that. Its journal is in a folder of the test.
     fn isolate(&self, folder: &Path, verb: &[&str]) {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.to, env!("CARGO_BIN_EXE_spangap"), "isolate"]).args(verb);
+        let mut command = Command::new("nice");
+        command.args(["-n", "-20", "ip", "netns", "exec", &self.to, env!("CARGO_BIN_EXE_spangap")]);
+        command.arg("isolate").args(verb);
         if verb[0] != "plan" {
             command.arg("--journal").arg(folder.join("journal"));
         }
-        let done = command.output().expect("ip starts");
+        let done = command.output().expect("nice starts");
         let said = String::from_utf8_lossy(&done.stderr);
         assert!(done.status.success(), "{verb:?}: {} {said}", done.status);
     }

@@ -57,11 +57,11 @@ fn has(program: &str) -> bool {
         .is_some_and(|path| std::env::split_paths(&path).any(|at| at.join(program).exists()))
 }
 
-/// The verb, away from the target's CPU.
+/// The verb, away from the target's CPU; as nice as a flood, beside which it would hardly run otherwise.
 pub fn thieves(arguments: &[&str]) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", &OTHER_CPU.to_string(), env!("CARGO_BIN_EXE_spangap"), "host", "thieves"]);
-    command.args(arguments).stdin(Stdio::null());
+    command.args(["-c", &OTHER_CPU.to_string(), "nice", "-n", "-20", env!("CARGO_BIN_EXE_spangap")]);
+    command.args(["host", "thieves"]).args(arguments).stdin(Stdio::null());
     command
 }
 

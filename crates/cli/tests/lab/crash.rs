@@ -1,12 +1,13 @@
 //! A run is killed at many moments, with and without its keeper: nothing is left.
 
 use crate::process::{Ended, Program, until};
-use crate::scene::{Scene, keepers, kill, masks, processes, words};
+use crate::scene::{Scene, changed, keepers, kill, masks, processes, words};
 use crate::undo::{Change, undone_wherever_it_is_killed};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// When a run is killed: as soon as this holds.
@@ -94,12 +95,14 @@ fn killed_at_any_moment_its_keeper_undoes_it() {
         assert_eq!((cleaned.code, cleaned.out), (Some(0), vec!["nothing was left".to_owned()]));
         println!("killed when {}: nothing is left", moment.0);
     }
-    assert_eq!(masks(), before);
+    assert_eq!(changed(&before), [""; 0]);
 }
 
 /// A run, once it is killed with its id.
 struct Run {
     scene: Scene,
+    /// From before it.
+    masks: BTreeMap<PathBuf, String>,
     id: Option<String>,
 }
 
@@ -107,10 +110,9 @@ impl Change for Run {
     type Point = When;
 
     fn state(&mut self) -> Vec<String> {
-        let masks = masks().into_iter().map(|(path, text)| format!("{}: {text}", path.display()));
         let left = self.id.iter().flat_map(|id| self.scene.left(id));
         // Journals are counted.
-        masks.chain(left.filter(|left| !left.ends_with(".journal"))).collect()
+        changed(&self.masks).into_iter().chain(left.filter(|left| !left.ends_with(".journal"))).collect()
     }
 
     fn killed_at(&mut self, When(moment): &When) {
@@ -150,7 +152,7 @@ impl fmt::Debug for When {
 
 #[test]
 fn killed_with_its_keeper_it_is_cleaned() {
-    let new = || Some(Run { scene: Scene::new()?, id: None });
+    let new = || Some(Run { scene: Scene::new()?, masks: masks(), id: None });
     undone_wherever_it_is_killed(new, MOMENTS.iter().map(When));
 }
 

@@ -148,3 +148,12 @@ pub fn masks() -> BTreeMap<PathBuf, String> {
     }
     masks
 }
+
+/// Which of these masks are others by now. An interface that somebody made or removed meanwhile is no change of its masks.
+pub fn changed(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let now = masks();
+    let both = before.iter().filter_map(|(path, was)| Some((path, was, now.get(path)?)));
+    both.filter(|(_, was, is)| was != is)
+        .map(|(path, was, is)| format!("{}: {was:?}, now {is:?}", path.display()))
+        .collect()
+}
