@@ -103,6 +103,22 @@ export interface Coverage {
   holes: Hole[];
   notes: string[];
   history?: HistoryCoverage;
+  kept?: KeptCoverage;
+}
+
+export interface KeptCoverage {
+  spans: number;
+  bytes: number;
+  bytes_limit: number;
+  segments: number;
+  from_unix_ms: number | null;
+  queued_bytes: number;
+  queued_bytes_limit: number;
+  not_kept_queue: number;
+  not_kept_disk: number;
+  not_kept_large: number;
+  forgotten_spans: number;
+  damaged_segments: number;
 }
 
 export interface HistoryCoverage {

@@ -4,6 +4,7 @@ import type { Annotations, ApiError, CallReport, Changes, Coverage, PairName, Pa
 import type { AgentsReport, CaseReport, CasesReport } from "./cases_api";
 import type { PlanReport } from "./experiment_api";
 import type { Explanation } from "./explain_api";
+import type { KeptTrace } from "./otlp";
 import { tellLocked } from "./signin";
 import type { WholeReport } from "./whole_api";
 import { againstStretch, type Cells, type Filters, type Stretch, type View } from "./state";
@@ -133,6 +134,10 @@ export function askCall(traceId: string, clientSpanId: string, signal: AbortSign
   return get("/api/v1/call", { trace_id: traceId, client_span_id: clientSpanId }, signal);
 }
 
+export function askTrace(traceId: string, signal: AbortSignal): Promise<KeptTrace> {
+  return get(`/api/v1/traces/${encodeURIComponent(traceId)}`, {}, signal);
+}
+
 export function askCoverage(signal: AbortSignal): Promise<Coverage> {
   return get("/api/v1/coverage", {}, signal);
 }
@@ -152,8 +157,12 @@ async function orNone<T>(asked: Promise<T>): Promise<T | null> {
   }
 }
 
-export function askCases(signal: AbortSignal): Promise<CasesReport | null> {
-  return orNone(get<CasesReport>("/api/v1/cases", { limit: 200 }, signal));
+/** Cases that are asked for where they are not the subject; of all of them, as many as a meter keeps. */
+const FEW_CASES = 200;
+const ALL_CASES = 1_000;
+
+export function askCases(all: boolean, signal: AbortSignal): Promise<CasesReport | null> {
+  return orNone(get<CasesReport>("/api/v1/cases", { limit: all ? ALL_CASES : FEW_CASES }, signal));
 }
 
 export function askCase(id: string, signal: AbortSignal): Promise<CaseReport> {

@@ -5,6 +5,7 @@ import type { CallReport } from "./api";
 import { askCall, askWhole } from "./ask";
 import type { CaseRow } from "./cases_api";
 import { dayAndClock, duration } from "./format";
+import { KeptTraceView } from "./kept_trace";
 import { useAnswer } from "./live";
 import { attributes } from "./otlp";
 import { Copy, Failed, Panel, save, titleOf, Waiting } from "./parts";
@@ -249,7 +250,15 @@ function Recorded({ whole, call, pending, error }: { whole: WholeCall | null; ca
   );
 }
 
-export function CallView({ view, cases, onSettings }: { view: View; cases: CaseRow[]; onSettings: () => void }) {
+interface Props {
+  view: View;
+  cases: CaseRow[];
+  /** Whether the meter keeps whole traces. */
+  keepsTraces: boolean;
+  onSettings: () => void;
+}
+
+export function CallView({ view, cases, keepsTraces, onSettings }: Props) {
   const { traceId, clientSpanId } = view.call ?? { traceId: "", clientSpanId: "" };
   // A call does not change any more: it is asked for once. One that a case has kept the meter may have forgotten.
   const [lost, setLost] = useState(false);
@@ -348,6 +357,7 @@ export function CallView({ view, cases, onSettings }: { view: View; cases: CaseR
             <Spans call={kept} />
           </Panel>
         )}
+        {keepsTraces && traceId !== "" && <KeptTraceView traceId={traceId} spanId={clientSpanId} />}
       </div>
     </div>
   );

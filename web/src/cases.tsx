@@ -6,8 +6,8 @@ import { askCase } from "./ask";
 import { Experiments, isRunning } from "./experiments";
 import { bytes, change, count, dayAndClock, duration, span } from "./format";
 import { useAnswer } from "./live";
-import { Failed, PairTitle, Panel, Waiting } from "./parts";
-import { toHash, type View } from "./state";
+import { Failed, PairTitle, Panel, Search, titleOf, Waiting } from "./parts";
+import { toHash, type CaseList, type View } from "./state";
 import { causeWords, HuntView, shareWords } from "./verdict";
 
 const STATES: { state: State; hint: string }[] = [
@@ -52,55 +52,120 @@ export function NoCases() {
   );
 }
 
-export function CasesView({ view, cases, none }: { view: View; cases: CaseRow[] | null; none: boolean }) {
+/** What was found, in a word or a sentence. */
+export function foundWords(one: CaseRow): string {
+  if (one.verdict) return one.verdict.culprit ? causeWords(one.verdict.culprit, one.verdict.side) : one.verdict.words;
+  return one.state === "open" ? "being looked into" : "no verdict: too little was recorded";
+}
+
+const OPENED: Record<string, string> = { baseline: "slower than usual", threshold: "over --case-over", person: "somebody asked" };
+
+/** Rows of a page of the list. */
+const CASES_SHOWN = 50;
+const ALL_STATES: State[] = ["open", "explained", "proven", "regressed", "unknown", "fixed"];
+
+/** Cases in the state and with the words that are asked for. */
+export function chosenCases(cases: CaseRow[], { state, q }: CaseList): CaseRow[] {
+  const words = q.toLowerCase().split(/\s+/);
+  const passes = (one: CaseRow) => {
+    const said = `${one.pair.client} ${one.pair.server} ${one.method ?? ""} ${foundWords(one)}`.toLowerCase();
+    return (state === "" || one.state === state) && words.every((word) => said.includes(word));
+  };
+  return cases.filter(passes);
+}
+
+export function CasesView({ view, cases, none, go }: { view: View; cases: CaseRow[] | null; none: boolean; go: (view: View) => void }) {
+  const list = view.cases;
   if (none || cases?.length === 0) return <NoCases />;
   if (!cases) return <Waiting>Loading the cases…</Waiting>;
+  const show = (changed: CaseList) => go({ ...view, cases: changed });
+  const found = chosenCases(cases, list);
+  const shown = found.slice((list.page - 1) * CASES_SHOWN, list.page * CASES_SHOWN);
+  const there = ALL_STATES.map((state): [State, number] => [state, cases.filter((one) => one.state === state).length]).filter(([state, n]) => n > 0 || state === list.state);
+  const pages = Math.max(1, Math.ceil(found.length / CASES_SHOWN));
   return (
     <Panel title="Cases" aside={<span class="quiet">newest first</span>}>
-      <div class="scroller" tabIndex={0} role="region" aria-label="Cases">
-        <table class="cases">
-          <thead>
-            <tr>
-              <th scope="col">state</th>
-              <th scope="col">pair</th>
-              <th scope="col">found</th>
-              <th scope="col" class="number">
-                its share
-              </th>
-              <th scope="col" class="number">
-                slow calls
-              </th>
-              <th scope="col" class="number">
-                excess
-              </th>
-              <th scope="col" class="number">
-                opened
-              </th>
-              <th scope="col">by</th>
-            </tr>
-          </thead>
-          <tbody>
-            {cases.map((one) => (
-              <tr key={one.id}>
-                <td>
-                  <CaseState state={one.state} />
-                </td>
-                <th scope="row">
-                  <a href={toHash({ ...view, place: "case", caseId: one.id })}>
-                    <PairTitle pair={{ ...one.pair, method: one.method ?? undefined }} />
-                  </a>
-                </th>
-                <td class="found">{one.verdict ? (one.verdict.culprit ? causeWords(one.verdict.culprit, one.verdict.side) : one.verdict.words) : <span class="quiet">being looked into</span>}</td>
-                <td class="number">{one.verdict?.share ? shareWords(one.verdict.share) : "–"}</td>
-                <td class="number">{one.slow_calls === undefined ? "–" : count(one.slow_calls)}</td>
-                <td class="number">{one.excess_ns == null ? "–" : duration(one.excess_ns)}</td>
-                <td class="number">{dayAndClock(one.opened_unix_ms / 1000)}</td>
-                <td>{one.trigger}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+      <div class="toolbar">
+        <Search label="Search cases" placeholder="search cases" value={list.q} onSearch={(q) => show({ ...list, q, page: 1 })} />
+        <span class="segmented" role="group" aria-label="In which state">
+          <button type="button" aria-pressed={list.state === ""} onClick={() => show({ ...list, state: "", page: 1 })}>
+            all {count(cases.length)}
+          </button>
+          {there.map(([state, n]) => (
+            <button key={state} type="button" aria-pressed={list.state === state} onClick={() => show({ ...list, state, page: 1 })}>
+              {state} {count(n)}
+            </button>
+          ))}
+        </span>
       </div>
+      {found.length === 0 && <p class="waiting">No case passes.</p>}
+      {shown.length > 0 && (
+        <div class="scroller" tabIndex={0} role="region" aria-label="Cases">
+          <table class="cases stacks">
+            <thead>
+              <tr>
+                <th scope="col">state</th>
+                <th scope="col">pair</th>
+                <th scope="col">found</th>
+                <th scope="col" class="number" title="of what slow calls take beyond ordinary ones, or of all time where everything is slow; with its 90 % interval">
+                  its share
+                </th>
+                <th scope="col" class="number">
+                  slow calls
+                </th>
+                <th scope="col" class="number" title="what a slow call takes beyond an ordinary one; or a call, where everything is slow">
+                  of a call
+                </th>
+                <th scope="col" class="number">
+                  opened
+                </th>
+                <th scope="col">because</th>
+              </tr>
+            </thead>
+            <tbody>
+              {shown.map((one) => (
+                <tr key={one.id}>
+                  <td>
+                    <CaseState state={one.state} />
+                  </td>
+                  <th scope="row">
+                    <a class="case-link" href={toHash({ ...view, place: "case", caseId: one.id })} title={titleOf({ ...one.pair, method: one.method ?? undefined })}>
+                      <PairTitle pair={{ ...one.pair, method: one.method ?? undefined }} />
+                    </a>
+                  </th>
+                  <td class="found">{one.verdict ? foundWords(one) : <span class="quiet">{foundWords(one)}</span>}</td>
+                  <td class="number" data-label="its share">
+                    {one.verdict?.share ? shareWords(one.verdict.share) : "–"}
+                  </td>
+                  <td class="number" data-label="slow calls">
+                    {one.slow_calls === undefined ? "–" : count(one.slow_calls)}
+                  </td>
+                  <td class="number" data-label="of a call">
+                    {one.excess_ns == null ? "–" : duration(one.excess_ns)}
+                  </td>
+                  <td class="number" data-label="opened">
+                    {dayAndClock(one.opened_unix_ms / 1000)}
+                  </td>
+                  <td data-label="because">{OPENED[one.trigger] ?? one.trigger}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {(pages > 1 || list.page > 1) && (
+        <nav class="pager" aria-label="Pages">
+          <button type="button" disabled={list.page <= 1} onClick={() => show({ ...list, page: list.page - 1 })}>
+            ‹ newer
+          </button>
+          <span>
+            page {count(list.page)} of {count(pages)}
+          </span>
+          <button type="button" disabled={list.page >= pages} onClick={() => show({ ...list, page: list.page + 1 })}>
+            older ›
+          </button>
+        </nav>
+      )}
     </Panel>
   );
 }
@@ -243,6 +308,7 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
     return () => clearInterval(timer);
   }, [moves, id]);
   const hosts = report?.hosts;
+  const proof = report?.experiments?.filter((one) => one.outcome === "proven" || one.outcome === "refuted").at(-1);
   // What happened before anybody looked: the first slow call, or the first window that was out.
   const since = report?.time_line?.map((event) => event.unix_ms).filter((ms) => ms < report.opened_unix_ms).sort((a, b) => a - b)[0];
   return (
@@ -258,11 +324,12 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
       {report && (
         <div class="content">
           <Steps state={report.state} />
-          <p class="verdict-words">{report.verdict?.words ?? (report.state === "open" ? "Looking: this page follows by itself." : "No verdict.")}</p>
+          <p class="verdict-words">{report.verdict?.words ?? (report.state === "open" ? "Looking: this page follows by itself." : "No verdict: too little was recorded.")}</p>
+          {proof && <p class="proof">{proof.words}</p>}
           <p class="summary">
             {since !== undefined && `Slow since ${new Date(since).toLocaleTimeString([], { hour12: false })} or longer. `}Opened {dayAndClock(report.opened_unix_ms / 1000)} {OPENED_BY[report.trigger] ?? `by ${report.trigger}`}
             {report.slow_calls !== undefined && `, ${count(report.slow_calls)} slow calls`}
-            {report.excess_ns != null && `, ${duration(report.excess_ns)} of each ${report.hunt?.question === "all" ? "call in all" : "beyond ordinary ones"}`}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
+            {report.excess_ns != null && (report.hunt?.question === "all" ? `, ${duration(report.excess_ns)} a call` : `, each ${duration(report.excess_ns)} beyond ordinary ones`)}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
           </p>
           {(report.lacks ?? []).map((one, at) => (
             <p key={at} class="note">

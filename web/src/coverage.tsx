@@ -55,7 +55,8 @@ const size = (limit: LimitReport, n: number) => (limit.name.endsWith("_bytes") ?
 export function CoverageWord({ coverage }: { coverage: Coverage | null }) {
   if (!coverage) return null;
   const wrongs = findings(coverage).filter((finding) => finding.level === "wrong").length;
-  const words = wrongs > 0 ? `${wrongs} ${wrongs === 1 ? "thing" : "things"} missing` : `${percent(coverage.match_ratio)} matched`;
+  if (wrongs === 0 && coverage.match_ratio === null) return <span class="pill">no spans yet</span>;
+  const words = wrongs > 0 ? `${wrongs} ${wrongs === 1 ? "thing" : "things"} missing` : `${percent(coverage.match_ratio)} of spans matched`;
   return (
     <a
       class={wrongs > 0 ? "pill bad" : "pill"}

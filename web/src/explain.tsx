@@ -1,13 +1,13 @@
 // What sets the slow calls of a pair apart: attributes by how much of the excess the calls that carry them have.
 
 import type { Difference, Explanation, Named, Rise } from "./explain_api";
-import { count, duration, percent } from "./format";
+import { count, duration, figure, percent, visible } from "./format";
 import { ShareBar, Spark } from "./parts";
 
 /** Values of exactly the same calls that are named; the others are counted. */
 const SAME_NAMED = 3;
 
-const named = ({ attribute, value }: Named) => `${attribute} = ${value}`;
+const named = ({ attribute, value }: Named) => `${attribute} = ${visible(value)}`;
 
 function sameCalls(same: Named[]): string {
   const more = same.length > SAME_NAMED ? ` and ${count(same.length - SAME_NAMED)} more` : "";
@@ -20,7 +20,7 @@ function Row({ row }: { row: Difference }) {
   return (
     <tr>
       <th scope="row">
-        {row.attribute} = <b>{row.value}</b>
+        {row.attribute} = <b>{visible(row.value)}</b>
         {row.follows && <span class="follows"> goes with {named(row.follows)}</span>}
         {same.length > 0 && <span class="follows">{sameCalls(same)}</span>}
       </th>
@@ -40,18 +40,52 @@ function Row({ row }: { row: Difference }) {
   );
 }
 
-function RiseRow({ rise }: { rise: Rise }) {
-  const medians = rise.quarters.map((quarter) => quarter.median_gap_ns);
-  const [first, last] = [rise.quarters[0], rise.quarters.at(-1)];
+const QUARTERS = ["smallest quarter", "second", "third", "largest quarter"];
+
+/** Dose and response: the median gap of each quarter of the calls, by the size of the number. */
+function Rises({ rises }: { rises: Rise[] }) {
   return (
-    <li>
-      The gap {rise.correlation < 0 ? "falls" : "rises"} with <b>{rise.attribute}</b>
-      {first && last && (
-        <>
-          : {duration(first.median_gap_ns)} up to {first.to}, {duration(last.median_gap_ns)} from {last.from} <Spark values={medians} label={`median gap by quarter: ${medians.map(duration).join(", ")}`} />
-        </>
-      )}
-    </li>
+    <div class="scroller" tabIndex={0} role="region" aria-label="Numbers that the gap goes with">
+      <table class="explained rises calls">
+        <thead>
+          <tr>
+            <th scope="col">the gap</th>
+            <th scope="col">
+              <span class="unseen">drawn</span>
+            </th>
+            {QUARTERS.map((words) => (
+              <th key={words} scope="col" class="number" title="median gap of a quarter of the sampled calls, by the size of the number; below it which numbers these are">
+                {words}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rises.map((rise) => (
+            <tr key={rise.attribute}>
+              <th scope="row">
+                {rise.correlation < 0 ? "falls" : "rises"} with <b>{rise.attribute}</b>
+              </th>
+              <td class="sparkline">
+                <Spark values={rise.quarters.map((quarter) => quarter.median_gap_ns)} label={`median gap by quarter: ${rise.quarters.map((quarter) => duration(quarter.median_gap_ns)).join(", ")}`} />
+              </td>
+              {QUARTERS.map((words, at) => {
+                const quarter = rise.quarters[at];
+                return (
+                  <td key={words} class="number" data-label={words}>
+                    {quarter && (
+                      <>
+                        {duration(quarter.median_gap_ns)} <span class="interval">at {quarter.from === quarter.to ? figure(quarter.from) : `${figure(quarter.from)} to ${figure(quarter.to)}`}</span>
+                      </>
+                    )}
+                  </td>
+                );
+              })}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
@@ -61,7 +95,7 @@ export function ExplanationView({ explanation: e }: { explanation: Explanation }
   const nothing = e.differs.length === 0 && e.rises_with.length === 0;
   return (
     <>
-      {nothing && <p>Nothing: slow calls have no attribute more often than others have it.</p>}
+      {nothing && <p>Nothing does: calls with any one value have no more of the excess than as many others, and the gap goes with no number.</p>}
       {e.differs.length > 0 && (
         <div class="scroller" tabIndex={0} role="region" aria-label="What sets slow calls apart">
           <table class="explained calls">
@@ -88,15 +122,9 @@ export function ExplanationView({ explanation: e }: { explanation: Explanation }
           </table>
         </div>
       )}
-      {e.rises_with.length > 0 && (
-        <ul class="plain-list">
-          {e.rises_with.map((rise) => (
-            <RiseRow key={rise.attribute} rise={rise} />
-          ))}
-        </ul>
-      )}
+      {e.rises_with.length > 0 && <Rises rises={e.rises_with} />}
       <p class="remark">
-        {looked}
+        Excess is what gaps have beyond the median of {duration(e.typical_gap_ns)}: {duration(e.excess_ns)} in all. {looked}
         {e.without_spans > 0 ? `, ${count(e.without_spans)} more were no longer held whole` : ""}; {count(e.tested)} values tested, at most {percent(e.false_discovery_rate)} of what is shown by chance. It says what goes with slow calls, not that it is the reason.
       </p>
     </>

@@ -162,7 +162,10 @@ export function findings(c: Coverage): Finding[] {
     note(`${count(c.holes.length - HOLES_NAMED)} earlier stretches of the history are empty as well; /api/v1/coverage lists them.`);
   }
   // What is lost or not written stands among the wrongs.
-  for (const text of c.notes) (/^degraded: |damaged|are lost$/.test(text) ? wrong : note)(text);
+  for (const text of c.notes) (/^degraded: |damaged|are lost$|and not kept, because/.test(text) ? wrong : note)(text);
+  if (c.kept && c.kept.from_unix_ms !== null) {
+    note(`Whole traces are kept since ${dayAndClock(Math.floor(c.kept.from_unix_ms / 1000))}: ${count(c.kept.spans)} spans in ${bytes(c.kept.bytes)} of at most ${bytes(c.kept.bytes_limit)}.`);
+  }
   const reach = horizon(c.history);
   if (reach) note(reach);
   return found;

@@ -1,14 +1,16 @@
 // All pairs: what they lost together, over time, and each in a row.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { Coverage, Matching, PairRow, PairsReport } from "./api";
 import { askEdges, askPairs, askTimeline, ROWS } from "./ask";
+import { CaseState, foundWords } from "./cases";
+import type { CaseRow } from "./cases_api";
 import { CoverageView } from "./coverage";
 import { awaited, HowToSend } from "./empty";
-import { axisLabel, change, count, dayAndClock, duration, percent, rate, shortCount, span } from "./format";
+import { axisLabel, change, count, dayAndClock, duration, percent, rate, shortCount, span, visible } from "./format";
 import { useAnswer } from "./live";
 import { EDGES, MapView } from "./map";
-import { Failed, Figure, PairTitle, Panel, plotRange, Spark, titleOf, Waiting, Whisker } from "./parts";
+import { Failed, Figure, PairTitle, Panel, plotRange, Search, Spark, titleOf, Waiting, Whisker } from "./parts";
 import { againstStretch, GROUPS, NO_FILTERS, pairKey, rangeWords, shownStretch, toHash, type Filters, type Sort, type Stretch, type View } from "./state";
 import { TimelineView, type Annotation } from "./timeline";
 
@@ -17,6 +19,7 @@ interface Props {
   nowS: number;
   beat: number;
   coverage: Coverage | null;
+  cases: CaseRow[];
   annotations: Annotation[];
   go: (view: View) => void;
 }
@@ -57,9 +60,9 @@ const COLUMNS: Column[] = [
   { sort: "gap_p99", title: "Gap p99", hint: "99th percentile of the gap, with its 95 % interval" },
   { sort: "client_p99", title: "Client p99", hint: "99th percentile of the client spans' durations" },
   { sort: "server_p99", title: "Server p99", hint: "99th percentile of the server spans' durations" },
-  { sort: "negative", title: "Negative", hint: "calls whose server span was the longer one, counted apart: timeouts, cancellations, work after the reply" },
-  { sort: "attempts", title: "Attempts > 1", hint: "calls with more than one SERVER span under the CLIENT span, counted apart: retries and hedges" },
-  { sort: "match", title: "Match", hint: "share of the client service's CLIENT spans, and of the server service's SERVER spans, that found their mate since the meter's start; calls of databases never do" },
+  { sort: "negative", title: "Gap < 0", hint: "calls whose server span was the longer one, counted apart: timeouts, cancellations, work after the reply" },
+  { sort: "attempts", title: "Retried", hint: "calls with more than one SERVER span under the CLIENT span, counted apart: retries and hedges" },
+  { sort: "match", title: "Matched", hint: "share of the client service's CLIENT spans, and of the server service's SERVER spans, that found their mate since the meter's start; calls of databases never do" },
 ];
 
 /** What a difference of two figures can be, from their intervals. */
@@ -88,7 +91,13 @@ function Change({ row, seconds }: { row: PairRow; seconds: [number, number] }) {
   );
 }
 
-function Row({ row, view, range, seconds, comparing, stepS }: { row: PairRow; view: View; range: [number, number]; seconds: [number, number]; comparing: boolean; stepS: number | undefined }) {
+/** The newest case of a row's pair that is not over. */
+export function caseOf(row: PairRow, cases: CaseRow[]): CaseRow | undefined {
+  const its = (one: CaseRow) => one.pair.client === row.client && one.pair.server === row.server && (row.method === undefined || (one.method ?? one.pair.method ?? row.method) === row.method);
+  return cases.find((one) => one.state !== "fixed" && its(one));
+}
+
+function Row({ row, view, range, seconds, comparing, stepS, cases }: { row: PairRow; view: View; range: [number, number]; seconds: [number, number]; comparing: boolean; stepS: number | undefined; cases: CaseRow[] }) {
   const isGroup = row.client === "*" || row.server === "*";
   const pair = { client: row.client, server: row.server, method: row.method };
   // A group opens into its pairs.
@@ -101,6 +110,7 @@ function Row({ row, view, range, seconds, comparing, stepS }: { row: PairRow; vi
       }
     : { ...view, place: "pair", pair, cells: null };
   const weak = row.negative + row.attempts_over_one;
+  const its = isGroup ? undefined : caseOf(row, cases);
   return (
     <tr
       onClick={(event) => {
@@ -113,6 +123,11 @@ function Row({ row, view, range, seconds, comparing, stepS }: { row: PairRow; vi
         <a class="pair-link" href={toHash(target)} title={titleOf(pair)}>
           <PairTitle pair={pair} />
         </a>
+        {its && (
+          <a class="row-case" href={toHash({ ...view, place: "case", caseId: its.id })} title="its case">
+            <CaseState state={its.state} /> {foundWords(its)}
+          </a>
+        )}
       </th>
       <td class="number" data-label="calls" title={`${count(row.calls)} calls`}>
         {shortCount(row.calls)}
@@ -156,7 +171,7 @@ function useSteadyOrder(rows: PairRow[], key: string, held: () => boolean): Pair
   return shown;
 }
 
-function Table({ report, view, answered, seconds, go }: { report: PairsReport; view: View; answered: string; seconds: [number, number]; go: (view: View) => void }) {
+function Table({ report, view, answered, seconds, cases, go }: { report: PairsReport; view: View; answered: string; seconds: [number, number]; cases: CaseRow[]; go: (view: View) => void }) {
   const body = useRef<HTMLTableSectionElement>(null);
   const held = () => body.current !== null && (body.current.matches(":hover") || body.current.contains(document.activeElement));
   const rows = useSteadyOrder(report.pairs, answered, held);
@@ -214,7 +229,7 @@ function Table({ report, view, answered, seconds, go }: { report: PairsReport; v
         </thead>
         <tbody ref={body}>
           {rows.map((row) => (
-            <Row key={pairKey(row)} row={row} view={view} range={range} seconds={seconds} comparing={comparing} stepS={report.step_s} />
+            <Row key={pairKey(row)} row={row} view={view} range={range} seconds={seconds} comparing={comparing} stepS={report.step_s} cases={cases} />
           ))}
         </tbody>
       </table>
@@ -266,26 +281,18 @@ function offered(rows: PairRow[], services: string[]): Record<string, string[]> 
 }
 
 function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; coverage: Coverage | null; go: (view: View) => void }) {
-  const [text, setText] = useState(view.filters.q);
   const [open, setOpen] = useState(false);
-  useEffect(() => setText(view.filters.q), [view.filters.q]);
   const set = (changed: Partial<Filters>) => go({ ...view, filters: { ...view.filters, ...changed }, page: 1 });
-  // Typing asks once, when it pauses.
-  useEffect(() => {
-    if (text === view.filters.q) return;
-    const soon = setTimeout(() => set({ q: text }), 250);
-    return () => clearTimeout(soon);
-  }, [text]);
   const set_filters = FIELDS.filter(({ key }) => view.filters[key] !== "");
   const lists = open ? offered(rows, (coverage?.services ?? []).map((s) => s.service)) : {};
   return (
     <div class="toolbar">
-      <input id="search" type="search" placeholder="search pairs   /" aria-label="Search pairs" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+      <Search label="Search pairs" placeholder="search pairs" value={view.filters.q} onSearch={(q) => set({ q })} />
       <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
         filter{set_filters.length > 0 ? ` (${set_filters.length})` : ""}
       </button>
       <label>
-        rows by{" "}
+        group by{" "}
         <select value={view.by} onChange={(event) => go({ ...view, by: GROUPS.find((group) => group.by === event.currentTarget.value)?.by ?? "kept", page: 1 })}>
           {GROUPS.map((group) => (
             <option key={group.by} value={group.by} title={group.hint}>
@@ -304,7 +311,7 @@ function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; co
       </span>
       {set_filters.map(({ key, label }) => (
         <span key={key} class="chip">
-          {label}: <b>{view.filters[key]}</b>
+          {label}: <b>{visible(view.filters[key])}</b>
           <button type="button" aria-label={`remove the filter ${label}`} onClick={() => set({ [key]: "" })}>
             ×
           </button>
@@ -340,10 +347,10 @@ function Headline({ matching, view, seconds }: { matching: Matching; view: View;
   const than = before === undefined ? null : perSecond - before / seconds[1];
   return (
     <p class="headline">
-      Clients waited <b>{duration(lost)}</b> beside their servers' work {rangeWords(view, dayAndClock)}
+      Clients waited <b>{duration(lost)}</b> longer than their servers worked, {rangeWords(view, dayAndClock)}
       <span class="quiet">
         {" "}
-        · {rate(lost, seconds[0])} · {shortCount(matching.calls)} calls
+        · {duration(perSecond)} of each second · {shortCount(matching.calls)} calls
       </span>
       {than !== null && before !== undefined && (
         <span class="versus">
@@ -355,7 +362,7 @@ function Headline({ matching, view, seconds }: { matching: Matching; view: View;
   );
 }
 
-export function FleetView({ view, nowS, beat, coverage, annotations, go }: Props) {
+export function FleetView({ view, nowS, beat, coverage, cases, annotations, go }: Props) {
   const minute = Math.floor(nowS / 60) * 60;
   const key = toHash({ ...view, map: false });
   const pairs = useAnswer("pairs", key, (signal) => askPairs(view, nowS, ROWS, signal), beat);
@@ -390,7 +397,7 @@ export function FleetView({ view, nowS, beat, coverage, annotations, go }: Props
           <div class={pairs.stale ? "stale" : ""}>
             {view.map && (edges.data ? <MapView report={edges.data} view={view} /> : edges.error ? <Failed>{edges.error}</Failed> : <Waiting>Loading the map…</Waiting>)}
             {!view.map && report.pairs.length === 0 && <p class="waiting">No pair passes the filters.</p>}
-            {!view.map && report.pairs.length > 0 && <Table report={report} view={view} answered={pairs.stale ? "" : key} seconds={seconds} go={go} />}
+            {!view.map && report.pairs.length > 0 && <Table report={report} view={view} answered={pairs.stale ? "" : key} seconds={seconds} cases={cases} go={go} />}
             {!view.map && <Pager view={view} total={report.matching?.pairs ?? report.pairs.length} go={go} />}
           </div>
         </Panel>

@@ -69,6 +69,18 @@ export function rate(ns: number, seconds: number): string {
   return `${duration(ns / Math.max(1, seconds))}/s`;
 }
 
+/** What has no shape of its own, or turns round what stands beside it; joiners are part of words and of emoji. */
+const UNSEEN = /(?![\u200c\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+/** A name as one can see it: characters without a shape are spelt out, and a name of spaces stands in quotes. */
+export function visible(name: string): string {
+  const spelt = name.replace(UNSEEN, (one) => `‹U+${(one.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}›`);
+  return spelt.trim() === "" ? `“${spelt}”` : spelt;
+}
+
+/** A number of any kind: whole ones as counts, others with three significant digits. */
+export const figure = (value: number): string => (Number.isInteger(value) && value >= 0 ? count(value) : significant(value).replace("-", "−"));
+
 /** A count with thin spaces between thousands. */
 export function count(value: number): string {
   return Math.round(value)

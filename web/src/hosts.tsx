@@ -13,22 +13,36 @@ function RingLine({ ring, nowS }: { ring: Ring; nowS: number }) {
   const missed = (ring.canaries_sent ?? 0) - (ring.canaries_seen ?? 0);
   return (
     <tr>
-      <th scope="row">{ring.instrument}</th>
+      <th scope="row">{KEPT[ring.instrument] ?? ring.instrument}</th>
       <td class="number">{from === null || to === null ? "empty" : span(to - from)}</td>
       <td class="number">{to === null ? "–" : to >= nowS - 5 ? "now" : `${span(nowS - to)} ago`}</td>
       <td class="number">{ring.bytes === undefined ? "–" : bytes(ring.bytes)}</td>
       <td class="number">{count(taken)}</td>
       <td class={lost > 0 ? "number bad" : "number"}>{count(lost)}{lost > 0 && taken + lost > 0 ? ` (${percent(lost / (taken + lost))})` : ""}</td>
-      <td class={missed > 0 ? "number bad" : "number"}>{!ring.canaries_sent ? "–" : `${count(ring.canaries_seen ?? 0)} of ${count(ring.canaries_sent)}`}</td>
+      <td class={missed > UNDER_WAY ? "number bad" : "number"}>{!ring.canaries_sent ? "–" : `${count(ring.canaries_seen ?? 0)} of ${count(ring.canaries_sent)}`}</td>
     </tr>
   );
 }
+
+/** A test packet that was sent just now is not seen yet. */
+const UNDER_WAY = 1;
+
+const KEPT: Record<string, string> = { capture: "packets", "host-record": "scheduling of threads" };
+
+const HEADS: [string, string][] = [
+  ["reaches back", "how long before now a slice of it can begin"],
+  ["until", "when the last of it came"],
+  ["memory", "bytes it takes now"],
+  ["taken", "packets or events since the agent's start"],
+  ["lost", "packets or events that came faster than the agent took them"],
+  ["test packets seen", "packets that the agent sends to itself, to know that it sees any"],
+];
 
 const text = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
 
 function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; namesake: boolean }) {
   const seen = agent.last_seen_unix_ms === undefined ? null : agent.last_seen_unix_ms / 1000;
-  const problems = [...(agent.given_up ?? []).map((one) => ({ word: "given up", one })), ...(agent.lacks ?? []).map((one) => ({ word: "lacks", one }))];
+  const problems = [...(agent.given_up ?? []).map((one) => ({ word: "given up", one })), ...(agent.lacks ?? []).map((one) => ({ word: "not seen", one }))];
   const memory = agent.memory_limit_bytes ? (agent.memory_bytes ?? 0) / agent.memory_limit_bytes : null;
   const cpu = agent.cpu_limit ? (agent.cpu_share ?? 0) / agent.cpu_limit : null;
   return (
@@ -53,8 +67,7 @@ function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; name
           <div>
             <dt>CPU</dt>
             <dd>
-              {agent.cpu_share === undefined ? "–" : percent(agent.cpu_share)}
-              {agent.cpu_limit ? ` of ${percent(agent.cpu_limit)}` : ""}
+              {agent.cpu_share === undefined ? "–" : `${percent(agent.cpu_share)}${agent.cpu_limit ? ` of ${percent(agent.cpu_limit)}` : ""} of a CPU`}
               {cpu !== null && <ShareBar low={cpu} mid={cpu} high={cpu} />}
             </dd>
           </div>
@@ -63,8 +76,8 @@ function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; name
             <dd>{agent.containers === undefined ? "–" : count(agent.containers)}</dd>
           </div>
           <div>
-            <dt>payload</dt>
-            <dd>{agent.payload ?? "–"}</dd>
+            <dt title="of the packets that it keeps">of packets</dt>
+            <dd>{agent.payload === "headers" ? "headers alone" : agent.payload === "full" ? "headers and payload" : (agent.payload ?? "–")}</dd>
           </div>
           <div>
             <dt>kernel, agent</dt>
@@ -87,9 +100,9 @@ function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; name
             <table>
               <thead>
                 <tr>
-                  <th scope="col">ring</th>
-                  {["reaches back", "until", "bytes", "taken", "lost", "canaries seen"].map((head) => (
-                    <th key={head} scope="col" class="number">
+                  <th scope="col" title="what the agent keeps the last of, in memory">keeps</th>
+                  {HEADS.map(([head, hint]) => (
+                    <th key={head} scope="col" class="number" title={hint}>
                       {head}
                     </th>
                   ))}

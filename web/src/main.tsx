@@ -46,7 +46,7 @@ function outOf(view: View): View | null {
 
 /** Moves the focus from row to row of the view's first table. */
 function step(by: number): void {
-  const links = [...document.querySelectorAll<HTMLAnchorElement>("main table tbody th a")].filter((link) => link.offsetParent !== null);
+  const links = [...document.querySelectorAll<HTMLAnchorElement>("main table tbody th a:not(.row-case)")].filter((link) => link.offsetParent !== null);
   if (links.length === 0) return;
   const at = links.findIndex((link) => link === document.activeElement);
   const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + by, 0), links.length - 1)];
@@ -68,8 +68,9 @@ function App() {
   const coverage = useAnswer("coverage", "coverage", askCoverage, beat);
   // A meter without cases is asked for them once, and again by whoever looks for them.
   const noCases = useRef(false);
-  const cases = useAnswer("cases", "cases", askCases, noCases.current && view.place !== "cases" ? -1 : beat);
-  noCases.current = cases.data === null && !cases.stale && cases.error === null;
+  const all = view.place === "cases";
+  const cases = useAnswer("cases", `cases ${all}`, (signal) => askCases(all, signal), noCases.current && !all ? -1 : beat);
+  if (!cases.stale) noCases.current = cases.data === null && cases.error === null;
   const agents = useAnswer("agents", view.place === "hosts" ? "agents" : "few", askAgents, view.place === "hosts" ? beat : 0);
   const changed = useAnswer("annotations", "annotations", askAnnotations, beat);
   const settings = useAnswer("page", "page", askPage, 0);
@@ -189,10 +190,10 @@ function App() {
         <p id="problem" role="alert" hidden={pulse.problem === null}>
           {pulse.problem} {coverage.data ? "What is shown below is the last answer." : ""}
         </p>
-        {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} annotations={annotations} go={go} />}
+        {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} annotations={annotations} go={go} />}
         {view.place === "pair" && <PairView key={JSON.stringify(view.pair)} view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} go={go} />}
-        {view.place === "call" && <CallView view={view} cases={rows} onSettings={() => setDialog("settings")} />}
-        {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} />}
+        {view.place === "call" && <CallView view={view} cases={rows} keepsTraces={coverage.data?.kept !== undefined} onSettings={() => setDialog("settings")} />}
+        {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} go={go} />}
         {view.place === "case" && <CaseView view={view} beat={beat} agents={agents.data?.agents ?? []} />}
         {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} />}
       </main>}

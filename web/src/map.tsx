@@ -1,7 +1,7 @@
 // The service map: who calls whom, and how much time is lost on the way. Bounded: the pairs that lose most.
 
 import type { PairsReport } from "./api";
-import { count, duration } from "./format";
+import { count, duration, visible } from "./format";
 import { place } from "./layout";
 import { titleOf } from "./parts";
 import { pairKey, toHash, type View } from "./state";
@@ -14,7 +14,11 @@ const LABELS = 12;
 
 const NODE = { width: 168, height: 30, gapX: 120, gapY: 16 };
 
-const shorten = (name: string) => (name.length > 22 ? `${name.slice(0, 13)}…${name.slice(-8)}` : name);
+/** By characters as they are seen: half of one is none. */
+const shorten = (name: string) => {
+  const all = [...visible(name)];
+  return all.length > 22 ? `${all.slice(0, 13).join("")}…${all.slice(-8).join("")}` : all.join("");
+};
 
 export function MapView({ report, view }: { report: PairsReport; view: View }) {
   const rows = report.pairs;
@@ -69,7 +73,7 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
           })}
           {[...spots.keys()].map((name) => {
             const [x, y] = corner(name);
-            const words = `${name}: ${duration(lost.get(name) ?? 0)} lost on calls to it`;
+            const words = `${visible(name)}: ${duration(lost.get(name) ?? 0)} lost on calls to it`;
             return (
               <a key={name} href={toHash({ ...view, filters: { ...view.filters, service: name }, page: 1 })}>
                 <title>{`${words}; shows its pairs`}</title>

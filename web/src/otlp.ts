@@ -34,6 +34,13 @@ export interface OtlpSide {
   span: OtlpSpan;
 }
 
+/** All spans of a trace that are kept. */
+export interface KeptTrace {
+  resourceSpans: { resource?: OtlpSide["resource"]; scopeSpans?: { spans?: OtlpSpan[] }[] }[];
+  /** Why spans may be missing. */
+  incomplete?: string[];
+}
+
 /** A value as one line of text. */
 export function valueText(value: AnyValue | null | undefined): string {
   if (!value) return "";

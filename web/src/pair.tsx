@@ -4,7 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { Coverage, LegReport, PairBefore, PairOverTime, PairPoint, PairRow, Quantiles } from "./api";
 import { askBeside, askExplanation, askPair, askWorst } from "./ask";
 import type { CaseRow } from "./cases_api";
-import { CaseState } from "./cases";
+import { CaseState, foundWords } from "./cases";
 import { ExplanationView } from "./explain";
 import { difference, direction, lostShare } from "./fleet";
 import { change, count, dayAndClock, duration, interval, percent, rate } from "./format";
@@ -321,7 +321,7 @@ export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
               Cases:{" "}
               {mine.slice(0, 5).map((one) => (
                 <a key={one.id} href={toHash({ ...view, place: "case", caseId: one.id })}>
-                  <CaseState state={one.state} /> {one.verdict?.words ?? "being looked into"}
+                  <CaseState state={one.state} /> {one.verdict?.words ?? foundWords(one)}
                 </a>
               ))}
             </p>
@@ -346,7 +346,7 @@ export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
             {explained.data ? <ExplanationView explanation={explained.data} /> : explained.error ? <Failed>{explained.error}</Failed> : <Waiting>Looking at the samples…</Waiting>}
           </Panel>
           <Panel title="Worst calls" aside={<span class="quiet">largest gap first</span>}>
-            {worst.data ? <WorstView view={view} report={worst.data} cells={cells} onCells={(chosen: Cells | null) => go({ ...view, cells: chosen })} /> : worst.error ? <Failed>{worst.error}</Failed> : <Waiting>Loading the worst calls…</Waiting>}
+            {worst.data ? <WorstView view={view} report={worst.data} keptFromMs={coverage?.kept?.from_unix_ms ?? null} cells={cells} onCells={(chosen: Cells | null) => go({ ...view, cells: chosen })} /> : worst.error ? <Failed>{worst.error}</Failed> : <Waiting>Loading the worst calls…</Waiting>}
           </Panel>
           <Panel title="Distributions" aside={<span class="quiet">with the 95 % interval of p50 and p99</span>}>
             <Distributions total={data.total} />

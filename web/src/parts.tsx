@@ -3,22 +3,22 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Quantiles } from "./api";
-import { duration, interval } from "./format";
+import { duration, interval, visible } from "./format";
 
 /** Names of a pair, each cut with an ellipsis where there is no room; the whole stands in the title. */
 export function PairTitle({ pair }: { pair: { client: string; server: string; method?: string | undefined } }) {
   return (
     <>
-      <span class="name">{pair.client}</span>
+      <span class="name">{visible(pair.client)}</span>
       <span class="arrow"> → </span>
-      <span class="name">{pair.server}</span>
-      {pair.method !== undefined && <span class="method"> {pair.method}</span>}
+      <span class="name">{visible(pair.server)}</span>
+      {pair.method !== undefined && <span class="method"> {visible(pair.method)}</span>}
     </>
   );
 }
 
 export const titleOf = (pair: { client: string; server: string; method?: string | undefined }): string =>
-  [pair.client, "→", pair.server, pair.method].filter((part) => part !== undefined).join(" ");
+  [visible(pair.client), "→", visible(pair.server), ...(pair.method === undefined ? [] : [visible(pair.method)])].join(" ");
 
 /** A figure with its interval below. */
 export function Figure({ ns, ci95, calls }: { ns: number; ci95?: [number, number]; calls: number }) {
@@ -33,12 +33,15 @@ export function Figure({ ns, ci95, calls }: { ns: number; ci95?: [number, number
 
 const WIDTH = 130;
 
-/** From which to which duration the small plots of all rows reach. */
+/** From the largest down, so many times smaller is the least that small plots still tell apart. */
+const TOLD_APART = 1e4;
+
+/** From which to which duration the small plots of all rows reach. What is shorter by far is drawn at their left edge. */
 export function plotRange(gaps: Quantiles[]): [number, number] {
-  const seen = gaps.filter((gap) => gap.count > 0);
+  const seen = gaps.filter((gap) => gap.count > 0 && gap.p99_ns > 0);
   if (seen.length === 0) return [1, 10];
-  const low = seen.reduce((least, gap) => Math.min(least, Math.max(1, gap.p50_ci95_ns[0])), Infinity);
   const high = seen.reduce((most, gap) => Math.max(most, gap.p99_ci95_ns[1]), 1);
+  const low = seen.reduce((least, gap) => Math.min(least, Math.max(1, high / TOLD_APART, gap.p50_ci95_ns[0])), Infinity);
   return [low * 0.8, Math.max(low * 2, high * 1.25)];
 }
 
@@ -129,6 +132,21 @@ export function Mounted({ root, class: name }: { root: HTMLElement; class?: stri
     return () => root.remove();
   }, [root]);
   return <div ref={place} class={name} />;
+}
+
+/** How long typing pauses before it is asked for. */
+const PAUSE_MS = 250;
+
+/** A search that asks once, when typing pauses. */
+export function Search({ label, placeholder, value, onSearch }: { label: string; placeholder: string; value: string; onSearch: (text: string) => void }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  useEffect(() => {
+    if (text === value) return;
+    const soon = setTimeout(() => onSearch(text), PAUSE_MS);
+    return () => clearTimeout(soon);
+  }, [text]);
+  return <input id="search" type="search" placeholder={`${placeholder}   /`} aria-label={label} value={text} onInput={(event) => setText(event.currentTarget.value)} />;
 }
 
 export function Waiting({ children }: { children: ComponentChildren }) {

@@ -4,7 +4,7 @@ import { duration, moment } from "./format";
 import { attributes, type OtlpSide, type OtlpSpan } from "./otlp";
 
 const KINDS = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"];
-const CODES = ["unset", "ok", "error"];
+const CODES = ["not set", "ok", "error"];
 
 /** One row of the comparison; `undefined` where that side does not have it. */
 export interface Compared {

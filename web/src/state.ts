@@ -26,8 +26,8 @@ export type Sort = (typeof SORTS)[number];
 
 /** What a row stands for. */
 export const GROUPS = [
-  { by: "kept", label: "as kept", hint: "what the meter keeps apart: pairs, and with --by methods or nodes as well" },
-  { by: "pair", label: "pair", hint: "client and server service" },
+  { by: "kept", label: "nothing", hint: "a row for all that the meter keeps apart: pairs, and with --by methods or nodes as well" },
+  { by: "pair", label: "client → server", hint: "client and server service, all methods together" },
   { by: "client", label: "client", hint: "calling service, or with --by client-node service and node" },
   { by: "server", label: "server", hint: "called service, or with --by server-node service and node" },
   { by: "method", label: "method", hint: "server and method, of a meter that runs with --by method" },
@@ -61,6 +61,13 @@ export type Against = (typeof AGAINST)[number] | Stretch;
 
 export type Place = "fleet" | "pair" | "call" | "cases" | "case" | "hosts";
 
+/** What is shown of the list of cases: those in a state, with words, a page of them. */
+export interface CaseList {
+  state: string;
+  q: string;
+  page: number;
+}
+
 export interface View {
   place: Place;
   range: Range;
@@ -77,6 +84,7 @@ export interface View {
   cells: Cells | null;
   call: { traceId: string; clientSpanId: string } | null;
   caseId: string | null;
+  cases: CaseList;
 }
 
 export const START: View = {
@@ -94,6 +102,7 @@ export const START: View = {
   cells: null,
   call: null,
   caseId: null,
+  cases: { state: "", q: "", page: 1 },
 };
 
 function stretch(from: string | null, to: string | null): Stretch | null {
@@ -115,6 +124,11 @@ function againstOf(text: string | null): Against | null {
   return AGAINST.find((one) => one === text) ?? stretch(from ?? null, to ?? null);
 }
 
+function pageOf(text: string | null): number {
+  const page = Number(text ?? 1);
+  return Number.isSafeInteger(page) && page > 0 ? page : 1;
+}
+
 /** Reads a hash; what it does not understand takes its value from [`START`]. */
 export function parseHash(hash: string): View {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
@@ -126,7 +140,6 @@ export function parseHash(hash: string): View {
   const traceId = given.get("trace_id");
   const caseId = given.get("case");
   const call = traceId ? { traceId, clientSpanId: given.get("client_span_id") ?? "" } : null;
-  const page = Number(given.get("page") ?? 1);
   const place: Place = call ? "call" : pair ? "pair" : caseId ? "case" : view === "cases" || view === "hosts" ? view : "fleet";
   const text = (key: string) => given.get(key) ?? "";
   return {
@@ -146,12 +159,13 @@ export function parseHash(hash: string): View {
     by: GROUPS.find((group) => group.by === given.get("by"))?.by ?? START.by,
     sort: SORTS.find((sort) => sort === given.get("sort")) ?? START.sort,
     descending: given.get("order") !== "ascending",
-    page: Number.isSafeInteger(page) && page > 0 ? page : 1,
+    page: pageOf(given.get("page")),
     map: given.get("show") === "map",
     pair,
     cells: pair ? cellsOf(given.get("cells")) : null,
     call,
     caseId,
+    cases: { state: text("state"), q: text("find"), page: pageOf(given.get("cases_page")) },
   };
 }
 
@@ -161,6 +175,9 @@ export function toHash(view: View): string {
   const { fixed, filters, pair, call, against, cells, place } = view;
   if (place === "cases" || place === "hosts") said.set("view", place);
   if ((place === "case" || place === "call") && view.caseId) said.set("case", view.caseId);
+  if (view.cases.state !== "") said.set("state", view.cases.state);
+  if (view.cases.q !== "") said.set("find", view.cases.q);
+  if (view.cases.page !== 1) said.set("cases_page", String(view.cases.page));
   if (view.range !== START.range) said.set("window", view.range.window);
   if (fixed) {
     said.set("from", String(fixed.from));

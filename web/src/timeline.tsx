@@ -2,7 +2,7 @@
 
 import { useRef, useState } from "preact/hooks";
 import type { Hole, Timeline } from "./api";
-import { clock, count, dayAndClock, duration, rate, span } from "./format";
+import { clock, count, dayAndClock, duration, span } from "./format";
 import type { Stretch } from "./state";
 import { timeTicks } from "./ticks";
 
@@ -29,6 +29,8 @@ const HEIGHT = 64;
 const EDGE = 0.04;
 /** A shorter drag is a click. */
 const LEAST_DRAG = 6;
+/** What happened last is named below the plot; what happened before is there as ticks. */
+const NAMED = 6;
 
 export function TimelineView({ timeline, shown, against, holes, annotations, onChoose }: Props) {
   const picture = useRef<SVGSVGElement>(null);
@@ -63,6 +65,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
   const ticks = timeTicks(from, to, 8).filter((tick) => tick - from > length * EDGE && to - tick > length * EDGE);
   const days = length > 86_400;
   const total = points.reduce((sum, one) => sum + one.lost_ns_total, 0);
+  const happened = annotations.filter((one) => one.unixS >= from && one.unixS <= to);
   return (
     <div class="timeline">
       <svg
@@ -92,7 +95,9 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
           const inside = one.unix_s + step > shown.from && one.unix_s <= shown.to;
           return <rect key={one.unix_s} class={inside ? "bar in" : "bar"} x={x(one.unix_s) + 0.4} width={Math.max(0.8, (step / length) * WIDTH - 0.8)} y={HEIGHT - height} height={height} />;
         })}
-        {annotations.map((one) => one.unixS >= from && one.unixS <= to && <path key={`${one.unixS} ${one.text}`} class={one.bad ? "annotation alarm" : "annotation"} d={`M${x(one.unixS)} 0V${HEIGHT}`} />)}
+        {happened.map((one) => (
+          <path key={`${one.unixS} ${one.text}`} class={one.bad ? "annotation alarm" : "annotation"} d={`M${x(one.unixS)} 0V${HEIGHT}`} />
+        ))}
         {drag && band("dragged", stretchOf(drag))}
       </svg>
       <div class="timeline-axis" aria-hidden="true">
@@ -109,20 +114,18 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
           point ? `${dayAndClock(point.unix_s)}, ${span(step)}: ${duration(point.lost_ns_total)} lost by ${count(point.calls)} calls` : `${dayAndClock(Math.floor(pointed / step) * step)}: no calls`
         ) : (
           <>
-            Time lost per {span(step)}, at most {duration(most)} ({rate(most, step)}). Drag to choose a stretch.
+            Time lost {step === 60 ? "in each minute" : `in every ${span(step)}`}: at most {duration(most)}. Drag to choose a stretch.
           </>
         )}
       </p>
-      {annotations.some((one) => one.href) && (
-        <ul class="annotations">
-          {annotations
-            .filter((one) => one.unixS >= from && one.unixS <= to)
-            .slice(-6)
-            .map((one) => (
-              <li key={`${one.unixS} ${one.text}`} class={one.bad ? "bad" : ""}>
-                {clock(one.unixS)} {one.href ? <a href={one.href}>{one.text}</a> : one.text}
-              </li>
-            ))}
+      {happened.length > 0 && (
+        <ul class="annotations" aria-label="What happened">
+          {happened.length > NAMED && <li class="quiet">{count(happened.length - NAMED)} before, then</li>}
+          {happened.slice(-NAMED).map((one) => (
+            <li key={`${one.unixS} ${one.text}`} class={one.bad ? "bad" : ""}>
+              {clock(one.unixS)} {one.href ? <a href={one.href}>{one.text}</a> : one.text}
+            </li>
+          ))}
         </ul>
       )}
     </div>

@@ -53,7 +53,7 @@ function Sheet({ hunt }: { hunt: Hunt }) {
   const left = hunt.unexplained;
   return (
     <div class="scroller" tabIndex={0} role="region" aria-label="Balance sheet">
-      <table class="sheet">
+      <table class="sheet stacks">
         <caption>
           {slow ? "Who has what slow calls take beyond ordinary ones" : "Who has the time of all calls"}
           {mean ? `, ${duration(mean)} of each in the mean` : ""}
@@ -80,8 +80,10 @@ function Sheet({ hunt }: { hunt: Hunt }) {
               <td class="barcell">
                 <ShareBar {...row.share} name={row.cause ? "" : "unexplained"} />
               </td>
-              <td class="number">{shareWords(row.share)}</td>
-              <td class="number">
+              <td class="number" data-label="share">
+                {shareWords(row.share)}
+              </td>
+              <td class="number" data-label="of a call">
                 {duration(row.ns)} <span class="interval">({interval(row.ns, [row.low_ns, row.high_ns])})</span>
               </td>
             </tr>
@@ -103,7 +105,9 @@ function Sheet({ hunt }: { hunt: Hunt }) {
               <td class="barcell">
                 <ShareBar {...left} name="unexplained" />
               </td>
-              <td class="number">{shareWords(left)}</td>
+              <td class="number" data-label="share">
+                {shareWords(left)}
+              </td>
               <td class="number" />
             </tr>
           )}
@@ -182,7 +186,7 @@ function Suspects({ cleared, notLooked }: { cleared: NonNullable<Hunt["cleared"]
       {cleared.length > 0 && (
         <Panel title="Cleared" aside={<span class="quiet">{count(cleared.length)} suspects that would have shown</span>}>
           <div class="scroller" tabIndex={0} role="region" aria-label="Suspects that are cleared">
-            <table class="suspects">
+            <table class="suspects stacks">
               <thead>
                 <tr>
                   <th scope="col">suspect</th>
@@ -194,8 +198,12 @@ function Suspects({ cleared, notLooked }: { cleared: NonNullable<Hunt["cleared"]
                 {shown.map((one, at) => (
                   <tr key={at}>
                     <th scope="row">{causeWords(one.cause, one.side)}</th>
-                    <td>{words(one.would_show)}</td>
-                    <td class="cleared">{words(one.seen)}</td>
+                    <td class="whole-row" data-label="would have shown">
+                      {words(one.would_show)}
+                    </td>
+                    <td class="whole-row cleared" data-label="seen">
+                      {words(one.seen)}
+                    </td>
                   </tr>
                 ))}
               </tbody>

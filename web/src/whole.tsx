@@ -18,7 +18,11 @@ const THREADS = 4;
 /** And findings. */
 const FINDINGS = 6;
 const ROW = 22;
-const LABELS = 150;
+const LABELS = 182;
+/** Characters of a label that have room there. */
+const LABEL_FITS = 27;
+/** From one tick mark to the next, at least. */
+const TICK_ROOM = 84;
 /** Below this width the labels stand above their rows. */
 const NARROW = 560;
 
@@ -64,8 +68,8 @@ function rowsOf(call: WholeCall, all: boolean): { rows: Row[]; folded: number } 
 }
 
 /** Tick marks at round times. */
-function ticks({ from, to }: Zoom): number[] {
-  const rough = (to - from) / 6;
+function ticks({ from, to }: Zoom, room: number): number[] {
+  const rough = (to - from) / Math.max(2, Math.min(8, room / TICK_ROOM));
   const power = 10 ** Math.floor(Math.log10(Math.max(1, rough)));
   const step = ([1, 2, 5, 10].find((one) => one * power >= rough) ?? 10) * power;
   const all = [];
@@ -192,7 +196,7 @@ export function WholeAxis({ call }: { call: WholeCall }) {
             <line class="hatch-line" x1="0" x2="0" y1="0" y2="6" />
           </pattern>
         </defs>
-        {ticks(zoom).map((at) => (
+        {ticks(zoom, room).map((at) => (
           <g key={at}>
             <line class="grid" x1={x(at)} x2={x(at)} y1="0" y2={height - 16} />
             <text class="tick" x={Math.min(width - 4, x(at))} y={height - 4} text-anchor={x(at) > width - 30 ? "end" : x(at) < left + 20 ? "start" : "middle"}>
@@ -204,7 +208,7 @@ export function WholeAxis({ call }: { call: WholeCall }) {
           <g key={row.key} class={`row-${row.kind}`}>
             <text class="label" x={narrow ? 2 : LABELS - 8} y={narrow ? at * high + 11 : top(at) + 15} text-anchor={narrow ? "start" : "end"}>
               <title>{row.hint}</title>
-              {row.label.length > 22 ? `${row.label.slice(0, 21)}…` : row.label}
+              {!narrow && row.label.length > LABEL_FITS ? `${row.label.slice(0, LABEL_FITS - 1)}…` : row.label}
             </text>
             <line class="rule" x1={left} x2={width} y1={at * high + high} y2={at * high + high} />
             {row.kind === "span" && row.span && <SpanBar span={row.span} side={row.side ?? "client"} y={top(at)} clipped={clipped} onChoose={setChosen} />}
@@ -374,7 +378,7 @@ export function Packets({ call, pauses }: { call: WholeCall; pauses?: Map<number
   if (!ladder || ladder.packets.length === 0) return <p class="note">This call's packets could not be read a second time.</p>;
   return (
     <div class="scroller" tabIndex={0} role="region" aria-label="Packets">
-      <table class="packets">
+      <table class="packets stacks">
         <caption>
           {ladder.correction_bound_ns === null ? "Seen at one end only, or by clocks that nothing bounds." : `Times of the other tap are moved to the client's clock, which may be off by ± ${duration(ladder.correction_bound_ns)}.`}
           {ladder.left_out > 0 && ` ${count(ladder.left_out)} packets are left out.`}
@@ -406,12 +410,12 @@ export function Packets({ call, pauses }: { call: WholeCall; pauses?: Map<number
                 </tr>
               )}
               <tr>
-                <td class="number">{duration(packet.since_start_ns)}</td>
-                <td>{packet.seen_at}</td>
-                <td class="number">{packet.packet}</td>
-                <td>{packet.from}</td>
-                <td class="number">{packet.bytes}</td>
-                <td>{[packet.flags, ...packet.notes, lost.has(at) ? `not seen at the ${packet.seen_at === "client" ? "server" : "client"}` : ""].filter((word) => word !== "").join("; ") || (packet.bytes === 0 ? "acknowledgement" : "data")}</td>
+                <td class="number" data-label="at">{duration(packet.since_start_ns)}</td>
+                <td data-label="tap">{packet.seen_at}</td>
+                <td class="number" data-label="packet">{packet.packet}</td>
+                <td data-label="from">{packet.from}</td>
+                <td class="number" data-label="bytes">{packet.bytes}</td>
+                <td class="whole-row">{[packet.flags, ...packet.notes, lost.has(at) ? `not seen at the ${packet.seen_at === "client" ? "server" : "client"}` : ""].filter((word) => word !== "").join("; ") || (packet.bytes === 0 ? "acknowledgement" : "data")}</td>
               </tr>
             </Fragment>
           ))}

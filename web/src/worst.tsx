@@ -1,7 +1,8 @@
 // The worst calls of one pair, by trace id, and which hosts they ran on.
 
 import type { WorstOfPair, WorstReport } from "./api";
-import { clock, count, dayAndClock, duration, moment, percent } from "./format";
+import { clock, count, dayAndClock, duration, moment, percent, visible } from "./format";
+import { traceAddress } from "./kept_trace";
 import { Copy } from "./parts";
 import { toHash, type Cells, type View } from "./state";
 import { TraceLink } from "./trace_link";
@@ -16,11 +17,13 @@ export const statusHint = (status: string): string => (status === "unset" ? "the
 interface Props {
   view: View;
   report: WorstReport;
+  /** Since when whole traces are kept; null where none are. */
+  keptFromMs: number | null;
   cells: Cells | null;
   onCells: (cells: Cells | null) => void;
 }
 
-export function WorstView({ view, report, cells, onCells }: Props) {
+export function WorstView({ view, report, keptFromMs, cells, onCells }: Props) {
   const { calls } = report;
   return (
     <div class="worst">
@@ -81,9 +84,16 @@ export function WorstView({ view, report, cells, onCells }: Props) {
                   </td>
                   <td title={statusHint(call.status)}>{statusWord(call.status)}</td>
                   <td class="hosts">
-                    {call.client_host ?? "?"} → {call.server_host ?? "?"}
+                    {visible(call.client_host ?? "?")} → {visible(call.server_host ?? "?")}
                   </td>
-                  <td class="quiet">{call.whole ? "both whole" : "times only"}</td>
+                  <td class="quiet">
+                    {call.whole ? "both whole" : "times only"}
+                    {keptFromMs !== null && call.start_unix_ns / 1e6 >= keptFromMs && (
+                      <>
+                        , <a href={traceAddress(call.trace_id)}>all of the trace</a>
+                      </>
+                    )}
+                  </td>
                 </tr>
               ))}
             </tbody>
@@ -111,7 +121,7 @@ export function NodesView({ calls, view }: { calls: WorstOfPair[]; view: View })
   const rows = [...groups.values()].sort((a, b) => b.gapNs - a.gapNs);
   const all = rows.reduce((sum, row) => sum + row.gapNs, 0);
   if (rows.length === 0) return null;
-  const host = (name: string) => (name === "unknown" ? name : <a href={toHash({ ...view, place: "fleet", filters: { ...view.filters, node: name }, page: 1 })}>{name}</a>);
+  const host = (name: string) => (name === "unknown" ? name : <a href={toHash({ ...view, place: "fleet", filters: { ...view.filters, node: name }, page: 1 })}>{visible(name)}</a>);
   return (
     <div class="scroller" tabIndex={0} role="region" aria-label="Hosts of the worst calls">
     <table class="nodes">

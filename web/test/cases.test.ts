@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
 import type { AgentsReport, CaseReport, CasesReport } from "../src/cases_api";
+import type { Explanation } from "../src/explain_api";
 import { accessibilityProblems } from "./axe";
 import { CHROMIUM, fits, launch, type OpenBrowser } from "./browser";
 import { send, startMeter, type RunningMeter } from "./meter";
@@ -98,6 +99,26 @@ let page: Page;
 let complaints: string[];
 let hasCases = true;
 let asked: CaseReport = EXPLAINED;
+let listed: CasesReport = CASES;
+
+const quarter = (from: number, to: number, ms: number) => ({ from, to, calls: 50, median_gap_ns: ms * 1e6 });
+const EXPLANATION: Explanation = {
+  client: "frontend",
+  server: "customer",
+  calls: 2_000,
+  sampled: 200,
+  without_spans: 0,
+  typical_gap_ns: 900_000,
+  excess_ns: 4e9,
+  attributes: 30,
+  tested: 40,
+  false_discovery_rate: 0.05,
+  differs: [{ attribute: "server: host.name", value: "node-7", share_of_excess: share(0.74, 0.8, 0.88), share_of_calls: 0.06, sampled: 40, median_gap_ns: 44e6, median_gap_without_ns: 900_000, probability: 1e-9 }],
+  rises_with: [
+    { attribute: "client: rpc.request.size", correlation: 0.7, probability: 1e-9, quarters: [quarter(10, 900, 1), quarter(901, 8_000, 1.1), quarter(8_001, 60_000, 2), quarter(60_001, 1_048_576, 9)] },
+    { attribute: "server: weight", correlation: -0.4, probability: 1e-5, quarters: [quarter(0.5, 0.5, 5), quarter(0.75, 2.5, 1)] },
+  ],
+};
 
 before(async () => {
   if (!CHROMIUM) return;
@@ -110,7 +131,7 @@ before(async () => {
     const { pathname } = new URL(route.request().url());
     if (!hasCases) return route.fulfill({ status: 404, json: { error: "no such page" } });
     if (pathname.endsWith("/agents")) return route.fulfill({ json: AGENTS });
-    return route.fulfill({ json: pathname.endsWith("/cases") ? CASES : asked });
+    return route.fulfill({ json: pathname.endsWith("/cases") ? listed : asked });
   });
 });
 
@@ -164,7 +185,7 @@ test("a case that is being made is followed, and one without a verdict says so",
   // The least that a meter may answer.
   asked = { id: "c-1", pair: { client: "a", server: "b" }, state: "unknown", trigger: "person", opened_unix_ms: NOW };
   await page.goto(`${meter.page}#case=c-1`);
-  await page.waitForSelector("text=No verdict.");
+  await page.waitForSelector("text=No verdict: too little was recorded.");
   await page.keyboard.press("Escape");
   await page.waitForSelector("table.cases");
 });
@@ -174,6 +195,10 @@ test("a pair shows its cases, and the fleet when they were opened", { skip }, as
   await page.waitForSelector(".its-cases .state-explained");
   await page.goto(meter.page);
   await page.waitForSelector(".annotations a");
+  // The row of the pair says so, and is a click away from its newest case that is not over.
+  assert.equal((await page.innerText(".pairs .row-case")).replace(/\s+/g, " "), "open being looked into");
+  assert.match((await page.getAttribute(".pairs .row-case", "href")) ?? "", /case=c-18/);
+  assert.deepEqual(await accessibilityProblems(page), []);
   // What was changed, undone and fixed stands on the axis too; an undo that nobody confirms is marked.
   const said = await page.$$eval(".annotations li", (all) => all.map((one) => [one.textContent?.replace(/^\d+:\d+ /, ""), one.className]));
   assert.deepEqual(said.filter(([text]) => !text?.startsWith("case ")).slice(-4), [
@@ -185,13 +210,56 @@ test("a pair shows its cases, and the fleet when they were opened", { skip }, as
   assert.equal(await page.locator(".annotation.alarm").count(), 1);
 });
 
+test("of a thousand cases a page is shown, by state and by words, and the address has which", { skip }, async () => {
+  const { state: __, ...row } = ROW;
+  const states = ["fixed", "explained", "unknown"] as const;
+  // A name that would turn round what stands after it, and one of nothing but a space.
+  const odd = { client: "\u202eevil", server: " " };
+  listed = { cases: Array.from({ length: 1_000 }, (_, at) => ({ ...row, id: `n-${at}`, state: states[at % 3]!, ...(at === 998 ? { pair: odd } : { pair: { client: `web-${at}`, server: "cart" } }) })), events: [] };
+  await page.goto("about:blank");
+  await page.goto(`${meter.page}#view=cases`);
+  await page.waitForSelector("table.cases tbody tr");
+  assert.equal(await page.locator("table.cases tbody tr").count(), 50);
+  const buttons = await page.$$eval("[aria-label='In which state'] button", (all) => all.map((one) => one.textContent?.replace(/\u202f/g, " ")));
+  assert.deepEqual(buttons, ["all 1 000", "explained 333", "unknown 333", "fixed 334"]);
+  await page.getByRole("button", { name: "older" }).click();
+  await page.waitForFunction(() => document.querySelector("table.cases tbody th")?.textContent === "web-50 → cart");
+  await page.getByRole("button", { name: "unknown" }).click();
+  await page.waitForFunction(() => document.querySelector("table.cases tbody th")?.textContent === "web-2 → cart");
+  assert.match(page.url(), /state=unknown/);
+  assert.doesNotMatch(page.url(), /cases_page/);
+  await page.keyboard.press("/");
+  await page.keyboard.type("evil");
+  await page.waitForFunction(() => document.querySelectorAll("table.cases tbody tr").length === 1);
+  assert.equal(await page.textContent("table.cases tbody th"), "‹U+202E›evil → “ ”");
+  await page.reload();
+  await page.waitForSelector("table.cases tbody tr");
+  assert.equal(await page.locator("table.cases tbody tr").count(), 1);
+  assert.equal(await page.inputValue("#search"), "evil");
+  assert.deepEqual(await accessibilityProblems(page), []);
+  listed = CASES;
+});
+
+test("what sets slow calls apart: shares beside their calls, and the gap of each quarter of a number", { skip }, async () => {
+  await page.route("**/api/v1/explain?*", (route) => route.fulfill({ json: EXPLANATION }));
+  await page.goto(`${meter.page}#client=frontend&server=customer`);
+  await page.waitForSelector(".rises tbody tr");
+  const text = (selector: string) => page.innerText(selector).then((said) => said.replace(/[\s\u202f]+/g, " "));
+  assert.match(await text(".explained:not(.rises) tbody"), /server: host\.name = node-7 80\.0 % \(74\.0 % – 88\.0 %\) 6\.00 % 44\.0 ms \/ 900 µs/);
+  assert.match(await text(".rises tbody"), /rises with client: rpc\.request\.size 1\.00 ms at 10 to 900 1\.10 ms at 901 to 8 000 2\.00 ms at 8 001 to 60 000 9\.00 ms at 60 001 to 1 048 576/);
+  assert.match(await text(".rises tbody"), /falls with server: weight 5\.00 ms at 0\.500/);
+  assert.match(await text(".explained ~ .remark, .panel:has(.rises) .remark"), /Excess is what gaps have beyond the median of 900 µs: 4\.00 s in all\./);
+  assert.deepEqual(await accessibilityProblems(page), []);
+  await page.unroute("**/api/v1/explain?*");
+});
+
 test("hosts show how far their rings reach, what they cost, and what they lost", { skip }, async () => {
   await page.goto(`${meter.page}#view=hosts`);
   await page.waitForSelector(".agent");
   const text = (await page.innerText("main")).replace(/\u202f/g, " ");
-  for (const part of [/2 of 3 agents connected/, /3 client and 9 server sides/, /180 MiB of 256 MiB/, /1\.10 % of 2\.00 %/, /packets[^]*40 s[^]*41 \(/, /60 of 60/, /lacks: scheduling events/, /gone, last seen 5 min/]) assert.match(text, part);
+  for (const part of [/2 of 3 agents connected/, /3 client and 9 server sides/, /180 MiB of 256 MiB/, /1\.10 % of 2\.00 % of a CPU/, /headers alone/, /packets[^]*40 s[^]*41 \(/, /60 of 60/, /not seen: scheduling events/, /gone, last seen \d+ min/]) assert.match(text, part);
   assert.match(text, /node-a · 10\.0\.0\.1[^]*node-a · a3/, "hosts of one name are told apart");
-  assert.match(text, /host-record\s+9 s\s+(now|\d+ s ago)\s+1\.00 MiB\s+12 000\s+0\s+–/, "a ring without canaries has seen none of none");
+  assert.match(text, /scheduling of threads\s+9 s\s+(now|\d+ s ago)\s+1\.00 MiB\s+12 000\s+0\s+–/, "a ring without canaries has seen none of none");
   assert.deepEqual(await accessibilityProblems(page), []);
 });
 

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { visible, figure } from "../src/format";
 import { test } from "node:test";
 import { axisDurations, axisLabel, bytes, count, duration, interval, moment, percent, shortCount, span } from "../src/format";
 
@@ -61,4 +62,15 @@ test("an axis is labelled with round durations, within its ends, not too many", 
     for (const tick of ticks) assert.ok(tick >= low && tick <= high);
   }
   assert.deepEqual(axisDurations(80e3, 3e6, 9).map((tick) => plain(axisLabel(tick))), ["100 µs", "200 µs", "500 µs", "1 ms", "2 ms"]);
+});
+
+test("names are seen, whatever they are made of", () => {
+  for (const plain of ["frontend", "größe-日本語", "<b>x</b>", "می‌خواهم", "👩‍🚀", "a b"]) assert.equal(visible(plain), plain);
+  assert.equal(visible("\u202eevil\u200b"), "‹U+202E›evil‹U+200B›");
+  assert.equal(visible("a\tb\n"), "a‹U+0009›b‹U+000A›");
+  assert.deepEqual([visible(""), visible(" ")], ["“”", "“ ”"]);
+});
+
+test("numbers of any kind", () => {
+  assert.deepEqual([0, 1_048_576, 0.5, -3.25, 12.5].map((one) => figure(one).replace(/\u202f/g, " ")), ["0", "1 048 576", "0.500", "−3.25", "12.5"]);
 });

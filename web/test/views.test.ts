@@ -2,15 +2,18 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { CallReport, Coverage, Quantiles } from "../src/api";
+import type { CallReport, Coverage, PairRow, Quantiles } from "../src/api";
 import { lay, whichLeg } from "../src/call";
+import { foundWords } from "../src/cases";
+import type { CaseRow } from "../src/cases_api";
 import { ramp } from "../src/colour";
 import { awaited } from "../src/empty";
 import { findings } from "../src/findings";
-import { difference, direction, reach } from "../src/fleet";
+import { caseOf, difference, direction, reach } from "../src/fleet";
 import { place } from "../src/layout";
 import { attributes, valueText } from "../src/otlp";
 import { chartStart } from "../src/pair";
+import { plotRange } from "../src/parts";
 import { compare } from "../src/spans";
 import { againstStretch, NO_FILTERS, pairKey, parseHash, RANGES, shownStretch, START, toHash, type View } from "../src/state";
 import { traceUrl, wrongWith } from "../src/trace_link";
@@ -145,6 +148,7 @@ test("a view survives its way through the URL, whatever the names", () => {
         pair: { client, server, method: server === "a" ? undefined : "m/" + client },
         cells: { from: 60, to: 120, lowNs: 1_000, highNs: 5_000 },
         call: { traceId: "ab".repeat(16), clientSpanId: "cd".repeat(8) },
+        cases: { state: "open", q: server, page: 2 },
       };
       assert.deepEqual(parseHash(toHash(view)), view);
     }
@@ -171,6 +175,26 @@ test("the stretch compared with has no minute in common with the one shown", () 
   const fixed = { from: 86_400 * 10, to: 86_400 * 10 + 600 };
   assert.deepEqual(againstStretch({ ...START, fixed, against: "day" }, now), { from: 86_400 * 9, to: 86_400 * 9 + 600 });
   assert.equal(againstStretch(START, now), null);
+});
+
+test("small plots are drawn to what is there, not to gaps of zero", () => {
+  const gap = (p50: number, p99: number): Quantiles => ({ ...NONE, count: 40, p50_ns: p50, p99_ns: p99, p50_ci95_ns: [p50 * 0.9, p50 * 1.1], p99_ci95_ns: [p99 * 0.9, p99 * 1.1] });
+  const range = plotRange([gap(5e6, 2e7), gap(8e6, 3e7)]);
+  assert.deepEqual(plotRange([gap(5e6, 2e7), gap(0, 0), gap(8e6, 3e7)]), range);
+  const [low, high] = plotRange([gap(0, 2e7)]);
+  assert.ok(high / low < 1e5, "one whose median is zero leaves room for the others");
+});
+
+test("a row's case is the newest of its pair that is not over", () => {
+  const row = { client: "web", server: "cart" } as unknown as PairRow;
+  const one = (id: string, state: CaseRow["state"], method?: string) => ({ id, state, pair: { client: "web", server: "cart" }, trigger: "baseline", opened_unix_ms: 0, ...(method ? { method } : {}) }) as CaseRow;
+  const other = { ...one("other", "open"), pair: { client: "web", server: "db" } };
+  assert.equal(caseOf(row, [other, one("a", "fixed"), one("b", "explained"), one("c", "open")])?.id, "b");
+  assert.equal(caseOf({ ...row, method: "Get" }, [one("a", "open", "Put"), one("b", "open", "Get")])?.id, "b");
+  assert.equal(caseOf({ ...row, method: "Get" }, [one("a", "open")])?.id, "a", "a case of the pair is one of each method");
+  assert.equal(caseOf(row, [other]), undefined);
+  assert.equal(foundWords(one("a", "open")), "being looked into");
+  assert.equal(foundWords(one("a", "unknown")), "no verdict: too little was recorded");
 });
 
 test("a difference is named only when the intervals leave no other", () => {
