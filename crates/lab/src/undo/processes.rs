@@ -2,7 +2,8 @@
 
 use super::journal::MARK;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use spangap_machine::facts::process_stat;
+use spangap_machine::facts::{process_stat, uptime};
+use spangap_machine::read_here;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -23,26 +24,42 @@ pub(super) struct Ended {
     pub(super) left: Vec<u32>,
 }
 
-/// Kills what `find` finds, until it finds nothing any more, or until `deadline`. `is_meant` is asked again once the
+/// Kills those of `candidates` that are meant, until there are none, or until `deadline`. `is_meant` is asked again once the
 /// process cannot become another.
+///
+/// A process whose every generation forks and ends within a millisecond is dead when a look at all processes is over. So the
+/// youngest are looked at first, each is killed as it is found, and whoever got an id since then is looked at next, by its id.
 pub(super) fn end_all(
     deadline: Instant,
-    find: impl Fn() -> Vec<u32>,
+    candidates: impl Fn() -> Vec<u32>,
     is_meant: impl Fn(u32) -> bool,
 ) -> Ended {
     let mut ended = Ended::default();
     let mut found_none = 0;
     loop {
-        let found = find();
+        let mut found = Vec::new();
+        let mut end = |pid: u32| {
+            let is_killed = is_meant(pid) && kill(pid, &is_meant);
+            if is_killed {
+                found.push(pid);
+            }
+            is_killed
+        };
+        let mut looked_to = newest_id();
+        let mut pids = candidates();
+        pids.sort_unstable();
+        for pid in pids.into_iter().rev() {
+            // Ids begin again at the top; the next look at all of them finds what is missed then.
+            if end(pid) {
+                looked_to = end_younger(pid.max(looked_to), &mut end, deadline);
+            }
+        }
         // Once is not enough: one that is just becoming another program shows nothing of itself.
         found_none = if found.is_empty() { found_none + 1 } else { 0 };
         if found_none == 2 {
             return ended;
         }
-        for pid in &found {
-            kill(*pid, &is_meant);
-            ended.told.insert(*pid);
-        }
+        ended.told.extend(&found);
         if !found.is_empty() && Instant::now() > deadline {
             ended.left = found;
             return ended;
@@ -51,13 +68,30 @@ pub(super) fn end_all(
     }
 }
 
-fn kill(pid: u32, is_meant: impl Fn(u32) -> bool) {
-    let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-    // One that has ended meanwhile is what is wanted.
-    let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return };
-    if is_meant(pid) {
-        let _ = pidfd_send_signal(&process, Signal::KILL);
+/// Ends those whose ids are above `id`, as long as there are more; says which id was the last.
+fn end_younger(mut id: u32, end: &mut impl FnMut(u32) -> bool, deadline: Instant) -> u32 {
+    loop {
+        let newest = newest_id();
+        if newest <= id || Instant::now() > deadline {
+            return id;
+        }
+        for younger in id + 1..=newest {
+            end(younger);
+        }
+        id = newest;
     }
+}
+
+/// The id that was given to a process or thread last; zero where the machine does not say.
+fn newest_id() -> u32 {
+    read_here(uptime::LOADAVG, uptime::load).ok().and_then(|load| load.newest_id).unwrap_or(0)
+}
+
+/// Whether the process was told to end: one that has ended meanwhile is not, nor are single threads.
+fn kill(pid: u32, is_meant: impl Fn(u32) -> bool) -> bool {
+    let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return false };
+    is_meant(pid) && pidfd_send_signal(&process, Signal::KILL).is_ok()
 }
 
 /// All processes but this one.

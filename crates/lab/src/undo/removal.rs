@@ -130,8 +130,7 @@ impl Going<'_> {
     fn end_marked(&mut self) {
         let id = self.id;
         let meant = |pid: u32| is_marked(pid, id);
-        let ended =
-            end_all(self.deadline, || others().into_iter().filter(|pid| meant(*pid)).collect(), meant);
+        let ended = end_all(self.deadline, others, meant);
         self.count(&ended, format!("processes with {MARK}={id} in their environment"));
     }
 
@@ -168,8 +167,7 @@ impl Going<'_> {
         let own = [Space::around(std::process::id()), Space::around(1)].contains(&space);
         if !own {
             let meant = |pid: u32| Space::around(pid) == space && space.is_some();
-            let find = || others().into_iter().filter(|pid| meant(*pid)).collect();
-            let ended = end_all(self.deadline, find, meant);
+            let ended = end_all(self.deadline, others, meant);
             self.count(&ended, format!("processes in namespace {name}"));
         }
         // One that was being made has nothing mounted yet.

@@ -24,6 +24,8 @@ pub struct Load {
     pub averages: [f64; 3],
     /// Threads that there are.
     pub threads: usize,
+    /// The id given to the newest thread or process, in the process namespace of whoever reads it; `None` where the file ends before it.
+    pub newest_id: Option<u32>,
 }
 
 /// Reads `0.50 1.00 2.00 1/234 5678`.
@@ -36,7 +38,9 @@ pub fn load(path: &str, text: &str) -> Known<Load> {
         let &[one, five, fifteen, threads, ..] = words.as_slice() else { return None };
         let average = |word: &str| word.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0);
         let averages = [average(one)?, average(five)?, average(fifteen)?];
-        Some(Load { averages, threads: threads.split_once('/')?.1.parse().ok()? })
+        let newest_id = words.get(4).map(|word| word.parse().ok());
+        let newest_id = newest_id.map_or(Some(None), |id: Option<u32>| id.map(Some))?;
+        Some(Load { averages, threads: threads.split_once('/')?.1.parse().ok()?, newest_id })
     };
     parsed().ok_or_else(|| FactError::malformed(path, 0, text, "three averages, and RUNNING/THREADS"))
 }
@@ -52,8 +56,11 @@ mod tests {
             assert!(uptime_s(UPTIME, bad).is_err(), "{bad}");
         }
         let read = load(LOADAVG, "0.50 1.00 2.00 1/234 5678\n");
-        assert_eq!(read, Ok(Load { averages: [0.5, 1.0, 2.0], threads: 234 }));
-        for bad in ["", "0.50 1.00 2.00\n", "0.50 x 2.00 1/2 3\n", "0.50 1.00 2.00 1 3\n"] {
+        assert_eq!(read, Ok(Load { averages: [0.5, 1.0, 2.0], threads: 234, newest_id: Some(5678) }));
+        assert_eq!(load(LOADAVG, "0.50 1.00 2.00 1/234\n").map(|load| load.newest_id), Ok(None));
+        for bad in
+            ["", "0.50 1.00 2.00\n", "0.50 x 2.00 1/2 3\n", "0.50 1.00 2.00 1 3\n", "0.50 1.00 2.00 1/2 x\n"]
+        {
             assert!(load(LOADAVG, bad).is_err(), "{bad}");
         }
     }
