@@ -209,6 +209,32 @@ fn who_can_be_reached_from_elsewhere_has_tls_and_tokens_or_says_that_it_needs_no
 }
 
 #[test]
+fn who_is_still_sending_reads_why_it_is_refused() {
+    let papers = Papers::new();
+    let tokens = papers.text("tokens");
+    let meter = start(&papers.of_meter(), &["--token-file", &tokens]);
+    fs::write(papers.path("large"), vec![b'x'; 3 << 20]).expect("it can be written");
+    let large = format!("@{}", papers.text("large"));
+    let bearer = format!("authorization: Bearer {VIEW}");
+    let asked = [
+        (meter.http, "/api/v1/cases", "content-type: application/json", "401"),
+        (meter.http, "/api/v1/pairs", &bearer, "405"),
+        (meter.otlp_http, "/v1/traces", "content-type: application/x-protobuf", "401"),
+        (meter.otlp_http, "/v1/logs", "content-type: application/x-protobuf", "404"),
+        (meter.otlp_grpc, "/v1/traces", "content-type: application/x-protobuf", "401"),
+    ];
+    for version in ["--http1.1", "--http2"] {
+        for (port, path, header, status) in asked {
+            for _ in 0..5 {
+                let sent = ["-X", "POST", "--data-binary", &large, "-H", header, "-w", " %{http_code}"];
+                let answer = said(&papers.curl(port, path, &[&sent[..], &[version]].concat()));
+                assert!(answer.ends_with(status), "{version} {path}: {answer}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_browser_signs_in_with_a_token_and_out_again() {
     let papers = Papers::new();
     let tokens = papers.text("tokens");
@@ -249,7 +275,8 @@ fn a_browser_signs_in_with_a_token_and_out_again() {
         r#"{"pair":{"client":"a","server":"b"}}"#,
     ];
     let origin = |of: &str| format!("origin: {of}");
-    assert!(ask("/api/v1/cases", &case).ends_with("401"), "no page");
+    let no_page = ask("/api/v1/cases", &case);
+    assert!(no_page.ends_with("401"), "no page: {no_page}");
     let foreign = origin("https://evil.example");
     assert!(ask("/api/v1/cases", &[&case[..], &["-H", &foreign]].concat()).ends_with("403"));
     let own = origin(&format!("https://{}", meter.http));

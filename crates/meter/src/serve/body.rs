@@ -4,11 +4,16 @@ use super::admission::Permit;
 use super::places::Deadlines;
 use super::refusal::Refusal;
 use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::EXPECT;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use std::cell::RefCell;
 use std::io::Read;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 /// A body in hand, with its share of the budget.
@@ -33,7 +38,7 @@ const LEAST_RATE_AFTER: Duration = Duration::from_secs(10);
 /// A body on its way, with the deadlines it is held to and its share of the budget.
 #[derive(Debug)]
 pub struct Arrival<'a> {
-    body: &'a mut Incoming,
+    body: &'a mut Whole,
     permit: Permit,
     deadlines: Deadlines,
     begun: Instant,
@@ -43,7 +48,7 @@ pub struct Arrival<'a> {
 
 impl<'a> Arrival<'a> {
     /// Begins now.
-    pub fn new(body: &'a mut Incoming, permit: Permit, deadlines: Deadlines) -> Arrival<'a> {
+    pub fn new(body: &'a mut Whole, permit: Permit, deadlines: Deadlines) -> Arrival<'a> {
         let now = Instant::now();
         Arrival { body, permit, deadlines, begun: now, last: now, arrived: 0 }
     }
@@ -162,9 +167,70 @@ const DISCARD: usize = 64 << 20;
 /// How long that may take.
 const DISCARD_TIME: Duration = Duration::from_secs(20);
 
-/// Reads and forgets what a refused sender is still writing, up to a limit in bytes and in time: a connection that
-/// is closed on unread data is reset, and the reset can overtake the answer that says why.
-pub async fn discard(body: &mut Incoming, deadlines: &Deadlines) {
+/// The body of a request, read and forgotten to its end when whoever answers drops it before: a connection that is closed on
+/// unread data is reset, and so is a stream of HTTP/2, and the reset can overtake the answer that says why. What is read so is
+/// bounded in bytes and in time.
+#[derive(Debug)]
+pub struct Whole {
+    /// `None` once it was read to its end, or given to somebody else.
+    body: Option<Incoming>,
+    /// Its sender waits to be told to go on, and has sent nothing yet.
+    is_awaited: bool,
+    stall: Duration,
+}
+
+impl Whole {
+    /// The body of a request with this head.
+    pub fn of(body: Incoming, head: &HeaderMap, deadlines: &Deadlines) -> Whole {
+        Whole { body: Some(body), is_awaited: head.contains_key(EXPECT), stall: deadlines.stall() }
+    }
+
+    /// The body as it comes: dropped early, its stream is reset.
+    pub fn as_it_comes(mut self) -> Option<Incoming> {
+        self.body.take()
+    }
+}
+
+impl hyper::body::Body for Whole {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            self.body = None;
+        }
+        self.is_awaited = false;
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or(SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) else { return };
+        if self.is_awaited {
+            return;
+        }
+        // Without a runtime, everything ends.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(discard(body, self.stall));
+        }
+    }
+}
+
+async fn discard(mut body: Incoming, stall: Duration) {
     let rest = async {
         let mut read = 0;
         while let Some(Ok(frame)) = body.frame().await {
@@ -174,7 +240,7 @@ pub async fn discard(body: &mut Incoming, deadlines: &Deadlines) {
             }
         }
     };
-    let _ = tokio::time::timeout(DISCARD_TIME.min(deadlines.stall()), rest).await;
+    let _ = tokio::time::timeout(DISCARD_TIME.min(stall), rest).await;
 }
 
 /// How a body may be compressed.

@@ -1,5 +1,6 @@
 //! Connections of a port: accepted up to a number, served by HTTP/1 or HTTP/2, held to deadlines, ended gracefully.
 
+use super::body::Whole;
 use super::places::{Connection, InHand, Peer, Port, Reason};
 use super::tls::{Certified, Shaken, Tls};
 use bytes::Buf;
@@ -52,7 +53,7 @@ pub async fn serve<H, F, B>(
     handler: H,
     mut stopped: watch::Receiver<()>,
 ) where
-    H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Request<Whole>, Peer) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body + Send + 'static,
     B::Data: Buf + Send,
@@ -149,15 +150,19 @@ async fn connection<S, H, F, B>(
 ) -> Option<Reason>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Request<Whole>, Peer) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body + Send + 'static,
     B::Data: Buf + Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let its_place = place.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let deadlines = port.deadlines;
+    let service = service_fn(move |request: Request<Incoming>| {
         let mut in_hand = its_place.begin();
+        let (head, body) = request.into_parts();
+        let body = Whole::of(body, &head.headers, &deadlines);
+        let mut request = Request::from_parts(head, body);
         if certified {
             request.extensions_mut().insert(Certified);
         }

@@ -221,7 +221,7 @@ pub async fn serve(
     let receivers =
         [(grpc, grpc_port, guests.grpc), (http, http_port, None)].map(|(listener, port, guest)| {
             let receiver = receiver.clone();
-            let handler = move |mut request: hyper::Request<hyper::body::Incoming>, peer| {
+            let handler = move |mut request: hyper::Request<body::Whole>, peer| {
                 let receiver = receiver.clone();
                 let guest = guest.as_ref().filter(|guest| guest.serves(request.uri().path()));
                 let guest = guest.map(|guest| guest.router.clone());
@@ -230,7 +230,11 @@ pub async fn serve(
                         return receiver.handle(request, peer).await.map(axum::body::Body::new);
                     };
                     request.extensions_mut().insert(peer);
-                    let answer = router.oneshot(request.map(axum::body::Body::new)).await;
+                    // Streams of agents end when they are told to.
+                    let request = request.map(|body| {
+                        body.as_it_comes().map_or_else(axum::body::Body::empty, axum::body::Body::new)
+                    });
+                    let answer = router.oneshot(request).await;
                     let mut answer = answer.unwrap_or_else(|never| match never {});
                     answer.extensions_mut().insert(connections::LongLived);
                     answer
@@ -243,7 +247,7 @@ pub async fn serve(
     let sessions = Arc::new(Sessions::new(tls.is_some()));
     let signing_in = sessions::router(sessions.clone(), access.clone());
     let router = api::router(api).merge(guests.page).merge(signing_in);
-    let answer = move |mut request: hyper::Request<hyper::body::Incoming>, peer: Peer| {
+    let answer = move |mut request: hyper::Request<body::Whole>, peer: Peer| {
         request.extensions_mut().insert(peer);
         sessions.unlock(&mut request);
         let denied = admits(&access, &request, peer).err();

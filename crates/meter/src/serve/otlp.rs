@@ -6,7 +6,7 @@
 
 use super::access::{Access, Denied, Role};
 use super::admission::Admission;
-use super::body::{Arrival, Body, Encoding, discard, with_plain};
+use super::body::{Arrival, Body, Encoding, Whole, with_plain};
 use super::clock::Clock;
 use super::places::{Deadlines, Peer};
 use super::refusal::Refusal;
@@ -17,12 +17,11 @@ use crate::rpc_status;
 use crate::spool::block::Coding;
 use crate::spool::{self, Spool};
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceResponse,
 };
@@ -97,7 +96,7 @@ impl Receiver {
     }
 
     /// Answers one request.
-    pub async fn handle(&self, request: Request<Incoming>, peer: Peer) -> Reply {
+    pub async fn handle(&self, request: Request<Whole>, peer: Peer) -> Reply {
         match header(request.headers(), CONTENT_TYPE) {
             Some(kind) if is_grpc(kind) => self.grpc(request, peer).await,
             _ => self.http(request, peer).await,
@@ -108,7 +107,7 @@ impl Receiver {
         self.access.may(Role::Ingest, headers, Some(peer)).map_err(Refusal::Denied)
     }
 
-    fn arrival<'a>(&self, body: &'a mut Incoming, peer: Peer) -> Result<Arrival<'a>, Refusal> {
+    fn arrival<'a>(&self, body: &'a mut Whole, peer: Peer) -> Result<Arrival<'a>, Refusal> {
         Ok(Arrival::new(body, self.admission.permit(peer)?, self.deadlines))
     }
 
@@ -161,7 +160,7 @@ impl Receiver {
         };
     }
 
-    async fn grpc(&self, mut request: Request<Incoming>, peer: Peer) -> Reply {
+    async fn grpc(&self, mut request: Request<Whole>, peer: Peer) -> Reply {
         let path = request.uri().path();
         if path != EXPORT_METHOD {
             let message = format!("{path} is not served here: expected {EXPORT_METHOD}");
@@ -192,18 +191,12 @@ impl Receiver {
         }
     }
 
-    async fn http(&self, request: Request<Incoming>, peer: Peer) -> Reply {
+    async fn http(&self, request: Request<Whole>, peer: Peer) -> Reply {
         let (head, mut body) = request.into_parts();
-        let reply = self.http_reply(&head, &mut body, peer).await;
-        // HTTP/2 ends the one stream; and who waits to be told to go on has not sent anything yet.
-        let still_writing = head.version < Version::HTTP_2 && !head.headers.contains_key(EXPECT);
-        if reply.status() != StatusCode::OK && still_writing {
-            discard(&mut body, &self.deadlines).await;
-        }
-        reply
+        self.http_reply(&head, &mut body, peer).await
     }
 
-    async fn http_reply(&self, request: &Parts, body: &mut Incoming, peer: Peer) -> Reply {
+    async fn http_reply(&self, request: &Parts, body: &mut Whole, peer: Peer) -> Reply {
         let json =
             header(&request.headers, CONTENT_TYPE).is_some_and(|kind| essence(kind) == "application/json");
         if request.uri.path() != HTTP_PATH {
