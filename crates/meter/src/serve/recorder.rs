@@ -307,7 +307,7 @@ impl Recorder {
         self.store.clone()
     }
 
-    /// Writes the last minutes and marks the run as closed.
+    /// Writes the last minutes of a history that outlives the process, and marks the run as closed.
     ///
     /// # Errors
     /// When the database refuses.
@@ -318,6 +318,10 @@ impl Recorder {
             super::tell(&"the thread that writes the history has failed: its last minutes are lost");
             return Ok(());
         };
+        if !history.is_stored() {
+            // It ends with this process: nobody would read what is written now.
+            return Ok(());
+        }
         let written = self.store.checkpoint(&mut history, &self.clock);
         if written.is_err() {
             let rows = locked(&self.store.waiting).rows();
