@@ -16,7 +16,7 @@ export function binary(): string {
   return built[0];
 }
 
-const STOP_WITHIN_MS = 20_000;
+const STOP_WITHIN_MS = 120_000;
 
 export interface RunningMeter {
   otlpHttp: string;

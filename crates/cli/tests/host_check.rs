@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn spangap() -> Command {
     Command::new(env!("CARGO_BIN_EXE_spangap"))

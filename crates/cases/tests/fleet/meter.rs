@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 /// How long any condition may take; far more than it needs on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 /// Addresses of the two hosts of the recordings.
 pub const HOSTS: [&str; 2] = ["10.88.0.1", "10.88.0.2"];
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long any one condition may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 pub const CLIENT: &str = "10.215.0.1";
 pub const SERVER: &str = "10.215.0.2";
 

@@ -99,7 +99,7 @@ impl Drop for Program {
 
 /// Waits for a condition.
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         std::thread::park_timeout(Duration::from_millis(1));

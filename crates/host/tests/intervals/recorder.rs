@@ -23,7 +23,7 @@ fn begun(path: &Path) -> Option<Recorder<File>> {
         Err(error) => panic!("{error}"),
     };
     let begin = recorder.bytes();
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     // Events go to the file once a second.
     while recorder.bytes() == begin {
         assert!(Instant::now() < deadline, "nothing was written");
