@@ -14,6 +14,7 @@ mod guarded;
 mod output;
 mod report_page;
 mod signals;
+mod temporary;
 mod web;
 
 use clap::Parser;

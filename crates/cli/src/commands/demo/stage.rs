@@ -2,6 +2,7 @@
 
 use super::door::{self, INSIDE};
 use super::fault::{Fault, Link, Scene};
+use crate::temporary::Temporary;
 use anyhow::Context;
 use rustix::process::Signal;
 use spangap_lab::hosts::{self, DEVICE, Hosts};
@@ -16,7 +17,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// Where journals are, as those of the lab.
 const STATE: &str = "/run/spangap/lab";
@@ -41,15 +41,14 @@ pub struct Stage {
     spangap: PathBuf,
     apart: Apart,
     programs: Vec<(String, Program)>,
-    folder: TempDir,
+    folder: Temporary,
 }
 
 impl Stage {
     /// Two hosts, and a way from each to the meter.
     pub fn make(meter: SocketAddr, fault: Fault, interrupted: Arc<AtomicBool>) -> anyhow::Result<Stage> {
         let spangap = std::env::current_exe().context("cannot find this program's own file")?;
-        let folder =
-            tempfile::Builder::new().prefix("spangap-demo-").tempdir().context("cannot make a folder")?;
+        let folder = Temporary::new("spangap-demo-").context("cannot make a folder")?;
         let scene = fault.scene();
         let apart = if scene.real_time { Apart::find_in_real_time() } else { Apart::find() }?;
         let mut undo = Undo::kept(Path::new(STATE), &spangap)?;

@@ -5,6 +5,7 @@ mod kept;
 use super::target::stop_signal;
 use crate::Outcome;
 use crate::args::{Duration, Size};
+use crate::temporary::Temporary;
 use crate::web::{self, TraceUrl};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -30,7 +31,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use tempfile::TempDir;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -441,13 +441,12 @@ impl MeterArgs {
     }
 
     /// Where cases go, and the folder that ends with the process, where they go nowhere.
-    fn cases(&self) -> anyhow::Result<(CaseSettings, Option<TempDir>)> {
+    fn cases(&self) -> anyhow::Result<(CaseSettings, Option<Temporary>)> {
         let kept = self.cases.clone().or_else(|| Some(self.data.as_ref()?.join("cases")));
         let (folder, ends) = match kept {
             Some(folder) => (folder, None),
             None => {
-                let ends = tempfile::Builder::new().prefix("spangap-cases-").tempdir();
-                let ends = ends.context("cannot make a folder for cases")?;
+                let ends = Temporary::new("spangap-cases-").context("cannot make a folder for cases")?;
                 (ends.path().to_owned(), Some(ends))
             }
         };
@@ -485,7 +484,7 @@ pub struct Service {
     agents: Arc<Agents>,
     /// Agents and cases.
     pub cases: Arc<Cases>,
-    _ends: Option<TempDir>,
+    _ends: Option<Temporary>,
 }
 
 impl MeterArgs {

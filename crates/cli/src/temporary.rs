@@ -1,0 +1,96 @@
+//! A folder that ends with its process, however that ends: what a killed one has left is removed by the next of its kind.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The folder. Whoever has it holds a lock on it, which the kernel takes back when the process ends.
+#[derive(Debug)]
+pub struct Temporary {
+    folder: TempDir,
+    _lock: File,
+}
+
+impl Temporary {
+    /// Makes `PREFIX...` where this system keeps such folders, readable by this user alone, after removing those of the same
+    /// prefix whose processes are gone.
+    ///
+    /// # Errors
+    /// When no folder can be made. One that cannot be removed is left alone.
+    pub fn new(prefix: &str) -> io::Result<Temporary> {
+        Temporary::below(&std::env::temp_dir(), prefix)
+    }
+
+    fn below(parent: &Path, prefix: &str) -> io::Result<Temporary> {
+        for left in abandoned(parent, prefix) {
+            let _ = fs::remove_dir_all(left.folder);
+        }
+        loop {
+            let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
+            let lock = File::open(folder.path())?;
+            // Another process that starts now may take a folder without a lock for an abandoned one: then there is a new one.
+            if lock.try_lock().is_ok() && folder.path().exists() {
+                return Ok(Temporary { folder, _lock: lock });
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// A folder that nobody holds any more, locked against others who would remove it as well.
+struct Abandoned {
+    folder: PathBuf,
+    _lock: File,
+}
+
+fn abandoned(parent: &Path, prefix: &str) -> Vec<Abandoned> {
+    let user = rustix::process::geteuid().as_raw();
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let named =
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)));
+    // A link is not followed: it may lead anywhere.
+    let own = named.filter(|entry| entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == user));
+    own.filter_map(|entry| {
+        let lock = File::open(entry.path()).ok()?;
+        lock.try_lock().ok()?;
+        Some(Abandoned { folder: entry.path(), _lock: lock })
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_a_killed_process_left_goes_and_nothing_else_does() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        let kept = Temporary::below(parent.path(), "cases-").unwrap();
+        let also = Temporary::below(parent.path(), "cases-").unwrap();
+        fs::create_dir_all(at("cases-killed/of/it")).unwrap();
+        fs::write(at("cases-killed/of/it/file"), "left").unwrap();
+        fs::create_dir(at("others-killed")).unwrap();
+        fs::write(at("cases-file"), "no folder").unwrap();
+        fs::create_dir(at("elsewhere")).unwrap();
+        symlink(at("elsewhere"), at("cases-link")).unwrap();
+        let new = Temporary::below(parent.path(), "cases-").unwrap();
+        assert!(!at("cases-killed").exists());
+        for left in [kept.path(), also.path(), new.path()] {
+            assert!(left.is_dir(), "{left:?}");
+        }
+        for left in ["others-killed", "cases-file", "cases-link", "elsewhere"] {
+            assert!(at(left).exists(), "{left}");
+        }
+        let was = kept.path().to_owned();
+        drop(kept);
+        assert!(!was.exists());
+    }
+}
