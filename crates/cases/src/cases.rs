@@ -131,6 +131,14 @@ struct Known {
     unmatched: Sides,
 }
 
+impl Known {
+    /// Forgets what was asked for more than a minute ago.
+    fn forget_asked(&mut self, now_ms: u64) {
+        // By a clock that was set back, what was asked for is yet to come: it is forgotten as well.
+        self.asked_ms.retain(|at| now_ms.abs_diff(*at) < 60_000);
+    }
+}
+
 impl Cases {
     /// Takes up what is in the folder.
     ///
@@ -420,9 +428,7 @@ impl Cases {
         if let Some(open) = open {
             return Ok(open.row.id.clone());
         }
-        while known.asked_ms.front().is_some_and(|at| now_ms.saturating_sub(*at) >= 60_000) {
-            known.asked_ms.pop_front();
-        }
+        known.forget_asked(now_ms);
         if known.asked_ms.len() + SLICES > self.settings.slices_per_minute {
             drop(known);
             self.agents.count(|refused| refused.over_budget += 1);
@@ -453,6 +459,18 @@ impl Cases {
         }
         self.save(&case);
         Ok(id)
+    }
+
+    /// Whether so many more slices may be asked for in this minute; then they are counted.
+    pub(crate) fn may_ask(&self, slices: usize) -> bool {
+        let now_ms = now_unix_ms();
+        let mut known = self.known();
+        known.forget_asked(now_ms);
+        let may = known.asked_ms.len() + slices <= self.settings.slices_per_minute;
+        if may {
+            known.asked_ms.extend(std::iter::repeat_n(now_ms, slices));
+        }
+        may
     }
 
     /// Changes a case, and writes it down.

@@ -107,6 +107,14 @@ impl Folder {
         part.finish()
     }
 
+    /// Removes the files of a slice that was called so.
+    pub fn discard(&self, id: &str, of: &str) {
+        for name in self.names(id).into_iter().filter(|name| name.starts_with(&format!("{of}."))) {
+            // One that stays is removed with its case.
+            let _ = fs::remove_file(self.of(id).join(name));
+        }
+    }
+
     fn names(&self, id: &str) -> Vec<String> {
         let entries = fs::read_dir(self.of(id)).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()

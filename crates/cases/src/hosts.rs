@@ -6,6 +6,7 @@ use crate::report::HostRow;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use std::net::IpAddr;
 
 /// What the spans of a call say of one of its hosts.
@@ -21,17 +22,30 @@ pub struct Facts {
     local: Option<IpAddr>,
     /// The other end's span says.
     seen_by_peer: Option<IpAddr>,
+    /// Of a client: who called first, as a proxy on the way has told the server.
+    first_caller: Option<IpAddr>,
+    /// Of a server: what it is called by, an address or a name; as the client's span has it, and as its own has.
+    called: [Option<String>; 2],
 }
 
-/// Attributes that name the other end, newest convention first.
-const PEER: [&str; 5] =
-    ["network.peer.address", "net.sock.peer.addr", "server.address", "net.peer.ip", "client.address"];
+/// Attributes that name the other end of the connection, newest convention first.
+const PEER: [&str; 3] = ["network.peer.address", "net.sock.peer.addr", "net.peer.ip"];
 const PEER_PORT: [&str; 4] = ["network.peer.port", "net.sock.peer.port", "server.port", "net.peer.port"];
+/// Attributes by which a client's span names the server, and a server's span itself: names, addresses, some with a port.
+const CALLED: [&str; 2] = ["server.address", "net.peer.name"];
+const CALLED_OWN: [&str; 3] = ["server.address", "net.host.name", "http.host"];
+/// And those in which a client's span has it within a URL.
+const URLS: [&str; 2] = ["url.full", "http.url"];
 
 impl Facts {
     /// Of the side whose span and resource these are; `mate` is the span of the other one.
     pub fn of(resource: &Resource, span: &Span, mate: Option<&Span>) -> Facts {
         let text = |key: &str| text_of(&resource.attributes, key);
+        let is_server = span.kind() == SpanKind::Server;
+        let servers = |span: &Span| -> [Option<String>; 2] {
+            let own = CALLED_OWN.iter().find_map(|key| text_of(&span.attributes, key));
+            [mate.and_then(called), own.map(|text| host_of(&text).to_owned())]
+        };
         Facts {
             host_name: text("host.name"),
             host_id: text("host.id"),
@@ -41,20 +55,79 @@ impl Facts {
             container_id: text("container.id"),
             local: address_of(span, &["network.local.address", "net.host.ip", "net.sock.host.addr"]),
             seen_by_peer: mate.and_then(|mate| address_of(mate, &PEER)),
+            first_caller: mate.filter(|_| !is_server).and_then(|mate| address_of(mate, &["client.address"])),
+            called: if is_server { servers(span) } else { Default::default() },
         }
     }
 
     /// Both ends of the call are on one host.
     pub fn is_loopback(&self) -> bool {
-        self.local.or(self.seen_by_peer).is_some_and(|address| address.is_loopback())
+        let called = || self.called_address(0);
+        let address = self.local.or(self.seen_by_peer).or_else(called);
+        address.is_some_and(|address| address.is_loopback())
+            || self.called[0].as_deref().is_some_and(|name| name.eq_ignore_ascii_case("localhost"))
+    }
+
+    /// The address that the server is called by, if it is no name.
+    fn called_address(&self, by: usize) -> Option<IpAddr> {
+        self.called[by].as_deref()?.parse().ok()
+    }
+
+    /// The name that the client calls the server by, if it is one of a host.
+    fn called_name(&self) -> Option<String> {
+        let name = self.called[0].as_ref()?;
+        (name.parse::<IpAddr>().is_err() && !name.eq_ignore_ascii_case("localhost")).then(|| name.clone())
     }
 }
 
 /// Address and port of the server, as the client's span has it.
 pub fn server_endpoint(client: &Span) -> Option<(IpAddr, u16)> {
     let port = PEER_PORT.iter().find_map(|key| number_of(&client.attributes, key));
-    Some((address_of(client, &PEER)?, u16::try_from(port?).ok()?))
+    let port = port.and_then(|port| u16::try_from(port).ok()).or_else(|| {
+        let url = URLS.iter().find_map(|key| text_of(&client.attributes, key))?;
+        let (scheme, rest) = url.split_once("://")?;
+        let authority = authority(rest);
+        let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        port.or(match scheme {
+            "http" => Some(80),
+            "https" => Some(443),
+            _ => None,
+        })
+    });
+    let address = address_of(client, &PEER).or_else(|| called(client)?.parse().ok());
+    Some((address?, port?))
 }
+
+/// What a client's span calls the server by.
+fn called(client: &Span) -> Option<String> {
+    let named = CALLED.iter().find_map(|key| text_of(&client.attributes, key));
+    let url = || {
+        let url = URLS.iter().find_map(|key| text_of(&client.attributes, key))?;
+        Some(authority(url.split_once("://")?.1).to_owned())
+    };
+    let name = named.or_else(url)?;
+    Some(host_of(&name).to_owned()).filter(|host| !host.is_empty())
+}
+
+/// Of what follows `//` in a URL, without who is signed in.
+fn authority(rest: &str) -> &str {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+}
+
+/// Without a port and without the brackets of IPv6.
+fn host_of(authority: &str) -> &str {
+    if authority.parse::<IpAddr>().is_ok() {
+        return authority;
+    }
+    match authority.strip_prefix('[') {
+        Some(six) => six.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    }
+}
+
+/// What helps where spans do not tell.
+const NAME_IT: &str = "set OTEL_RESOURCE_ATTRIBUTES=host.name=$(hostname) where its service starts";
 
 /// What it goes by, the value that spans have for it, and whether an agent fits.
 type Rule = (&'static str, Option<String>, fn(&Place, &str) -> bool);
@@ -63,7 +136,8 @@ type Rule = (&'static str, Option<String>, fn(&Place, &str) -> bool);
 pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
     let mut several = None;
     let mut asked = Vec::new();
-    let rules: [Rule; 9] = [
+    let address = |at: Option<IpAddr>| at.filter(|at| !at.is_loopback()).map(|at| at.to_string());
+    let rules: [Rule; 13] = [
         // A control group names its container and pod: no two hosts share one.
         ("container.id", facts.container_id.clone(), |agent, id| {
             agent.containers.iter().any(|(container, _)| !container.is_empty() && starts_alike(container, id))
@@ -80,16 +154,16 @@ pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
         ("host.name without its domain", facts.host_name.clone(), |agent, name| {
             !short(name).is_empty() && short(&agent.host_name).eq_ignore_ascii_case(short(name))
         }),
-        (
-            "network.local.address",
-            facts.local.filter(|at| !at.is_loopback()).map(|at| at.to_string()),
-            has_address,
-        ),
-        (
-            "address seen by the peer",
-            facts.seen_by_peer.filter(|at| !at.is_loopback()).map(|at| at.to_string()),
-            has_address,
-        ),
+        ("network.local.address", address(facts.local), has_address),
+        // Of a proxy in between the server knows the address, too.
+        ("client.address", address(facts.first_caller), has_address),
+        ("address seen by the peer", address(facts.seen_by_peer), has_address),
+        ("address that the client calls", address(facts.called_address(0)), has_address),
+        ("address that it is called by", address(facts.called_address(1)), has_address),
+        ("name that the client calls", facts.called_name(), |agent, name| {
+            let same = |one: &str, other: &str| !one.is_empty() && one.eq_ignore_ascii_case(other);
+            same(&agent.host_name, name) || same(short(&agent.host_name), short(name))
+        }),
     ];
     for (rule, value, fits) in rules {
         let Some(value) = value.filter(|value| !value.is_empty()) else { continue };
@@ -109,8 +183,8 @@ pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
     let why_not = match (agents.is_empty(), several, asked.is_empty()) {
         (true, ..) => "no agent is connected".to_owned(),
         (_, Some(several), _) => several,
-        (_, _, true) => "the spans name no host and no address".to_owned(),
-        (_, _, false) => format!("no agent has {}", asked.join(", nor ")),
+        (_, _, true) => format!("the spans name no host and no address; {NAME_IT}"),
+        (_, _, false) => format!("no agent has {}; {NAME_IT}, or start one there", asked.join(", nor ")),
     };
     HostRow { agent: None, rule: None, why_not: Some(why_not) }
 }
@@ -182,6 +256,15 @@ mod tests {
         Facts::of(&resource, &span(own), Some(&span(mate)))
     }
 
+    /// Of the client and the server of a call.
+    fn both(client: &[(&str, &str)], server: &[(&str, &str)]) -> [Facts; 2] {
+        let span =
+            |kind: SpanKind, of| Span { kind: kind.into(), attributes: attributes(of), ..Span::default() };
+        let (client, server) = (span(SpanKind::Client, client), span(SpanKind::Server, server));
+        let resource = Resource::default();
+        [Facts::of(&resource, &client, Some(&server)), Facts::of(&resource, &server, Some(&client))]
+    }
+
     fn place(id: &str, host_name: &str, addresses: &[&str]) -> Place {
         Place {
             id: id.into(),
@@ -218,9 +301,14 @@ mod tests {
         assert_eq!(found(&[("host.id", "FEED")]).0, Some("b".into()));
         assert_eq!(
             found(&[("host.name", "db")]),
-            (None, "no agent has host.name db, nor host.name without its domain db".into())
+            (
+                None,
+                format!(
+                    "no agent has host.name db, nor host.name without its domain db; {NAME_IT}, or start one there"
+                )
+            )
         );
-        assert_eq!(found(&[]), (None, "the spans name no host and no address".into()));
+        assert_eq!(found(&[]), (None, format!("the spans name no host and no address; {NAME_IT}")));
         assert_eq!(rule(&facts(&[("host.name", "db")], &[], &[]), &[]).1, "no agent is connected");
     }
 
@@ -240,5 +328,78 @@ mod tests {
         let loopback = facts(&named, &[], &[("network.peer.address", "127.0.0.1")]);
         assert!(loopback.is_loopback());
         assert_eq!(rule(&loopback, &[place("a", "x", &["127.0.0.1"])]).0, None);
+    }
+
+    /// What SDKs say of themselves, of calls from 10.0.0.1 to 10.0.0.2, where nobody has told them a host: attributes of the client's
+    /// and the server's span.
+    #[test]
+    fn spans_of_sdks_as_they_come_find_their_hosts() {
+        let agents =
+            [place("client", "web-1", &["10.0.0.1"]), place("server", "stock.example", &["10.0.0.2"])];
+        type Attributes<'a> = &'a [(&'a str, &'a str)];
+        let sdks: [(&str, Attributes<'_>, Attributes<'_>); 6] = [
+            (
+                "Python: requests, Flask",
+                &[("http.url", "http://10.0.0.2:8080/stock/1?a=b")],
+                &[
+                    ("net.peer.ip", "10.0.0.1"),
+                    ("net.host.name", "10.0.0.2:8080"),
+                    ("http.host", "10.0.0.2:8080"),
+                ],
+            ),
+            (
+                "Python: requests, FastAPI, by the newer names",
+                &[("url.full", "http://me:secret@10.0.0.2:8080/"), ("server.address", "10.0.0.2")],
+                &[("client.address", "10.0.0.1"), ("server.address", "10.0.0.2")],
+            ),
+            (
+                "Java: HTTP client and server",
+                &[
+                    ("url.full", "http://10.0.0.2:8080/"),
+                    ("server.address", "10.0.0.2"),
+                    ("server.port", "8080"),
+                ],
+                &[("network.peer.address", "10.0.0.1"), ("client.address", "10.0.0.1")],
+            ),
+            ("a name", &[("server.address", "stock")], &[("net.peer.ip", "10.0.0.1")]),
+            ("a name in a URL", &[("url.full", "https://stock.example/1")], &[("net.peer.ip", "10.0.0.1")]),
+            (
+                "behind a proxy",
+                &[("server.address", "10.0.0.9")],
+                &[
+                    ("client.address", "10.0.0.1"),
+                    ("network.peer.address", "10.0.0.9"),
+                    ("server.address", "10.0.0.2"),
+                ],
+            ),
+        ];
+        for (name, client, server) in sdks {
+            let found = both(client, server).map(|facts| find(&facts, &agents));
+            let found = found.map(|host| host.agent.ok_or(host.why_not));
+            assert_eq!(found, [Ok("client".to_owned()), Ok("server".to_owned())], "{name}");
+        }
+        // A server that knows itself alone says nothing of its client.
+        let [client, _] = both(&[], &[("server.address", "10.0.0.2")]);
+        assert_eq!(find(&client, &agents).agent, None);
+    }
+
+    #[test]
+    fn where_a_server_is_stands_in_urls_too() {
+        let at = |url: &str| {
+            server_endpoint(&Span { attributes: attributes(&[("url.full", url)]), ..Span::default() })
+                .map(|(address, port)| format!("{address} {port}"))
+        };
+        for (url, expected) in [
+            ("http://10.0.0.2:8080/stock/1", Some("10.0.0.2 8080")),
+            ("https://10.0.0.2?q=http://10.0.0.9:1/", Some("10.0.0.2 443")),
+            ("http://[fd00::2]:8080/", Some("fd00::2 8080")),
+            ("http://a:b@10.0.0.2/", Some("10.0.0.2 80")),
+            ("http://stock:8080/", None),
+            ("unix:///run/stock", None),
+            ("http://", None),
+            ("nonsense", None),
+        ] {
+            assert_eq!(at(url).as_deref(), expected, "{url}");
+        }
     }
 }

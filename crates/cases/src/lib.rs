@@ -20,3 +20,4 @@ pub mod trigger;
 pub mod verdict;
 pub mod watching;
 pub mod whole;
+mod whose;

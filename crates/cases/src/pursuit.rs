@@ -9,6 +9,7 @@ use crate::samples::{self, Measure, Sample};
 use crate::server::now_unix_ms;
 use crate::slices::fetch;
 use crate::verdict;
+use crate::whose::find_missing;
 use spangap_fleet::v1::{Ask, Endpoint};
 use spangap_model::PairKey;
 use spangap_model::count::grouped;
@@ -64,7 +65,10 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
             ),
         );
     }
-    let hosts = hosts(&cases, &id, &samples);
+    let mut hosts = hosts(&cases, &samples);
+    let around = windows(&samples, opened_ms, by, [None, None]);
+    find_missing(&cases, &id, &samples, &mut hosts, &around).await;
+    tell_hosts(&cases, &id, &samples, &hosts);
     let endpoints = endpoints(&cases, &samples, &hosts);
     let windows = match kept {
         Some(kept) => windows_of(&samples, &kept),
@@ -228,7 +232,7 @@ fn windows_of(samples: &[Sample], kept: &Range<u64>) -> [(i64, i64); 2] {
 }
 
 /// Which agent either side has.
-fn hosts(cases: &Cases, id: &str, samples: &[Sample]) -> [HostRow; 2] {
+fn hosts(cases: &Cases, samples: &[Sample]) -> [HostRow; 2] {
     let places = cases.agents.places(now_unix_ms());
     let mut loopback = false;
     let mut hosts = [0, 1].map(|side| {
@@ -263,6 +267,11 @@ fn hosts(cases: &Cases, id: &str, samples: &[Sample]) -> [HostRow; 2] {
             }
         }
     }
+    hosts
+}
+
+/// Which agents they are, in the case.
+fn tell_hosts(cases: &Cases, id: &str, samples: &[Sample], hosts: &[HostRow; 2]) {
     for (side, host) in hosts.iter().enumerate() {
         if host.agent.is_none() {
             cases.unmatched(side);
@@ -285,7 +294,6 @@ fn hosts(cases: &Cases, id: &str, samples: &[Sample]) -> [HostRow; 2] {
             ));
         }
     });
-    hosts
 }
 
 /// The servers' ends of the connections, as both hosts see them; none where an address is translated on the way, or where

@@ -36,6 +36,14 @@ pub enum Measure {
 }
 
 impl Sample {
+    /// Id of its trace, while a span of it is held.
+    pub fn trace_id(&self) -> Option<[u8; 16]> {
+        self.sides
+            .iter()
+            .filter_map(|half| half.whole.as_ref())
+            .find_map(|(_, span)| span.trace_id[..].try_into().ok())
+    }
+
     /// How long it took by this, nanoseconds.
     pub fn took_ns(&self, by: Measure) -> u64 {
         match by {

@@ -49,7 +49,7 @@ pub struct Slice {
 }
 
 /// Name of a file of a slice in the folder of a case: the names of a run of the lab.
-fn name(file: &str, of: &str) -> String {
+pub(crate) fn name(file: &str, of: &str) -> String {
     match file {
         slice::CAPTURE => format!("{of}.pcapng"),
         slice::RECORDING => format!("{of}.host"),

@@ -6,6 +6,9 @@
 //! them, and by an amount that matters. One such window is noise. Two in a row, in the same figure, are a pair that left its
 //! baseline, if chance does not explain them either: calls as long as that have to be far more frequent among theirs than
 //! among those of the baseline. What is out twice in a row does not become the baseline while it is news.
+//!
+//! A few calls that take very long move no mean and no p90, and a window of few calls has no p99. So the calls of a window that lie
+//! far beyond the p99 of all the baseline are counted as well: it is out when they are far more of its calls than of nearly all late windows'.
 
 use spangap_model::Histogram;
 use std::collections::VecDeque;
@@ -24,10 +27,20 @@ const NEW_USUAL: u32 = 120;
 const SPREADS: f64 = 6.0;
 /// Beyond the median at least by this factor, when the baseline is long; one that is short has seen little of the pair's noise.
 const FACTOR: f64 = 1.5;
+/// Calls far beyond the baseline's p99 that a window has at least, to be out by them.
+const LEAST_SLOWEST: u64 = 3;
+/// And so many times the share of nearly all late windows.
+const TIMES_SHARE: f64 = 2.0;
+/// A baseline of so many windows is long.
+const LONG: usize = 24;
+/// Windows that a long baseline takes in until its p99 is taken anew.
+const P99_EVERY: u32 = 6;
 /// Less than this is below what verdicts look at, nanoseconds.
 const LEAST_NS: f64 = 200_000.0;
 /// Chance, by itself, may raise a false alarm in one of so many pairs of windows.
 const CHANCE: f64 = 1e-7;
+/// And this far beyond its slowest calls in one of so many single windows.
+const CHANCE_OF_ONE: f64 = 1e-3;
 /// Calls over the threshold within a minute that make a case.
 const OVER: u64 = 3;
 /// Windows of the baseline whose calls are kept apart, the newest: an older stretch can then be told from them.
@@ -51,9 +64,11 @@ pub enum Statistic {
     P90,
     /// 99th percentile.
     P99,
+    /// Calls far beyond the 99th percentile of all of the baseline: the median of these.
+    Slowest,
 }
 
-/// In the order of [`Window::figures`].
+/// Those that a window has by itself, in the order of [`Window::figures`].
 const FIGURES: [Figure; 6] = [
     Figure::Gap(Statistic::P99),
     Figure::Gap(Statistic::P90),
@@ -62,6 +77,9 @@ const FIGURES: [Figure; 6] = [
     Figure::Client(Statistic::P90),
     Figure::Client(Statistic::Mean),
 ];
+
+/// Those that take a baseline to be told. Their bits follow those of [`FIGURES`].
+const SLOWEST: [Figure; 2] = [Figure::Gap(Statistic::Slowest), Figure::Client(Statistic::Slowest)];
 
 impl std::fmt::Display for Figure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -73,6 +91,7 @@ impl std::fmt::Display for Figure {
             Statistic::Mean => write!(f, "mean {what}"),
             Statistic::P90 => write!(f, "p90 of the {what}"),
             Statistic::P99 => write!(f, "p99 of the {what}"),
+            Statistic::Slowest => write!(f, "{what} of the slowest calls"),
         }
     }
 }
@@ -169,6 +188,7 @@ impl Counts {
             Statistic::Mean => Some(self.mean_ns()),
             Statistic::P90 => Some(self.quantile_ns(0.9)),
             Statistic::P99 => (self.calls >= LEAST_FOR_P99).then(|| self.quantile_ns(0.99)),
+            Statistic::Slowest => None,
         }
     }
 }
@@ -236,7 +256,7 @@ impl Stretch {
 pub struct Left {
     /// Which one.
     pub figure: Figure,
-    /// Its median in the baseline, nanoseconds.
+    /// Its median in the baseline, nanoseconds; of the slowest calls, the p99 of all of the baseline.
     pub usual_ns: u64,
     /// What it is now, nanoseconds.
     pub now_ns: u64,
@@ -265,6 +285,10 @@ pub struct Watch {
     older: [Stretch; 2],
     /// Windows in the newer of the two.
     newer: usize,
+    /// p99 of the gaps and client durations of all of these, nanoseconds; `None` of too few calls.
+    p99_ns: [Option<f64>; 2],
+    /// Windows learned since it was taken.
+    p99_age: u32,
     /// The last window, if it was out.
     held: Option<Window>,
     /// Figures that it was out in, a bit each.
@@ -293,8 +317,7 @@ impl Watch {
             }
             return State::Learning;
         }
-        let lefts: Vec<Option<Left>> =
-            (0..FIGURES.len()).map(|place| self.left(place, &window.figures)).collect();
+        let lefts: Vec<Option<Left>> = self.lefts(&window).collect();
         let out =
             lefts.iter().enumerate().fold(0, |out, (place, left)| out | (u8::from(left.is_some()) << place));
         let again = lefts.into_iter().enumerate().filter(|(place, _)| self.out & (1 << place) != 0);
@@ -348,7 +371,12 @@ impl Watch {
 
     /// What is usual now, apart from what will be.
     pub fn remembered(&self) -> Remembered {
-        Remembered(Watch { baseline: self.baseline.clone(), ..Watch::default() })
+        Remembered(Watch {
+            baseline: self.baseline.clone(),
+            recent: self.recent.clone(),
+            p99_ns: self.p99_ns,
+            ..Watch::default()
+        })
     }
 
     fn learn(&mut self, window: &Window) {
@@ -357,17 +385,61 @@ impl Watch {
         }
         self.baseline.push_back(window.figures);
         self.recent.push_back(window.stretch());
-        if self.recent.len() <= RECENT {
-            return;
+        if self.recent.len() > RECENT
+            && let Some(aged) = self.recent.pop_front()
+        {
+            if self.newer >= MOST_WINDOWS / 2 {
+                self.older.swap(0, 1);
+                self.older[0] = Stretch::default();
+                self.newer = 0;
+            }
+            self.newer += 1;
+            self.older[0].add(&aged);
         }
-        let Some(aged) = self.recent.pop_front() else { return };
-        if self.newer >= MOST_WINDOWS / 2 {
-            self.older.swap(0, 1);
-            self.older[0] = Stretch::default();
-            self.newer = 0;
+        self.p99_age += 1;
+        if self.baseline.len() < LONG || self.p99_age >= P99_EVERY {
+            self.p99_age = 0;
+            let mut all = Stretch::default();
+            self.older.iter().chain(&self.recent).for_each(|stretch| all.add(stretch));
+            self.p99_ns = all.counts.map(|counts| counts.statistic(Statistic::P99));
         }
-        self.newer += 1;
-        self.older[0].add(&aged);
+    }
+
+    /// By each figure, in the order of their bits.
+    fn lefts(&self, window: &Window) -> impl Iterator<Item = Option<Left>> {
+        let own = (0..FIGURES.len()).map(|place| self.left(place, &window.figures));
+        own.chain((0..SLOWEST.len()).map(|of| self.left_by_slowest(of, window)))
+    }
+
+    /// Whether far more calls of a window lie far beyond the p99 of the baseline than usual.
+    fn left_by_slowest(&self, of: usize, window: &Window) -> Option<Left> {
+        let (counts, p99_ns) = (&window.counts[of], self.p99_ns[of]?);
+        let level_ns = (p99_ns * Watch::factor(self.baseline.len())).max(p99_ns + LEAST_NS) as u64;
+        let share = |counts: &Counts| counts.over(level_ns) as f64 / counts.calls.max(1) as f64;
+        let now = share(counts);
+        if counts.over(level_ns) < LEAST_SLOWEST {
+            return None;
+        }
+        let mut late: Vec<f64> = self.recent.iter().map(|window| share(&window.counts[of])).collect();
+        late.sort_by(f64::total_cmp);
+        // Beyond nearly all: one of nine may have been noise, or the first of these.
+        if late.iter().rev().nth(late.len() / 9).is_some_and(|late| now <= TIMES_SHARE * late) {
+            return None;
+        }
+        if self.chance(of, level_ns, &[counts]) >= CHANCE_OF_ONE {
+            return None;
+        }
+        let now_ns = counts.quantile_ns(1.0 - now / 2.0) as u64;
+        Some(Left { figure: SLOWEST[of], usual_ns: p99_ns as u64, now_ns })
+    }
+
+    /// Beyond what is usual at least by this, of a baseline of so many windows.
+    fn factor(windows: usize) -> f64 {
+        match windows {
+            ..12 => 2.0 * FACTOR,
+            12..LONG => 4.0 / 3.0 * FACTOR,
+            _ => FACTOR,
+        }
     }
 
     /// Whether calls that long are too frequent in this window and the last to be those of the baseline: were both the
@@ -378,17 +450,20 @@ impl Watch {
             Figure::Client(_) => 1,
         };
         let level_ns = (left.usual_ns.max(1) as f64 * left.now_ns as f64).sqrt() as u64;
+        let held = self.held.iter().chain([window]).map(|window| &window.counts[of]);
+        self.chance(of, level_ns, &held.collect::<Vec<_>>()) < CHANCE
+    }
+
+    /// The probability that so many of these calls are over a level, if they are those of the baseline.
+    fn chance(&self, of: usize, level_ns: u64, these: &[&Counts]) -> f64 {
         let count = |counts: &[&Counts]| -> (u64, u64) {
             (counts.iter().map(|one| one.over(level_ns)).sum(), counts.iter().map(|one| one.calls).sum())
         };
-        let (now, calls) = match &self.held {
-            Some(held) => count(&[&held.counts[of], &window.counts[of]]),
-            None => count(&[&window.counts[of]]),
-        };
+        let (now, calls) = count(these);
         let baseline: Vec<&Counts> =
             self.older.iter().chain(&self.recent).map(|all| &all.counts[of]).collect();
         let (usual, calls_usual) = count(&baseline);
-        at_least(now, now + usual, calls as f64 / (calls + calls_usual).max(1) as f64) < CHANCE
+        at_least(now, now + usual, calls as f64 / (calls + calls_usual).max(1) as f64)
     }
 
     fn left(&self, place: usize, window: &Figures) -> Option<Left> {
@@ -404,11 +479,7 @@ impl Watch {
         away.sort_by(f64::total_cmp);
         // 1.4826: the median absolute deviation of a normal distribution is so much smaller than its standard deviation.
         let spread = 1.4826 * away[away.len() / 2];
-        let factor = match usual.len() {
-            ..12 => 2.0 * FACTOR,
-            12..24 => 4.0 / 3.0 * FACTOR,
-            _ => FACTOR,
-        };
+        let factor = Watch::factor(usual.len());
         // Beyond nearly all: one in fifty may be the excursion of another day.
         let high = usual[usual.len() - 1 - usual.len() / 50];
         let bounds =
@@ -437,8 +508,7 @@ pub struct Remembered(Watch);
 impl Remembered {
     /// Whether a window is out of them in this figure.
     pub fn is_out(&self, window: &Window, figure: Figure) -> bool {
-        let place = FIGURES.iter().position(|other| *other == figure);
-        place.is_some_and(|place| self.0.left(place, &window.figures).is_some())
+        self.0.lefts(window).flatten().any(|left| left.figure == figure)
     }
 }
 

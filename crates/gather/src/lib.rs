@@ -5,6 +5,7 @@
 //! judges; `diagnose` does, of the values alone.
 
 mod documents;
+pub mod ends;
 pub mod hosts;
 pub mod perfetto;
 mod sources;

@@ -35,6 +35,11 @@ enum Noise {
     Rare {
         share: f64,
     },
+    /// Some calls meet a server that stands still for a tenth of a second.
+    Stalls {
+        sigma: f64,
+        share: f64,
+    },
     /// A cache: most calls are fast, some are not.
     Two {
         share: f64,
@@ -53,6 +58,10 @@ impl Noise {
                 } else {
                     1.0 + 0.2 * dice.uniform()
                 }
+            }
+            Noise::Stalls { sigma, share } => {
+                let stall = if dice.uniform() < share { 60.0 + 60.0 * dice.uniform() } else { 0.0 };
+                stall + (sigma * dice.normal()).exp()
             }
             Noise::Two { share } => {
                 (if dice.uniform() < share { 20.0 } else { 1.0 }) * (0.2 * dice.normal()).exp()
@@ -172,6 +181,49 @@ proptest! {
         let all = Counts::of(&of(&[one.clone(), two.clone()].concat()));
         prop_assert_eq!(&sum, &all);
         prop_assert_eq!(all.since(&Counts::of(&of(&one))), Counts::of(&of(&two)));
+    }
+}
+
+/// A serial client of a server that stands still now and then: one call in twenty meets it. Neither mean nor p90 of calls that vary
+/// as much as these say so.
+#[test]
+fn a_few_calls_that_take_very_long_are_seen() {
+    let stalls = |seed: u64, share: f64| {
+        let mut pair = Pair::new(seed, Noise::LogNormal { sigma: 1.0 });
+        let mut watch = Watch::default();
+        for _ in 0..9 {
+            watch.take(pair.slot(30.0, 1.0).unwrap());
+        }
+        let mut out = Vec::new();
+        for _ in 0..6 {
+            pair.noise = Noise::Stalls { sigma: 1.0, share };
+            if let State::Out(left) = watch.take(pair.slot(30.0, 1.0).unwrap()) {
+                out.push(left.figure);
+            }
+        }
+        out
+    };
+    let seen = (0..40).filter(|seed| !stalls(*seed, 0.05).is_empty()).count();
+    assert!(seen >= 38, "{seen} of 40 within half a minute");
+    let false_alarms = (0..40).filter(|seed| !stalls(*seed, 0.0).is_empty()).count();
+    assert_eq!(false_alarms, 0, "nothing happened");
+}
+
+/// One window has a pause that all calls of it meet, such as that of a collector: that is no news by itself.
+#[test]
+fn one_pause_is_no_news() {
+    for seed in 0..40 {
+        let mut pair = Pair::new(seed, Noise::LogNormal { sigma: 0.5 });
+        let mut watch = Watch::default();
+        let mut out = 0;
+        for slot in 0..120 {
+            pair.noise = match slot % 10 {
+                9 => Noise::Stalls { sigma: 0.5, share: 0.1 },
+                _ => Noise::LogNormal { sigma: 0.5 },
+            };
+            out += usize::from(matches!(watch.take(pair.slot(30.0, 1.0).unwrap()), State::Out(_)));
+        }
+        assert_eq!(out, 0, "seed {seed}");
     }
 }
 

@@ -10,6 +10,8 @@ use serde_json::Value as Json;
 use spangap_cases::agents::Agents;
 use spangap_cases::cases::{Cases, Settings};
 use spangap_cases::{api, server};
+use spangap_gather::Sources;
+use spangap_gather::whole::{Selection, gather};
 use spangap_meter::engine::{self, Meter};
 use spangap_meter::history::{History, Limits};
 use spangap_meter::serve::access::Access;
@@ -155,6 +157,58 @@ impl Served {
             }
         });
         let request = ExportTraceServiceRequest { resource_spans: vec![client, server] };
+        let done = self.meter.ingest(&request.encode_to_vec(), self.clock.now_ms()).expect("well-formed");
+        assert_eq!(done.malformed.total(), 0);
+    }
+
+    /// Both spans of the calls of a capture, as if they ended now, the slowest last; they say which host they are of where it has a
+    /// name, and nothing else.
+    pub fn calls_of_capture(&self, capture: &str, host_names: [&str; 2]) {
+        let path =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures").join(capture);
+        let sources = Sources { captures: vec![path], ..Sources::default() };
+        let mut go_on = |_| std::ops::ControlFlow::Continue(());
+        let gathered =
+            gather(&sources, &Selection::SLOWEST, &mut go_on, &Default::default()).expect("a capture");
+        let calls = serde_json::to_value(gathered.calls()).expect("JSON");
+        let traces: Vec<Vec<u8>> = calls["calls"]
+            .as_array()
+            .expect("calls")
+            .iter()
+            .filter_map(|call| call["call"]["trace_id"].as_str().or(call["trace_id"].as_str()))
+            .map(|id| {
+                (0..16).map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).expect("hex")).collect()
+            })
+            .collect();
+        assert!(traces.len() >= 5, "{calls:#}");
+        let now_ns = UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+        let sides = [0, 1].map(|side: usize| {
+            let spans = traces.iter().zip(1..).map(|(trace_id, n)| {
+                let (start, gap_ns) =
+                    (now_ns - (traces.len() as u64 + 1 - n) * 50_000_000 - 60_000_000, 40_000_000);
+                let id = |n: u64| n.to_be_bytes().to_vec();
+                Span {
+                    trace_id: trace_id.clone(),
+                    span_id: id(2 * n + side as u64),
+                    parent_span_id: if side == 0 { Vec::new() } else { id(2 * n) },
+                    kind: [3, 2][side],
+                    name: "call".into(),
+                    start_time_unix_nano: start + side as u64 * gap_ns,
+                    end_time_unix_nano: start + gap_ns + 2_000_000 - side as u64 * 1_000_000,
+                    ..Span::default()
+                }
+            });
+            let mut attributes = vec![text("service.name", ["tank", "target"][side])];
+            if !host_names[side].is_empty() {
+                attributes.push(text("host.name", host_names[side]));
+            }
+            ResourceSpans {
+                resource: Some(Resource { attributes, ..Resource::default() }),
+                scope_spans: vec![ScopeSpans { spans: spans.collect(), ..ScopeSpans::default() }],
+                ..ResourceSpans::default()
+            }
+        });
+        let request = ExportTraceServiceRequest { resource_spans: sides.into() };
         let done = self.meter.ingest(&request.encode_to_vec(), self.clock.now_ms()).expect("well-formed");
         assert_eq!(done.malformed.total(), 0);
     }

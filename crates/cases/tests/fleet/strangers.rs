@@ -3,7 +3,7 @@
 
 use super::agent::{Agent, hello};
 use super::meter::{HOSTS, Served};
-use spangap_fleet::v1::{Hello, SliceEnd, from_agent};
+use spangap_fleet::v1::{Hello, Inventory, SliceEnd, from_agent};
 use std::time::UNIX_EPOCH;
 
 const CAPTURES: [&str; 2] = ["nagle-client.client.pcapng", "nagle-client.server.pcapng"];
@@ -136,4 +136,76 @@ async fn of_many_hosts_those_of_most_slow_calls_are_asked() {
     let asked = case["hosts"].to_string();
     assert!(asked.contains(&address(1)) && asked.contains(&address(4)), "{case:#}");
     assert!(case["time_line"].to_string().contains("between 2 pairs of hosts"), "{case:#}");
+}
+
+/// SDKs as they come name neither their hosts nor, some of them, any address: which host is whose is then seen in packets alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_no_span_names_are_found_by_their_packets() {
+    // Of the recordings, and of somebody else.
+    const OWN: [&str; 3] = ["10.77.0.1", "10.77.0.2", "10.77.0.3"];
+    for named in [[false, false], [true, false], [false, true]] {
+        let meter = Served::start().await;
+        let mut agents = Vec::new();
+        for (number, address) in OWN.iter().enumerate() {
+            let inventory = Some(Inventory { addresses: vec![(*address).into()], containers: Vec::new() });
+            let hello =
+                Hello { host_name: format!("host-{number}"), inventory, ..hello(address, number as u64 + 1) };
+            agents.push(Agent::attach(&meter, hello).await.expect("welcome"));
+        }
+        let name = |side: usize| if named[side] { format!("host-{side}") } else { String::new() };
+        meter.calls_of_capture(CAPTURES[0], [&name(0), &name(1)]);
+        let id = meter.open().await;
+        // Whoever is asked sends what passed there, as often as it is asked; nothing has passed at the third.
+        for (mut agent, capture) in agents.into_iter().zip([Some(CAPTURES[0]), Some(CAPTURES[1]), None]) {
+            tokio::spawn(async move {
+                loop {
+                    match capture {
+                        Some(capture) => drop(agent.replay(capture).await),
+                        None => {
+                            let ask = agent.asked().await;
+                            agent.end(ask.id).await;
+                        }
+                    }
+                }
+            });
+        }
+        let case = meter.concluded(&id).await;
+        for (side, at) in ["client", "server"].into_iter().zip(0..) {
+            let host = &case["hosts"][side];
+            let agent = host["agent"].as_str().unwrap_or_default();
+            let (rule, by) = (
+                host["rule"].as_str().unwrap_or_default(),
+                if named[at] { "host.name" } else { "its packets have" },
+            );
+            assert!(rule.starts_with(by), "{side}: {case:#}");
+            let netns: u64 = OWN[at].bytes().map(u64::from).sum();
+            assert!(agent.ends_with(&format!("-{netns}")), "{side}: {case:#}");
+        }
+        assert_eq!(case["verdict"]["culprit"], "nagle-delayed-ack", "{case:#}");
+        let files = case["files"].to_string();
+        assert!(files.contains("client.pcapng") && files.contains("server.pcapng"), "{case:#}");
+        assert!(!files.contains("asked"), "what was asked to find them is not kept: {case:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_an_agent_that_no_span_names_is_said_with_what_to_do() {
+    let meter = Served::start().await;
+    let inventory = Some(Inventory { addresses: vec!["10.77.0.9".into()], containers: Vec::new() });
+    let mut agent =
+        Agent::attach(&meter, Hello { inventory, ..hello("10.77.0.9", 1) }).await.expect("welcome");
+    meter.calls_of_capture(CAPTURES[0], ["", ""]);
+    let id = meter.open().await;
+    tokio::spawn(async move {
+        loop {
+            agent.replay(CAPTURES[0]).await;
+        }
+    });
+    let case = meter.concluded(&id).await;
+    assert_eq!(case["state"], "unknown", "{case:#}");
+    for side in ["client", "server"] {
+        let why = case["hosts"][side]["why_not"].as_str().unwrap_or_default();
+        assert!(why.contains("OTEL_RESOURCE_ATTRIBUTES=host.name="), "{case:#}");
+        assert!(why.contains("no other agent show"), "{case:#}");
+    }
 }

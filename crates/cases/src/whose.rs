@@ -1,0 +1,127 @@
+//! Hosts that spans do not tell: agents that are left are asked for a moment of packets, and the one whose own address is an end of
+//! these very calls is the host. So it is found behind address translation, and where an SDK names nothing.
+
+use crate::cases::Cases;
+use crate::report::HostRow;
+use crate::samples::Sample;
+use crate::server::now_unix_ms;
+use crate::slices::fetch;
+use spangap_fleet::slice::CAPTURE;
+use spangap_fleet::v1::Ask;
+use spangap_gather::ends::{Ends, ends_of};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Agents that are asked at most. More are a fleet, whose spans name their hosts or cannot be told apart by asking all.
+const MOST_ASKED: usize = 3;
+/// Of each at most so long, the latest, nanoseconds.
+const LONGEST_NS: i64 = 3_000_000_000;
+/// Reading what one has sent takes at most so long.
+const READING: Duration = Duration::from_secs(10);
+
+/// For each side that has no agent yet, the one whose packets have it as an end of these calls. `windows` are the stretches of the
+/// calls by the clock of either side.
+pub(crate) async fn find_missing(
+    cases: &Arc<Cases>,
+    id: &str,
+    samples: &[Sample],
+    hosts: &mut [HostRow; 2],
+    windows: &[(i64, i64); 2],
+) {
+    let Some(missing) = [1, 0].into_iter().find(|side| hosts[*side].agent.is_none()) else { return };
+    let chosen: HashSet<&str> = hosts.iter().filter_map(|host| host.agent.as_deref()).collect();
+    let places = cases.agents.places(now_unix_ms());
+    let left: Vec<_> = places.iter().filter(|place| !chosen.contains(&place.id[..])).collect();
+    if samples.is_empty() || left.is_empty() || left.len() > MOST_ASKED {
+        return;
+    }
+    if !cases.may_ask(left.len()) {
+        let more = "; which of the others it is was not asked, as enough was asked in this minute";
+        hosts.iter_mut().filter_map(|host| host.why_not.as_mut()).for_each(|why| why.push_str(more));
+        return;
+    }
+    cases.note(id, format!("spans do not tell all hosts: {} more asked for their packets", left.len()));
+    let traces: Arc<HashSet<[u8; 16]>> = Arc::new(samples.iter().filter_map(Sample::trace_id).collect());
+    let (_, to_unix_ns) = windows[missing];
+    let asked = left.iter().enumerate().map(|(number, place)| {
+        let ask = Ask {
+            from_unix_ns: windows[missing].0.max(to_unix_ns - LONGEST_NS),
+            to_unix_ns,
+            max_bytes: cases.settings.slice_bytes,
+            reason: format!("case {id}: whether its calls pass here"),
+            ..Ask::default()
+        };
+        let (cases, id, agent, traces) = (cases.clone(), id.to_owned(), place.id.clone(), traces.clone());
+        tokio::spawn(
+            async move { ends_at(&cases, &id, &format!("asked-{number}"), &agent, ask, traces).await },
+        )
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut found: [Vec<(u64, u64, &str)>; 2] = Default::default();
+    for (place, asked) in left.iter().zip(asked) {
+        let Ok(Some(ends)) = asked.await else { continue };
+        let own = |side: usize| -> u64 {
+            let is_own = |address: &IpAddr| {
+                place
+                    .addresses
+                    .iter()
+                    .any(|one| one.parse().is_ok_and(|one: IpAddr| one.to_canonical() == *address))
+            };
+            ends[side].iter().filter(|(address, _)| is_own(address)).map(|(_, calls)| calls).sum()
+        };
+        for side in [0, 1] {
+            if own(side) > 0 {
+                // Whoever is the other end of these calls as well passes them on: it is a proxy, and neither's host, if another one is.
+                found[side].push((own(1 - side), own(side), &place.id));
+            }
+        }
+    }
+    for (side, found) in found.into_iter().enumerate() {
+        if hosts[side].agent.is_some() {
+            continue;
+        }
+        let best =
+            found.into_iter().min_by_key(|(passed_on, calls, _)| (*passed_on, std::cmp::Reverse(*calls)));
+        match best {
+            Some((_, calls, agent)) => {
+                let rule = format!("its packets have {calls} of these calls");
+                hosts[side] = HostRow { agent: Some(agent.into()), rule: Some(rule), why_not: None };
+            }
+            None => {
+                let more = "; the packets of no other agent show that these calls end there";
+                hosts[side].why_not.get_or_insert_default().push_str(more);
+            }
+        }
+    }
+}
+
+/// Between which addresses these calls pass a host, by a slice of its packets that is not kept.
+async fn ends_at(
+    cases: &Arc<Cases>,
+    id: &str,
+    name: &str,
+    agent: &str,
+    ask: Ask,
+    traces: Arc<HashSet<[u8; 16]>>,
+) -> Option<Ends> {
+    let came = fetch(&cases.agents, &cases.folder, id, name, agent, ask, cases.settings.slice_time).await;
+    let path = cases.folder.of(id).join(crate::slices::name(CAPTURE, name));
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends = match came {
+        Ok(_) => {
+            let stopped = stop.clone();
+            let reading = tokio::task::spawn_blocking(move || ends_of(&path, &traces, &stopped));
+            tokio::time::timeout(READING, reading).await
+        }
+        Err(error) => {
+            cases.note(id, format!("no packets of {agent}: {error}"));
+            Ok(Ok(Ok(Ends::default())))
+        }
+    };
+    stop.store(true, Relaxed);
+    cases.folder.discard(id, name);
+    ends.ok()?.ok()?.ok()
+}

@@ -1,0 +1,61 @@
+//! Between which addresses calls passed a host, as its capture shows them: whose capture it is, when nobody says.
+
+use crate::GatherError;
+use spangap_model::Side;
+use spangap_wire::exchange::Exchange;
+use spangap_wire::source::Capture;
+use spangap_wire::tap::Tap;
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Packets between two looks at what has finished, and at whether to stop.
+const AT_ONCE: u32 = 1_024;
+
+/// Of the calls of some traces that a capture has: by address of their client and of their server, so many each.
+///
+/// A call that passes a proxy is there twice: from its client to the proxy, and from the proxy on.
+pub type Ends = [BTreeMap<IpAddr, u64>; 2];
+
+/// Reads a capture for the calls of these traces. Those that carry no trace context (TLS without keys) are not found. `stop` ends it
+/// early, with what was found so far.
+///
+/// # Errors
+/// When the capture cannot be read.
+pub fn ends_of(capture: &Path, traces: &HashSet<[u8; 16]>, stop: &AtomicBool) -> Result<Ends, GatherError> {
+    let mut capture = Capture::open(capture)?;
+    capture.read_openings();
+    let mut tap = Tap::default();
+    capture.openings().iter().for_each(|opening| tap.opening(opening));
+    let mut ends = Ends::default();
+    let mut finished = Vec::new();
+    let mut count = |tap: &mut Tap| {
+        tap.take_exchanges(&mut finished);
+        for exchange in finished.drain(..) {
+            let Exchange { trace: Some(context), connection, .. } = exchange else { continue };
+            if !traces.contains(&context.trace_id) {
+                continue;
+            }
+            let Some(facts) = tap.connection(connection) else { continue };
+            for side in [Side::Client, Side::Server] {
+                let at = side.index();
+                *ends[at].entry(facts.ends[at].ip()).or_default() += 1;
+            }
+        }
+    };
+    let mut packets = 0;
+    while let Some(packet) = capture.next() {
+        tap.packet(&packet);
+        packets += 1;
+        if packets % AT_ONCE == 0 {
+            count(&mut tap);
+            if stop.load(Relaxed) {
+                return Ok(ends);
+            }
+        }
+    }
+    tap.finish();
+    count(&mut tap);
+    Ok(ends)
+}
