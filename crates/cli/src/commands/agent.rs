@@ -29,7 +29,7 @@ Without --allow nothing on the host is changed, whoever asks, and nothing is wri
 Needs CAP_NET_RAW for packets, CAP_BPF and CAP_PERFMON for events, and CAP_SYS_PTRACE to see whose sockets they are; what
 is not allowed is left out, and said.";
 
-/// Keep the last packets and events of this host, for the meter to ask for
+/// Record the latest packets and events of this host, and hand over slices when the meter asks
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct AgentArgs {

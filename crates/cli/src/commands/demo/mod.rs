@@ -27,7 +27,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use whole::Whole;
 
-/// Show a slow call found and explained: as root with a fault between two hosts, else only the meter with a pair to measure
+/// Show how a slow call is found and explained: as root with a fault between two hosts, otherwise a meter with a pair to measure
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -49,7 +49,7 @@ A culprit is named only when even the lower bound of its share is most of what s
 their kind; otherwise the place where the time passed is, or neither. Exit code 0 says that a verdict was reached,
 whatever it is.";
 
-/// Lay what slow calls take too long to whoever owns it, and name a culprit where one owns most of it
+/// Find what makes calls slow: attribute their excess time to causes, and name a culprit if one accounts for most of it
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct HuntArgs {

@@ -33,7 +33,7 @@ Examples:
 
 Changes nothing. Who changed a value is inferred from what runs, and reported as probable; only a partition gives its reason.";
 
-/// Say what is applied, and who undid what of it
+/// Show what is applied, and which parts somebody has undone
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct StatusArgs {

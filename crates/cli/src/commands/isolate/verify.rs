@@ -46,7 +46,7 @@ is claimed only if the 95 % intervals of before and after do not overlap. Change
 few CPUs for the network), any (any of these, or another finding that matters), never (exit code 0 whatever is found). What
 cannot be determined (no packet came meanwhile) is not a failure. Exit code 1: it could not read, or nothing is applied.";
 
-/// Look whether an applied plan holds, what it does, and what it costs
+/// Check whether an applied plan still holds, what it achieves and what it costs
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VerifyArgs {

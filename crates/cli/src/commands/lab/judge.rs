@@ -14,7 +14,7 @@ Examples:
   spangap lab judge lab-nagle-client-1
       {\"culprit\":\"nagle-delayed-ack\",\"side\":\"client\",\"why\":\"91 slow calls took 41.9 ms longer ...\"}";
 
-/// Say what is to blame in the folder of a run, as short as a judge of `spangap lab grade` does: what `spangap hunt` says
+/// Name the culprit in the folder of a run, in the short form that `spangap lab grade` expects of a judge; asks `spangap hunt`
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct JudgeArgs {

@@ -39,7 +39,7 @@ Examples:
       {\"culprit\": CAUSE, \"none\" or \"unknown\", \"side\": \"client\" or \"server\", \"leg\": LEG, \"why\": TEXT}
       (only the culprit is required; `spangap lab list --json` has the names)";
 
-/// Make faults, ask a judge what is to blame, and tell how often that is right
+/// Inject faults, ask a judge for the culprit, and report how often it is right
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct GradeArgs {
