@@ -4,6 +4,7 @@
 use crate::report::{CaseReport, FileRow, State};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// What is known of a case.
@@ -84,8 +85,10 @@ impl Folder {
     /// # Errors
     /// When it cannot be made.
     pub fn make(&self, id: &str) -> io::Result<()> {
-        fs::create_dir_all(&self.path)?;
-        fs::create_dir(self.of(id))
+        // Who may see packets and recordings is told by roles, and not by who has an account here.
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700).recursive(true).create(&self.path)?;
+        builder.recursive(false).create(self.of(id))
     }
 
     /// A new file of a case.
@@ -218,6 +221,17 @@ mod tests {
         assert_eq!(loaded[1], written);
         assert_eq!((loaded[0].row.state, loaded[0].lacks.len()), (State::Unknown, 1));
         assert_eq!(folder.names("2").len(), 2);
+    }
+
+    #[test]
+    fn nobody_else_on_the_machine_reads_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(&dir.path().join("data/cases"), 5_000);
+        folder.make("1").unwrap();
+        for path in [folder.path.clone(), folder.of("1")] {
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700, "{path:?}");
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@ use super::segment::{self, Content, Found, Sealed, SegmentError, Writing};
 use super::{SpoolError, SpoolFigures, SpoolSettings};
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::hash::BuildHasher;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -115,7 +116,8 @@ impl Store {
     pub fn open(settings: SpoolSettings, now_unix_ms: u64) -> Result<Store, SpoolError> {
         let folder = settings.folder.clone();
         let failed = |reason| SpoolError::Folder { path: folder.clone(), reason };
-        std::fs::create_dir_all(&folder).map_err(failed)?;
+        // Spans have attributes that may be nobody else's business: statements, addresses, names of users.
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
         let lock = File::create(folder.join(LOCK)).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}

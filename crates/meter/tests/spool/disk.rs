@@ -3,7 +3,7 @@
 use crate::sent::{Sent, at, keep, names, open};
 use spangap_meter::spool::block::Coding;
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -42,6 +42,14 @@ fn three_segments(folder: &Path) -> Arc<AtomicU64> {
     }
     assert_eq!(files(folder).len(), 3);
     now
+}
+
+#[test]
+fn nobody_else_on_the_machine_reads_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("spans");
+    open(&folder, 8 << 20, &Arc::new(AtomicU64::new(at(0)))).stop();
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
 #[test]
