@@ -302,7 +302,7 @@ fn wrong_arguments_are_named() {
         (&["--pid", "4194305"][..], "--pid 4194305: there is no such process"),
         (&["--root", "/nowhere"], "--root /nowhere: there is no proc inside"),
         (&["--fail-on", "nonsense"], "expected trap, high, medium, low, cannot-tell, or the name of a trap"),
-        (&["--for", "soon"], "is no duration"),
+        (&["--for", "soon"], "is not a duration"),
     ] {
         let ended = run(arguments);
         let error = String::from_utf8_lossy(&ended.stderr).into_owned();

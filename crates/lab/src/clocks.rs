@@ -66,7 +66,7 @@ impl FromStr for HostClock {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no clock: expected SIDE=OFFSET[,SKEW] such as server=+30ms or client=-250us,50ppm"
+                "{text:?} is not a clock: expected SIDE=OFFSET[,SKEW] such as server=+30ms or client=-250us,50ppm"
             )
         };
         let (side, rest) = text.split_once('=').ok_or_else(wrong)?;

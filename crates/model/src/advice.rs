@@ -38,7 +38,7 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::TailLoss => (
             "waited for a tail loss probe",
-            "the last segment of a message, or its ACK, was lost; a probe after about two round trips mended it",
+            "the last segment of a message, or its ACK, was lost; a probe after about two round trips recovered it",
             LOST,
         ),
         Cause::FastRetransmit => (

@@ -23,12 +23,12 @@ pub fn parse_ns(text: &str) -> Result<u64, String> {
         "d" => 86400e9,
         _ => {
             return Err(format!(
-                "{text:?} is no duration: expected a number and a unit, such as 250us, 10ms, 1m"
+                "{text:?} is not a duration: expected a number and a unit, such as 250us, 10ms, 1m"
             ));
         }
     };
     let number: f64 =
-        number.parse().map_err(|_| format!("{text:?} is no duration: expected a number before {unit:?}"))?;
+        number.parse().map_err(|_| format!("{text:?} is not a duration: expected a number before {unit:?}"))?;
     Ok((number * factor).round() as u64)
 }
 

@@ -186,7 +186,7 @@ fn what_can_be_said_comes_first() {
     // One run each bears no verdict, yet what was seen is said, with what it lacks.
     let once = by_channels(&arms(1, 100.0, 3));
     assert!(once.summary.starts_with("The largest difference seen is in "), "{}", once.summary);
-    assert!(once.summary.contains("It is no verdict: 1 run each; at least"), "{}", once.summary);
+    assert!(once.summary.contains("That is not a verdict: 1 run each; at least"), "{}", once.summary);
     assert!(once.to_string().starts_with(&once.summary));
     let equal = by_channels(&arms(8, 1.0, 5));
     assert!(equal.summary.starts_with("No comparison shows a difference."), "{}", equal.summary);

@@ -108,7 +108,7 @@ pub(super) fn summary(pairs: &[PairComparison]) -> String {
         ArmVerdict::NoDifferenceSeen => {
             format!("No comparison shows a difference. {seen}; its interval includes none.")
         }
-        _ => format!("{seen}. It is no verdict: {}.", row.words.trim_start_matches("cannot tell: ")),
+        _ => format!("{seen}. That is not a verdict: {}.", row.words.trim_start_matches("cannot tell: ")),
     }
 }
 

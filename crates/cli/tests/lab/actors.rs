@@ -89,7 +89,7 @@ fn flags_that_make_no_sense_are_refused() {
         (&["hog", "--on", "20ms", "--every", "20ms"][..], "--on 20ms: expected at most 90 %"),
         (
             &["hog", "--on", "20", "--every", "1s"],
-            "--on <DURATION>': \"20\" is no duration: expected a number and a unit",
+            "--on <DURATION>': \"20\" is not a duration: expected a number and a unit",
         ),
         (&["hog", "--on", "20ms"], "--every <DURATION>"),
         (

@@ -158,7 +158,7 @@ fn meant(root: &Root, path: &str) -> io::Result<()> {
     if ours.into_iter().any(below) || of_a_cgroup() {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, "that is none of the files that isolate changes"))
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "this is not one of the files that isolate changes"))
 }
 
 impl Kernel for Live {

@@ -213,7 +213,7 @@ fn who(
                 Who::Systemd,
                 format!("daemon-reload writes the sets of its units again: AllowedCPUs= of {unit} keeps it"),
             ),
-            _ => or_tuned(now, format!("{path} is no group of a program that is known here")),
+            _ => or_tuned(now, format!("{path} is not the group of a known program")),
         },
         Kind::Banned => match &now.irqbalance {
             Some(irqbalance) => inferred(

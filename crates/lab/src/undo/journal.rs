@@ -67,7 +67,7 @@ impl Made {
             Made::Cgroup { path } | Made::Folder { path } => {
                 let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
                 if !path.is_absolute() || !path.components().all(plain) {
-                    return Some(format!("{} is no absolute path without dots", path.display()));
+                    return Some(format!("{} is not an absolute path without dots", path.display()));
                 }
                 path.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }

@@ -230,7 +230,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 fn not_pem(path: &Path, expected: &'static str, error: &pem::Error) -> TlsError {
     let reason = match error {
         pem::Error::NoItemsFound => "found none".to_owned(),
-        pem::Error::Io(error) if error.kind() == ErrorKind::InvalidData => "it is no text".to_owned(),
+        pem::Error::Io(error) if error.kind() == ErrorKind::InvalidData => "it is not text".to_owned(),
         error => format!("{error:?}"),
     };
     TlsError::Pem { path: path.to_owned(), expected, reason }
