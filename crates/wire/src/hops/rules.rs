@@ -115,9 +115,19 @@ fn by_one_clock(outer: &Facts, inner: &Facts, clocks: Clocks<'_>) -> Option<(AtT
         .find(|(a, b)| clocks.get(a.capture).is_some_and(|clock| Some(clock) == clocks.get(b.capture)))
 }
 
+/// Whether both are attempts of one client at one server, seen beside each other by one tap: a proxy has an address of its own,
+/// or, where it hides behind those of others, stands between two taps.
+fn are_attempts(one: &Facts, other: &Facts) -> bool {
+    let seen_alike = || {
+        let both = one.at.iter().zip(&other.at);
+        both.filter_map(|(one, other)| one.as_ref().zip(other.as_ref())).any(|(a, b)| a.capture == b.capture)
+    };
+    one.client.address == other.client.address && one.server == other.server && seen_alike()
+}
+
 /// Whether the inner call lies in the outer one; by durations alone where no clock times both.
 pub(crate) fn nested(outer: &Facts, inner: &Facts, clocks: Clocks<'_>) -> bool {
-    if outer.connection == inner.connection {
+    if outer.connection == inner.connection || are_attempts(outer, inner) {
         return false;
     }
     let Some((a, b)) = by_one_clock(outer, inner, clocks) else {
@@ -190,8 +200,8 @@ mod tests {
         let at = AtTap { capture: 0, from_ns, answered_ns: Some(to_ns), to_ns };
         Facts {
             connection: (0, connection),
-            client: Endpoint::v4([10, 0, 0, 1], 1),
-            server: Endpoint::v4([10, 0, 0, 2], 2),
+            client: Endpoint::v4([10, 0, 0, connection as u8], 1),
+            server: Endpoint::v4([10, 0, 0, connection as u8 + 1], 2),
             at: [Some(at); 2],
             duration_ns: (to_ns - from_ns) as u64,
             trace: Some(TraceContext { trace_id: [1; 16], span_id: [1; 8] }),
@@ -236,6 +246,18 @@ mod tests {
         assert!(!nested(&outer, &elsewhere(&late), &[0, 0]));
         let longer = elsewhere(&facts(2, 2_000_000, 4_000_000));
         assert!(!nested(&outer, &longer, &[0, 1]));
+    }
+
+    #[test]
+    fn attempts_of_one_client_at_one_server_are_no_hops_of_each_other() {
+        let first = Facts { response_bytes: None, complete: false, ..facts(1, 0, 1_000_000) };
+        let again = Facts { client: first.client, server: first.server, ..facts(2, 900_000, 950_000) };
+        assert!(!nested(&first, &again, &[0, 0]));
+        // A proxy that hides behind its client's address has a tap on either side.
+        let at = again.at[0].map(|at| AtTap { capture: 1, ..at });
+        let behind = Facts { at: [None, at], ..again.clone() };
+        assert!(nested(&Facts { at: [first.at[0], None], ..first.clone() }, &behind, &[0, 0]));
+        assert!(nested(&first, &Facts { server: Endpoint::v4([10, 0, 0, 3], 2), ..again }, &[0, 0]));
     }
 
     #[test]
