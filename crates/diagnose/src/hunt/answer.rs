@@ -3,11 +3,13 @@
 use super::account::{Account, BEYOND_CLIENT, QUEUE};
 use super::alike::{Compared as Alike, unseen_by_side, unseen_ns};
 use super::catalogue::recorded;
+use super::contrary::within_the_whole;
 use super::population::{Population, Row, are_many, is_stream, quantile};
 use super::shares::{Compared, Share, Weighed, compared};
+use super::unwatched::{in_doubt, in_no_hand_ns};
 use super::{Asked, Owner, Question};
-use spangap_model::evidence::{CallRecord, LegRecord};
-use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
+use spangap_model::evidence::LegRecord;
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the sheets say.
@@ -172,14 +174,19 @@ pub fn answer(
     let slack = slack(&weighed, asked);
     let ours: Vec<(&Row<'_>, f64)> = rows.iter().map(|row| (*row, row.call.weight)).collect();
     let unseen = unseen_by_side(&ours, others);
+    let in_doubt = in_doubt(&ours, others);
     let widened = |owner: &Owner, share: Share, each_ns: f64| {
         let bounds = slack.get(owner).copied().unwrap_or(0.0);
         let (ours, theirs) = unseen_ns(owner, &unseen);
+        let doubt: f64 = in_doubt.iter().filter(|(of, _)| of == owner).map(|(_, ns)| ns).sum();
         let each_ns = each_ns.max(1.0);
-        share.widened((bounds + theirs) / each_ns, (bounds + ours) / each_ns)
+        share.widened((bounds + theirs + doubt) / each_ns, (bounds + ours) / each_ns)
     };
     let of_owner = |(owner, share): (&Owner, &Share)| (*owner, widened(owner, *share, by_owner.each_ns.mid));
     let mut shares: Vec<(Owner, Share)> = by_owner.shares.iter().map(of_owner).collect();
+    if asked != Asked::All {
+        within_the_whole(&mut shares);
+    }
     most_first(&mut shares);
     let quiet = compare(asked, &weighed, |row| {
         let quiet = row.account.iter().filter(|(owner, _)| !is_noise(owner));
@@ -187,6 +194,9 @@ pub fn answer(
     });
     let of_quiet = |(owner, share): (&Owner, &Share)| (*owner, widened(owner, *share, quiet.each_ns.mid));
     let mut beside_noise: Vec<(Owner, Share)> = quiet.shares.iter().map(of_quiet).collect();
+    if asked != Asked::All {
+        within_the_whole(&mut beside_noise);
+    }
     most_first(&mut beside_noise);
     let noise = compare(asked, &weighed, |row| {
         let mut of: BTreeMap<bool, i64> = BTreeMap::new();
@@ -403,19 +413,10 @@ fn queued(rows: &[&Row<'_>]) -> f64 {
     for row in rows {
         let ns = row.account.get(&Owner::Culprit(QUEUE)).copied().unwrap_or(0).max(0);
         all += row.call.weight * ns as f64;
-        let seen = row.call.queued.ns.max(in_no_hand_ns(row.call.record));
+        let seen = row.call.queued.ns.max(in_no_hand_ns(row.call.record, Leg::ServerHostIn));
         shown += row.call.weight * ns.min(seen) as f64;
     }
     if all > 0.0 { shown / all } else { 0.0 }
-}
-
-/// For how long no thread had a call in hand before its application began with it, though some had read it, nanoseconds: it lay in
-/// a queue of the program's own.
-fn in_no_hand_ns(call: &CallRecord) -> i64 {
-    let waits = call.legs.iter().filter(|leg| leg.legs == Legs::one(Leg::ServerHostIn));
-    let read = waits.filter_map(|leg| leg.host.as_ref()).filter(|host| !host.tids.is_empty());
-    let parts = read.flat_map(|host| &host.parts).filter(|part| part.doing == Doing::Unknown);
-    parts.map(|part| i64::try_from(part.ns).unwrap_or(i64::MAX)).sum()
 }
 
 /// Of how many separate moments a time of calls is: those that began while the first of them was under way have it of one.

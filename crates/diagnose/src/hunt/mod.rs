@@ -15,6 +15,7 @@ mod alike;
 mod answer;
 mod behind;
 pub mod catalogue;
+mod contrary;
 mod held_up;
 mod in_turn;
 pub mod logical;
@@ -25,6 +26,7 @@ mod sampled;
 pub mod shares;
 pub mod support;
 pub mod turns;
+mod unwatched;
 pub mod verdict;
 
 use account::{Account, of_logical};

@@ -12,7 +12,7 @@ const DRAWS: usize = 200;
 const TAIL: f64 = 0.05;
 /// No share is known better than so: what one cause does to the next is not in the bootstrap. With 0.05, intervals held the share
 /// that a fault has by construction in 69 % of drawn runs, and half of those that missed did so by 0.03 or less.
-const FLOOR: f64 = 0.08;
+pub const FLOOR: f64 = 0.08;
 
 /// A share with its 90 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -207,3 +207,74 @@ fn an_application_that_waits_while_no_thread_works_for_a_call_is_named_all_the_s
         of((0..300).map(|n| call(n * 10, "/a", vec![served(if n % 10 == 0 { 80 } else { 2 })], Vec::new())));
     assert_eq!(hunt.culprits[0].culprit, Culprit::at(Cause::ServerApp, Side::Server), "{hunt:#?}");
 }
+
+/// A part of a leg in which a thread waited for a CPU that these programs took in turn.
+fn behind_many(ms: i64, programs: u32) -> Vec<HostPart> {
+    let part = |pid: u32| HostPart {
+        doing: Doing::Runnable,
+        behind: Some(spangap_model::Taker::Task {
+            tid: pid,
+            pid: Some(pid),
+            name: Some(format!("job-{pid}")),
+        }),
+        ..running(ms)
+    };
+    let each = |pid: u32| HostPart { ns: (ms * MS) as u64 / u64::from(programs), ..part(pid) };
+    (100..100 + programs).map(each).collect()
+}
+
+#[test]
+fn what_nobody_saw_is_no_queue_where_threads_that_were_seen_waited_for_cpus() {
+    // Another thread goes on with the call than the one that reads it, and nobody sees from when on: it has a queue before it,
+    // or waits for a CPU as the threads do that are seen.
+    let of = |seen: fn() -> Vec<HostPart>| {
+        of((0..300).map(|n| {
+            let slow = n % 10 == 0;
+            let unknown = HostPart { doing: Doing::Unknown, ..running(54) };
+            let parts = if slow { [vec![unknown], seen()].concat() } else { vec![running(0)] };
+            let waits = by_thread(Leg::ServerHostIn, 5, if slow { 60 } else { 0 }, parts);
+            let served = by_thread(Leg::ServerApp, 7 + n as u32, 1, vec![running(1)]);
+            call(n * 10, "/a", vec![leg(Leg::ClientAppOut, 0), waits, served], Vec::new())
+        }))
+    };
+    let starved = of(|| behind_many(6, 4));
+    let place = starved.place.as_ref().map(|place| place.leg);
+    assert_eq!((starved.culprits.len(), place), (0, Some(Legs::one(Leg::ServerHostIn))), "{starved:#?}");
+    assert_eq!(of(|| vec![running(6)]).culprits[0].culprit, account::QUEUE);
+}
+
+#[test]
+fn a_busy_machine_stretches_what_a_program_does_and_is_not_all_there_is() {
+    // An event loop does something else for 12 ms now and then, for which it needs 45 ms of a busy machine.
+    let hunt = among_quick(|at| {
+        let parts = [vec![running(14)], behind_many(31, 4)].concat();
+        let waits = by_thread(Leg::ServerHostIn, 7, 45, parts);
+        let served = by_thread(Leg::ServerApp, 7, 1, vec![running(1)]);
+        vec![CallRecord { start_unix_ns: at * 10 * MS, ..call(0, "/a", vec![waits, served], Vec::new()) }]
+    });
+    assert_eq!(hunt.verdict, Kind::Unknown, "{hunt:#?}");
+    assert!(hunt.words.contains("server-queue (server)"), "{}", hunt.words);
+}
+
+#[test]
+fn nobody_accounts_for_more_than_all_of_it() {
+    // Ordinary calls have 31 ms of their own where slow ones have waited for others.
+    let hunt = of((0..300).map(|n| {
+        let slow = n % 5 == 0;
+        let shared = Finding {
+            culprit: Culprit::at(Cause::SharedConnection, Side::Client),
+            when: None,
+            cost_ns: Some(41 * MS as u64),
+            ..lost(41)
+        };
+        let ms = if slow { 42 } else { 32 };
+        let parts = vec![blocked(WaitReason::Sleep, Waker::Timer, if slow { 1 } else { 31 })];
+        let back = by_thread(Leg::ClientAppIn, 7, ms, parts);
+        let findings = if slow { vec![shared] } else { Vec::new() };
+        call(n * 10, "/a", vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1), back], findings)
+    }));
+    let slow = hunt.questions.slow.expect("some are slower");
+    assert_eq!(slow.culprits[0].culprit.cause, Cause::SharedConnection, "{slow:#?}");
+    let of = |share: shares::Share| share.mid.max(share.high);
+    assert!(slow.sheet.iter().all(|line| of(line.share) < 1.2), "{:#?}", slow.sheet);
+}

@@ -184,6 +184,8 @@ fn headline(
                 // What calls always consist of is no answer to why some are slow.
                 (Kind::Place, Kind::Place) if all.0.is_usual_place => slow.1.of_all >= FOOTNOTE,
                 (Kind::Place, Kind::Place) => true,
+                // Who leads among slow calls, and is not certain there, is not certain of all.
+                (Kind::Place, Kind::One) if is_led_by(&slow.1, &all.0) => true,
                 // An excess that nobody owns beside what somebody has of all time.
                 (Kind::Unknown | Kind::Place, Kind::One) if !all.0.is_always_there() => {
                     slow.1.of_all * (1.0 - slow.1.noise.mid) > all.0.lead()
@@ -195,6 +197,11 @@ fn headline(
         // Noise in the slow ones is no answer where all calls take long, and nobody knows why.
         (slow, all) => slow.or(all).or(noise),
     }
+}
+
+/// Whether what one answer names has the most of another one's time.
+fn is_led_by(answered: &Answered, read: &Read) -> bool {
+    answered.shares.first().is_some_and(|(owner, _)| read.culprits.iter().any(|named| named.owner == *owner))
 }
 
 /// Whether it can be said of calls that do not take long: that packets were on their way for most of it, or that bytes waited

@@ -14,6 +14,8 @@ pub const MOST: f64 = 0.5;
 const SOME: f64 = 0.15;
 /// What is in all calls but these, or in these alone, tells them apart.
 const FEW: f64 = 0.1;
+/// A program that goes on with something else holds up whoever comes meanwhile, and all others by a little.
+const SOME_HAVE_IT: f64 = 0.25;
 /// Noise that has less is not worth setting aside.
 const LITTLE: f64 = 0.05;
 /// Of everything, without a comparison, what packets or a host show has to own this much.
@@ -214,11 +216,20 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
 /// Whether an event is in nearly all slow calls and in hardly any other: noise alone would not choose these.
 fn tells_apart(named: &Named, answered: &Answered) -> bool {
     let Some(present) = answered.present.get(&named.owner) else { return false };
-    is_held_up(named.culprit.cause)
-        && named.share.low > FEW
-        && present.calls >= (1.0 - FEW) * answered.calls
-        && present.ordinary_ns <= FEW * present.ns
+    let few = match named.culprit.cause {
+        cause if is_held_up(cause) => FEW,
+        cause if is_own_doing(cause) => SOME_HAVE_IT,
+        _ => return false,
+    };
+    named.share.low > FEW
+        && present.calls >= (1.0 - few) * answered.calls
+        && present.ordinary_ns <= few * present.ns
         && present.moments >= MOMENTS
+}
+
+/// What a program does itself: a busy machine stretches it, and does not bring it about.
+fn is_own_doing(cause: Cause) -> bool {
+    matches!(cause, Cause::ServerQueue | Cause::ClientApp)
 }
 
 /// What calls always consist of.
