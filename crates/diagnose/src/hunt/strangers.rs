@@ -252,8 +252,8 @@ fn a_busy_machine_stretches_what_a_program_does_and_is_not_all_there_is() {
         let served = by_thread(Leg::ServerApp, 7, 1, vec![running(1)]);
         vec![CallRecord { start_unix_ns: at * 10 * MS, ..call(0, "/a", vec![waits, served], Vec::new()) }]
     });
-    assert_eq!(hunt.verdict, Kind::Unknown, "{hunt:#?}");
-    assert!(hunt.words.contains("server-queue (server)"), "{}", hunt.words);
+    assert_eq!((hunt.verdict, hunt.question), (Kind::Unknown, "slow"), "{hunt:#?}");
+    assert!(hunt.sheet.iter().any(|line| line.culprit == Some(account::QUEUE)), "{:#?}", hunt.sheet);
 }
 
 #[test]
