@@ -2,12 +2,13 @@
 //! time and memory.
 
 use crate::report::VerdictRow;
-use rustix::process::{Pid, Resource, Rlimit, getpriority_process, prlimit, setpriority_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getpriority_process, prlimit, setpriority_process};
 use serde_json::Value;
 use spangap_diagnose::hunt::{Hunt, Kind, Question, hunt};
 use spangap_gather::{GatherError, Sources, Wanted, evidence};
 use std::io::{self, Read};
 use std::ops::ControlFlow;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -18,8 +19,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// A verdict that takes longer is given up.
-const LIMIT: Duration = Duration::from_secs(60);
+/// A verdict that takes longer is given up. Far more than the CPU time it may take: on a host that is busy, and most hosts with
+/// a case are, somebody nice gets an eighth of a CPU.
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +43,9 @@ pub enum NoVerdict {
         /// Why not.
         error: io::Error,
     },
+    /// It took more CPU time than it may.
+    #[error("the analysis took more than {MOST_CPU_S} s of CPU time")]
+    TooMuch,
     /// It needed more memory than it may have.
     #[error("the analysis needed more than {} MiB of memory", .0 >> 20)]
     TooLarge(u64),
@@ -59,7 +64,7 @@ pub struct Program {
 }
 
 /// Most CPU time of a program that judges, seconds: one that nobody stops any more ends by it.
-const MOST_CPU_S: u64 = 2 * LIMIT.as_secs();
+const MOST_CPU_S: u64 = 120;
 /// Spans, receivers and the page come first.
 const NICE: i32 = 10;
 /// The longest document and the longest complaint that are read.
@@ -146,6 +151,9 @@ fn apart(program: &Program, folder: &Path, running: &Mutex<Option<Child>>) -> Re
     if complaint.starts_with("memory allocation of") {
         return Err(NoVerdict::TooLarge(program.most_bytes));
     }
+    if status.signal() == Some(Signal::XCPU.as_raw()) {
+        return Err(NoVerdict::TooMuch);
+    }
     if !status.success() {
         let said = if complaint.is_empty() { status.to_string() } else { complaint };
         return Err(NoVerdict::Said(said));
@@ -158,7 +166,8 @@ fn limit(child: &Child, most_bytes: u64) -> io::Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let most = |most| Rlimit { current: Some(most), maximum: Some(most) };
     prlimit(pid, Resource::As, most(most_bytes))?;
-    prlimit(pid, Resource::Cpu, most(MOST_CPU_S))?;
+    // The signal of the lower one says why; the other is for a program that does not listen.
+    prlimit(pid, Resource::Cpu, Rlimit { current: Some(MOST_CPU_S), maximum: Some(MOST_CPU_S + 5) })?;
     prlimit(pid, Resource::Core, most(0))?;
     // One that is nicer already has passed it on, and may not take that back: a pod's programs inherit it of their runtime.
     if getpriority_process(None)? < NICE {
@@ -237,5 +246,20 @@ mod tests {
             let (own, child) = limited_under(nice);
             assert_eq!(child, own.max(NICE), "under {own}");
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_judge_without_end_is_ended_by_its_cpu_time_and_that_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("judge");
+        // Written by a process of its own: one that another test forks at this moment would hold it open, and it could not be run.
+        let made = Command::new("sh")
+            .args(["-c", "printf '#!/bin/sh\\nwhile :; do ulimit -S -t 1; done' >\"$0\"; chmod 700 \"$0\""])
+            .arg(&path)
+            .status();
+        assert!(made.unwrap().success());
+        let judge = Judge::new(Some(Program { path, most_bytes: 1 << 30 }));
+        let judged = judge.judge(folder.path()).await;
+        assert!(matches!(judged, Err(NoVerdict::TooMuch)), "{judged:?}");
     }
 }

@@ -30,7 +30,7 @@ const QUIET: Duration = Duration::from_secs(45);
 /// A case that does not open within this time does not open by itself: the pair was as slow before, as it is on a machine that
 /// has much else to do.
 const OPENS: Duration = Duration::from_secs(45);
-const VERDICT: Duration = Duration::from_secs(90);
+const VERDICT: Duration = Duration::from_secs(300);
 /// Beyond the time that an experiment announces: spans come late, and a busy machine is slow.
 const REMEDY: Duration = Duration::from_secs(60);
 /// How often a condition is looked at.
