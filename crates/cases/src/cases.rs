@@ -1,8 +1,10 @@
 //! All cases: opened by triggers and persons within a budget, followed until the pair is as usual again, kept within bounds.
 
 use crate::agents::Agents;
+use crate::budget::Budget;
 use crate::experiment::Experiments;
-use crate::folder::{CASE, Folder};
+use crate::folder::{CASE, Folder, free_id};
+use crate::nearest::{NEAREST, Nearest};
 use crate::pursuit::LOOK_BACK_NS;
 use crate::report::{
     AgentsReport, CaseReport, CaseRow, CasesReport, EventRow, GapRow, Moment, PairRow, Refused, Sides, State,
@@ -18,7 +20,8 @@ use spangap_meter::engine::Meter;
 use spangap_meter::serve::access::Access;
 use spangap_model::PairKey;
 use spangap_model::duration::format_ns;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -116,27 +119,20 @@ pub struct Cases {
     watched: Mutex<Watched>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     /// By id; verdicts in full are on disk.
     cases: BTreeMap<String, CaseReport>,
     /// Cases that wait for their moment, Unix milliseconds.
     due: Vec<(u64, String)>,
-    /// When slices were asked for.
-    asked_ms: VecDeque<u64>,
+    budget: Budget,
     /// The case of a pair that is out, and how many it has had.
     of_excursion: BTreeMap<PairKey, (String, u32)>,
     /// The pair of which every call is kept with its spans, as far as there is room, and since when.
     closely: Option<(PairKey, u64)>,
     unmatched: Sides,
-}
-
-impl Known {
-    /// Forgets what was asked for more than a minute ago.
-    fn forget_asked(&mut self, now_ms: u64) {
-        // By a clock that was set back, what was asked for is yet to come: it is forgotten as well.
-        self.asked_ms.retain(|at| now_ms.abs_diff(*at) < 60_000);
-    }
+    /// Pairs that are out and have no case, as the budget does not allow it; those that lost the most first.
+    waiting: Vec<PairRow>,
 }
 
 impl Cases {
@@ -160,8 +156,16 @@ impl Cases {
             judge: Judge::new(settings.judge.clone()),
             looker: Looker::default(),
             experiments: Experiments::default(),
+            known: Mutex::new(Known {
+                cases,
+                due: Vec::new(),
+                budget: Budget::new(settings.slices_per_minute),
+                of_excursion: BTreeMap::new(),
+                closely: None,
+                unmatched: Sides::default(),
+                waiting: Vec::new(),
+            }),
             settings,
-            known: Mutex::new(Known { cases, ..Known::default() }),
             watched: Mutex::default(),
         }))
     }
@@ -205,8 +209,8 @@ impl Cases {
         due.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// What became of the pairs since the last one.
-    fn slot(&self, now_ms: u64) {
+    /// What became of the pairs since the last one. [`Cases::run`] has it every five seconds.
+    pub fn slot(&self, now_ms: u64) {
         let events = {
             let mut watched = self.watched();
             let is_tried = self.experiments.is_tried_since(now_ms.saturating_sub(SLOT_MS));
@@ -215,15 +219,34 @@ impl Cases {
             self.agents.count(|refused| refused.pairs_not_watched = not_watched);
             events
         };
-        for event in events {
-            self.follow(event, now_ms);
-        }
+        self.follow_all(events, now_ms);
         self.make_room();
     }
 
-    fn follow(&self, Event { pair, what }: Event, now_ms: u64) {
+    /// Where the budget does not do for all that are out, those go first that have had no case, and of these the ones that lost the most:
+    /// which pair the meter happened to see first says nothing.
+    fn follow_all(&self, mut events: Vec<Event>, now_ms: u64) {
+        {
+            let known = self.known();
+            events.sort_by_cached_key(|Event { pair, what }| match what {
+                What::Out { lost_ns, .. } => {
+                    let had = known.of_excursion.get(pair).map_or(0, |(_, times)| 1 + times);
+                    (1 + had, Reverse(*lost_ns))
+                }
+                _ => (0, Reverse(0)),
+            });
+        }
+        let mut waiting = Vec::new();
+        for event in events {
+            waiting.extend(self.follow(event, now_ms));
+        }
+        self.known().waiting = waiting;
+    }
+
+    /// The pair, if it is out and the budget does not allow a case of it now.
+    fn follow(&self, Event { pair, what }: Event, now_ms: u64) -> Option<PairRow> {
         match what {
-            What::Out { left, is_new, since_unix_ms } => {
+            What::Out { left, is_new, since_unix_ms, .. } => {
                 let before = match is_new {
                     true => {
                         self.regressed(&pair, now_ms);
@@ -234,7 +257,7 @@ impl Cases {
                 let times = match &before {
                     None => 0,
                     Some((id, times)) if *times < AGAIN && self.came_to_nothing(id, now_ms) => times + 1,
-                    Some(_) => return,
+                    Some(_) => return None,
                 };
                 let why = format!(
                     "triggered: {} {} instead of {}",
@@ -251,8 +274,11 @@ impl Cases {
                     Figure::Client(_) => Measure::ClientDuration,
                 };
                 let time_line = vec![first, moment(now_ms, why)];
-                if let Ok(id) = self.begin(&pair, Trigger::Baseline, by, time_line, now_ms) {
-                    self.known().of_excursion.insert(pair, (id, times));
+                match self.begin(&pair, Trigger::Baseline, by, time_line, now_ms) {
+                    Ok(id) => drop(self.known().of_excursion.insert(pair, (id, times))),
+                    Err(NotOpened::Budget(_)) => return Some(pair_row(&pair)),
+                    // That it cannot be written is counted, and tried again.
+                    Err(_) => {}
                 }
             }
             What::Doubtful => self.watch_closely(&pair, now_ms),
@@ -269,9 +295,8 @@ impl Cases {
             What::Back { before, after } => {
                 let mut known = self.known();
                 known.of_excursion.remove(&pair);
-                let pair = pair_row(&pair);
                 let of_pair = |case: &&mut CaseReport| {
-                    case.row.pair == pair
+                    is_of(&pair, case)
                         && case.row.trigger == Trigger::Baseline
                         && matches!(case.row.state, State::Explained | State::Unknown | State::Proven)
                         && case.row.opened_unix_ms >= before.from_unix_ms
@@ -289,8 +314,8 @@ impl Cases {
             }
             What::Accustomed { since_unix_ms } => {
                 let mut known = self.known();
-                let Some((id, _)) = known.of_excursion.remove(&pair) else { return };
-                let Some(case) = known.cases.get_mut(&id) else { return };
+                let (id, _) = known.of_excursion.remove(&pair)?;
+                let case = known.cases.get_mut(&id)?;
                 let minutes = now_ms.saturating_sub(since_unix_ms) / 60_000;
                 case.time_line.push(moment(
                     now_ms,
@@ -301,6 +326,7 @@ impl Cases {
                 self.save(&case);
             }
         }
+        None
     }
 
     /// Keeps every call of a pair from now on, where no other pair is in doubt already. A sample has few calls of each connection,
@@ -334,9 +360,8 @@ impl Cases {
 
     /// The last case of the pair that was fixed is not.
     fn regressed(&self, pair: &PairKey, now_ms: u64) {
-        let pair = pair_row(pair);
         let mut known = self.known();
-        let of_pair = known.cases.values_mut().filter(|case| case.row.pair == pair);
+        let of_pair = known.cases.values_mut().filter(|case| is_of(pair, case));
         let last = of_pair.max_by_key(|case| case.row.opened_unix_ms);
         let Some(case) = last.filter(|case| case.row.state == State::Fixed) else { return };
         case.row.state = State::Regressed;
@@ -423,18 +448,19 @@ impl Cases {
     ) -> Result<String, NotOpened> {
         let mut known = self.known();
         let (row, method) = (pair_row(pair), pair.method.as_deref().map(str::to_owned));
-        let same = |case: &&CaseReport| case.row.pair == row && case.row.method == method;
-        let open = known.cases.values().filter(same).find(|case| case.row.state == State::Open);
+        let open =
+            known.cases.values().filter(|case| is_of(pair, case)).find(|case| case.row.state == State::Open);
         if let Some(open) = open {
             return Ok(open.row.id.clone());
         }
-        known.forget_asked(now_ms);
-        if known.asked_ms.len() + SLICES > self.settings.slices_per_minute {
+        let most = self.settings.slices_per_minute;
+        // A person is not kept waiting by those that opened by themselves.
+        let kept = if trigger == Trigger::Person || most < 2 * SLICES { 0 } else { SLICES };
+        if !known.budget.take(SLICES, kept, now_ms) {
             drop(known);
             self.agents.count(|refused| refused.over_budget += 1);
             return Err(NotOpened::Budget(self.settings.slices_per_minute));
         }
-        known.asked_ms.extend([now_ms; SLICES]);
         let id = free_id(&known.cases, pair, now_ms);
         let case = CaseReport {
             row: CaseRow {
@@ -463,14 +489,7 @@ impl Cases {
 
     /// Whether so many more slices may be asked for in this minute; then they are counted.
     pub(crate) fn may_ask(&self, slices: usize) -> bool {
-        let now_ms = now_unix_ms();
-        let mut known = self.known();
-        known.forget_asked(now_ms);
-        let may = known.asked_ms.len() + slices <= self.settings.slices_per_minute;
-        if may {
-            known.asked_ms.extend(std::iter::repeat_n(now_ms, slices));
-        }
-        may
+        self.known().budget.take(slices, 0, now_unix_ms())
     }
 
     /// Changes a case, and writes it down.
@@ -541,7 +560,9 @@ impl Cases {
         let shown = cases.iter().filter_map(|row| known.cases.get(&row.id));
         let mut events: Vec<EventRow> = shown.flat_map(EventRow::of).collect();
         events.sort_by_key(|event| event.unix_ms);
-        CasesReport { cases, events }
+        let waiting = known.waiting.iter().filter(|waiting| pair.is_none_or(|pair| pair == *waiting));
+        let waiting_pairs = waiting.clone().count() as u64;
+        CasesReport { cases, events, waiting_pairs, waiting: waiting.take(limit).cloned().collect() }
     }
 
     /// One case, without its verdict in full, which is on disk.
@@ -556,57 +577,18 @@ impl Cases {
     }
 }
 
-/// Pairs that are named to whoever asks for one that is not there.
-const NEAREST: usize = 5;
-
-/// The pairs whose names are most like those asked for.
-struct Nearest<'a> {
-    to: &'a PairRow,
-    /// The worst last.
-    found: Vec<(f64, PairRow)>,
-}
-
-impl<'a> Nearest<'a> {
-    fn to(pair: &'a PairRow) -> Nearest<'a> {
-        Nearest { to: pair, found: Vec::new() }
-    }
-
-    fn see(&mut self, key: &PairKey) {
-        let like = |a: &str, b: &str| strsim::jaro_winkler(&a.to_lowercase(), &b.to_lowercase());
-        let likeness = like(&self.to.client, &key.client) + like(&self.to.server, &key.server);
-        let is_far = self.found.last().is_some_and(|(worst, _)| likeness <= *worst);
-        if self.found.len() >= NEAREST && is_far || self.found.iter().any(|(_, pair)| *pair == pair_row(key))
-        {
-            return;
-        }
-        let place = self.found.partition_point(|(other, _)| *other >= likeness);
-        self.found.insert(place, (likeness, pair_row(key)));
-        self.found.truncate(NEAREST);
-    }
-
-    fn pairs(self) -> Vec<PairRow> {
-        self.found.into_iter().map(|(_, pair)| pair).collect()
-    }
-}
-
 /// Something that happens now.
 pub(crate) fn moment(unix_ms: u64, what: impl Into<String>) -> Moment {
     Moment { unix_ms, what: what.into() }
 }
 
-fn pair_row(pair: &PairKey) -> PairRow {
-    PairRow { client: pair.client.to_string(), server: pair.server.to_string() }
+/// Whether a case is of this pair, and of its method where pairs have one.
+fn is_of(pair: &PairKey, case: &CaseReport) -> bool {
+    *case.row.pair.client == *pair.client
+        && *case.row.pair.server == *pair.server
+        && case.row.method.as_deref() == pair.method.as_deref()
 }
 
-/// Sorts by time, and reads well: `20261122-204301-tank-target`.
-fn free_id(cases: &BTreeMap<String, CaseReport>, pair: &PairKey, now_ms: u64) -> String {
-    let time = jiff::Timestamp::from_millisecond(now_ms as i64).unwrap_or_default();
-    let plain = |name: &str| -> String {
-        let letters = name.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-');
-        letters.take(24).collect::<String>().to_ascii_lowercase()
-    };
-    let name = format!("{}-{}-{}", time.strftime("%Y%m%d-%H%M%S"), plain(&pair.client), plain(&pair.server));
-    let numbered = (2..).map(|number| format!("{name}-{number}"));
-    let mut names = std::iter::once(name.clone()).chain(numbered);
-    names.find(|name| !cases.contains_key(name)).unwrap_or(name)
+fn pair_row(pair: &PairKey) -> PairRow {
+    PairRow { client: pair.client.to_string(), server: pair.server.to_string() }
 }

@@ -2,6 +2,8 @@
 //! or not at all.
 
 use crate::report::{CaseReport, FileRow, State};
+use spangap_model::PairKey;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -188,6 +190,19 @@ impl Write for Part {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Sorts by time, and reads well: `20261122-204301-tank-target`.
+pub(crate) fn free_id(cases: &BTreeMap<String, CaseReport>, pair: &PairKey, now_ms: u64) -> String {
+    let time = jiff::Timestamp::from_millisecond(now_ms as i64).unwrap_or_default();
+    let plain = |name: &str| -> String {
+        let letters = name.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-');
+        letters.take(24).collect::<String>().to_ascii_lowercase()
+    };
+    let name = format!("{}-{}-{}", time.strftime("%Y%m%d-%H%M%S"), plain(&pair.client), plain(&pair.server));
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered);
+    names.find(|name| !cases.contains_key(name)).unwrap_or(name)
 }
 
 #[cfg(test)]

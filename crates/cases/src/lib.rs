@@ -6,11 +6,13 @@
 
 pub mod agents;
 pub mod api;
+mod budget;
 pub mod cases;
 mod clocks;
 pub mod experiment;
 pub mod folder;
 pub mod hosts;
+mod nearest;
 pub mod pursuit;
 pub mod report;
 pub mod samples;

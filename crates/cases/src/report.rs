@@ -145,6 +145,12 @@ pub struct CasesReport {
     /// What happened to these pairs and hosts since: changes, their undoing, cases closed. Oldest first.
     #[serde(default)]
     pub events: Vec<EventRow>,
+    /// Pairs that have left their usual figures and have no case, since `--case-slices-per-minute` does not allow one now.
+    #[serde(default)]
+    pub waiting_pairs: u64,
+    /// Those of them that lose the most time, most first.
+    #[serde(default)]
+    pub waiting: Vec<PairRow>,
 }
 
 /// Something that belongs on a time axis.

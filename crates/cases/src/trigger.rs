@@ -81,6 +81,16 @@ const FIGURES: [Figure; 6] = [
 /// Those that take a baseline to be told. Their bits follow those of [`FIGURES`].
 const SLOWEST: [Figure; 2] = [Figure::Gap(Statistic::Slowest), Figure::Client(Statistic::Slowest)];
 
+impl Figure {
+    /// Which of the two: gaps, client durations.
+    pub fn of(self) -> usize {
+        match self {
+            Figure::Gap(_) => 0,
+            Figure::Client(_) => 1,
+        }
+    }
+}
+
 impl std::fmt::Display for Figure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (what, statistic) = match self {
@@ -260,6 +270,13 @@ pub struct Left {
     pub usual_ns: u64,
     /// What it is now, nanoseconds.
     pub now_ns: u64,
+}
+
+impl Left {
+    /// Calls beyond this are far from usual, nanoseconds.
+    pub fn level_ns(&self) -> u64 {
+        (self.usual_ns.max(1) as f64 * self.now_ns as f64).sqrt() as u64
+    }
 }
 
 /// What a window comes to.
@@ -445,11 +462,7 @@ impl Watch {
     /// Whether calls that long are too frequent in this window and the last to be those of the baseline: were both the
     /// same, each such call would fall on one of them by their numbers of calls.
     fn is_no_chance(&self, left: &Left, window: &Window) -> bool {
-        let of = match left.figure {
-            Figure::Gap(_) => 0,
-            Figure::Client(_) => 1,
-        };
-        let level_ns = (left.usual_ns.max(1) as f64 * left.now_ns as f64).sqrt() as u64;
+        let (of, level_ns) = (left.figure.of(), left.level_ns());
         let held = self.held.iter().chain([window]).map(|window| &window.counts[of]);
         self.chance(of, level_ns, &held.collect::<Vec<_>>()) < CHANCE
     }

@@ -17,6 +17,8 @@ const BACK: u32 = 12;
 const MOST_PAIRS: usize = 4_096;
 /// Pairs looked at under one hold of the engine's lock.
 const AT_ONCE: u32 = 128;
+/// One without calls for so many slots (ten minutes) makes room for another, when there is none.
+const IDLE_SLOTS: u32 = 120;
 
 /// What became of a pair in a slot.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +44,8 @@ pub enum What {
         is_new: bool,
         /// When the first window that was out ended, Unix milliseconds.
         since_unix_ms: u64,
+        /// What the calls of this window that are far from usual took beyond that, all together, nanoseconds.
+        lost_ns: u64,
     },
     /// Calls were over the threshold.
     Over {
@@ -79,11 +83,15 @@ pub struct Watched {
     pairs: FxHashMap<u32, Pair>,
     /// Pairs for which there was no room, since the start.
     pub not_watched: u64,
+    /// Some have made room, and may come back.
+    had_to_make_room: bool,
 }
 
 #[derive(Debug, Default)]
 struct Pair {
     before: [Counts; 2],
+    /// Slots since the last call.
+    idle: u32,
     partial: [Counts; 2],
     slots: u32,
     watch: Watch,
@@ -129,6 +137,11 @@ fn row([gap, client]: &[Counts; 2], from_unix_ms: u64, to_unix_ms: u64) -> GapRo
     }
 }
 
+/// What calls that are far from usual took beyond that.
+fn lost_ns(left: &Left, counts: &[Counts; 2]) -> u64 {
+    counts[left.figure.of()].over(left.level_ns()).saturating_mul(left.now_ns.saturating_sub(left.usual_ns))
+}
+
 fn spread(counts: &Counts) -> Spread {
     Spread {
         p50_ns: counts.quantile_ns(0.5) as u64,
@@ -148,6 +161,11 @@ impl Watched {
         now_unix_ms: u64,
     ) -> Vec<Event> {
         let mut events = Vec::new();
+        if self.pairs.len() >= MOST_PAIRS {
+            let before = self.pairs.len();
+            self.pairs.retain(|_, pair| pair.idle < IDLE_SLOTS);
+            self.had_to_make_room |= self.pairs.len() < before;
+        }
         let mut from = Some(0);
         while let Some(first) = from {
             from = meter.durations(first, AT_ONCE, |number, key, gap, client| {
@@ -159,8 +177,13 @@ impl Watched {
                     self.not_watched += 1;
                     return;
                 }
-                let pair = self.pairs.entry(number).or_default();
                 let now = [Counts::of(gap), Counts::of(client)];
+                let had_to_make_room = self.had_to_make_room;
+                let pair = self.pairs.entry(number).or_insert_with(|| match had_to_make_room {
+                    // What one had before it made room is not of this slot.
+                    true => Pair { before: now.clone(), ..Pair::default() },
+                    false => Pair::default(),
+                });
                 pair.slot(now, over_ns, is_tried, now_unix_ms, &mut |what| {
                     events.push(Event { pair: key.clone(), what })
                 });
@@ -236,6 +259,7 @@ impl Pair {
     ) {
         let new = [now[0].since(&self.before[0]), now[1].since(&self.before[1])];
         self.before = now;
+        self.idle = if new[0].calls == 0 { self.idle.saturating_add(1) } else { 0 };
         if let Some(over_ns) = over_ns {
             let calls = new[0].over(over_ns);
             if self.watch.is_over(calls, (60_000 / SLOT_MS) as usize) {
@@ -285,7 +309,7 @@ impl Pair {
                 }
                 out.windows_fine = 0;
                 out.windows_accustomed = 0;
-                tell(What::Out { left, is_new, since_unix_ms });
+                tell(What::Out { left, is_new, since_unix_ms, lost_ns: lost_ns(&left, &counts) });
             }
             State::Doubtful => {
                 self.first_out_unix_ms = Some([began, at]);
@@ -369,8 +393,9 @@ mod tests {
         let out = slots(4, 40.0);
         assert_eq!(out.len(), 4, "{out:?}");
         assert_eq!(out[0].1, What::Doubtful, "the first one alone may be noise");
-        let What::Out { left, is_new: true, since_unix_ms } = out[1].1 else { panic!("{out:?}") };
+        let What::Out { left, is_new: true, since_unix_ms, lost_ns } = out[1].1 else { panic!("{out:?}") };
         assert_eq!(since_unix_ms, 31 * SLOT_MS, "the first one's end");
+        assert!((3_000_000_000..4_500_000_000).contains(&lost_ns), "a hundred calls, 39 ms each: {lost_ns}");
         assert!(left.usual_ns < 1_300_000 && left.now_ns > 35_000_000, "{left:?}");
         assert!(matches!(out[2].1, What::Out { is_new: false, .. }));
         let back = slots(13, 1.0);

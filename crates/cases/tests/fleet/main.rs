@@ -5,6 +5,7 @@ mod attacks;
 mod experiments;
 mod lies;
 mod many;
+mod many_slow;
 mod meter;
 mod path;
 mod strangers;

@@ -50,6 +50,13 @@ impl Served {
     }
 
     pub async fn with(folder: &Path, access: Access, set: impl FnOnce(&mut Settings)) -> Served {
+        let served = Served::still(folder, access, set).await;
+        tokio::spawn(served.cases.clone().run());
+        served
+    }
+
+    /// One whose slots pass when the test says so; nothing is pursued.
+    pub async fn still(folder: &Path, access: Access, set: impl FnOnce(&mut Settings)) -> Served {
         let clock = Clock::start();
         let meter = Arc::new(Meter::new(engine::Settings {
             epoch_unix_ms: clock.epoch_unix_ms(),
@@ -93,7 +100,6 @@ impl Served {
         };
         let (ready, is_ready) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(cases.clone().run());
         let engine = meter.clone();
         tokio::spawn(async move {
             let on_ready = |at: &Addresses| _ = ready.send(*at);

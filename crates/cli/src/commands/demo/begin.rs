@@ -10,8 +10,9 @@ use spangap_lab::stage::children;
 use spangap_model::Side;
 use std::time::Duration;
 
-/// A tenth of a second, twice a second.
-const ON_AND_OFF: [&str; 4] = ["--on", "100ms", "--every", "500ms"];
+/// A tenth of a second, twice a second. Not in step with calls at fixed times: each time would fall into the same pause between two of
+/// them, and no call would meet it.
+const ON_AND_OFF: [&str; 4] = ["--on", "100ms", "--every", "510ms"];
 /// Priority of what takes the CPU of programs in real time.
 const FIRST: &str = "10";
 /// Where nobody reads what is broadcast.
@@ -80,7 +81,7 @@ impl Fault {
             Fault::CpuQuota => {
                 let around = stage.around(Side::Server, &scene);
                 let around: Vec<&str> = around.iter().map(String::as_str).collect();
-                stage.actor(Side::Server, &around, &["hog", "--on", "60ms", "--every", "500ms"])
+                stage.actor(Side::Server, &around, &["hog", "--on", "60ms", "--every", "510ms"])
             }
             Fault::ServerApp => stage.tank("tank more", &["--rate", "20", "--think", "60ms"], &scene),
             Fault::ServerQueue => stage.tank(
@@ -142,5 +143,32 @@ impl Stage {
             push(&["nice", "-n", "-20"]);
         }
         words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::demo::fault::Fault;
+    use clap::ValueEnum;
+
+    /// Calls at fixed times would all miss what comes in step with them.
+    #[test]
+    fn what_comes_and_goes_is_not_in_step_with_the_calls() {
+        let every_ms: u64 = ON_AND_OFF[3].trim_end_matches("ms").parse().unwrap();
+        for fault in Fault::value_variants() {
+            let load = fault.scene().load;
+            let Some(at) = load.iter().position(|word| *word == "--rate") else { continue };
+            let period_ms = 1_000 / load[at + 1].parse::<u64>().unwrap();
+            let (mut common, mut rest) = (period_ms, every_ms % period_ms);
+            while rest > 0 {
+                (common, rest) = (rest, common % rest);
+            }
+            assert!(
+                period_ms / common >= 5,
+                "{fault:?}: at {} places of {period_ms} ms alone",
+                period_ms / common
+            );
+        }
     }
 }

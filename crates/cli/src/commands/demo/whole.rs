@@ -139,7 +139,7 @@ impl Whole {
                     load.map_or_else(|_| "unknown".to_owned(), |load| format!("{:.1}", load.averages[0]));
                 let id = self.cases.ask(&pair, None, Some(began_ms)).context("a case that is asked for")?;
                 say(&format!(
-                    "No case opens by itself within {} s: the pair was hardly faster before the fault (load of this machine {load}). CASE \
+                    "No case opens by itself within {} s: calls take hardly longer than before the fault, or not for long enough (load of this machine {load}). CASE \
                      {id} is asked for.",
                     OPENS.as_secs()
                 ));

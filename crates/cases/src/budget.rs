@@ -1,0 +1,51 @@
+//! How many slices hosts are asked for in a minute, and when they were.
+
+use std::collections::VecDeque;
+
+const MINUTE_MS: u64 = 60_000;
+
+/// Of all hosts together.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    most: usize,
+    asked_ms: VecDeque<u64>,
+}
+
+impl Budget {
+    /// So many in a minute.
+    pub fn new(most: usize) -> Budget {
+        Budget { most, asked_ms: VecDeque::new() }
+    }
+
+    /// Takes so many slices, if that leaves `kept` of this minute to others. `now_ms` are Unix milliseconds.
+    pub fn take(&mut self, slices: usize, kept: usize, now_ms: u64) -> bool {
+        // By a clock that was set back, what was asked for is yet to come: it is as good as forgotten.
+        self.asked_ms.retain(|at| now_ms.abs_diff(*at) < MINUTE_MS);
+        let is_room = self.asked_ms.len() + slices + kept <= self.most;
+        if is_room {
+            self.asked_ms.extend(std::iter::repeat_n(now_ms, slices));
+        }
+        is_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_in_a_minute_is_bounded_and_some_of_it_is_kept() {
+        let mut budget = Budget::new(6);
+        assert!(budget.take(2, 2, 0) && budget.take(2, 2, 1) && !budget.take(2, 2, 2));
+        assert!(budget.take(2, 0, 3), "what was kept");
+        assert!(!budget.take(2, 0, 59_999) && budget.take(2, 0, 60_000), "a minute after the first");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_takes_no_hour_of_cases_with_it() {
+        let (mut budget, hour) = (Budget::new(2), 3_600_000);
+        assert!(budget.take(2, 0, 2 * hour));
+        assert!(budget.take(2, 0, hour), "an hour earlier, as it seems");
+        assert!(!budget.take(2, 0, hour + 1));
+    }
+}

@@ -1,0 +1,46 @@
+//! More pairs go slow at once than hosts may be asked about.
+
+use super::meter::Served;
+use spangap_cases::report::PairRow;
+use std::time::UNIX_EPOCH;
+
+/// Windows of a pair until it has a baseline, and those until it is out.
+const QUIET: u64 = 7;
+const PAIRS: usize = 40;
+
+/// Forty pairs leave their baselines in one moment, each losing more than the one before; the budget allows two cases and keeps one for a
+/// person. Those that lose the most are looked at, the rest is told, and whoever asks is not kept waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_pairs_that_are_slow_at_once_the_worst_are_looked_at_and_the_rest_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let meter =
+        Served::still(folder.path(), Default::default(), |settings| settings.slices_per_minute = 6).await;
+    let names: Vec<String> = (0..PAIRS).map(|number| format!("service-{number:02}")).collect();
+    let slots = |slots: u64, gap_ms: &dyn Fn(usize) -> u64| {
+        for _ in 0..slots {
+            for (number, name) in names.iter().enumerate() {
+                meter.calls_of([name, "target"], ["10.88.0.1", "10.88.0.2"], 30, gap_ms(number));
+            }
+            meter.cases.slot(UNIX_EPOCH.elapsed().unwrap().as_millis() as u64);
+        }
+    };
+    slots(QUIET, &|_| 1);
+    slots(2, &|number| 20 + 5 * number as u64);
+    let report = meter.get("/api/v1/cases").await;
+    let of: Vec<String> = report["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["pair"]["client"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(of.len(), 2, "{report:#}");
+    assert!(of.contains(&names[PAIRS - 1]) && of.contains(&names[PAIRS - 2]), "the worst: {of:?}");
+    assert_eq!(report["waiting_pairs"], PAIRS as u64 - 2, "{report:#}");
+    let first: PairRow = serde_json::from_value(report["waiting"][0].clone()).unwrap();
+    assert_eq!(first.client, names[PAIRS - 3], "the worst of those that wait");
+    // Two slices are left for a person.
+    let (status, answer) = meter.post_pair([&names[0], "target"], &[]).await;
+    assert_eq!(status, 202, "{answer}");
+    let (status, answer) = meter.post_pair([&names[1], "target"], &[]).await;
+    assert_eq!(status, 429, "{answer}");
+}
