@@ -129,6 +129,15 @@ fn host_of(authority: &str) -> &str {
 /// What helps where spans do not tell.
 const NAME_IT: &str = "set OTEL_RESOURCE_ATTRIBUTES=host.name=$(hostname) where its service starts";
 
+/// Rules by what one end sees of the other: where a proxy is in between, that is the proxy.
+const HEARSAY: [&str; 3] =
+    ["address seen by the peer", "address that the client calls", "name that the client calls"];
+
+/// Whether the agent was found by such a rule.
+pub(crate) fn is_hearsay(host: &HostRow) -> bool {
+    host.rule.as_deref().is_some_and(|rule| HEARSAY.iter().any(|hearsay| rule.starts_with(hearsay)))
+}
+
 /// What it goes by, the value that spans have for it, and whether an agent fits.
 type Rule = (&'static str, Option<String>, fn(&Place, &str) -> bool);
 
@@ -157,10 +166,10 @@ pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
         ("network.local.address", address(facts.local), has_address),
         // Of a proxy in between the server knows the address, too.
         ("client.address", address(facts.first_caller), has_address),
-        ("address seen by the peer", address(facts.seen_by_peer), has_address),
-        ("address that the client calls", address(facts.called_address(0)), has_address),
+        (HEARSAY[0], address(facts.seen_by_peer), has_address),
+        (HEARSAY[1], address(facts.called_address(0)), has_address),
         ("address that it is called by", address(facts.called_address(1)), has_address),
-        ("name that the client calls", facts.called_name(), |agent, name| {
+        (HEARSAY[2], facts.called_name(), |agent, name| {
             let same = |one: &str, other: &str| !one.is_empty() && one.eq_ignore_ascii_case(other);
             same(&agent.host_name, name) || same(short(&agent.host_name), short(name))
         }),

@@ -2,6 +2,7 @@
 //! these very calls is the host. So it is found behind address translation, and where an SDK names nothing.
 
 use crate::cases::Cases;
+use crate::hosts::is_hearsay;
 use crate::report::HostRow;
 use crate::samples::Sample;
 use crate::server::now_unix_ms;
@@ -22,7 +23,7 @@ const LONGEST_NS: i64 = 3_000_000_000;
 /// Reading what one has sent takes at most so long.
 const READING: Duration = Duration::from_secs(10);
 
-/// For each side that has no agent yet, the one whose packets have it as an end of these calls. `windows` are the stretches of the
+/// For each side that has no agent yet, or may have a proxy's, the one whose packets have it as an end of these calls. `windows` are the stretches of the
 /// calls by the clock of either side.
 pub(crate) async fn find_missing(
     cases: &Arc<Cases>,
@@ -31,7 +32,13 @@ pub(crate) async fn find_missing(
     hosts: &mut [HostRow; 2],
     windows: &[(i64, i64); 2],
 ) {
-    let Some(missing) = [1, 0].into_iter().find(|side| hosts[*side].agent.is_none()) else { return };
+    let is_one = hosts[0].agent == hosts[1].agent;
+    let is_doubtful = |side: usize| {
+        let sees_itself = is_one || hosts[1 - side].agent.is_none();
+        hosts[side].agent.is_none() || is_hearsay(&hosts[side]) && sees_itself
+    };
+    let doubtful = [0, 1].map(is_doubtful);
+    let Some(missing) = [1, 0].into_iter().find(|side| doubtful[*side]) else { return };
     let chosen: HashSet<&str> = hosts.iter().filter_map(|host| host.agent.as_deref()).collect();
     let places = cases.agents.places(now_unix_ms());
     let left: Vec<_> = places.iter().filter(|place| !chosen.contains(&place.id[..])).collect();
@@ -80,20 +87,24 @@ pub(crate) async fn find_missing(
         }
     }
     for (side, found) in found.into_iter().enumerate() {
-        if hosts[side].agent.is_some() {
+        if !doubtful[side] {
             continue;
         }
+        let is_none = hosts[side].agent.is_none();
         let best =
             found.into_iter().min_by_key(|(passed_on, calls, _)| (*passed_on, std::cmp::Reverse(*calls)));
         match best {
+            // What spans say is better than one that passes calls on.
+            Some((passed_on, ..)) if !is_none && passed_on > 0 => {}
             Some((_, calls, agent)) => {
                 let rule = format!("its packets have {calls} of these calls");
                 hosts[side] = HostRow { agent: Some(agent.into()), rule: Some(rule), why_not: None };
             }
-            None => {
+            None if is_none => {
                 let more = "; the packets of no other agent show that these calls end there";
                 hosts[side].why_not.get_or_insert_default().push_str(more);
             }
+            None => {}
         }
     }
 }

@@ -168,8 +168,8 @@ impl Served {
     }
 
     /// Both spans of the calls of a capture, as if they ended now, the slowest last; they say which host they are of where it has a
-    /// name, and nothing else.
-    pub fn calls_of_capture(&self, capture: &str, host_names: [&str; 2]) {
+    /// name, see this address as their peer, and say nothing else.
+    pub fn calls_of_capture(&self, capture: &str, host_names: [&str; 2], peer: Option<&str>) {
         let path =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures").join(capture);
         let sources = Sources { captures: vec![path], ..Sources::default() };
@@ -201,6 +201,7 @@ impl Served {
                     name: "call".into(),
                     start_time_unix_nano: start + side as u64 * gap_ns,
                     end_time_unix_nano: start + gap_ns + 2_000_000 - side as u64 * 1_000_000,
+                    attributes: peer.map(|peer| text("network.peer.address", peer)).into_iter().collect(),
                     ..Span::default()
                 }
             });

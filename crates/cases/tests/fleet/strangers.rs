@@ -153,7 +153,7 @@ async fn hosts_that_no_span_names_are_found_by_their_packets() {
             agents.push(Agent::attach(&meter, hello).await.expect("welcome"));
         }
         let name = |side: usize| if named[side] { format!("host-{side}") } else { String::new() };
-        meter.calls_of_capture(CAPTURES[0], [&name(0), &name(1)]);
+        meter.calls_of_capture(CAPTURES[0], [&name(0), &name(1)], None);
         let id = meter.open().await;
         // Whoever is asked sends what passed there, as often as it is asked; nothing has passed at the third.
         for (mut agent, capture) in agents.into_iter().zip([Some(CAPTURES[0]), Some(CAPTURES[1]), None]) {
@@ -194,7 +194,7 @@ async fn a_host_without_an_agent_that_no_span_names_is_said_with_what_to_do() {
     let inventory = Some(Inventory { addresses: vec!["10.77.0.9".into()], containers: Vec::new() });
     let mut agent =
         Agent::attach(&meter, Hello { inventory, ..hello("10.77.0.9", 1) }).await.expect("welcome");
-    meter.calls_of_capture(CAPTURES[0], ["", ""]);
+    meter.calls_of_capture(CAPTURES[0], ["", ""], None);
     let id = meter.open().await;
     tokio::spawn(async move {
         loop {
@@ -208,4 +208,38 @@ async fn a_host_without_an_agent_that_no_span_names_is_said_with_what_to_do() {
         assert!(why.contains("OTEL_RESOURCE_ATTRIBUTES=host.name="), "{case:#}");
         assert!(why.contains("no other agent show"), "{case:#}");
     }
+}
+
+/// Each end sees the proxy alone, which has an agent as well: it is neither's host.
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_proxy_with_an_agent_the_ends_are_found_by_their_packets() {
+    const OWN: [&str; 3] = ["10.77.0.1", "10.77.0.2", "10.77.0.9"];
+    let meter = Served::start().await;
+    for (number, (address, capture)) in
+        OWN.iter().zip([Some(CAPTURES[0]), Some(CAPTURES[1]), None]).enumerate()
+    {
+        let inventory = Some(Inventory { addresses: vec![(*address).into()], containers: Vec::new() });
+        let hello =
+            Hello { host_name: format!("host-{number}"), inventory, ..hello(address, number as u64 + 1) };
+        let mut agent = Agent::attach(&meter, hello).await.expect("welcome");
+        tokio::spawn(async move {
+            loop {
+                match capture {
+                    Some(capture) => drop(agent.replay(capture).await),
+                    None => {
+                        let ask = agent.asked().await;
+                        agent.end(ask.id).await;
+                    }
+                }
+            }
+        });
+    }
+    meter.calls_of_capture(CAPTURES[0], ["", ""], Some(OWN[2]));
+    let case = meter.concluded(&meter.open().await).await;
+    for (side, address) in ["client", "server"].into_iter().zip(OWN) {
+        let netns: u64 = address.bytes().map(u64::from).sum();
+        let agent = case["hosts"][side]["agent"].as_str().unwrap_or_default();
+        assert!(agent.ends_with(&format!("-{netns}")), "{side}: {case:#}");
+    }
+    assert_eq!(case["verdict"]["culprit"], "nagle-delayed-ack", "{case:#}");
 }
