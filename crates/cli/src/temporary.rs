@@ -15,7 +15,8 @@ pub struct Temporary {
 
 impl Temporary {
     /// Makes `PREFIX...` where this system keeps such folders, readable by this user alone, after removing those of the same
-    /// prefix whose processes are gone.
+    /// prefix whose processes are gone. The prefix must be one that only such folders have: without a lock, one in use is taken for
+    /// one that is left.
     ///
     /// # Errors
     /// When no folder can be made. One that cannot be removed is left alone.

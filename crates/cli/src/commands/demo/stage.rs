@@ -48,7 +48,7 @@ impl Stage {
     /// Two hosts, and a way from each to the meter.
     pub fn make(meter: SocketAddr, fault: Fault, interrupted: Arc<AtomicBool>) -> anyhow::Result<Stage> {
         let spangap = std::env::current_exe().context("cannot find this program's own file")?;
-        let folder = Temporary::new("spangap-demo-").context("cannot make a folder")?;
+        let folder = Temporary::new("spangap.demo-").context("cannot make a folder")?;
         let scene = fault.scene();
         let apart = if scene.real_time { Apart::find_in_real_time() } else { Apart::find() }?;
         let mut undo = Undo::kept(Path::new(STATE), &spangap)?;

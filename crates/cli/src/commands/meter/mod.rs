@@ -446,7 +446,7 @@ impl MeterArgs {
         let (folder, ends) = match kept {
             Some(folder) => (folder, None),
             None => {
-                let ends = Temporary::new("spangap-cases-").context("cannot make a folder for cases")?;
+                let ends = Temporary::new("spangap.cases-").context("cannot make a folder for cases")?;
                 (ends.path().to_owned(), Some(ends))
             }
         };
