@@ -32,7 +32,7 @@ const PROGRESS_STEPS: u64 = 1 << 10;
 /// Steps of a section before calls are linked and the other sections' turn is considered.
 const TURN: usize = 8;
 /// Of one or two captures, calls are held back to be linked until so many have shown no sign of a proxy.
-const SIGNS_WITHIN: u64 = 4096;
+const SIGNS_WITHIN: usize = 4096;
 /// Calls of proxies for nobody that are remembered, to tell what a proxy waited for.
 const MAX_ERRANDS: usize = 1024;
 
@@ -75,6 +75,14 @@ fn errand(facts: &Facts) -> Option<Errand> {
     let (_, at) = facts.at_proxy(false)?;
     let AtTap { capture, from_ns, to_ns, .. } = at;
     Some(Errand { client: facts.client.address, capture, from_ns, to_ns })
+}
+
+/// Remembers a call that is no hop of another, in case a proxy made it for somebody.
+fn remember(errands: &mut VecDeque<Errand>, facts: &Facts) {
+    if errands.len() >= MAX_ERRANDS {
+        errands.pop_front();
+    }
+    errands.extend(errand(facts));
 }
 
 /// Which captures show one clock.
@@ -185,15 +193,34 @@ impl<'a> Whole<'a> {
         }
     }
 
+    /// Calls concluded that nobody has looked at, as long as nothing looks like a proxy: links would be found of none.
+    fn is_unsuspicious(&self) -> bool {
+        matches!(&self.runs[..], [run] if !run.has_proxy())
+            && self.linker.as_ref().is_some_and(|linker| linker.offered == 0)
+    }
+
     /// Nothing looks like a proxy.
     fn link_no_more(&mut self) {
-        self.link();
-        if let Some(mut linker) = self.linker.take() {
-            linker.finish(&mut self.trees);
-        }
-        self.count();
+        self.linker = None;
+        self.count_unlinked();
         for run in &mut self.runs {
             run.concluded = None;
+        }
+    }
+
+    /// Counts calls that are no hops and have none. The latest are remembered, in case a proxy shows later.
+    fn count_unlinked(&mut self) {
+        for run in &mut self.runs {
+            let calls = run.concluded.as_mut().map(std::mem::take).unwrap_or_default();
+            let remembered = calls.len().saturating_sub(MAX_ERRANDS);
+            for (place, call) in calls.into_iter().enumerate() {
+                if place >= remembered
+                    && let Some(facts) = run.facts_of(&call)
+                {
+                    remember(&mut self.errands, &facts);
+                }
+                run.count_later(call, Vec::new());
+            }
         }
     }
 
@@ -256,10 +283,10 @@ impl<'a> Whole<'a> {
             }
         }
         match &self.linker {
-            Some(linker)
-                if self.runs.len() == 1 && linker.offered >= SIGNS_WITHIN && !self.runs[0].has_proxy() =>
-            {
-                self.link_no_more();
+            Some(_) if self.is_unsuspicious() => {
+                if self.runs[0].concluded.as_ref().is_some_and(|calls| calls.len() >= SIGNS_WITHIN) {
+                    self.link_no_more();
+                }
             }
             Some(_) => self.link(),
             None if self.runs[section].has_proxy() => self.link_from_now_on(),
@@ -272,6 +299,9 @@ impl<'a> Whole<'a> {
     fn end(&mut self) {
         for section in 0..self.runs.len() {
             self.runs[section].end();
+        }
+        if self.is_unsuspicious() {
+            return self.count_unlinked();
         }
         if self.linker.is_some() {
             self.link();
@@ -344,10 +374,7 @@ impl<'a> Whole<'a> {
     fn count(&mut self) {
         let trees = std::mem::take(&mut self.trees);
         for tree in trees.iter().filter(|tree| tree.hops.is_empty()) {
-            if self.errands.len() >= MAX_ERRANDS {
-                self.errands.pop_front();
-            }
-            self.errands.extend(errand(&tree.facts));
+            remember(&mut self.errands, &tree.facts);
         }
         for tree in trees {
             let (section, _) = tree.payload;
