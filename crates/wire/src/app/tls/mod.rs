@@ -51,6 +51,9 @@ pub struct Tls {
     ciphers: [Keyring; 2],
     client_hello: Option<Hello>,
     server_hello: Option<Hello>,
+    /// The server asked for another ClientHello. Changes of ciphers before its own hello are then there for middleboxes
+    /// alone (RFC 8446, D.4).
+    retried: bool,
     mode: Mode,
     /// What is spoken inside, where it can be decrypted.
     inside: Box<Conversation>,
@@ -108,6 +111,7 @@ impl Tls {
             ciphers: Default::default(),
             client_hello: None,
             server_hello: None,
+            retried: false,
             mode: Mode::Hello,
             inside: Box::new(Conversation::within(depth, number)),
             turns: Turns::of(Protocol::Tls, number),
@@ -122,8 +126,10 @@ impl Tls {
         match (handshake::message(payload), from) {
             (Some((1, body)), Side::Client) => self.client_hello = self.client_hello.or(Hello::client(body)),
             (Some((2, body)), Side::Server) => {
-                let hello = Hello::server(body).filter(|hello| !hello.is_retry());
-                if let (Some(hello), Mode::Hello) = (hello, self.mode) {
+                let Some(hello) = Hello::server(body) else { return };
+                if hello.is_retry() {
+                    self.retried = true;
+                } else if self.mode == Mode::Hello {
                     self.server_hello = Some(hello);
                     self.start(hello, sink);
                 }
@@ -169,6 +175,7 @@ impl Tls {
         // Where the change of ciphers itself is missing, application data still shows it.
         let encrypted = record.kind() == APPLICATION_DATA || !tls13 && self.encrypted[side];
         match (record.kind(), self.mode) {
+            (CHANGE_CIPHER, _) if self.retried && self.server_hello.is_none() => {}
             (CHANGE_CIPHER, _) => self.encrypted[side] = true,
             (HANDSHAKE, _) if !encrypted => self.hello(record.from, record.payload, sink),
             (_, Mode::Decrypt) if encrypted => self.decrypt(context, record, sink),
