@@ -12,6 +12,7 @@ use crate::source::Opening;
 use crate::tcp::ConnectionFacts;
 use crate::tcp::connection::{Connection, Shared};
 use crate::tcp::flows::Flows;
+use crate::tcp::reassembly::SET_BACK_NS;
 use std::collections::BTreeMap;
 
 /// Counts of one tap.
@@ -38,6 +39,20 @@ pub struct TapCounts {
     pub reassembly_conflicts: u64,
     /// What the application parsers did not understand.
     pub app: AppCounts,
+    /// Times that the capture's clock was set back, and by how much together, nanoseconds.
+    pub set_back: (u64, i64),
+}
+
+/// Places where the clock was set back that are remembered; a capture with more has no clock.
+const MAX_SET_BACK: usize = 1024;
+
+/// Whether one of these packets, in order, is among those of an exchange beyond its first.
+fn spans(exchange: &Exchange, packets: &[u64]) -> bool {
+    let response = exchange.response.as_ref().map_or(0, |part| part.last.ready_packet);
+    let ending = exchange.ending.as_ref().map_or(0, |ending| ending.packet);
+    let last = exchange.request.last.ready_packet.max(response).max(ending);
+    let next = packets.partition_point(|packet| *packet <= exchange.request.first.packet);
+    packets.get(next).is_some_and(|packet| *packet <= last)
 }
 
 /// Follows one capture.
@@ -53,6 +68,10 @@ pub struct Tap {
     segments: u64,
     /// Time and number of the latest packet.
     latest: Option<(i64, u64)>,
+    /// Time of the packet before, and the first packets after the clock was set back.
+    before_ns: i64,
+    set_back: Vec<u64>,
+    set_back_sum: (u64, i64),
     unparsed: BTreeMap<Unparsed, u64>,
 }
 
@@ -81,6 +100,7 @@ impl Tap {
     pub fn packet(&mut self, packet: &Packet<'_>) {
         self.packets += 1;
         self.latest = self.latest.max(Some((packet.time_ns, packet.number)));
+        self.clock(packet.time_ns, packet.number);
         match self.decoder.decode(packet) {
             Ok(segment) => {
                 self.segments += 1;
@@ -89,6 +109,19 @@ impl Tap {
             Err(reason) => {
                 *self.unparsed.entry(reason).or_default() += 1;
                 self.no_segment(packet);
+            }
+        }
+    }
+
+    /// Notes whether the clock was set back before this packet.
+    #[inline]
+    fn clock(&mut self, time_ns: i64, packet: u64) {
+        let back_ns = std::mem::replace(&mut self.before_ns, time_ns).saturating_sub(time_ns);
+        if back_ns > SET_BACK_NS {
+            self.set_back_sum.0 += 1;
+            self.set_back_sum.1 = self.set_back_sum.1.saturating_add(back_ns);
+            if self.set_back.len() < MAX_SET_BACK {
+                self.set_back.push(packet);
             }
         }
     }
@@ -109,12 +142,18 @@ impl Tap {
         self.packets += 1;
         self.segments += 1;
         self.latest = self.latest.max(Some((segment.time_ns, segment.packet)));
+        self.clock(segment.time_ns, segment.packet);
         self.flows.segment(segment, &mut self.shared);
     }
 
     /// Moves the exchanges finished since the last call to `into`, in the order in which they finished.
     pub fn take_exchanges(&mut self, into: &mut Vec<Exchange>) {
         let exchanges = &mut self.shared.sink.exchanges;
+        if !self.set_back.is_empty() {
+            exchanges
+                .iter_mut()
+                .for_each(|exchange| exchange.doubts.clock_set = spans(exchange, &self.set_back));
+        }
         if into.is_empty() {
             std::mem::swap(into, exchanges);
         } else {
@@ -189,6 +228,7 @@ impl Tap {
             reassembly_dropped_bytes: self.shared.ledger.late_bytes,
             reassembly_conflicts: self.shared.ledger.conflicts,
             app: self.shared.sink.counts,
+            set_back: self.set_back_sum,
         }
     }
 }

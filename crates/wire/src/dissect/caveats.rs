@@ -2,6 +2,8 @@
 
 use super::{Dissection, SectionTotals};
 use crate::exchange::Protocol;
+use spangap_report::figures::counted;
+use spangap_report::times::span;
 
 /// What the result does not say itself.
 pub(super) struct Known {
@@ -156,6 +158,14 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     let file = &reading.file;
     if let Some(dropped) = reading.dropped.filter(|dropped| *dropped > 0) {
         out.push(format!("{file}: the capturing host dropped {dropped} packets."));
+    }
+    let (times, back_ns) = counts.set_back;
+    if times > 0 {
+        out.push(format!(
+            "{file}: its clock was set back {}, by {} together: how long calls took that were under way then is not known, and sums over all calls have them as they seem.",
+            counted(times, "time"),
+            span(back_ns.unsigned_abs())
+        ));
     }
     if reading.damaged_places > 0 {
         out.push(format!(

@@ -7,7 +7,7 @@ use crate::align::{Clock, Stretch};
 use crate::call::Call;
 use crate::decode::Unparsed;
 use crate::dissect::{CaptureTotals, Dissection, Settings};
-use crate::exchange::{Ended, Exchange};
+use crate::exchange::{Ended, Exchange, Protocol};
 use crate::ladder::{Ladder, Rung};
 use crate::segment::Flags;
 use crate::tcp::ConnectionFacts;
@@ -274,19 +274,32 @@ fn ended_report<'a>(halves: impl Iterator<Item = &'a Exchange>) -> (&'static str
 
 fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
     let (mut hole, mut unknown, mut cut, mut overlap, mut end) = (false, false, false, false, false);
-    let (mut tickets, mut by_time) = (false, false);
-    for doubts in halves.map(|exchange| exchange.doubts) {
+    let (mut tickets, mut by_time, mut clock, mut head_cut) = (false, false, false, false);
+    for exchange in halves {
+        let doubts = exchange.doubts;
+        // No table of HTTP/1 outlasts a head: nothing but the snap length leaves one without its end.
+        let http1 = exchange.protocol == Protocol::Http1;
+        head_cut |= doubts.headers_unknown && http1;
         end |= doubts.end_unknown && !doubts.cut;
         hole |= doubts.hole;
-        unknown |= doubts.headers_unknown;
+        unknown |= doubts.headers_unknown && !http1;
         cut |= doubts.cut;
         overlap |= doubts.turns_overlap;
         tickets |= doubts.tickets;
         by_time |= doubts.by_time;
+        clock |= doubts.clock_set;
     }
     let all = [
         (hole, "bytes of it are missing from a capture"),
-        (unknown, "the capture joined its connection late: some header fields could not be decoded"),
+        (
+            clock,
+            "the capture's clock was set back while it was under way: how long it and its parts took is not known",
+        ),
+        (
+            unknown,
+            "the capture has not all of its connection (joined late, or packets are missing): some header fields could not be decoded",
+        ),
+        (head_cut, "cut by snap: the capture's snap length cut off header fields"),
         (cut, "cut by snap: the capture's snap length cut off bytes that are of it, or may be"),
         (overlap, "several requests were under way with nothing that tells their responses apart"),
         (

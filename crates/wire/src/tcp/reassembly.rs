@@ -15,6 +15,9 @@ const PIECE_BYTES: usize = 512;
 /// How long an acknowledgement of bytes not in the capture waits for them, nanoseconds: packets that different
 /// queues and cores handed to the capture are out of order by microseconds.
 pub const REORDER_GRACE_NS: i64 = 100_000;
+/// A packet whose time is so much before that of one captured earlier was not captured late: the clock was set back. ntpd
+/// sets a clock only when it is off by 128 ms or more, and lets it drift until then.
+pub const SET_BACK_NS: i64 = 100_000_000;
 
 /// What comes out, in order and without a gap between one and the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +169,7 @@ impl Reassembly {
     #[inline]
     pub fn insert(&mut self, part: Part<'_>, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
         if part.offset == self.next && self.ahead.is_empty() && self.anchored && self.fin.is_none() {
-            self.ready = later(self.ready, (part.time_ns, part.packet));
+            self.ready = later(by_one_clock(self.ready, &part), (part.time_ns, part.packet));
             let at = mark((part.time_ns, part.packet), self.ready);
             emit(&mut self.next, part.bytes, u64::from(part.len), at, out);
             if part.fin {
@@ -183,6 +186,7 @@ impl Reassembly {
         if self.ended {
             return;
         }
+        self.ready = by_one_clock(self.ready, &part);
         if !self.anchored {
             // Joined after the start: it begins with the first bytes seen. Only a keep-alive may have named the
             // offset before them, and a segment without bytes that of bytes to come.
@@ -352,6 +356,13 @@ impl Reassembly {
             self.next = end;
         }
     }
+}
+
+/// A moment before a part was captured; that of the part itself when the clock was set back since.
+#[inline]
+fn by_one_clock(before: (i64, u64), part: &Part<'_>) -> (i64, u64) {
+    let set_back = before.0.saturating_sub(part.time_ns) > SET_BACK_NS;
+    if set_back { (part.time_ns, part.packet) } else { before }
 }
 
 /// The later of two moments.
