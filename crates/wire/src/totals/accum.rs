@@ -74,13 +74,17 @@ impl Accum {
             if let Some(status) = half.http_status.filter(|_| !half.is_unanswered()) {
                 *self.http_statuses.entry(status).or_default() += 1;
             }
+            let has_status = !matches!(half.protocol, Protocol::Turns | Protocol::Tls);
             match half.ended {
                 _ if half.end_was_cut() => self.cut_by_snap += 1,
                 Ended::CaptureEnded => self.unfinished += 1,
+                // A goodbye that asks for nothing, or a call whose answer is in none of the packets: nobody knows.
+                Ended::ConnectionClosed if half.doubts.end_unknown => {
+                    self.status_unknown += u64::from(has_status);
+                }
                 Ended::Reset { .. } | Ended::ConnectionClosed => self.failed += 1,
                 Ended::Complete => {
                     self.failed += u64::from(failed(half.status));
-                    let has_status = !matches!(half.protocol, Protocol::Turns | Protocol::Tls);
                     self.status_unknown += u64::from(has_status && half.status == CallStatus::UNSET);
                 }
             }

@@ -1,0 +1,119 @@
+//! Captures of programs that nobody here wrote, against what these programs said themselves: how many calls of each method
+//! and status. `fixtures/strangers` has both.
+
+use serde_json::Value;
+use spangap_wire::dissect::{Settings, dissect};
+use spangap_wire::exchange::Exchange;
+use spangap_wire::packet::Packet;
+use spangap_wire::report::{CallReport, DissectReport, Extras};
+use spangap_wire::source::Capture;
+use spangap_wire::tap::Tap;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/strangers"))
+}
+
+/// Names of the fixtures, and what the programs said.
+fn fixtures() -> BTreeMap<String, Value> {
+    let files = std::fs::read_dir(folder()).expect("the fixtures are there");
+    let named = files
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".json")?.to_owned()))
+        .map(|name| {
+            let text = std::fs::read_to_string(folder().join(format!("{name}.json"))).expect("a file");
+            let about = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            (name, about)
+        });
+    named.collect()
+}
+
+fn report(name: &str) -> DissectReport {
+    let capture = Capture::open(&folder().join(format!("{name}.pcapng.zst"))).expect("a capture");
+    let key_log = std::fs::read(folder().join(format!("{name}.keys"))).unwrap_or_default();
+    let settings = Settings { slowest: 100_000, key_log, ..Settings::default() };
+    let dissection = dissect(vec![capture], &settings, &mut |_| ControlFlow::Continue(()))
+        .expect("a file can be read twice");
+    DissectReport::new(&dissection, &settings, &Extras::default())
+}
+
+/// A call as the fixtures name it: protocol, method, status.
+fn name_of(call: &CallReport) -> String {
+    let call = serde_json::to_value(call).expect("JSON");
+    let word = |key: &str| match &call[key] {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".into(),
+        other => other.to_string(),
+    };
+    let status = if call["http_status"].is_null() { word("status") } else { word("http_status") };
+    format!("{} {} {status}", word("protocol"), word("method"))
+}
+
+#[test]
+fn calls_are_what_the_programs_said_they_were() {
+    let fixtures = fixtures();
+    assert!(fixtures.len() >= 13, "{} fixtures", fixtures.len());
+    for (name, about) in fixtures {
+        let report = report(&name);
+        let mut found: BTreeMap<String, u64> = BTreeMap::new();
+        report.calls.iter().for_each(|call| *found.entry(name_of(call)).or_default() += 1);
+        let said: BTreeMap<String, u64> = serde_json::from_value(about["calls"].clone())
+            .unwrap_or_else(|error| panic!("{name}: calls: {error}"));
+        assert_eq!(found, said, "{name}: {}", about["how"]);
+        assert_eq!(Some(report.totals.failed), about["failed"].as_u64(), "{name}: {}", about["how"]);
+    }
+}
+
+#[test]
+fn every_capture_says_what_it_is() {
+    let named = fixtures();
+    for entry in std::fs::read_dir(folder()).expect("the fixtures are there") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        let fixture = name.split('.').next().unwrap_or_default();
+        assert!(
+            Path::new(name) == Path::new("README.md") || named.contains_key(fixture),
+            "{name}: no {fixture}.json says what its calls are"
+        );
+    }
+}
+
+/// The exchanges of a capture whose clock goes on by `by_ns` more from one packet on.
+fn with_clock_set(name: &str, from_packet: u64, by_ns: i64) -> Vec<Exchange> {
+    let mut capture = Capture::open(&folder().join(format!("{name}.pcapng.zst"))).expect("a capture");
+    let (mut tap, mut exchanges) = (Tap::default(), Vec::new());
+    while let Some(packet) = capture.next() {
+        let by_ns = if packet.number < from_packet { 0 } else { by_ns };
+        tap.packet(&Packet { time_ns: packet.time_ns + by_ns, ..packet });
+        tap.take_exchanges(&mut exchanges);
+    }
+    tap.finish();
+    tap.take_exchanges(&mut exchanges);
+    assert_eq!(tap.counts().set_back.0, u64::from(by_ns < 0), "{name}");
+    exchanges
+}
+
+#[test]
+fn a_clock_set_back_changes_no_call_before_or_after_and_is_said_of_those_between() {
+    for (name, from_packet) in [("http1-python", 200), ("grpc-python-ipv6", 200), ("dense-java", 300)] {
+        let (plain, set) =
+            (with_clock_set(name, from_packet, 0), with_clock_set(name, from_packet, -2_000_000_000));
+        assert_eq!(plain.len(), set.len(), "{name}");
+        let took = |one: &Exchange| one.response.map(|part| part.last.ready_ns - one.request.first.seen_ns);
+        let mut between = 0;
+        for (plain, set) in plain.iter().zip(&set) {
+            assert!(!plain.doubts.clock_set, "{name}");
+            let before = plain.request.first.packet < from_packet;
+            let ends = plain.response.map_or(0, |part| part.last.packet).max(plain.request.last.packet);
+            if before && ends >= from_packet {
+                assert!(set.doubts.clock_set, "{name}: {set:?}");
+                between += 1;
+            } else if !set.doubts.clock_set {
+                assert_eq!(took(set), took(plain), "{name}: {set:?}");
+            }
+        }
+        assert!(between > 0, "{name}: a call was under way");
+        assert!(set.iter().filter(|one| one.doubts.clock_set).count() <= between + 1, "{name}");
+    }
+}
