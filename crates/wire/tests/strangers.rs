@@ -96,9 +96,12 @@ fn with_clock_set(name: &str, from_packet: u64, by_ns: i64) -> Vec<Exchange> {
 
 #[test]
 fn a_clock_set_back_changes_no_call_before_or_after_and_is_said_of_those_between() {
-    for (name, from_packet) in [("http1-python", 200), ("grpc-python-ipv6", 200), ("dense-java", 300)] {
-        let (plain, set) =
-            (with_clock_set(name, from_packet, 0), with_clock_set(name, from_packet, -2_000_000_000));
+    for name in ["http1-python", "grpc-python-ipv6", "dense-java"] {
+        let plain = with_clock_set(name, 0, 0);
+        // While the one in the middle waits for its answer.
+        let answer = plain[plain.len() / 2..].iter().find_map(|one| one.response);
+        let from_packet = answer.expect("one has an answer").first.packet;
+        let set = with_clock_set(name, from_packet, -2_000_000_000);
         assert_eq!(plain.len(), set.len(), "{name}");
         let took = |one: &Exchange| one.response.map(|part| part.last.ready_ns - one.request.first.seen_ns);
         let mut between = 0;

@@ -199,6 +199,14 @@ impl<'a> Whole<'a> {
             && self.linker.as_ref().is_some_and(|linker| linker.offered == 0)
     }
 
+    /// Of enough calls, none has shown a sign of a proxy: the next ones need not be held back.
+    fn wait_for_signs(&mut self) {
+        let waiting = self.runs.iter().filter_map(|run| run.concluded.as_ref()).map(Vec::len).sum::<usize>();
+        if waiting >= SIGNS_WITHIN {
+            self.link_no_more();
+        }
+    }
+
     /// Nothing looks like a proxy.
     fn link_no_more(&mut self) {
         self.linker = None;
@@ -283,11 +291,7 @@ impl<'a> Whole<'a> {
             }
         }
         match &self.linker {
-            Some(_) if self.is_unsuspicious() => {
-                if self.runs[0].concluded.as_ref().is_some_and(|calls| calls.len() >= SIGNS_WITHIN) {
-                    self.link_no_more();
-                }
-            }
+            Some(_) if self.is_unsuspicious() => self.wait_for_signs(),
             Some(_) => self.link(),
             None if self.runs[section].has_proxy() => self.link_from_now_on(),
             None => {}
