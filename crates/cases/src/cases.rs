@@ -4,7 +4,7 @@ use crate::agents::Agents;
 use crate::budget::Budget;
 use crate::experiment::Experiments;
 use crate::folder::{CASE, Folder, free_id};
-use crate::nearest::{NEAREST, Nearest};
+use crate::nearest::{NEAREST, Nearest, near};
 use crate::pursuit::LOOK_BACK_NS;
 use crate::report::{
     AgentsReport, CaseReport, CaseRow, CasesReport, EventRow, GapRow, Moment, PairRow, Refused, Sides, State,
@@ -61,6 +61,8 @@ const MARGIN_MS: u64 = 1_000;
 /// A pair that is still out, and whose case came to nothing, gets another one after this time, so many times.
 const AGAIN_MS: u64 = 60_000;
 const AGAIN: u32 = 2;
+/// Sooner, if it loses so many times as much as when that one was opened.
+const MUCH_WORSE: u64 = 4;
 /// Calls of a pair in doubt that are kept in half a minute, with their spans.
 pub(crate) const CLOSELY: usize = 4_096;
 /// Between a trigger and the ask where every call is kept from the trigger on: spans come five seconds late.
@@ -94,15 +96,6 @@ pub enum NotOpened {
     Folder(#[from] io::Error),
 }
 
-/// What may have been meant.
-fn near(pairs: &[PairRow]) -> String {
-    if pairs.is_empty() {
-        return "no pair was seen yet: both services must send their spans here".into();
-    }
-    let names: Vec<String> = pairs.iter().map(|pair| format!("{} -> {}", pair.client, pair.server)).collect();
-    format!("the nearest that were: {}", names.join(", "))
-}
-
 /// All of them.
 #[derive(Debug)]
 pub struct Cases {
@@ -126,8 +119,8 @@ struct Known {
     /// Cases that wait for their moment, Unix milliseconds.
     due: Vec<(u64, String)>,
     budget: Budget,
-    /// The case of a pair that is out, and how many it has had.
-    of_excursion: BTreeMap<PairKey, (String, u32)>,
+    /// The case of a pair that is out, how many more it has had, and what its calls lost in a window when it was opened, nanoseconds.
+    of_excursion: BTreeMap<PairKey, (String, u32, u64)>,
     /// The pair of which every call is kept with its spans, as far as there is room, and since when.
     closely: Option<(PairKey, u64)>,
     unmatched: Sides,
@@ -230,7 +223,7 @@ impl Cases {
             let known = self.known();
             events.sort_by_cached_key(|Event { pair, what }| match what {
                 What::Out { lost_ns, .. } => {
-                    let had = known.of_excursion.get(pair).map_or(0, |(_, times)| 1 + times);
+                    let had = known.of_excursion.get(pair).map_or(0, |(_, times, _)| 1 + times);
                     (1 + had, Reverse(*lost_ns))
                 }
                 _ => (0, Reverse(0)),
@@ -246,7 +239,7 @@ impl Cases {
     /// The pair, if it is out and the budget does not allow a case of it now.
     fn follow(&self, Event { pair, what }: Event, now_ms: u64) -> Option<PairRow> {
         match what {
-            What::Out { left, is_new, since_unix_ms, .. } => {
+            What::Out { left, is_new, since_unix_ms, lost_ns } => {
                 let before = match is_new {
                     true => {
                         self.regressed(&pair, now_ms);
@@ -256,7 +249,13 @@ impl Cases {
                 };
                 let times = match &before {
                     None => 0,
-                    Some((id, times)) if *times < AGAIN && self.came_to_nothing(id, now_ms) => times + 1,
+                    Some((id, times, lost_then_ns))
+                        if *times < AGAIN
+                            && (self.came_to_nothing(id, now_ms)
+                                || self.is_much_worse(id, *lost_then_ns, lost_ns)) =>
+                    {
+                        times + 1
+                    }
                     Some(_) => return None,
                 };
                 let why = format!(
@@ -275,7 +274,7 @@ impl Cases {
                 };
                 let time_line = vec![first, moment(now_ms, why)];
                 match self.begin(&pair, Trigger::Baseline, by, time_line, now_ms) {
-                    Ok(id) => drop(self.known().of_excursion.insert(pair, (id, times))),
+                    Ok(id) => drop(self.known().of_excursion.insert(pair, (id, times, lost_ns))),
                     Err(NotOpened::Budget(_)) => return Some(pair_row(&pair)),
                     // That it cannot be written is counted, and tried again.
                     Err(_) => {}
@@ -314,7 +313,7 @@ impl Cases {
             }
             What::Accustomed { since_unix_ms } => {
                 let mut known = self.known();
-                let (id, _) = known.of_excursion.remove(&pair)?;
+                let (id, ..) = known.of_excursion.remove(&pair)?;
                 let case = known.cases.get_mut(&id)?;
                 let minutes = now_ms.saturating_sub(since_unix_ms) / 60_000;
                 case.time_line.push(moment(
@@ -375,6 +374,12 @@ impl Cases {
     fn is_sampled(&self, pair: &PairKey) -> bool {
         let drawn = self.meter.samples(|key| key == pair);
         drawn.iter().flat_map(|(_, drawn)| drawn).any(|drawn| drawn.calls > drawn.by_call.len() as u64)
+    }
+
+    /// Noise may have opened a case just before something happened: what that has to say is not about this.
+    fn is_much_worse(&self, id: &str, lost_then_ns: u64, lost_ns: u64) -> bool {
+        let is_over = self.known().cases.get(id).is_none_or(|case| case.row.state != State::Open);
+        is_over && lost_ns > MUCH_WORSE * lost_then_ns
     }
 
     fn came_to_nothing(&self, id: &str, now_ms: u64) -> bool {

@@ -42,3 +42,12 @@ fn row(key: &PairKey) -> PairRow {
 fn is_pair(pair: &PairRow, key: &PairKey) -> bool {
     *pair.client == *key.client && *pair.server == *key.server
 }
+
+/// What may have been meant.
+pub(crate) fn near(pairs: &[PairRow]) -> String {
+    if pairs.is_empty() {
+        return "no pair was seen yet: both services must send their spans here".into();
+    }
+    let names: Vec<String> = pairs.iter().map(|pair| format!("{} -> {}", pair.client, pair.server)).collect();
+    format!("the nearest that were: {}", names.join(", "))
+}

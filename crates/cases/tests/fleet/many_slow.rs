@@ -44,3 +44,28 @@ async fn of_many_pairs_that_are_slow_at_once_the_worst_are_looked_at_and_the_res
     let (status, answer) = meter.post_pair([&names[1], "target"], &[]).await;
     assert_eq!(status, 429, "{answer}");
 }
+
+/// Noise has opened a case that came to nothing, and before the pair is back, something happens.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_that_is_out_and_becomes_much_worse_gets_another_case() {
+    let meter = Served::start().await;
+    let slots = |slots: u64, gap_ms: u64| {
+        for _ in 0..slots {
+            meter.calls_of(["tank", "target"], ["10.88.0.1", "10.88.0.2"], 30, gap_ms);
+            meter.cases.slot(UNIX_EPOCH.elapsed().unwrap().as_millis() as u64);
+        }
+    };
+    let cases = async || meter.get("/api/v1/cases").await["cases"].as_array().unwrap().clone();
+    slots(QUIET, 1);
+    slots(2, 6);
+    let first = cases().await;
+    assert_eq!(first.len(), 1, "{first:#?}");
+    let id = first[0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(meter.concluded(&id).await["state"], "unknown");
+    slots(2, 8);
+    assert_eq!(cases().await.len(), 1, "hardly worse");
+    slots(2, 60);
+    let both = cases().await;
+    assert_eq!(both.len(), 2, "{both:#?}");
+    assert_ne!(both[0]["id"], id.as_str(), "the newest first");
+}
