@@ -27,8 +27,9 @@ pub fn parse_ns(text: &str) -> Result<u64, String> {
             ));
         }
     };
-    let number: f64 =
-        number.parse().map_err(|_| format!("{text:?} is not a duration: expected a number before {unit:?}"))?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not a duration: expected a number before {unit:?}"))?;
     Ok((number * factor).round() as u64)
 }
 

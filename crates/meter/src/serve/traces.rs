@@ -54,8 +54,9 @@ fn nothing(figures: &SpoolFigures, incomplete: &[String]) -> String {
 
 /// Ids have 32 hex digits; UIs leave zeros at the front away.
 fn trace_id(text: &str) -> Result<[u8; 16], Problem> {
-    let wrong =
-        || Problem(StatusCode::BAD_REQUEST, format!("{text:?} is not a trace id: expected 1 to 32 hex digits"));
+    let wrong = || {
+        Problem(StatusCode::BAD_REQUEST, format!("{text:?} is not a trace id: expected 1 to 32 hex digits"))
+    };
     if text.is_empty() || text.len() > 32 {
         return Err(wrong());
     }
