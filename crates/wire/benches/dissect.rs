@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// CPU time of this thread, nanoseconds (proc(5), schedstat).
 fn cpu_ns() -> u64 {
+    // The kernel brings the figure up to date when it schedules; otherwise it is as old as the last tick, up to 10 ms.
+    std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
 }
