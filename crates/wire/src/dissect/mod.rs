@@ -6,6 +6,7 @@ mod caveats;
 mod followed;
 mod pace;
 mod proxy_signs;
+mod result;
 mod run;
 mod search;
 mod sections;
