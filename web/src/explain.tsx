@@ -31,10 +31,10 @@ function Row({ row }: { row: Difference }) {
         {percent(mid)} <span class="interval">({percent(low)} – {percent(high)})</span>
       </td>
       <td class="number" data-label="of the calls">
-        {percent(row.share_of_calls)}
+        {row.share_of_calls > 0 ? percent(row.share_of_calls) : <span title="none of the calls that were sampled whatever their gap; of all calls it is a small share, and not known to be none">none sampled</span>}
       </td>
       <td class="number" data-label="median gap, with and without">
-        {row.median_gap_ns === null ? "–" : duration(row.median_gap_ns)} <span class="quiet">/ {row.median_gap_without_ns === null ? "–" : duration(row.median_gap_without_ns)}</span>
+        {row.median_gap_ns === null ? "–" : duration(row.median_gap_ns)} <span class="beside">/ {row.median_gap_without_ns === null ? "–" : duration(row.median_gap_without_ns)}</span>
       </td>
     </tr>
   );

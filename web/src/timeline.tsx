@@ -65,6 +65,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
   const ticks = timeTicks(from, to, 8).filter((tick) => tick - from > length * EDGE && to - tick > length * EDGE);
   const days = length > 86_400;
   const total = points.reduce((sum, one) => sum + one.lost_ns_total, 0);
+  const hasHole = holes.some((hole) => hole.to_unix_s > from && hole.from_unix_s < to);
   const happened = annotations.filter((one) => one.unixS >= from && one.unixS <= to);
   return (
     <div class="timeline">
@@ -114,7 +115,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
           point ? `${dayAndClock(point.unix_s)}, ${span(step)}: ${duration(point.lost_ns_total)} lost by ${count(point.calls)} calls` : `${dayAndClock(Math.floor(pointed / step) * step)}: no calls`
         ) : (
           <>
-            Time lost {step === 60 ? "in each minute" : `in every ${span(step)}`}: at most {duration(most)}. Drag to choose a stretch.
+            Time lost {step === 60 ? "in each minute" : `in every ${span(step)}`}: at most {duration(most)}.{hasHole && " Grey: nothing was recorded."} Drag to choose a stretch.
           </>
         )}
       </p>

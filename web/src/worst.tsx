@@ -65,7 +65,7 @@ export function WorstView({ view, report, keptFromMs, cells, onCells }: Props) {
                 // A trace sent again later is another call of the same ids.
                 <tr key={`${call.trace_id} ${call.client_span_id} ${at}`}>
                   <th scope="row">
-                    <a class="id" href={toHash({ ...view, place: "call", call: { traceId: call.trace_id, clientSpanId: call.client_span_id } })}>
+                    <a class="id" title={call.trace_id} href={toHash({ ...view, place: "call", call: { traceId: call.trace_id, clientSpanId: call.client_span_id } })}>
                       {call.trace_id}
                     </a>{" "}
                     <Copy text={call.trace_id} /> <TraceLink traceId={call.trace_id} spanId={call.client_span_id} words="trace" />

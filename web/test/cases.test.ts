@@ -253,6 +253,39 @@ test("what sets slow calls apart: shares beside their calls, and the gap of each
   await page.unroute("**/api/v1/explain?*");
 });
 
+test("what sets slow calls apart, on a phone: both medians, a bar beside nothing, and no share where the sample has none", { skip }, async () => {
+  const [first] = EXPLANATION.differs;
+  assert.ok(first);
+  const absent = { ...first, attribute: "client: k8s.pod.name", value: "p0", share_of_excess: share(0.1, 0.2, 0.3), share_of_calls: 0, median_gap_ns: null };
+  await page.route("**/api/v1/explain?*", (route) => route.fulfill({ json: { ...EXPLANATION, differs: [first, absent] } }));
+  const before = page.viewportSize();
+  assert.ok(before);
+  await page.setViewportSize({ width: 390, height: 900 });
+  await page.goto(`${meter.page}#client=frontend&server=customer`);
+  await page.reload();
+  await page.waitForSelector(".rises tbody tr");
+  const rows = page.locator(".explained:not(.rises) tbody tr");
+  const text = async (row: number) => (await rows.nth(row).innerText()).replace(/[\s\u202f]+/g, " ");
+  assert.match(await text(0), /44\.0 ms \/ 900 µs/, "the label promises both medians");
+  // A share of a sample in which nothing has the value is no zero of all calls.
+  assert.match(await text(1), /none sampled/);
+  assert.doesNotMatch(await text(1), / 0 %/);
+  const overlaps = await page.$$eval(".explained:not(.rises) tbody tr", (all) =>
+    all.some((row) => {
+      const bar = row.querySelector(".barcell svg")!.getBoundingClientRect();
+      return [...row.querySelectorAll("td.number")].some((cell) => {
+        const box = cell.getBoundingClientRect();
+        return bar.left < box.right && box.left < bar.right && bar.top < box.bottom && box.top < bar.bottom;
+      });
+    }),
+  );
+  assert.equal(overlaps, false, "a bar lies over a figure");
+  await fits(page, "what sets slow calls apart");
+  assert.deepEqual(await accessibilityProblems(page), []);
+  await page.setViewportSize(before);
+  await page.unroute("**/api/v1/explain?*");
+});
+
 test("hosts show how far their rings reach, what they cost, and what they lost", { skip }, async () => {
   await page.goto(`${meter.page}#view=hosts`);
   await page.waitForSelector(".agent");
