@@ -192,7 +192,10 @@ mod tests {
         let copy = Live::copy(folder.path());
         let error = copy.set(&Place::file("/etc/passwd"), "x").expect_err("that is not for us");
         let said = error.to_string();
-        assert!(said.starts_with("cannot write \"x\" to /etc/passwd: this is not one of the files"), "{said}");
+        assert!(
+            said.starts_with("cannot write \"x\" to /etc/passwd: this is not one of the files"),
+            "{said}"
+        );
         assert_eq!(fs::read_to_string(folder.path().join("etc/passwd")).expect("it is there"), "root\n");
     }
 
