@@ -312,6 +312,12 @@ pub fn about_leg(legs: Legs) -> &'static str {
          held it back that no rule here recognises."
     } else if within(Leg::RequestWire, Leg::RequestWire) || within(Leg::ResponseWire, Leg::ResponseWire) {
         "The time passed between the two taps: qdisc and NIC of the sender, the path, interrupts of the receiver."
+    } else if within(Leg::ServerHostIn, Leg::ServerSend) {
+        "All of it passed at the server, in several ways: look at its application, its threads and its run queue, \
+         one slow call at a time."
+    } else if within(Leg::ClientAppOut, Leg::ClientSend) {
+        "All of it passed at the client, before the request was out: look at its application, its threads and its \
+         run queue, one slow call at a time."
     } else if legs.contains(Leg::ServerHostIn) || legs.contains(Leg::ServerSend) {
         "One capture cannot split it further; one at the server (`spangap capture`) tells the way from the server's end."
     } else {
@@ -322,6 +328,19 @@ pub fn about_leg(legs: Legs) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_capture_is_asked_for_only_where_the_way_is_in_question() {
+        let answered = || Leg::ALL.into_iter().filter(|leg| *leg != Leg::NoResponse);
+        for first in answered() {
+            for last in answered().filter(|last| first <= *last) {
+                let legs = Legs { first, last };
+                let way = legs.contains(Leg::RequestWire) || legs.contains(Leg::ResponseWire);
+                let asks = about_leg(legs).contains("One capture");
+                assert!(!asks || way, "{legs:?}: {}", about_leg(legs));
+            }
+        }
+    }
 
     #[test]
     fn every_cause_has_its_sentences() {
