@@ -1,7 +1,8 @@
 //! The commands that a page shows are run from the checkout, and say what the page says.
 //!
 //! A block marked `console` has commands after `$ `, each with its output below. `…` on a line by itself stands for any number
-//! of lines; everything else has to be there word by word.
+//! of lines; everything else has to be there word by word. All other commands of all documents are held against the program's
+//! own options.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -90,6 +91,125 @@ fn commands_of_pages_say_what_the_pages_show() {
             }
         }
     }
+}
+
+/// The commands of a document, each with its line: lines of blocks, and what stands between backquotes.
+fn commands(text: &str) -> Vec<(usize, String)> {
+    let mut commands = Vec::new();
+    let mut inside = false;
+    let mut begun = String::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with("```") {
+            inside = !inside;
+        } else if inside {
+            let line = begun.clone() + line.trim().trim_start_matches("$ ").trim_start_matches("sudo ");
+            begun = line.strip_suffix('\\').unwrap_or_default().to_owned();
+            if begun.is_empty() && line.starts_with("spangap ") {
+                // Two spaces: what it does stands behind it.
+                commands.push((number + 1, line.split("  ").next().expect("one").to_owned()));
+            }
+        } else {
+            let quoted = line.split('`').skip(1).step_by(2).map(|one| one.trim_start_matches("sudo "));
+            commands.extend(
+                quoted.filter(|one| one.starts_with("spangap ")).map(|one| (number + 1, one.to_owned())),
+            );
+        }
+    }
+    commands
+}
+
+/// What of a command the program itself gets, as far as it can be told without a shell.
+fn words(command: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut quote = None;
+    let mut fresh = true;
+    for letter in command.chars() {
+        match (quote, letter) {
+            (None, '|' | ';' | '&' | '>' | '#' | '…' | '(') if fresh => break,
+            (None, ';') => break,
+            (None, ' ') => fresh = true,
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                if std::mem::take(&mut fresh) {
+                    words.push(String::new());
+                }
+            }
+            (Some(end), letter) if letter == end => quote = None,
+            (_, letter) => {
+                if std::mem::take(&mut fresh) {
+                    words.push(String::new());
+                }
+                words.last_mut().expect("one").push(letter);
+            }
+        }
+    }
+    words.into_iter().skip(1).take_while(|word| word != "--" && word != "2>" && word != "...").collect()
+}
+
+#[test]
+fn words_of_a_command_end_where_the_shell_goes_on() {
+    let cases = [
+        ("spangap gaps --by method a.json | less", vec!["gaps", "--by", "method", "a.json"]),
+        (
+            "spangap capture --filter 'tcp port 80' -w x; ls",
+            vec!["capture", "--filter", "tcp port 80", "-w", "x"],
+        ),
+        ("spangap lab run loss -- ls", vec!["lab", "run", "loss"]),
+        ("spangap (pid 7)", vec![]),
+    ];
+    for (command, expected) in cases {
+        assert_eq!(words(command), expected, "{command}");
+    }
+}
+
+/// No document shows a verb, an option or a value that there is not. `--help` at the end of a command has all before it read
+/// and checked, and nothing done.
+#[test]
+fn commands_of_all_documents_are_understood() {
+    let mut seen = 0;
+    for folder in ["", "docs", "deploy"] {
+        for entry in std::fs::read_dir(checkout().join(folder)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_none_or(|extension| extension != "md") || path.ends_with("CHANGELOG.md") {
+                continue;
+            }
+            for (line, command) in commands(&std::fs::read_to_string(&path).expect("text")) {
+                let mut words = words(&command);
+                if words.is_empty() {
+                    continue;
+                }
+                // What the reader has to put in: a process, a port.
+                for at in 0..words.len() {
+                    words[at] = words[at].replace(":PORT", ":50051");
+                    if at > 0
+                        && words[at - 1].ends_with("pid")
+                        && words[at].chars().all(|c| c.is_ascii_uppercase())
+                    {
+                        words[at] = "1".to_owned();
+                    }
+                }
+                let output = Command::new(env!("CARGO_BIN_EXE_spangap"))
+                    .args(&words)
+                    .arg("--help")
+                    .stdin(Stdio::null())
+                    .output()
+                    .expect("it starts");
+                seen += 1;
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                // A name in capitals stands for one of several, and so does `a|b`; an option alone is one that is spoken of.
+                let value = said.split('\'').nth(1).unwrap_or_default();
+                let left_open = said.starts_with("error: invalid value")
+                    && (value.contains('|') || value.chars().all(|c| c.is_ascii_uppercase()));
+                let spoken_of = said.starts_with("error: a value is required");
+                assert!(
+                    output.status.success() || left_open || spoken_of,
+                    "{}:{line}: {command}: {said}",
+                    path.display()
+                );
+            }
+        }
+    }
+    assert!(seen > 200, "{seen} commands");
 }
 
 /// Links between documents lead somewhere: the file is there, and so is the heading.
