@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build dist packages licences clients test test-deploy test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-tank bench-dissect bench-hunt bench-host bench-agent bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
+.PHONY: run build dist packages licences clients test test-deploy test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,12 @@ bench: dist ## Measure CPU per span, memory, truth and overload against the goal
 	@scripts/setup.sh bench
 	cargo build --profile dist --locked --package spangap-meter-bench
 	target/dist/spangap-meter-bench $(BENCH_ARGS)
+
+bench-check: build ## Tell what became slower than the committed figures say, in five minutes; BENCH_ARGS=--update writes them
+	@scripts/setup.sh bench
+	@scripts/baseline.sh
+	cargo build --release --locked --package spangap-bench-check --package spangap-wire-bench --package spangap-meter-bench --package spangap-tank-bench --package spangap-host-bench
+	target/release/spangap-bench-check $(BENCH_ARGS)
 
 bench-tank: dist clients ## Measure tank against the plainest programs that do the same, and against its peers
 	@scripts/setup.sh bench

@@ -157,6 +157,7 @@ case $stage in
     need taskset util-linux
     need h2load nghttp2-client
     need perf linux-perf
+    need valgrind valgrind
     have cpudist || want "cpudist and its like, to compare with" libbpf-tools
     need tshark tshark
     ;;

@@ -89,6 +89,7 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-wire-bench", &["spangap-model", "spangap-wire"]),
     ("spangap-host-bench", &[]),
     ("spangap-isolate-bench", &[]),
+    ("spangap-bench-check", &["spangap-bench"]),
 ];
 
 /// Dependencies that only some packages may have.

@@ -10,6 +10,7 @@ mod overhead;
 mod real;
 mod retime;
 mod table;
+mod walk;
 
 use clap::{Args, Parser, Subcommand};
 use generate::Traffic;
@@ -47,6 +48,9 @@ enum Verb {
         #[arg(last = true)]
         command: Vec<String>,
     },
+    /// Walk captures in this process, beside reading them alone; prints JSON
+    #[command(hide = true)]
+    Walk(WalkArgs),
     #[command(hide = true)]
     Read { paths: Vec<PathBuf> },
 }
@@ -119,6 +123,18 @@ struct MutateArgs {
 }
 
 #[derive(Args, Debug)]
+struct WalkArgs {
+    /// Captures of the same traffic, one end or both
+    paths: Vec<PathBuf>,
+    /// Walks that are timed, each beside readings
+    #[arg(long, default_value_t = 0)]
+    rounds: u32,
+    /// Where compressed captures are unpacked first
+    #[arg(long, default_value = "target/wire-bench/walk")]
+    folder: PathBuf,
+}
+
+#[derive(Args, Debug)]
 struct RetimeArgs {
     from: PathBuf,
     to: PathBuf,
@@ -143,6 +159,7 @@ fn main() -> ExitCode {
         Verb::Mutate(args) => mutate::mutate(&args.folder, args.files, args.seed)
             .map(|outcome| println!("{outcome:?}"))
             .map_err(Into::into),
+        Verb::Walk(args) => walked(&args),
         Verb::Once { costs, command } => measure::once(&costs, &command).map_err(Into::into),
         Verb::Read { paths } => bench::read(&paths).map(|sum| println!("{sum}")).map_err(Into::into),
     };
@@ -153,6 +170,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn walked(args: &WalkArgs) -> Result<(), Box<dyn std::error::Error>> {
+    let paths = walk::unpack(&args.paths, &args.folder)?;
+    println!("{}", serde_json::to_string(&walk::walk(&paths, args.rounds)?)?);
+    Ok(())
 }
 
 fn plan(args: &BenchArgs) -> Result<bench::Plan, measure::MeasureError> {

@@ -1,0 +1,108 @@
+//! `make bench-check`: the short part of the benchmarks, as ratios, beside those that are committed.
+//!
+//! Each figure is a ratio to a floor or a peer that ran in the same minute, in many short rounds by turns, or a count of
+//! instructions. So it can be compared with one from another day, which a time cannot.
+
+mod judge;
+mod measures;
+mod record;
+
+use clap::Parser;
+use judge::{Outcome, judge};
+use measures::{Kind, Measured, Programs};
+use record::Record;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Tells what became slower than the committed figures say.
+#[derive(Parser, Debug)]
+struct Args {
+    /// The committed figures
+    #[arg(long, default_value = "tools/bench-check/figures.json")]
+    figures: PathBuf,
+    /// Folder of the programs to measure
+    #[arg(long, default_value = "target/release")]
+    programs: PathBuf,
+    /// Folder of the baseline programs
+    #[arg(long, default_value = "target/baseline")]
+    baselines: PathBuf,
+    /// Write the figures measured now, and their row of the table by commit
+    #[arg(long)]
+    update: bool,
+    /// The document with the table by commit
+    #[arg(long, default_value = "docs/benchmarks.md")]
+    table: PathBuf,
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Kind>,
+    /// Rounds of each ratio
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(5..=99))]
+    rounds: u32,
+}
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// A file of ours.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {what}")]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// What was expected.
+        what: String,
+    },
+}
+
+fn main() -> ExitCode {
+    match check(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(3),
+        Err(error) => {
+            eprintln!("bench-check: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether nothing became slower.
+fn check(args: &Args) -> Result<bool, CheckError> {
+    let programs =
+        Programs { folder: args.programs.clone(), baselines: args.baselines.clone(), rounds: args.rounds };
+    let mut measured: Vec<Measured> = Vec::new();
+    for kind in Kind::ALL {
+        if args.only.is_empty() || args.only.contains(&kind) {
+            eprintln!("bench-check: {}", kind.words());
+            measured.extend(measures::measure(kind, &programs));
+        }
+    }
+    let now = Record::of(&measured);
+    if args.update {
+        let mut record = record::read(&args.figures).unwrap_or_default();
+        record.take(now);
+        record::write(&args.figures, &record)?;
+        record::write_row(&args.table, &record)?;
+        println!("{} and the table of {} are written.", args.figures.display(), args.table.display());
+        return Ok(true);
+    }
+    let before = record::read(&args.figures)?;
+    let differs = before.differs(&now);
+    differs.iter().for_each(|what| println!("Note: {what}"));
+    let outcomes: Vec<Outcome> = judge(&before, &now, &measured, &args.only);
+    println!("{}", judge::table(&outcomes));
+    let slower: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.is_slower()).collect();
+    for outcome in &slower {
+        println!("{}", outcome.words());
+    }
+    if slower.is_empty() {
+        println!("Nothing became slower, as far as these figures can tell.");
+    }
+    Ok(slower.is_empty())
+}

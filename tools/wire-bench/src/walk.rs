@@ -1,0 +1,95 @@
+//! The walk of dissect alone, in this process and without a report: for `make bench-check`, which counts its instructions
+//! and sets its time beside that of reading the same packets.
+
+use serde::Serialize;
+use spangap_wire::dissect::{Dissection, Settings, dissect};
+use spangap_wire::source::{Capture, SourceError};
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// Readings for one walk, so that both take a time that the clock can tell.
+const READINGS: u32 = 20;
+
+/// What was walked, and how long each walk took beside a reading.
+#[derive(Debug, Serialize)]
+pub struct Walked {
+    /// Packets in the captures.
+    pub packets: u64,
+    /// Calls found.
+    pub calls: u64,
+    /// CPU time of each walk over that of a reading right before it.
+    pub ratios: Vec<f64>,
+}
+
+/// Walks the captures as one body of traffic. Its instructions are what callgrind is told to collect.
+///
+/// # Errors
+/// When one of them cannot be opened.
+#[inline(never)]
+pub fn walk_once(paths: &[PathBuf]) -> Result<Dissection, SourceError> {
+    let settings = Settings { slowest: 10, ..Settings::default() };
+    dissect(open(paths)?, &settings, &mut |_| ControlFlow::Continue(()))
+}
+
+fn open(paths: &[PathBuf]) -> Result<Vec<Capture>, SourceError> {
+    paths.iter().map(|path| Capture::open(path)).collect()
+}
+
+/// Reads every packet and looks at none.
+#[inline(never)]
+fn read(paths: &[PathBuf]) -> Result<u64, SourceError> {
+    let mut packets = 0;
+    for mut capture in open(paths)? {
+        while let Some(packet) = capture.next() {
+            packets += 1;
+            black_box(packet.data);
+        }
+    }
+    Ok(packets)
+}
+
+/// CPU time of this thread (proc(5), schedstat).
+fn cpu_ns() -> u64 {
+    // The kernel brings the figure up to date when it schedules; otherwise it is as old as the last tick.
+    std::thread::yield_now();
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+/// Walks and reads by turns; without rounds it walks once.
+///
+/// # Errors
+/// When a capture cannot be opened.
+pub fn walk(paths: &[PathBuf], rounds: u32) -> Result<Walked, SourceError> {
+    let mut walked = Walked { packets: 0, calls: walk_once(paths)?.sums.calls, ratios: Vec::new() };
+    walked.packets = read(paths)?;
+    for _ in 0..rounds {
+        let begun_ns = cpu_ns();
+        for _ in 0..READINGS {
+            black_box(read(paths)?);
+        }
+        let read_ns = cpu_ns();
+        black_box(walk_once(paths)?);
+        let walk_ns = cpu_ns() - read_ns;
+        walked.ratios.push(walk_ns as f64 * f64::from(READINGS) / (read_ns - begun_ns).max(1) as f64);
+    }
+    Ok(walked)
+}
+
+/// Writes captures that are stored compressed as they were, so that no walk has the decompression in it.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn unpack(paths: &[PathBuf], folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    std::fs::create_dir_all(folder)?;
+    let one = |path: &PathBuf| {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".zst")) else {
+            return Ok(path.clone());
+        };
+        let to = folder.join(name);
+        std::fs::write(&to, zstd::decode_all(std::fs::File::open(path)?)?)?;
+        Ok(to)
+    };
+    paths.iter().map(one).collect()
+}
