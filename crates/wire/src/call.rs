@@ -7,6 +7,7 @@ use crate::segment::Endpoint;
 use crate::spans::SpanTimes;
 use spangap_model::evidence::{Certainty, HostTime};
 use spangap_model::{Cause, Side};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use spangap_model::evidence::LegTime;
@@ -24,6 +25,45 @@ pub enum When {
     InLeg(usize),
 }
 
+/// A sentence about a finding. Most calls are counted and never shown, so that it is written when somebody reads it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Note {
+    /// There is nothing to say.
+    #[default]
+    None,
+    /// These words.
+    Text(Cow<'static, str>),
+    /// Words with a time in milliseconds between them.
+    Ms(&'static str, u64, &'static str),
+}
+
+impl Note {
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Note::None => true,
+            Note::Text(text) => text.is_empty(),
+            Note::Ms(..) => false,
+        }
+    }
+}
+
+impl From<String> for Note {
+    fn from(text: String) -> Note {
+        if text.is_empty() { Note::None } else { Note::Text(text.into()) }
+    }
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Note::None => Ok(()),
+            Note::Text(text) => f.write_str(text),
+            Note::Ms(before, ns, after) => write!(f, "{before}{:.1} ms{after}", *ns as f64 / 1e6),
+        }
+    }
+}
+
 /// What held a call up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
@@ -37,8 +77,8 @@ pub struct Finding {
     pub when: When,
     /// Time of the call that it took; `None` when the wire does not show how much.
     pub cost_ns: Option<u64>,
-    /// What the cost cannot tell, or the plausibility bound, as a sentence; empty for nothing.
-    pub note: String,
+    /// What the cost cannot tell, or the plausibility bound, as a sentence.
+    pub note: Note,
     /// Packets that show it: number of the capture (0 or 1), and the evidence.
     pub evidence: Vec<(u8, PacketProof)>,
 }

@@ -213,7 +213,7 @@ fn finding(leg: usize, cause: Cause, side: Side, threads: &[String], parts: &[Ho
         side: Some(side),
         when: When::InLeg(leg),
         cost_ns: Some(cost_ns),
-        note: format!("{} {what} for {}{behind}{woken}", threads.join(" and "), format_ns(cost_ns)),
+        note: format!("{} {what} for {}{behind}{woken}", threads.join(" and "), format_ns(cost_ns)).into(),
         evidence: Vec::new(),
     })
 }
@@ -265,7 +265,7 @@ mod tests {
             (Cause::RunQueue, Some(Side::Server), Some(16_500_003))
         );
         assert_eq!(
-            finding.note,
+            finding.note.to_string(),
             "server (thread 5) could have run and waited for a CPU for 16.5 ms; meanwhile the CPU had stress (pid 7) \
              16.0 ms, backup (pid 8) 500 us"
         );

@@ -249,7 +249,7 @@ fn a_connection_that_opened_late_says_so() {
         let finding = calls[0].findings.iter().find(|finding| lost(finding)).expect("it has it");
         assert_eq!(finding.cost_ns, None);
         assert!(
-            finding.note.starts_with("before the first byte of the call was on the wire, 10"),
+            finding.note.to_string().starts_with("before the first byte of the call was on the wire, 10"),
             "{finding:?}"
         );
     }

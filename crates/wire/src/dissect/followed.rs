@@ -83,7 +83,7 @@ impl Followed {
             findings.retain(|finding| finding.cause != Cause::ConnectionPerCall);
         }
         for finding in findings.iter_mut().filter(|finding| finding.cause == Cause::NetworkDelay) {
-            finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns);
+            finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns).into();
         }
         halves.captures = halves.captures.map(|local| section.number(local));
         // Those of a proxy name the captures by their numbers among all already.

@@ -2,7 +2,7 @@
 
 use super::held::About;
 use super::{Explained, WORTH_NAMING_NS, covered_ns};
-use crate::call::{Finding, Halves, When};
+use crate::call::{Finding, Halves, Note, When};
 use crate::episode::{PacketProof, What};
 use crate::exchange::{Exchange, Mark};
 use spangap_model::evidence::{Certainty, Missing};
@@ -135,15 +135,7 @@ fn finding(
     cost_ns: u64,
     evidence: Vec<(u8, PacketProof)>,
 ) -> Finding {
-    Finding {
-        cause,
-        certainty,
-        side: Some(side),
-        when,
-        cost_ns: Some(cost_ns),
-        note: String::new(),
-        evidence,
-    }
+    Finding { cause, certainty, side: Some(side), when, cost_ns: Some(cost_ns), note: Note::None, evidence }
 }
 
 fn shown(capture: u8, packet: u64, time_ns: i64, what: What) -> (u8, PacketProof) {

@@ -97,7 +97,8 @@ pub(crate) fn finding(
         cost_ns: Some(cost_ns.min(duration_ns)),
         note: format!(
             "interrupt coalescing, a late softirq on the {host}'s host, or a queue on the way: a record of that host tells them apart"
-        ),
+        )
+        .into(),
         evidence,
     }
 }

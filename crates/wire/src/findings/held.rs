@@ -1,7 +1,7 @@
 //! Episodes of both taps as findings of a call: what each took of the call's time.
 
 use super::{Explained, Way, covered_ns, is_loss, union};
-use crate::call::{Finding, Halves, When};
+use crate::call::{Finding, Halves, Note, When};
 use crate::episode::{Episode, PacketProof};
 use crate::exchange::{Exchange, Part};
 use crate::legs::Moments;
@@ -76,6 +76,13 @@ pub(crate) fn findings(
         }
     }
     let mut findings: Vec<Finding> = Vec::new();
+    if let [only] = &held[..] {
+        // There is nothing to compare it with.
+        let capture = halves.captures[only.tap.index()];
+        let evidence = only.episode.evidence.iter().map(|packet| (capture, *packet)).collect();
+        findings.push(told(about, only, &mut Vec::from_iter(only.taken), evidence, explained));
+        return findings;
+    }
     let mut done = vec![false; held.len()];
     let events = Events::of(held.iter().map(|held| (held.tap, held.episode)));
     for i in 0..held.len() {
@@ -104,21 +111,32 @@ pub(crate) fn findings(
             evidence.extend(other.episode.evidence.iter().map(|packet| (capture, *packet)));
         }
         evidence.truncate(MAX_EVIDENCE);
-        let Episode { cause, sender, certainty, .. } = *best.episode;
-        let shown = certainty == Certainty::Shown;
-        explained.extend(taken.iter().map(|range| Explained { cause, sender, shown, range: *range }));
-        let when = match (taken.iter().map(|range| range.0).min(), taken.iter().map(|range| range.1).max()) {
-            (Some(from), Some(to)) => When::Between(from, to),
-            _ => When::Unknown,
-        };
-        let cost_ns = union(&mut taken).map(|ns| ns.min(duration_ns));
-        let exchange = halves.exchanges[best.tap.index()].as_ref();
-        let before = exchange.is_some_and(|exchange| before_the_wire(best.episode, exchange));
-        findings.push(Finding { when, ..finding(best.episode, cost_ns, evidence, before) });
+        findings.push(told(about, best, &mut taken, evidence, explained));
     }
     opened_slowly(&mut findings, explained);
     too_large(&mut findings);
     findings
+}
+
+/// The finding of an event that `best` tells best, all of which together took these stretches of time.
+fn told(
+    about: &About<'_>,
+    best: &Held<'_>,
+    taken: &mut [(i64, i64)],
+    evidence: Vec<(u8, PacketProof)>,
+    explained: &mut Vec<Explained>,
+) -> Finding {
+    let Episode { cause, sender, certainty, .. } = *best.episode;
+    let shown = certainty == Certainty::Shown;
+    explained.extend(taken.iter().map(|range| Explained { cause, sender, shown, range: *range }));
+    let when = match (taken.iter().map(|range| range.0).min(), taken.iter().map(|range| range.1).max()) {
+        (Some(from), Some(to)) => When::Between(from, to),
+        _ => When::Unknown,
+    };
+    let cost_ns = union(taken).map(|ns| ns.min(about.duration_ns));
+    let exchange = about.halves.exchanges[best.tap.index()].as_ref();
+    let before = exchange.is_some_and(|exchange| before_the_wire(best.episode, exchange));
+    Finding { when, ..finding(best.episode, cost_ns, evidence, before) }
 }
 
 /// That segments were lost which are too large for the path is the same story.
@@ -154,28 +172,23 @@ fn finding(
     evidence: Vec<(u8, PacketProof)>,
     before: bool,
 ) -> Finding {
+    let lasted_ns = episode.to_ns.saturating_sub(episode.from_ns).max(0) as u64;
     let note = match (cost_ns, episode.cause, before) {
-        (Some(_), ..) => String::new(),
+        (Some(_), ..) => Note::None,
         (None, Cause::StreamLimit, _) => {
-            "how long the call waited for a stream, only its CLIENT span tells".into()
+            Note::Text("how long the call waited for a stream, only its CLIENT span tells".into())
         }
-        (None, _, true) => {
-            let most_ns = episode.to_ns.saturating_sub(episode.from_ns).max(0);
-            format!(
-                "before the first byte of the call was on the wire, {:.1} ms at most; how much of that the call waited, \
-                 only its CLIENT span tells",
-                most_ns as f64 / 1e6
-            )
-        }
-        (None, Cause::ReceiverDrop, _) => {
-            let later_ns = episode.to_ns.saturating_sub(episode.from_ns).max(0);
-            format!(
-                "the bytes were at the tap {:.1} ms before they came again; how much of that the call waited, only its \
-                 CLIENT span tells",
-                later_ns as f64 / 1e6
-            )
-        }
-        _ => "it lies before or after what this capture shows of the call".into(),
+        (None, _, true) => Note::Ms(
+            "before the first byte of the call was on the wire, ",
+            lasted_ns,
+            " at most; how much of that the call waited, only its CLIENT span tells",
+        ),
+        (None, Cause::ReceiverDrop, _) => Note::Ms(
+            "the bytes were at the tap ",
+            lasted_ns,
+            " before they came again; how much of that the call waited, only its CLIENT span tells",
+        ),
+        _ => Note::Text("it lies before or after what this capture shows of the call".into()),
     };
     let Episode { cause, certainty, side, .. } = *episode;
     Finding { cause, certainty, side, when: When::Unknown, cost_ns, note, evidence }

@@ -5,7 +5,7 @@
 //! and of the connection itself, so that a longer path does not.
 
 use super::{WORTH_NAMING_NS, Way};
-use crate::call::{Finding, When};
+use crate::call::{Finding, Note, When};
 use crate::episode::{PacketProof, What};
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
@@ -104,7 +104,7 @@ impl Taken {
             side: None,
             when: When::Unknown,
             cost_ns: Some(cost_ns.min(duration_ns)),
-            note: String::new(),
+            note: Note::None,
             evidence,
         }
     }

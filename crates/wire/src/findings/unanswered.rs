@@ -45,7 +45,7 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         _ if ending.request_acked => (Cause::NoResponse, Some(Side::Server), MAY_BE_LOST),
         _ => (Cause::NoResponse, Some(Side::Server), MAY_NOT_ARRIVE),
     };
-    let (cost_ns, note) = (Some(cost_ns), note(halves, &ending));
+    let (cost_ns, note) = (Some(cost_ns), note(halves, &ending).into());
     let when = When::Between(within.0, within.1);
     out.push(Finding { cause, certainty, side, when, cost_ns, note, evidence: evidence(halves, &ending) });
     true

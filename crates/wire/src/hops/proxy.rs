@@ -124,7 +124,15 @@ fn finding(
     note: String,
     evidence: Vec<(u8, PacketProof)>,
 ) -> Finding {
-    Finding { cause, certainty, side: None, when: When::Unknown, cost_ns: Some(cost_ns), note, evidence }
+    Finding {
+        cause,
+        certainty,
+        side: None,
+        when: When::Unknown,
+        cost_ns: Some(cost_ns),
+        note: note.into(),
+        evidence,
+    }
 }
 
 /// From a hop's first byte to its last at the proxy, whatever spans say.

@@ -24,6 +24,8 @@ const MAX_PENDING: usize = 200_000;
 const MANY_PENDING: usize = 20_000;
 /// Addresses of a capture's host remembered.
 const MAX_ADDRESSES: usize = 4096;
+/// Boxes kept for calls to come: as many as settle at a time.
+const MAX_SPARE: usize = 1024;
 /// Calls remembered to recognise the same call captured twice by one capture; a power of two.
 const MEMORY: usize = 8192;
 /// The same call captured twice is seen twice within this time.
@@ -88,6 +90,8 @@ pub(crate) struct Joiner {
     pub translates: bool,
     /// Links whose client is at that capture, as far as calls show it.
     roles: [u64; 2],
+    /// Boxes of calls that are done with.
+    spare: Vec<Box<Halves>>,
 }
 
 impl Joiner {
@@ -108,6 +112,27 @@ impl Joiner {
             matched: 0,
             translates: false,
             roles: [0; 2],
+            spare: Vec::new(),
+        }
+    }
+
+    /// Takes the box of a call that nobody keeps, for one to come.
+    #[inline]
+    pub fn give_back(&mut self, halves: Box<Halves>) {
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(halves);
+        }
+    }
+
+    #[inline]
+    fn boxed(&mut self, exchanges: [Option<Exchange>; 2], captures: [u8; 2]) -> Box<Halves> {
+        let halves = Halves { exchanges, captures, ..Halves::default() };
+        match self.spare.pop() {
+            Some(mut spare) => {
+                *spare = halves;
+                spare
+            }
+            None => Box::new(halves),
         }
     }
 
@@ -251,7 +276,7 @@ impl Joiner {
         let [first, second] = halves.map(Some);
         let exchanges = if client == 0 { [first, second] } else { [second, first] };
         let captures = [client as u8, 1 - client as u8];
-        let mut halves = Box::new(Halves { exchanges, captures, ..Halves::default() });
+        let mut halves = self.boxed(exchanges, captures);
         fill_in(&mut halves.exchanges);
         Joined { link, halves }
     }
@@ -293,7 +318,7 @@ impl Joiner {
         if self.two {
             captures[side.other().index()] = 1 - capture as u8;
         }
-        Joined { link, halves: Box::new(Halves { exchanges, captures, ..Halves::default() }) }
+        Joined { link, halves: self.boxed(exchanges, captures) }
     }
 
     fn is_copy(&self, capture: usize, link: usize, exchange: &Exchange) -> bool {

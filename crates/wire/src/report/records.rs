@@ -34,7 +34,7 @@ pub(super) fn findings(call: &Call, dissection: &Dissection) -> Vec<Finding> {
             scope: Scope::Call,
             when: when(finding.when, call, dissection),
             cost_ns: finding.cost_ns,
-            note: finding.note.clone(),
+            note: finding.note.to_string(),
             proofs: packets.map(Proof::Packet).collect(),
         }
     };

@@ -2,7 +2,7 @@
 
 use super::{DissectReport, Extras, RungReport};
 use crate::align::{Clock, Stretch};
-use crate::call::{Call, Finding, Halves, LegTime, When};
+use crate::call::{Call, Finding, Halves, LegTime, Note, When};
 use crate::dissect::{CaptureTotals, Dissection, Settings};
 use crate::episode::{PacketProof, What};
 use crate::exchange::{Exchange, Mark, Part, Protocol, TextId, TraceContext};
@@ -116,7 +116,7 @@ fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
         side: Some(Side::Client),
         when: When::Between(start_ns, start_ns + stall_ns),
         cost_ns: Some(stall_ns as u64),
-        note: String::new(),
+        note: Note::None,
         evidence: vec![
             (0, evidence(12, start_ns, What::with("{} bytes sent, less than a full segment", 91, 0))),
             (0, evidence(13, start_ns + stall_ns + 100_000, What::text("a bare ACK ends the wait"))),

@@ -60,16 +60,20 @@ struct Streams {
 struct Block {
     from_ns: i64,
     to_ns: i64,
+    /// The furthest end in it and in all before it: from block to block it never falls.
+    reach_ns: i64,
 }
 
 impl Shared {
     fn push(&mut self, number: u64, episode: Episode) {
         let place = self.forgotten + self.episodes.len() as u64;
-        let span = Block { from_ns: episode.from_ns, to_ns: episode.to_ns };
+        let reach_ns = self.blocks.back().map_or(i64::MIN, |last| last.reach_ns).max(episode.to_ns);
+        let span = Block { from_ns: episode.from_ns, to_ns: episode.to_ns, reach_ns };
         match self.blocks.back_mut() {
             Some(last) if !place.is_multiple_of(BLOCK) => {
                 last.from_ns = last.from_ns.min(span.from_ns);
                 last.to_ns = last.to_ns.max(span.to_ns);
+                last.reach_ns = reach_ns;
             }
             _ => self.blocks.push_back(span),
         }
@@ -95,7 +99,9 @@ impl Shared {
             begin..((block + 1) * BLOCK as usize - lost).min(self.episodes.len())
         };
         let overlaps = move |block: &Block| block.from_ns <= end_ns && block.to_ns >= begin_ns;
-        let blocks = self.blocks.iter().enumerate().filter(move |(_, block)| overlaps(block));
+        // Calls ask for what came about last.
+        let first = self.blocks.partition_point(|block| block.reach_ns < begin_ns);
+        let blocks = self.blocks.iter().enumerate().skip(first).filter(move |(_, block)| overlaps(block));
         blocks.flat_map(move |(block, _)| self.episodes.range(places(block)))
     }
 }
@@ -198,7 +204,9 @@ impl Episodes {
             episode.to_ns <= begin_ns && begin_ns.saturating_sub(episode.to_ns) <= SOON_NS
         });
         found.extend(opening.map(|(number, episode)| (*number, episode)));
-        found.sort_unstable_by_key(|(number, episode)| (episode.from_ns, *number));
+        if found.len() > 1 {
+            found.sort_unstable_by_key(|(number, episode)| (episode.from_ns, *number));
+        }
         found.into_iter().map(|(_, episode)| episode.clone()).collect()
     }
 }

@@ -25,10 +25,25 @@ pub enum Fault {
     Resize(usize),
 }
 
+/// Blocks remembered: those that begin a response and end it, and a request without ids of its own.
+const KNOWN: usize = 4;
+/// Longest block remembered.
+const KNOWN_BYTES: usize = 64;
+
+/// A block of nothing but indices, and what it says until the table changes. An empty one says nothing.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    block: Vec<u8>,
+    head: Head,
+}
+
 /// The decoder of one direction.
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
+    /// What stacks send with call after call.
+    known: [Known; KNOWN],
+    next_known: usize,
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -53,12 +68,32 @@ impl Decoder {
     /// For a direction seen from its start, or joined later.
     pub fn new(from_start: bool) -> Decoder {
         let table = if from_start { Table::empty() } else { Table::unknown() };
-        Decoder { table, name: Vec::new(), value: Vec::new() }
+        Decoder { table, known: Default::default(), next_known: 0, name: Vec::new(), value: Vec::new() }
     }
 
     /// A header block was lost: what the table holds is not known any more.
     pub fn forget(&mut self) {
+        self.changes();
         self.table.forget();
+    }
+
+    /// The table is about to change: indices will lead elsewhere.
+    #[inline]
+    fn changes(&mut self) {
+        self.known.iter_mut().for_each(|known| {
+            known.block.clear();
+            known.head = Head::default();
+        });
+    }
+
+    /// Remembers a block without literals.
+    #[inline]
+    fn remember(&mut self, block: &[u8], head: Head) {
+        let Some(known) = self.known.get_mut(self.next_known % KNOWN) else { return };
+        known.block.clear();
+        known.block.extend_from_slice(block);
+        known.head = head;
+        self.next_known = self.next_known.wrapping_add(1);
     }
 
     /// Reads a whole header block. The text of its fields goes to `observed`, where given.
@@ -71,12 +106,27 @@ impl Decoder {
         texts: &mut Texts,
         observed: Option<&mut Vec<Text>>,
     ) -> Result<Head, Fault> {
-        let result = self.fields(block, texts, observed);
-        if result.is_err() {
-            self.table.forget();
+        if observed.is_none()
+            && let Some(known) = self.known.iter().find(|known| known.block == block)
+        {
+            return Ok(known.head);
         }
-        self.name.shrink_to(SCRATCH_BYTES);
-        self.value.shrink_to(SCRATCH_BYTES);
+        let (watched, refused) = (observed.is_some(), texts.refused);
+        let result = self.fields(block, texts, observed);
+        match result {
+            Err(_) => self.forget(),
+            Ok(head) if !watched && block.len() <= KNOWN_BYTES && texts.refused == refused => {
+                // Indices below 127 alone: nothing in it can have changed the table.
+                if block.iter().all(|byte| (0x81..0xff).contains(byte)) {
+                    self.remember(block, head);
+                }
+            }
+            Ok(_) => {}
+        }
+        if self.name.capacity().max(self.value.capacity()) > SCRATCH_BYTES {
+            self.name.shrink_to(SCRATCH_BYTES);
+            self.value.shrink_to(SCRATCH_BYTES);
+        }
         result
     }
 
@@ -118,6 +168,7 @@ impl Decoder {
                     return Err(Fault::Resize(start));
                 }
                 let size = cursor.integer(5)?;
+                self.changes();
                 self.table.resize(u64::from(size));
                 continue;
             } else {
@@ -180,6 +231,7 @@ impl Decoder {
         if insert {
             let text = text.clone().map(Box::new);
             let value_bytes = value.len() as u32;
+            self.changes();
             self.table.insert(Entry { name_bytes, value_bytes, name, meaning, by_shape, text });
         }
         if let (Some(observed), Some(text)) = (observed, text) {
@@ -207,6 +259,7 @@ impl Decoder {
         if literal.insert {
             let value_bytes = value.len() as u32;
             let by_shape = shape.is_some();
+            self.changes();
             self.table.insert(Entry { name_bytes: 0, value_bytes, name, meaning, by_shape, text: None });
         }
         Ok(())

@@ -146,7 +146,7 @@ impl Parser for Http2 {
                 }
                 Ok(Some((frame, piece))) => {
                     let here = Here { connection: context.connection, from, at: input.at, end: input.offset };
-                    self.rest.piece(here, &frame, piece, decoder, false, sink)
+                    self.rest.piece(here, frame, piece, decoder, false, sink)
                 }
             };
             if let Some(max_frame_bytes) = accepts {

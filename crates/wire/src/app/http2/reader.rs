@@ -180,7 +180,10 @@ impl Reader {
     /// # Errors
     /// When the bytes are no HTTP/2: the place is lost from here on.
     #[inline]
-    pub fn next<'a, 'c: 'a>(&'a mut self, input: &mut Input<'c>) -> Result<Option<(Frame, Piece<'a>)>, Lost> {
+    pub fn next<'a, 'c: 'a>(
+        &'a mut self,
+        input: &mut Input<'c>,
+    ) -> Result<Option<(&'a Frame, Piece<'a>)>, Lost> {
         if self.used {
             self.held.clear();
             self.block.clear();
@@ -227,7 +230,7 @@ impl Reader {
             }
         };
         self.used = true;
-        Ok(Some((self.frame, self.piece(ready))))
+        Ok(Some((&self.frame, self.piece(ready))))
     }
 
     fn piece<'a>(&'a self, ready: Ready<'a>) -> Piece<'a> {
@@ -283,7 +286,7 @@ impl Reader {
     }
 
     #[inline]
-    fn data<'a>(&mut self, input: &mut Input<'a>) -> Result<Option<(Frame, Piece<'a>)>, Lost> {
+    fn data<'a, 'c: 'a>(&'a mut self, input: &mut Input<'c>) -> Result<Option<(&'a Frame, Piece<'a>)>, Lost> {
         if self.padding_next {
             let [padding] = *input.take(1) else { return Ok(None) };
             self.left -= 1;
@@ -299,7 +302,8 @@ impl Reader {
         let offset = input.offset;
         let bytes = input.take(self.left as usize);
         let body = self.advance(bytes.len() as u32) as usize;
-        Ok(Some((self.frame, self.data_piece(&bytes[..body], 0, offset))))
+        let piece = self.data_piece(&bytes[..body], 0, offset);
+        Ok(Some((&self.frame, piece)))
     }
 
     /// So many bytes of a DATA frame's payload have passed: how many of them are body.

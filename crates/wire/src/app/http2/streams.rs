@@ -20,6 +20,8 @@ const MAX_LATE: usize = 64;
 #[derive(Debug, Default)]
 pub struct Streams {
     open: FxHashMap<u32, u32>,
+    /// Stream and slot of the frame before, most often also of this one; stream 0 for none.
+    last: (u32, u32),
     slots: Vec<Stream>,
     free: Vec<u32>,
     /// Streams that are over although their client has not ended its part: what it still sends begins nothing.
@@ -95,8 +97,17 @@ impl Streams {
     /// An open stream.
     #[inline]
     pub fn get(&mut self, id: u32) -> Option<&mut Stream> {
-        let slot = *self.open.get(&id)?;
+        let slot = self.slot(id)?;
         self.slots.get_mut(slot as usize)
+    }
+
+    /// Where an open stream is.
+    #[inline]
+    fn slot(&mut self, id: u32) -> Option<u32> {
+        if self.last.0 != id || id == 0 {
+            self.last = (id, *self.open.get(&id)?);
+        }
+        Some(self.last.1)
     }
 
     fn open(&mut self, connection: u32, frame: &Frame, sink: &mut Sink) -> Option<&mut Stream> {
@@ -146,7 +157,7 @@ impl Streams {
     ) -> bool {
         let id = frame.header.stream;
         self.cut_places[side.index()] = CutPlace::None;
-        let known = self.open.contains_key(&id);
+        let known = self.slot(id).is_some();
         let opens = !known && side == Side::Client && (head.request || head.unknown > 0);
         let stream = if opens { self.open(connection, frame, sink) } else { self.get(id) };
         let Some(stream) = stream else { return false };
@@ -168,7 +179,7 @@ impl Streams {
             self.cut_places[side.index()] = CutPlace::None;
         }
         let dropped = self.dropped;
-        let mut slot = self.open.get(&id).copied();
+        let mut slot = self.slot(id);
         if slot.is_none() && self.gaps && side == Side::Client && body.begins {
             // A stream that was opened before it could be seen, or in a hole.
             if let Some(stream) = self.open(connection, body.frame, sink) {
@@ -212,6 +223,9 @@ impl Streams {
     /// A stream is over, without a whole response where there is an `ending`.
     pub fn close(&mut self, id: u32, ended: Ended, ending: Option<Ending>, sink: &mut Sink) {
         let Some(slot) = self.open.remove(&id) else { return };
+        if self.last.0 == id {
+            self.last = (0, 0);
+        }
         self.free.push(slot);
         let Some(stream) = self.slots.get_mut(slot as usize) else { return };
         self.under_way -= u32::from(stream.under_way).min(self.under_way);

@@ -136,8 +136,14 @@ impl Run<'_> {
             let call = Followed { section: self.section, link: key, ends, halves, findings, hops };
             match &mut self.every {
                 Some(every) => every.push(call),
-                None => self.kept.offer(call, weight, self.calls),
+                None => {
+                    if let Some(call) = self.kept.offer(call, weight, self.calls) {
+                        self.joiner.give_back(call.halves);
+                    }
+                }
             }
+        } else {
+            self.joiner.give_back(halves);
         }
         self.close(link);
     }

@@ -84,11 +84,18 @@ impl Keeper {
         Keeper { most_slow: slowest, most_drawn: sample, ..Keeper::default() }
     }
 
-    /// Offers a call: how long it took, whether it got no response, and its number among all.
-    pub fn offer(&mut self, call: Followed, (duration_ns, unanswered): (u64, bool), number: u64) {
+    /// Offers a call: how long it took, whether it got no response, and its number among all. Gives the call that is not
+    /// kept, this one or another.
+    pub fn offer(
+        &mut self,
+        call: Followed,
+        (duration_ns, unanswered): (u64, bool),
+        number: u64,
+    ) -> Option<Followed> {
         let kept = Kept { duration_ns, unanswered, order: Reverse(number), call };
         if self.slowest.len() < self.most_slow {
-            return self.slowest.push(Reverse(kept));
+            self.slowest.push(Reverse(kept));
+            return None;
         }
         let weight = (duration_ns, unanswered);
         let is_slower = |least: &Reverse<Kept>| (least.0.duration_ns, least.0.unanswered) < weight;
@@ -97,23 +104,23 @@ impl Keeper {
         }
         let least = self.slowest.pop();
         self.slowest.push(Reverse(kept));
-        if let Some(Reverse(least)) = least {
-            self.draw(least);
-        }
+        least.and_then(|Reverse(least)| self.draw(least))
     }
 
-    fn draw(&mut self, kept: Kept) {
+    fn draw(&mut self, kept: Kept) -> Option<Followed> {
         if self.most_drawn == 0 {
-            return;
+            return Some(kept.call);
         }
         let number = number(&kept);
+        let mut out = None;
         if self.sample.len() >= self.most_drawn {
             if self.sample.peek().is_some_and(|largest| largest.number <= number) {
-                return;
+                return Some(kept.call);
             }
-            self.sample.pop();
+            out = self.sample.pop().map(|drawn| drawn.kept.call);
         }
         self.sample.push(Drawn { number, kept });
+        out
     }
 
     /// What others have kept, as if it had been offered here.

@@ -263,7 +263,8 @@ impl<'a> Run<'a> {
             self.joiner.offer(capture, exchange, &facts, &mut self.joined);
         }
         self.look_for_proxies();
-        for joined in &self.joined {
+        let both = |joined: &&Joined| joined.halves.exchanges.iter().all(Option::is_some);
+        for joined in self.joined.iter().filter(both) {
             let moments = Moments::of(&joined.halves);
             for way in findings::ways(&joined.halves, &moments).iter().flatten() {
                 self.memory.arrivals.note(way);
