@@ -96,6 +96,14 @@ pub struct Halves {
     pub never_arrived: bool,
 }
 
+impl Halves {
+    /// Whether the clock of a capture was set while the call was under way: how long it took is not known.
+    #[inline]
+    pub fn is_of_two_clocks(&self) -> bool {
+        self.exchanges.iter().flatten().any(|half| half.doubts.clock_set)
+    }
+}
+
 /// A call, finished.
 #[derive(Clone, Debug)]
 pub struct Call {

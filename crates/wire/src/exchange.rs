@@ -132,7 +132,7 @@ pub struct Doubts {
     /// Of its request and of its response: the snap length cut off where it ends, among bytes that may be of other calls.
     /// The last byte known of it is a bound, and not its end.
     pub end_cut: [bool; 2],
-    /// The capture's clock was set back while it was under way: its times are those of two clocks.
+    /// The capture's clock was set while it was under way: its times are those of two clocks.
     pub clock_set: bool,
 }
 

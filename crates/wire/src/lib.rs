@@ -7,6 +7,7 @@ pub mod align;
 pub mod app;
 pub mod call;
 pub mod causes;
+pub mod clock_set;
 pub mod decode;
 pub mod dissect;
 pub mod episode;

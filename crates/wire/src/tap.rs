@@ -2,6 +2,7 @@
 
 use crate::app::conversation::Conversation;
 use crate::app::{AppCounts, Observer, Texts};
+use crate::clock_set::{ClockSets, Moved};
 use crate::decode::{Decoder, Unparsed, datagram};
 use crate::episode::Episode;
 use crate::exchange::Exchange;
@@ -12,7 +13,6 @@ use crate::source::Opening;
 use crate::tcp::ConnectionFacts;
 use crate::tcp::connection::{Connection, Shared};
 use crate::tcp::flows::Flows;
-use crate::tcp::reassembly::SET_BACK_NS;
 use std::collections::BTreeMap;
 
 /// Counts of one tap.
@@ -39,12 +39,13 @@ pub struct TapCounts {
     pub reassembly_conflicts: u64,
     /// What the application parsers did not understand.
     pub app: AppCounts,
-    /// Times that the capture's clock was set back, and by how much together, nanoseconds.
-    pub set_back: (u64, i64),
+    /// Packets that stand behind later ones in the capture, and the most of that.
+    pub unsorted: Moved,
+    /// The capture's clock was set back.
+    pub set_back: Moved,
+    /// It was set forward, or the hosts slept.
+    pub set_forward: Moved,
 }
-
-/// Places where the clock was set back that are remembered; a capture with more has no clock.
-const MAX_SET_BACK: usize = 1024;
 
 /// Whether one of these packets, in order, is among those of an exchange beyond its first.
 fn spans(exchange: &Exchange, packets: &[u64]) -> bool {
@@ -68,10 +69,7 @@ pub struct Tap {
     segments: u64,
     /// Time and number of the latest packet.
     latest: Option<(i64, u64)>,
-    /// Time of the packet before, and the first packets after the clock was set back.
-    before_ns: i64,
-    set_back: Vec<u64>,
-    set_back_sum: (u64, i64),
+    clock: ClockSets,
     unparsed: BTreeMap<Unparsed, u64>,
 }
 
@@ -100,28 +98,16 @@ impl Tap {
     pub fn packet(&mut self, packet: &Packet<'_>) {
         self.packets += 1;
         self.latest = self.latest.max(Some((packet.time_ns, packet.number)));
-        self.clock(packet.time_ns, packet.number);
+        self.clock.packet(packet.time_ns, packet.number);
         match self.decoder.decode(packet) {
             Ok(segment) => {
                 self.segments += 1;
+                self.clock.segment(&segment);
                 self.flows.segment(&segment, &mut self.shared);
             }
             Err(reason) => {
                 *self.unparsed.entry(reason).or_default() += 1;
                 self.no_segment(packet);
-            }
-        }
-    }
-
-    /// Notes whether the clock was set back before this packet.
-    #[inline]
-    fn clock(&mut self, time_ns: i64, packet: u64) {
-        let back_ns = std::mem::replace(&mut self.before_ns, time_ns).saturating_sub(time_ns);
-        if back_ns > SET_BACK_NS {
-            self.set_back_sum.0 += 1;
-            self.set_back_sum.1 = self.set_back_sum.1.saturating_add(back_ns);
-            if self.set_back.len() < MAX_SET_BACK {
-                self.set_back.push(packet);
             }
         }
     }
@@ -142,17 +128,18 @@ impl Tap {
         self.packets += 1;
         self.segments += 1;
         self.latest = self.latest.max(Some((segment.time_ns, segment.packet)));
-        self.clock(segment.time_ns, segment.packet);
+        self.clock.packet(segment.time_ns, segment.packet);
+        self.clock.segment(segment);
         self.flows.segment(segment, &mut self.shared);
     }
 
     /// Moves the exchanges finished since the last call to `into`, in the order in which they finished.
     pub fn take_exchanges(&mut self, into: &mut Vec<Exchange>) {
         let exchanges = &mut self.shared.sink.exchanges;
-        if !self.set_back.is_empty() {
+        if !self.clock.is_empty() {
             exchanges
                 .iter_mut()
-                .for_each(|exchange| exchange.doubts.clock_set = spans(exchange, &self.set_back));
+                .for_each(|exchange| exchange.doubts.clock_set = spans(exchange, self.clock.places()));
         }
         if into.is_empty() {
             std::mem::swap(into, exchanges);
@@ -228,7 +215,9 @@ impl Tap {
             reassembly_dropped_bytes: self.shared.ledger.late_bytes,
             reassembly_conflicts: self.shared.ledger.conflicts,
             app: self.shared.sink.counts,
-            set_back: self.set_back_sum,
+            unsorted: self.clock.unsorted,
+            set_back: self.clock.back,
+            set_forward: self.clock.forward,
         }
     }
 }

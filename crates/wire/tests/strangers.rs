@@ -90,18 +90,23 @@ fn with_clock_set(name: &str, from_packet: u64, by_ns: i64) -> Vec<Exchange> {
     }
     tap.finish();
     tap.take_exchanges(&mut exchanges);
-    assert_eq!(tap.counts().set_back.0, u64::from(by_ns < 0), "{name}");
+    assert_eq!(tap.counts().set_back.times, u64::from(by_ns < 0), "{name}");
+    assert_eq!(tap.counts().set_forward.times, u64::from(by_ns > 0), "{name}");
     exchanges
 }
 
 #[test]
-fn a_clock_set_back_changes_no_call_before_or_after_and_is_said_of_those_between() {
-    for name in ["http1-python", "grpc-python-ipv6", "dense-java"] {
+fn a_clock_that_was_set_changes_no_call_before_or_after_and_is_said_of_those_between() {
+    let by = [-2_000_000_000, 3_600_000_000_000, 60_000_000_000];
+    let each = ["http1-python", "grpc-python-ipv6", "dense-java"]
+        .into_iter()
+        .flat_map(|name| by.map(|by| (name, by)));
+    for (name, by_ns) in each {
         let plain = with_clock_set(name, 0, 0);
         // While the one in the middle waits for its answer.
         let answer = plain[plain.len() / 2..].iter().find_map(|one| one.response);
         let from_packet = answer.expect("one has an answer").first.packet;
-        let set = with_clock_set(name, from_packet, -2_000_000_000);
+        let set = with_clock_set(name, from_packet, by_ns);
         assert_eq!(plain.len(), set.len(), "{name}");
         let took = |one: &Exchange| one.response.map(|part| part.last.ready_ns - one.request.first.seen_ns);
         let mut between = 0;

@@ -1,4 +1,4 @@
-//! From the first byte of a packet to the IP header: Ethernet, Linux cooked, BSD loopback, raw, VLAN tags, MPLS.
+//! From the first byte of a packet to the IP header: Ethernet, Linux cooked, BSD loopback, raw, VLAN tags, MPLS, PPPoE.
 
 use super::Unparsed;
 use crate::packet::LinkType;
@@ -10,6 +10,9 @@ const IPV6: u16 = 0x86dd;
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 /// MPLS, unicast and multicast (RFC 5332).
 const MPLS: [u16; 2] = [0x8847, 0x8848];
+/// A session of PPP over Ethernet (RFC 2516), and what PPP calls the two (RFC 1332, 5072).
+const PPPOE: u16 = 0x8864;
+const PPP_IP: [u16; 2] = [0x0021, 0x0057];
 
 /// Bytes of an Ethernet header without tags.
 pub(super) const ETHERNET_HEADER: usize = 14;
@@ -83,6 +86,12 @@ fn tagged(mut protocol: u16, mut bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed
     while VLAN.contains(&protocol) {
         protocol = u16_at(bytes.head::<4>()?, 2);
         bytes = bytes.after(4)?;
+    }
+    if protocol == PPPOE {
+        let header = bytes.head::<8>()?;
+        // Version and type are 1, and code 0 is data.
+        let is_ip = header[..2] == [0x11, 0] && PPP_IP.contains(&u16_at(header, 6));
+        return if is_ip { bytes.after(8) } else { Err(Unparsed::NotIp) };
     }
     if MPLS.contains(&protocol) {
         // The lowest bit of the third byte marks the last label (RFC 3032, 2.1).

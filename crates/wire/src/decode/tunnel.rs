@@ -1,4 +1,5 @@
-//! Packets within packets: VXLAN (RFC 7348), Geneve (RFC 8926), GRE (RFC 2784, 2890), IP in IP (RFC 2003, 4213).
+//! Packets within packets: VXLAN (RFC 7348), Geneve (RFC 8926), GRE (RFC 2784, 2890) and what switches mirror in it (ERSPAN),
+//! IP in IP (RFC 2003, 4213).
 
 use super::Unparsed;
 use super::ip::Ip;
@@ -15,6 +16,9 @@ const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 const GENEVE_PORT: u16 = 6081;
 /// An Ethernet frame, as the number of a protocol.
 const BRIDGED: u16 = 0x6558;
+/// Mirrored Ethernet frames: ERSPAN of types I and II, and of type III (draft-foschiano-erspan-03, 4).
+const MIRRORED: u16 = 0x88be;
+const MIRRORED_III: u16 = 0x22eb;
 
 /// The IP packet in a packet that is not TCP, and its network (see [`crate::segment::Segment::network`]).
 #[cold]
@@ -65,7 +69,17 @@ fn gre(bytes: Bytes<'_>, network: u32) -> Result<(Bytes<'_>, u32), Unparsed> {
     if sequence {
         bytes = bytes.after(4)?;
     }
-    Ok((typed(u16::from_be_bytes(kind), bytes)?, inner_network))
+    match u16::from_be_bytes(kind) {
+        // The first type has no header of its own, and no sequence numbers.
+        MIRRORED => bytes = bytes.after(if sequence { 8 } else { 0 })?,
+        MIRRORED_III => {
+            // The last bit says whether eight bytes of the switch's own follow.
+            let [.., last] = *bytes.head::<12>()?;
+            bytes = bytes.after(if last & 1 == 1 { 20 } else { 12 })?;
+        }
+        kind => return Ok((typed(kind, bytes)?, inner_network)),
+    }
+    Ok((link::ethernet(bytes)?, inner_network))
 }
 
 fn typed(protocol: u16, bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {

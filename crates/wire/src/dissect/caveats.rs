@@ -1,9 +1,15 @@
 //! What the figures cannot tell, in sentences.
 
 use super::{Dissection, SectionTotals};
+use crate::clock_set::Moved;
 use crate::exchange::Protocol;
 use spangap_report::figures::counted;
 use spangap_report::times::span;
+
+/// Packets that stand this much behind later ones are told, where they are one in so many: less is what CPUs do that
+/// write to one ring.
+const UNSORTED_NS: i64 = 1_000_000;
+const UNSORTED_SHARE: u64 = 1000;
 
 /// What the result does not say itself.
 pub(super) struct Known {
@@ -159,13 +165,21 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     if let Some(dropped) = reading.dropped.filter(|dropped| *dropped > 0) {
         out.push(format!("{file}: the capturing host dropped {dropped} packets."));
     }
-    let (times, back_ns) = counts.set_back;
-    if times > 0 {
+    let Moved { times, ns } = counts.unsorted;
+    if ns >= UNSORTED_NS && times.saturating_mul(UNSORTED_SHARE) >= counts.packets {
         out.push(format!(
-            "{file}: its clock was set back {}, by {} together: how long calls took that were under way then is not known, and sums over all calls have them as they seem.",
-            counted(times, "time"),
-            span(back_ns.unsigned_abs())
+            "{file}: {times} packets stand behind later ones, by up to {:.1} ms: connections are read in the order of the file, which is not that of the wire. `reordercap` of Wireshark sorts them.",
+            ns as f64 / 1e6
         ));
+    }
+    for (how, moved) in [("back", counts.set_back), ("forward (or its host slept)", counts.set_forward)] {
+        if moved.times > 0 {
+            out.push(format!(
+                "{file}: its clock was set {how} {}, by {} together: how long calls took that were under way then is not known. They are counted, and no sum of times has them.",
+                counted(moved.times, "time"),
+                span(moved.ns.unsigned_abs())
+            ));
+        }
     }
     if reading.damaged_places > 0 {
         out.push(format!(

@@ -293,7 +293,7 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
         (hole, "bytes of it are missing from a capture"),
         (
             clock,
-            "the capture's clock was set back while it was under way: how long it and its parts took is not known",
+            "the capture's clock was set while it was under way, or its host slept: how long it and its parts took is not known",
         ),
         (
             unknown,

@@ -116,6 +116,9 @@ const SMALL_SNAP: u32 = 16 << 10;
 /// One of so many blocks is left to the kernel, at least two.
 const FREE_SHARE: usize = 8;
 
+/// Socket option (include/uapi/linux/if_packet.h, Linux 4.20).
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+
 /// Fields of `struct tpacket_block_desc` and `tpacket3_hdr` (include/uapi/linux/if_packet.h), by offset.
 mod offset {
     pub const BLOCK_STATUS: usize = 8;
@@ -202,6 +205,11 @@ impl Ring {
         // SAFETY: it was just opened, and nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
 
+        if interface.once == LoopbackOnce::All {
+            // The filter drops what leaves, since it comes in again; but each packet would be cloned for it. Before Linux 4.20
+            // the kernel does not know the option, and the filter alone does it.
+            let _ = set_option(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1);
+        }
         attach(&socket, program)
             .map_err(refused("set the filter on", "; is it longer than 4096 instructions?"))?;
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;

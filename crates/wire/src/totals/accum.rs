@@ -62,7 +62,10 @@ impl Accum {
     #[inline]
     pub fn call(&mut self, halves: &Halves, moments: &Moments, duration_ns: u64, findings: &[Finding]) {
         self.calls += 1;
-        self.durations.record(duration_ns);
+        let timed = !halves.is_of_two_clocks();
+        if timed {
+            self.durations.record(duration_ns);
+        }
         let [client, server] = &halves.exchanges;
         match (client, server) {
             (Some(_), None) => self.one_end[0] += 1,
@@ -90,6 +93,9 @@ impl Accum {
             }
         }
         self.unanswered += u64::from(moments.1.is_some());
+        if !timed {
+            return;
+        }
         self.legs(halves.captures[0], moments);
         for finding in findings {
             let shown = finding.certainty == Certainty::Shown;
