@@ -239,8 +239,22 @@ fn folder_of_both_ends() -> Result<PathBuf, String> {
 fn meter(programs: &Programs) -> Vec<Measured> {
     let spangap = programs.folder.join("spangap").display().to_string();
     let bench = programs.folder.join("spangap-meter-bench");
-    let arguments =
-        ["--meter", &spangap, "--only", "cpu", "--runs", "1", "--passes", "1", "--spans", "65536", "--json"];
+    let arguments = [
+        "--meter",
+        &spangap,
+        "--only",
+        "cpu",
+        "--runs",
+        "1",
+        "--passes",
+        "1",
+        "--spans",
+        "65536",
+        // The generator of the benchmark, whatever else is there: figures of two workloads are not comparable.
+        "--workload",
+        "none",
+        "--json",
+    ];
     let round = |_| {
         let found = json(&bench, &arguments)?;
         let of = |value: &Json, what: &str| value.as_f64().ok_or(format!("meter-bench: no {what}"));

@@ -182,23 +182,25 @@ mod tests {
     #[test]
     fn what_switches_mirror_and_modems_carry_is_the_same_segment() {
         let ppp = [&FRAME[..12], b"\x88\x64\x11\0\0\x05\0\x3b\0\x21", &FRAME[14..]].concat();
-        let third = [&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0][..]].concat();
+        let third = b"\x10\0\x22\xeb\0\0\0\x01\x20\0\0\x01\0\0\0\0\0\0\0";
+        let plain = [&third[..], &[0]].concat();
+        let of_platform = [&third[..], &[1], &[0; 8]].concat();
         let wrapped = [
             ("ERSPAN I", in_gre(b"\0\0\x88\xbe", FRAME)),
             ("ERSPAN II", in_gre(b"\x10\0\x88\xbe\0\0\0\x01\x10\x01\0\x01\0\0\0\0", FRAME)),
-            ("ERSPAN III", in_gre(&[&third[..], &[0]].concat(), FRAME)),
-            ("ERSPAN III of a platform", in_gre(&[&third[..], &[1], &[0; 8]].concat(), FRAME)),
+            ("ERSPAN III", in_gre(&plain, FRAME)),
+            ("ERSPAN III of a platform", in_gre(&of_platform, FRAME)),
             ("PPPoE", ppp),
         ];
         for (name, data) in wrapped {
-            let segment = Decoder::default()
-                .decode(&packet(&data, data.len()))
-                .unwrap_or_else(|why| panic!("{name}: {why:?}"));
+            let mut decoder = Decoder::default();
+            let segment =
+                decoder.decode(&packet(&data, data.len())).unwrap_or_else(|why| panic!("{name}: {why:?}"));
             assert_eq!(segment.source, Endpoint::v4([10, 0, 0, 1], 50_000), "{name}");
             assert_eq!((segment.seq, segment.payload, segment.network), (0x1000, &b"hello"[..], 0), "{name}");
             // However it is cut, it is not taken for something else.
             for len in 0..data.len() - 6 {
-                let cut = Decoder::default().decode(&packet(&data[..len], data.len()));
+                let cut = decoder.decode(&packet(&data[..len], data.len()));
                 assert!(
                     cut.is_ok_and(|segment| segment.seq == 0x1000) || cut.is_err(),
                     "{name}, {len} bytes"
