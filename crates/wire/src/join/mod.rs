@@ -90,7 +90,8 @@ pub(crate) struct Joiner {
     pub translates: bool,
     /// Links whose client is at that capture, as far as calls show it.
     roles: [u64; 2],
-    /// Boxes of calls that are done with.
+    /// Boxes of calls that are done with: it is the boxes that are used again.
+    #[allow(clippy::vec_box)]
     spare: Vec<Box<Halves>>,
 }
 
