@@ -100,11 +100,18 @@ fn a_used_up_quota_is_named() {
     assert_eq!(by_group["culprit"]["cause"], "cpu-quota");
     assert_eq!(by_group["pids"], serde_json::json!([target.pid()]));
     let path = quota.0.display().to_string();
-    let code = |fail_on: &str| {
-        let mut command = thieves(&["--cgroup", &path, "--duration", "500ms", "--fail-on", fail_on]);
-        command.stdout(Stdio::null()).status().expect("spangap starts").code()
-    };
-    assert_eq!((code("cpu-quota,stopped"), code("stopped,softirq-on-cpu")), (Some(3), Some(0)));
+    // Whether it fails follows from what it says itself: on a busy machine an interrupt may well take some of the little
+    // that the quota leaves.
+    for fail_on in ["cpu-quota,stopped", "stopped,softirq-on-cpu", "stopped"] {
+        let arguments = ["--json", "--cgroup", &path, "--duration", "500ms", "--fail-on", fail_on];
+        let done = thieves(&arguments).stderr(Stdio::null()).output().expect("spangap starts");
+        let report: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        let causes = report["causes"].as_array().expect("causes");
+        let named = |name: &str| causes.iter().any(|cause| cause["cause"] == name);
+        let code = if fail_on.split(',').any(named) { 3 } else { 0 };
+        assert_eq!(done.status.code(), Some(code), "--fail-on {fail_on}: {causes:#?}");
+        assert!(named("cpu-quota") && !named("stopped"), "{causes:#?}");
+    }
 }
 
 #[test]
@@ -167,7 +174,8 @@ fn a_busy_neighbour_is_named() {
 fn of_two_neighbours_the_nicer_one_takes_less() {
     let _turn = turn_or_return!();
     let target = Program::target(&["nice", "-n", "0"]);
-    let (nice, rude) = (Program::neighbour("5"), Program::neighbour("-10"));
+    // Ruder than whatever else may run here: which of the two takes more does not depend on who uses the machine.
+    let (nice, rude) = (Program::neighbour("0"), Program::neighbour("-20"));
     let report = report(target.pid(), &["--duration", "4s"]);
     sums_are_exact(&report);
     assert_eq!(report["culprit"]["name"], format!("dd (pid {})", rude.pid()));

@@ -41,15 +41,20 @@ fn what_a_plan_steers_away_is_blamed_no_longer_and_comes_back_with_the_rollback(
     let plan = plan.to_str().expect("a path in UTF-8");
     // Tasks cannot take its CPU, and so it is between the target and the interrupts.
     let target = Program::target(&["chrt", "-f", "50"]);
-    let blamed = || {
+    let look = || {
         let report = report(target.pid(), &["--duration", "2s"]);
-        taken(&report, &link.device) as f64 / number(&report["wanted_ns"]) as f64
+        let share = taken(&report, &link.device) as f64 / number(&report["wanted_ns"]) as f64;
+        (share, report["culprit"]["cause"].clone())
     };
 
     link.steer(CPU);
     let _flood = link.flood();
-    let before = blamed();
-    assert!(before > 0.1, "steered onto the target's CPU, and yet {before:.3} of what it wanted was taken");
+    // How much of a flood it is depends on what else runs here; that it is to blame does not.
+    let (before, blamed) = look();
+    assert_eq!(
+        blamed, "softirq-on-cpu",
+        "steered onto the target's CPU: {before:.3} of what it wanted was taken"
+    );
 
     let net = format!("cpu:{OTHER_CPU}");
     link.isolate(
@@ -58,7 +63,7 @@ fn what_a_plan_steers_away_is_blamed_no_longer_and_comes_back_with_the_rollback(
     );
     link.isolate(folder.path(), &["apply", plan, "--no-confirm"]);
     assert_eq!(link.steered(), 1 << OTHER_CPU);
-    let applied = blamed();
+    let (applied, _) = look();
     link.isolate(folder.path(), &["rollback"]);
     assert!(
         applied * 20.0 < before,

@@ -57,13 +57,23 @@ fn held_share(run: &Run) -> f64 {
     first.zip(held.next_back()).map_or(0.0, |(first, last)| last - first)
 }
 
-/// Whether the typical call is held, and not by the way to the target or by what the target was asked to do.
+/// Whether the typical call is held, and not by the path to the target or by what the target was asked to do.
 fn is_held(run: &Run) -> bool {
+    held_share(run) >= TYPICAL && !is_slow_by_itself(run)
+}
+
+/// Whether the path to the target, or what the target was asked to do, takes about as long as a delayed ACK.
+fn is_slow_by_itself(run: &Run) -> bool {
     let own_ns = HELD_NS.start() / 2;
-    let by_itself = run.asked.think_ns.is_some_and(|ns| ns > own_ns)
+    run.asked.think_ns.is_some_and(|ns| ns > own_ns)
         || run.sockets.as_ref().and_then(|sockets| sockets.min_rtt_ns).is_some_and(|ns| ns > own_ns)
-        || run.floor.as_ref().and_then(|floor| floor.latency.p50_ns).is_some_and(|ns| ns > own_ns);
-    held_share(run) >= TYPICAL && !by_itself
+        || run.floor.as_ref().and_then(|floor| floor.latency.p50_ns).is_some_and(|ns| ns > own_ns)
+}
+
+/// Whether the median call is held. A busy machine adds delays of its own to the held calls, which widens their band until
+/// few are left in it; the median still lies there. That is enough beside a run in which TCP_NODELAY alone differs.
+fn median_is_held(run: &Run) -> bool {
+    run.latency.p50_ns.is_some_and(|ns| HELD_NS.contains(&ns)) && !is_slow_by_itself(run)
 }
 
 /// Whether the median of one is at most half that of the other, with their intervals apart.
@@ -109,9 +119,10 @@ fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
     };
     let shows = |load: Load| {
         let (off, on) = (at(false, load), at(true, load));
-        let every = off
-            .iter()
-            .all(|off| is_held(off) && on.iter().all(|on| fell(off, on) && held_share(on) < TYPICAL / 3.0));
+        let every = off.iter().all(|off| {
+            (is_held(off) || median_is_held(off))
+                && on.iter().all(|on| fell(off, on) && held_share(on) < TYPICAL / 3.0)
+        });
         (!off.is_empty() && !on.is_empty() && every).then_some((off, on))
     };
     let mut loads: Vec<Load> = group.iter().map(|run| Load::of(&run.asked)).collect();
