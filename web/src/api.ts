@@ -91,6 +91,7 @@ export interface Coverage {
   invalid_requests: number;
   slow_requests: number;
   displaced_requests: number;
+  displaced_answers: number;
   request_bytes: number;
   request_bytes_limit: number;
   ports: PortReport[];

@@ -118,6 +118,9 @@ export function findings(c: Coverage): Finding[] {
   if (c.displaced_requests > 0) {
     note(`${count(c.displaced_requests)} requests that arrived slowly were dropped because others needed their room; their senders were told to retry.`);
   }
+  if (c.displaced_answers > 0) {
+    note(`${count(c.displaced_answers)} answers were cut off because their readers took more than a second and others waited.`);
+  }
   for (const port of c.ports) {
     if (port.refused + port.accept_errors > 0) {
       wrong(`Port ${port.port} could not take ${count(port.refused + port.accept_errors)} connections: raise --max-connections (${count(port.limit)} now) and the limit of file descriptors.`);

@@ -59,6 +59,7 @@ function coverage(changes: Omit<Partial<Coverage>, "spans"> & { spans?: Partial<
     invalid_requests: 0,
     slow_requests: 0,
     displaced_requests: 0,
+    displaced_answers: 0,
     request_bytes: 0,
     request_bytes_limit: 40 * 2 ** 20,
     ports: [],

@@ -29,6 +29,20 @@ pub enum Outcome {
     Found,
 }
 
+/// An error with what it comes from. Some say their reason themselves; it is told once.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.ends_with(&cause) {
+            words += ": ";
+            words += &cause;
+        }
+    }
+    words
+}
+
 fn main() -> ExitCode {
     let cli = args::Cli::parse();
     match commands::run(cli.verb) {
@@ -39,8 +53,36 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("spangap: {error:#}");
+            eprintln!("spangap: {}", in_words(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fmt, io};
+
+    #[test]
+    fn a_reason_is_told_once() {
+        #[derive(Debug)]
+        struct SaysItself(io::Error);
+        impl fmt::Display for SaysItself {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "cgroup no/such: {}", self.0)
+            }
+        }
+        impl std::error::Error for SaysItself {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let none = || io::Error::new(io::ErrorKind::NotFound, "there is none");
+        let itself = anyhow::Error::from(SaysItself(none()));
+        assert_eq!(in_words(&itself), "cgroup no/such: there is none");
+        let beside = anyhow::Error::from(none()).context("cannot look");
+        assert_eq!(in_words(&beside), "cannot look: there is none");
+        assert_eq!(in_words(&itself.context("offcpu")), "offcpu: cgroup no/such: there is none");
     }
 }

@@ -302,4 +302,8 @@ fn wrong_wishes_are_refused_with_reasons() {
     assert_eq!(code, Some(2));
     assert!(said.contains("32 hexadecimal digits"), "{said}");
     assert_eq!(error(&["--interface", "lo", "--ring", "5"]).0, Some(2));
+    // Where nothing can be written is known before anything is lost.
+    let (code, said) = error(&["--interface", "lo"]);
+    assert_eq!(code, Some(1));
+    assert!(said.starts_with("spangap: cannot write /nonexistent/x.pcapng: No such file"), "{said}");
 }

@@ -71,6 +71,20 @@ fn help_is_0_and_a_flag_that_is_not_there_is_2() {
 
 /// The verbs above are all that there are.
 #[test]
+fn a_reader_of_completions_may_have_seen_enough() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
+    let mut printing = command
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    drop(printing.stdout.take());
+    let ended = printing.wait_with_output().expect("it ends");
+    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
 fn no_verb_is_left_out() {
     for group in [&[][..], &["host"], &["sockets"], &["isolate"], &["lab"]] {
         let help = spangap(&[group, &["--help"]].concat()).said;

@@ -180,6 +180,27 @@ fn bad_input_is_named_and_the_rest_counts() {
     );
 }
 
+/// What people give it by mistake, and what helps them.
+#[test]
+fn what_is_no_file_of_spans_is_said_to_be_what_it_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let said = |path: &Path| {
+        let (code, table, stderr) = output(gaps().arg(path));
+        assert_eq!((code, table.as_str()), (1, ""), "{stderr}");
+        stderr
+    };
+    let folder = said(directory.path());
+    assert!(folder.contains("is a folder: name the files in it"), "{folder}");
+    let capture = said(&fixture("../captures/healthy.client.pcapng"));
+    assert!(capture.contains("found a packet capture: `spangap dissect` reads it"), "{capture}");
+    let half = directory.path().join("half.json");
+    std::fs::write(&half, "{").expect("written");
+    let half = said(&half);
+    assert!(
+        half.contains("found JSON that breaks off: expected a comma") && !half.contains("found expected")
+    );
+}
+
 #[test]
 fn wrong_usage_is_2() {
     assert_eq!(output(&mut gaps()).0, 2);

@@ -61,6 +61,12 @@ fn a_folder_is_read_whatever_is_in_it_and_one_without_captures_is_an_error() {
         String::from_utf8_lossy(&empty.stderr).contains("expected captures of one end or both"),
         "{empty:?}"
     );
+    let missing = hunt(&["no-such-folder".to_owned()]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&missing.stderr),
+        "spangap: no-such-folder: No such file or directory (os error 2)\n"
+    );
     for (file, name) in both("nagle-client").iter().zip(["a", "b"]) {
         std::fs::copy(file, folder.path().join(name)).expect("a copy");
     }

@@ -29,6 +29,7 @@ use std::sync::atomic::AtomicBool;
 /// Why nothing could be gathered.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
+    // Whoever prints an error prints its sources behind it: one that says its reason itself has none.
     /// A capture cannot be read.
     #[error(transparent)]
     Capture(#[from] SourceError),
@@ -43,13 +44,13 @@ pub enum GatherError {
     Recording(#[from] RecordingError),
     /// A file or folder cannot be looked at.
     #[error("{path}: {error}", path = .0.display(), error = .1)]
-    Io(PathBuf, #[source] io::Error),
+    Io(PathBuf, io::Error),
     /// A tank's report is none.
     #[error("{path}: not a report of `spangap tank --json`: {error}", path = .0.display(), error = .1)]
-    Tank(PathBuf, #[source] serde_json::Error),
+    Tank(PathBuf, serde_json::Error),
     /// What an instrument saved cannot be read.
     #[error("{path}: not what an instrument saves with --json: {error}", path = .0.display(), error = .1)]
-    Document(PathBuf, #[source] serde_json::Error),
+    Document(PathBuf, serde_json::Error),
     /// There is nothing to go by.
     #[error("{}: expected captures of one end or both, such as client.pcapng and server.pcapng", .0.display())]
     NoCapture(PathBuf),

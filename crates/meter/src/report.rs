@@ -195,6 +195,8 @@ pub struct Coverage {
     /// Requests dropped while they were still arriving slowly, because others needed their room (the sender was told to
     /// retry).
     pub displaced_requests: u64,
+    /// Answers cut off because their readers were slow and others waited for their places.
+    pub displaced_answers: u64,
     /// Bytes of requests in hand now, as far as they have arrived.
     pub request_bytes: u64,
     /// The limit of `request_bytes`.

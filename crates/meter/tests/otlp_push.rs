@@ -77,7 +77,7 @@ fn snapshot(pairs: usize) -> Snapshot {
         refused_requests: 3,
         invalid_requests: 0,
         refusals: Vec::new(),
-        requests: RequestFigures { bytes: 11, bytes_limit: 40, slow: 1, displaced: 2 },
+        requests: RequestFigures { bytes: 11, bytes_limit: 40, slow: 1, displaced: 2, displaced_answers: 3 },
         ports: vec![("otlp_grpc", PortFigures { open: 3, limit: 4096, ..PortFigures::default() })],
         started_unix_ns: 1_700_000_000_000_000_000,
         now_unix_ns: 1_700_000_100_000_000_000,

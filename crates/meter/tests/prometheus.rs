@@ -106,7 +106,7 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
         refused_requests: 5,
         invalid_requests: 6,
         refusals: vec![("token", 3), ("slice", 0)],
-        requests: RequestFigures { bytes: 11, bytes_limit: 40, slow: 1, displaced: 2 },
+        requests: RequestFigures { bytes: 11, bytes_limit: 40, slow: 1, displaced: 2, displaced_answers: 3 },
         ports: vec![("otlp_grpc", PortFigures { open: 3, limit: 4096, ..PortFigures::default() })],
         started_unix_ns: now_unix_ns - 90_000_000_000,
         now_unix_ns,

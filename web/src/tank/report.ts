@@ -71,6 +71,7 @@ export interface Run extends Asked {
   latency_from_send: Quantiles;
   lateness: Quantiles | null;
   spectrum: [number, number][];
+  spectrum_from_send: [number, number][];
   seconds: Second[];
   channels_made: number;
   connections: number | null;

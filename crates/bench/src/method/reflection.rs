@@ -7,6 +7,7 @@ use prost::Message;
 use prost_reflect::prost_types::FileDescriptorProto;
 use prost_reflect::{DescriptorError, DescriptorPool};
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -115,7 +116,12 @@ async fn ask(target: &str, service: &str) -> Result<DescriptorPool, ReflectionEr
         match Dialogue::open(channel.clone(), method).files_of(target, service).await {
             Err(Refusal::Status(status)) if status.code() == Code::Unimplemented => {}
             Err(Refusal::Status(status)) => {
-                return Err(ReflectionError::Answer { target: target.into(), why: describe(&status) });
+                let mut why = describe(&status);
+                // What the connection ended with, and not what a server said.
+                if status.source().is_some() {
+                    why += "; is it a gRPC server, and one without TLS? tank speaks none";
+                }
+                return Err(ReflectionError::Answer { target: target.into(), why });
             }
             Err(Refusal::Other(error)) => return Err(error),
             Ok(files) => {

@@ -145,6 +145,9 @@ pub struct Run {
     pub lateness: Option<Quantiles>,
     /// `latency` at many quantiles: `[quantile, ns]`, as far as there are calls to tell.
     pub spectrum: Vec<(f64, u64)>,
+    /// `latency_from_send` at many quantiles; empty in reports of earlier versions.
+    #[serde(default)]
+    pub spectrum_from_send: Vec<(f64, u64)>,
     /// The run second by second, warm-up included.
     pub seconds: Vec<Second>,
     /// Channels that the client made before its first call; 0 where every call makes its own.

@@ -321,6 +321,7 @@ fn report(job: &Job, library: String, channels_made: u32, told: u64, tally: &Tal
         latency_from_send: measured.from_send.quantiles(),
         lateness: open.then(|| measured.lateness.quantiles()),
         spectrum: spectrum(tally.latency()),
+        spectrum_from_send: spectrum(&measured.from_send),
         seconds: tally.seconds.clone(),
         channels_made,
         connections,

@@ -98,8 +98,12 @@ fn hint(run: &Run, name: &str) -> &'static str {
         return "";
     }
     match (name, run.asked.stack) {
-        ("UNIMPLEMENTED", _) => " (is that a spangap target? it does not serve spangap.ping.v1.Ping)",
+        ("UNIMPLEMENTED", _) => {
+            " (it does not serve spangap.ping.v1.Ping, as `spangap target` does; --method SERVICE/METHOD calls a method \
+             that it has)"
+        }
         ("UNAVAILABLE", Stack::Raw) if run.ok == 0 => " (stack raw needs a target of stack raw)",
+        ("UNAVAILABLE", _) if run.ok == 0 => " (is it a gRPC server, and one without TLS? tank speaks none)",
         _ => "",
     }
 }

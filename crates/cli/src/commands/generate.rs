@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::args::Cli;
+use crate::output::print_text;
 use anyhow::Context;
 use clap::{Args, CommandFactory};
 use std::path::PathBuf;
@@ -24,8 +25,10 @@ pub struct ManArgs {
 
 /// Prints completions to standard output.
 pub fn completions(args: CompletionsArgs) -> anyhow::Result<Outcome> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "spangap", &mut std::io::stdout());
-    Ok(Outcome::Done)
+    // Into memory first: the generator panics where it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "spangap", &mut script);
+    print_text(&String::from_utf8_lossy(&script))
 }
 
 /// Writes the man pages.

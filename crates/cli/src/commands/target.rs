@@ -208,7 +208,8 @@ pub fn host_port(text: &str) -> Result<String, String> {
     let port =
         text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     match port {
-        Some(Ok(_)) => Ok(text.to_owned()),
+        Some(Ok(_)) if !text.contains("://") => Ok(text.to_owned()),
+        Some(Ok(_)) => Err("a URL: expected HOST:PORT alone, such as 127.0.0.1:50051".into()),
         _ => Err("expected HOST:PORT, such as 127.0.0.1:50051".into()),
     }
 }

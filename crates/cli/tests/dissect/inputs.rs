@@ -46,6 +46,10 @@ fn what_is_no_capture_is_said() {
         stderr.contains("README.md: not a capture: ") && stderr.contains("expected pcap or pcapng"),
         "{stderr}"
     );
+    // Spans belong elsewhere, and it is said where.
+    let (code, _, stderr) = output(dissect().arg(fixture("../spans/otlp.json")));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("found JSON: spans are for `--spans`, and for `spangap gaps`"), "{stderr}");
     let (code, _, stderr) = output(dissect().args([&client, &client]));
     assert_eq!(code, 1);
     assert!(stderr.contains("given as both ends"), "{stderr}");

@@ -29,6 +29,14 @@ fn a_healthy_capture_is_not_called_ill() {
     assert!(!text.contains("TCP_NODELAY") && !text.contains("lost"), "{text}");
 }
 
+/// What was waited for before the calls began has no cost within them, and none is told.
+#[test]
+fn a_connection_for_each_call_costs_nothing_within_the_calls() {
+    let (code, text, stderr) = output(dissect().args(ends("connection-per-call")));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(text.contains("connection-per-call in 1 call") && !text.contains("call 0 ns"), "{text}");
+}
+
 #[test]
 fn the_page_needs_no_other_file() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -5,6 +5,7 @@ use super::grpc::sender;
 use super::process::{Meter, until};
 use super::sdk;
 use super::spans::calls;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
 use spangap_meter::report::PortReport;
 use std::io::{ErrorKind, Read, Write};
@@ -239,6 +240,38 @@ async fn a_peer_that_never_reads_is_cut() {
     };
     until("it is cut", cut);
     is_served(&meter, "web").await;
+}
+
+/// Readers of /metrics who never read: each holds what its answer is written from.
+const DAWDLERS: usize = 100;
+
+#[test]
+fn readers_who_dawdle_keep_nobody_from_an_answer() {
+    let meter = Meter::start(&["--idle-timeout", "1h"]);
+    // An answer of megabytes, which no buffer of a socket takes whole.
+    for at in 0..10 {
+        let pairs = (at * 200..at * 200 + 200).map(|i| calls(&format!("web-{i}"), "cart", i..i + 1));
+        let resource_spans = pairs.flat_map(|request| request.resource_spans).collect();
+        let body = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+        let sent = request(meter.otlp_http, "POST", "/v1/traces", &[("Content-Type", PROTOBUF)], &body);
+        assert_eq!(sent.status, 200);
+    }
+    let scrape = || {
+        let answer = meter.get("/metrics");
+        let whole = answer.body.ends_with(b"\n") && answer.body.len() > 4 * MIB;
+        assert!(answer.status == 200 && whole, "{} bytes", answer.body.len());
+    };
+    scrape();
+    let dawdlers: Vec<TcpStream> =
+        (0..DAWDLERS).map(|_| open(meter.http, "GET /metrics HTTP/1.1\r\nHost: meter\r\n\r\n")).collect();
+    until("the meter has them all", || (port(&meter, "http").accepted > DAWDLERS as u64).then_some(()));
+    scrape();
+    let displaced = until("they make room for each other", || {
+        Some(meter.coverage().displaced_answers).filter(|n| *n >= DAWDLERS as u64 / 2)
+    });
+    assert!(displaced <= DAWDLERS as u64, "{displaced}: whoever reads is not cut off");
+    meter.pair("web-7", "cart", 1);
+    drop(dawdlers);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

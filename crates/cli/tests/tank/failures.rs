@@ -20,6 +20,29 @@ fn a_target_without_the_service_is_told() {
 }
 
 #[test]
+fn a_target_that_expects_tls_is_told() {
+    let papers = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| papers.path().join(name).display().to_string();
+    let (key, certificate) = (path("key.pem"), path("cert.pem"));
+    let mut openssl = std::process::Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+    openssl.args(["-subj", "/CN=localhost", "-keyout", &key, "-out", &certificate]);
+    let made = openssl.output().expect("openssl starts");
+    assert!(made.status.success(), "{made:?}");
+    let tls = ["--tls-cert", &certificate, "--tls-key", &key];
+    let meter = Meter::ready(Program::start(&[&["meter"], &FREE_PORTS[..], &tls].concat()));
+    let target = meter.otlp_grpc.to_string();
+    let ended = tank(&target, &["--rate", "100", "--duration", "100ms", "--warmup", "0ms"]);
+    assert_eq!(ended.code, Some(1));
+    let report = report(&ended);
+    assert!(says(&the_run(&report)["warnings"], "without TLS? tank speaks none"), "{report}");
+    // Asked for its services, it says as much.
+    let ended = tank(&target, &["--method", "shop.v1.Carts/Get", "--duration", "100ms"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.iter().any(|line| line.contains("without TLS? tank speaks none")), "{ended:?}");
+}
+
+#[test]
 fn a_target_that_dies_leaves_the_results_so_far() {
     let (served, address) = target(&[]);
     let log = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -20,10 +20,10 @@ pub enum RecordError {
     Probe(#[from] ProbeError),
     /// The file cannot be written.
     #[error("{0}")]
-    Write(#[source] io::Error),
+    Write(io::Error),
     /// It cannot be found out when the time is set.
     #[error("cannot watch the clock: {0}")]
-    Clock(#[source] io::Error),
+    Clock(io::Error),
 }
 
 /// A recording under way.

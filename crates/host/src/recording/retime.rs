@@ -29,7 +29,7 @@ pub enum RetimeError {
     },
     /// Writing failed.
     #[error("cannot write the recording by another clock: {0}")]
-    Write(#[source] io::Error),
+    Write(io::Error),
 }
 
 /// Both clocks of the host.

@@ -228,7 +228,9 @@ impl Quota {
             std::path::PathBuf::from(format!("/sys/fs/cgroup/cpu/spangap-test-{}", std::process::id()));
         fs::create_dir(&path).ok()?;
         let quota = Quota(path);
-        fs::write(quota.0.join("cpu.cfs_period_us"), "20000").ok()?;
+        // So little of so long a period is used up also by whoever gets a fiftieth of a CPU; and whoever was not on a CPU when
+        // it was used up comes to its turn within the period, and is stopped then.
+        fs::write(quota.0.join("cpu.cfs_period_us"), "500000").ok()?;
         fs::write(quota.0.join("cpu.cfs_quota_us"), quota_us.to_string()).ok()?;
         Some(quota)
     }
@@ -270,7 +272,7 @@ fn a_process_out_of_quota_is_throttled() {
     let throttles = left.iter().filter(|how| **how == Left::Throttled).count() as u64;
     // The kernel counts periods in which a CPU's part of the group was cut off, with or without the thread on it.
     assert!(throttles >= 5 && throttles <= times + 5, "{throttles} of {times}");
-    // With a quota of a fifth, most of a period is over when it may go on.
+    // With a quota of a hundredth, most of a period is to come when it has to stop.
     let longest = *came.iter().max().unwrap();
     assert!(longest > 5_000_000, "{longest}");
     assert_eq!(ended.names.task(tid).map(|task| task.cgroup_id), Some(group));

@@ -340,6 +340,11 @@ fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         "Requests dropped while they were arriving slowly, because others needed their room; the sender was told to retry.",
         requests.displaced,
     );
+    families.count(
+        "spangap_displaced_answers",
+        "Answers of the API and scrapes that were cut off, because their readers were slow and others waited.",
+        requests.displaced_answers,
+    );
     families.bytes(
         "spangap_request_bytes",
         "Bytes of requests in hand, as far as they have arrived.",

@@ -48,6 +48,8 @@ pub struct RequestFigures {
     pub slow: u64,
     /// Requests dropped while they were still arriving, because others needed their room.
     pub displaced: u64,
+    /// Answers cut off because their readers were slow and others waited.
+    pub displaced_answers: u64,
 }
 
 /// Figures of the process, as the system tells them.

@@ -138,6 +138,10 @@ impl Lock {
     /// When another process has it.
     pub fn new(path: &Path) -> Result<Lock, HistoryError> {
         if let Some(directory) = path.parent() {
+            if directory.exists() && !directory.is_dir() {
+                let reason = std::io::Error::from(std::io::ErrorKind::NotADirectory);
+                return Err(HistoryError::Directory { path: directory.display().to_string(), reason });
+            }
             std::fs::create_dir_all(directory).map_err(|reason| HistoryError::Directory {
                 path: directory.display().to_string(),
                 reason,

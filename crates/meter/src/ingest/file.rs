@@ -98,6 +98,10 @@ pub fn read(
         Input::Path(path) => {
             let file = File::open(path).map_err(io_error)?;
             let meta = file.metadata().map_err(io_error)?;
+            if meta.is_dir() {
+                let why = "is a folder: name the files in it";
+                return Err(io_error(io::Error::new(io::ErrorKind::IsADirectory, why)));
+            }
             let total_bytes = meta.is_file().then_some(meta.len());
             read_from(input.name(), Box::new(file), total_bytes, sink, on_progress)
         }
@@ -162,7 +166,12 @@ pub fn read_from<'a>(
         };
         delivery.skip_somewhere(place, format!("reading ended here: {error}"), None);
     }
-    let format = format.map_err(|found| ReadError::UnknownFormat { file, found })?;
+    // What a JSON reader stumbled over says itself what it expected.
+    let in_words = |found: String| match found.strip_prefix("expected ") {
+        Some(rest) => format!("JSON that breaks off: expected {rest}"),
+        None => found,
+    };
+    let format = format.map_err(|found| ReadError::UnknownFormat { file, found: in_words(found) })?;
     let mut report = delivery.report;
     report.format = format!("{format}{}", compression.name());
     report.bytes = source.offset();
@@ -234,6 +243,11 @@ fn first_bytes_in_words(start: &[u8]) -> String {
         return "nothing: it is empty".into();
     }
     let start = &start[..start.len().min(16)];
+    let captures: [&[u8]; 5] =
+        [b"\n\r\r\n", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d"];
+    if captures.iter().any(|magic| start.starts_with(magic)) {
+        return "a packet capture: `spangap dissect` reads it".into();
+    }
     match std::str::from_utf8(start) {
         Ok(text) if !text.contains(|c: char| c.is_control() && !c.is_whitespace()) => {
             format!("text that starts with {text:?}")

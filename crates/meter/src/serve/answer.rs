@@ -1,6 +1,7 @@
 //! Answers written as they are made: by a thread that may wait for the client, in pieces, compressed when the client
 //! asks for it. Memory does not grow with the answer.
 
+use super::readers::Place;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -63,16 +64,22 @@ struct Pieces {
     to: Sender<io::Result<Bytes>>,
     runtime: Handle,
     piece: Vec<u8>,
+    place: Place,
 }
 
 impl Pieces {
     fn hand_over(&mut self) -> io::Result<()> {
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
-        let sent = self.runtime.block_on(tokio::time::timeout(TAKES_WITHIN, self.to.send(Ok(piece.into()))));
-        match sent {
-            Ok(Ok(())) => Ok(()),
-            _ => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone")),
-        }
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = self.place.told_to_go() => Err(io::Error::other("others wait, and this reader is slow")),
+                sent = tokio::time::timeout(TAKES_WITHIN, self.to.send(Ok(piece.into()))) => match sent {
+                    Ok(Ok(())) => Ok(()),
+                    _ => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone")),
+                },
+            }
+        })
     }
 }
 
@@ -91,9 +98,10 @@ impl Write for Pieces {
     }
 }
 
-/// Answers with what `write` writes, in a coding that the request accepts.
+/// Answers with what `write` writes, in a coding that the request accepts. The place is held as long as `write` is.
 pub async fn streamed(
     request: &HeaderMap,
+    place: Place,
     content_type: &'static str,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Response {
@@ -103,7 +111,7 @@ pub async fn streamed(
     let (to, mut pieces) = mpsc::channel(PIECES);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
-        let mut out = Pieces { to, runtime, piece: Vec::with_capacity(PIECE) };
+        let mut out = Pieces { to, runtime, piece: Vec::with_capacity(PIECE), place };
         let done = match coding {
             Coding::Identity => write(&mut out),
             Coding::Gzip => {
@@ -116,10 +124,11 @@ pub async fn streamed(
         match done.and_then(|()| out.hand_over()) {
             Ok(()) => {}
             // The body ends in an error, so that nobody takes the part for the whole; when the client has gone,
-            // nobody is there to hear it.
+            // nobody is there to hear it. Whoever waits for the place does not wait for that.
             Err(error) => {
-                let end = tokio::time::timeout(TAKES_WITHIN, out.to.send(Err(error)));
-                drop(out.runtime.block_on(end));
+                let Pieces { to, runtime, place, .. } = out;
+                drop(place);
+                drop(runtime.block_on(tokio::time::timeout(TAKES_WITHIN, to.send(Err(error)))));
             }
         }
     });
@@ -147,6 +156,7 @@ pub async fn streamed(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::readers::Readers;
 
     #[test]
     fn the_coding_is_one_that_the_client_takes() {
@@ -174,6 +184,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_coding_carries_the_same_bytes() {
+        let readers = Readers::new();
         for size in [0, 10, PIECE, PIECE + 1, 20 * PIECE + 7] {
             let plain: Vec<u8> = (0..size).map(|i| ((i * i) >> 7) as u8).collect();
             for (name, decode) in [
@@ -188,7 +199,8 @@ mod tests {
                 let mut headers = HeaderMap::new();
                 headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(name));
                 let wanted = plain.clone();
-                let answer = streamed(&headers, "text/plain", move |out| out.write_all(&wanted)).await;
+                let place = readers.enter().await;
+                let answer = streamed(&headers, place, "text/plain", move |out| out.write_all(&wanted)).await;
                 let coding =
                     answer.headers().get(header::CONTENT_ENCODING).map(|v| v.to_str().unwrap().to_owned());
                 assert_eq!(coding.as_deref().unwrap_or("identity"), name);
@@ -204,7 +216,8 @@ mod tests {
             out.write_all(&[7; 3 * PIECE])?;
             Err(io::Error::other("the disk is gone"))
         };
-        let answer = streamed(&HeaderMap::new(), "text/plain", broken).await;
+        let place = Readers::new().enter().await;
+        let answer = streamed(&HeaderMap::new(), place, "text/plain", broken).await;
         assert!(axum::body::to_bytes(answer.into_body(), usize::MAX).await.is_err());
     }
 }

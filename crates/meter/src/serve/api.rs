@@ -8,6 +8,7 @@ use super::clock::Clock;
 use super::fleet::{self, Filter, Steps};
 use super::otlp::Receiver;
 use super::places::Port;
+use super::readers::{Place, Readers};
 use super::recorder::Store;
 use super::table::{self, Table};
 use super::traces;
@@ -54,6 +55,8 @@ pub struct Api {
     exported: Arc<Mutex<Monotone>>,
     turns: Arc<Semaphore>,
     line: Arc<Semaphore>,
+    /// Those who read answers about the history, scrapes, and all others: none of them waits for another kind.
+    readers: [Arc<Readers>; 3],
     pub(super) spool: Option<Arc<Spool>>,
     /// Those who look for kept traces, and those of them whose turn it is.
     pub(super) lookup_line: Arc<Semaphore>,
@@ -86,14 +89,21 @@ impl From<HistoryError> for Problem {
     }
 }
 
-/// JSON that is written as it is sent.
-pub(super) struct Streamed<T>(pub(super) HeaderMap, pub(super) T);
+/// An answer that is made, with the place of its reader.
+pub(super) struct Made<T>(pub(super) T, pub(super) Place);
 
-impl<T: Serialize + Send + 'static> Streamed<T> {
-    pub(super) async fn answer(self) -> Response {
-        let Streamed(request, value) = self;
+impl<T> Made<Option<T>> {
+    fn or(self, problem: impl FnOnce() -> Problem) -> Result<Made<T>, Problem> {
+        Ok(Made(self.0.ok_or_else(problem)?, self.1))
+    }
+}
+
+impl<T: Serialize + Send + 'static> Made<T> {
+    /// As JSON that is written as it is sent.
+    pub(super) async fn answer(self, request: &HeaderMap) -> Response {
+        let Made(value, place) = self;
         let write = move |out: &mut dyn io::Write| Ok(serde_json::to_writer(out, &value)?);
-        streamed(&request, "application/json", write).await
+        streamed(request, place, "application/json", write).await
     }
 }
 
@@ -254,6 +264,7 @@ impl Api {
             exported,
             turns,
             line,
+            readers: std::array::from_fn(|_| Readers::new()),
             spool: None,
             lookup_line: Arc::new(Semaphore::new(LINE)),
             lookups: Arc::new(Semaphore::new(QUERIES)),
@@ -266,13 +277,14 @@ impl Api {
     pub(super) async fn query<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Api, &Arc<Cancel>) -> Result<T, HistoryError> + Send + 'static,
-    ) -> Result<T, Problem> {
+    ) -> Result<Made<T>, Problem> {
         let busy = || {
             let many = format!("{LINE} questions to the history wait already; ask again");
             Problem(StatusCode::SERVICE_UNAVAILABLE, many)
         };
         let _place = self.line.try_acquire().map_err(|_| busy())?;
         let turn = self.turns.clone().acquire_owned().await.map_err(|_| busy())?;
+        let place = self.readers[0].enter().await;
         let cancel = Arc::new(Cancel::default());
         let _gone = CancelOnDrop(cancel.clone());
         let api = self.clone();
@@ -286,6 +298,21 @@ impl Api {
             })
         })
         .await
+        .map(|made| Made(made, place))
+    }
+
+    /// What is made at once, for a reader who need not wait for those of the history.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Api) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<Made<T>, Problem> {
+        let place = self.readers[2].enter().await;
+        let api = self.clone();
+        off_thread(move || work(&api)).await.map(|made| Made(made, place))
+    }
+
+    fn displaced_answers(&self) -> u64 {
+        self.readers.iter().map(|readers| readers.displaced.load(Relaxed)).sum()
     }
 
     fn exported(&self) -> MutexGuard<'_, Monotone> {
@@ -334,6 +361,7 @@ impl Api {
             invalid_requests: self.receiver.invalid.load(Relaxed),
             slow_requests: self.receiver.admission.too_slow.load(Relaxed),
             displaced_requests: self.receiver.admission.displaced.load(Relaxed),
+            displaced_answers: self.displaced_answers(),
             request_bytes: self.receiver.admission.bytes(),
             request_bytes_limit: self.receiver.admission.limit(),
             ports: self.ports.iter().map(|port| query::port_report(port.name, &port.figures())).collect(),
@@ -372,6 +400,7 @@ impl Api {
                 bytes_limit: self.receiver.admission.limit(),
                 slow: self.receiver.admission.too_slow.load(Relaxed),
                 displaced: self.receiver.admission.displaced.load(Relaxed),
+                displaced_answers: self.displaced_answers(),
             },
             ports: self.ports.iter().map(|port| (port.name, port.figures())).collect(),
             // Follows the wall clock when that is set: a start in the future would be refused by receivers.
@@ -414,7 +443,7 @@ async fn pairs(
         return Ok(not_modified(&tag));
     }
     let report = table::pairs(&api, stretch, filter, table).await?;
-    Ok(with_tag(Streamed(headers, report).answer().await, &tag))
+    Ok(with_tag(report.answer(&headers).await, &tag))
 }
 
 async fn timeline(
@@ -431,7 +460,7 @@ async fn timeline(
         return Ok(not_modified(&tag));
     }
     let report = fleet::timeline(&api, stretch, filter, steps).await?;
-    Ok(with_tag(Streamed(headers, report).answer().await, &tag))
+    Ok(with_tag(report.answer(&headers).await, &tag))
 }
 
 async fn pair(
@@ -456,11 +485,11 @@ async fn pair(
             ..query::over_time(&of, &over_time, &Matches::new(&api.meter.overview()))
         }))
     });
-    let report = report.await?.ok_or_else(|| {
+    let report = report.await?.or(|| {
         let names = format!("{} -> {}", key.client, key.server);
         Problem(StatusCode::NOT_FOUND, format!("no calls of {names} in this stretch of time"))
     })?;
-    Ok(with_tag(Streamed(headers, report).answer().await, &tag))
+    Ok(with_tag(report.answer(&headers).await, &tag))
 }
 
 /// Worst calls in an answer unless told otherwise.
@@ -490,7 +519,7 @@ async fn worst(
             complete_above_ns: (last_ns < worst.floor_ns).then_some(worst.floor_ns),
         })
     });
-    Ok(with_tag(Streamed(headers, report.await?).answer().await, &tag))
+    Ok(with_tag(report.await?.answer(&headers).await, &tag))
 }
 
 /// What sets the slow calls of a pair apart, by its samples.
@@ -501,7 +530,7 @@ async fn explained(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<A
         let (key, drawn) = samples.into_iter().next().unwrap_or((key, Vec::new()));
         Ok(explain(&key, &drawn))
     });
-    Ok(Streamed(headers, explanation.await?).answer().await)
+    Ok(explanation.await?.answer(&headers).await)
 }
 
 async fn call(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<AskedCall>) -> Answer {
@@ -517,12 +546,12 @@ async fn call(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<AskedC
         let found = view.call(&trace_id, span_id.as_ref(), &memory)?;
         Ok(found.map(|(key, call)| query::call_report(&key, &call)))
     });
-    let found = found.await?.ok_or_else(|| {
+    let found = found.await?.or(|| {
         let why =
             "not among the worst calls that are kept: only the largest gaps of each pair and minute are";
         Problem(StatusCode::NOT_FOUND, why.into())
     })?;
-    Ok(Streamed(headers, found).answer().await)
+    Ok(found.answer(&headers).await)
 }
 
 /// Ready as long as spans are taken. A disk that is full does not make it unready: whoever took it out of service for
@@ -546,20 +575,19 @@ pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 async fn annotations(State(api): State<Api>, headers: HeaderMap) -> Answer {
-    let annotations = off_thread(move || Ok(api.annotations())).await?;
-    Ok(Streamed(headers, annotations).answer().await)
+    Ok(api.look(|api| Ok(api.annotations())).await?.answer(&headers).await)
 }
 
 async fn coverage(State(api): State<Api>, headers: HeaderMap) -> Answer {
-    let coverage = off_thread(move || Ok(api.coverage()?)).await?;
-    Ok(Streamed(headers, coverage).answer().await)
+    Ok(api.look(|api| Ok(api.coverage()?)).await?.answer(&headers).await)
 }
 
 async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let format = negotiate(accept);
+    let place = api.readers[1].enter().await;
     let snapshot = off_thread(move || Ok(api.snapshot())).await?;
-    Ok(streamed(&headers, format.content_type(), move |out| write(&snapshot, format, out)).await)
+    Ok(streamed(&headers, place, format.content_type(), move |out| write(&snapshot, format, out)).await)
 }
 
 /// Resident memory and CPU time of this process; `None` where there is no /proc.

@@ -1,6 +1,6 @@
 //! Who has an answer already is not given it again: versions of what the API knows, as entity tags and to wait for.
 
-use super::api::{Answer, Api, Ask, Problem, Streamed};
+use super::api::{Answer, Api, Ask, Problem};
 use crate::report::Changes;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
@@ -91,7 +91,7 @@ pub(super) async fn changes(State(api): State<Api>, headers: HeaderMap, Ask(aske
             _ = stopping.changed() => break version,
         }
     };
-    Ok(Streamed(headers, Changes { version }).answer().await)
+    Ok(api.look(|_| Ok(Changes { version })).await?.answer(&headers).await)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which pairs are asked for, and the time that all of them lost, step by step.
 
-use super::api::{Api, Problem, covered};
+use super::api::{Api, Made, Problem, covered};
 use crate::history::{Cancel, Lost, step_for};
 use crate::report::*;
 use serde::Deserialize;
@@ -57,7 +57,7 @@ pub(super) async fn timeline(
     (from_s, to_s): (u64, u64),
     filter: Filter,
     steps: Steps,
-) -> Result<Timeline, Problem> {
+) -> Result<Made<Timeline>, Problem> {
     let step_s = step_for(from_s, to_s, steps.steps.unwrap_or(DEFAULT_STEPS).min(MAX_STEPS));
     api.query(move |api: &Api, cancel: &Arc<Cancel>| {
         let (view, memory) = api.store.view_of_gaps(cancel, |key| filter.matches(key))?;

@@ -12,6 +12,7 @@ pub mod connections;
 pub mod fleet;
 pub mod otlp;
 pub mod places;
+pub mod readers;
 pub mod recorder;
 pub mod refusal;
 pub mod sessions;

@@ -197,8 +197,8 @@ impl Receiver {
     }
 
     async fn http_reply(&self, request: &Parts, body: &mut Whole, peer: Peer) -> Reply {
-        let json =
-            header(&request.headers, CONTENT_TYPE).is_some_and(|kind| essence(kind) == "application/json");
+        let json = header(&request.headers, CONTENT_TYPE)
+            .is_some_and(|kind| essence(kind).eq_ignore_ascii_case("application/json"));
         if request.uri.path() != HTTP_PATH {
             let message = format!("{} is not served here: expected {HTTP_PATH}", request.uri.path());
             return http_error(StatusCode::NOT_FOUND, 5, &message, json);
@@ -211,7 +211,8 @@ impl Receiver {
         let done = async {
             self.may_send(&request.headers, peer)?;
             let kind = header(&request.headers, CONTENT_TYPE).map(essence);
-            if !matches!(kind, Some("application/x-protobuf" | "application/json")) {
+            let known = ["application/x-protobuf", "application/json"];
+            if !kind.is_some_and(|kind| known.iter().any(|known| kind.eq_ignore_ascii_case(known))) {
                 let kind = kind.unwrap_or("none");
                 return Err(Refusal::Unsupported(format!(
                     "content type {kind:?}: expected application/x-protobuf or application/json"

@@ -1,7 +1,7 @@
 //! The table of pairs as it is asked for: filtered, grouped, sorted, in pages, beside an earlier stretch of time. Of all
 //! pairs only that is read which says which rows are shown; the rest is read of those, however many pairs there are.
 
-use super::api::{Api, Problem, covered};
+use super::api::{Api, Made, Problem, covered};
 use super::fleet::Filter;
 use crate::history::{Cancel, Covered, HistoryError, Lost, step_for};
 use crate::query::{self, Matches, WORST_SHOWN};
@@ -184,7 +184,7 @@ pub(super) async fn pairs(
     stretch: (u64, u64),
     filter: Filter,
     table: Table,
-) -> Result<PairsReport, Problem> {
+) -> Result<Made<PairsReport>, Problem> {
     let against = table.against()?;
     api.query(move |api, cancel| {
         let overview = api.meter.overview();

@@ -1,9 +1,10 @@
 //! Kept traces by their id: as OTLP JSON for whoever asks the API, and in the shape of Jaeger's query API, so that a trace UI
 //! can be pointed at the meter.
 
-use super::api::{Answer, Api, Problem, Streamed, from_hex, off_thread};
+use super::api::{Answer, Api, Made, Problem, from_hex};
 use crate::report::KeptCoverage;
 use crate::spool::{Kept, SpoolFigures, jaeger};
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -17,7 +18,7 @@ impl Api {
         &self,
         trace_id: [u8; 16],
         shape: impl FnOnce(Kept) -> Result<Value, Problem> + Send + 'static,
-    ) -> Result<Value, Problem> {
+    ) -> Result<Made<Value>, Problem> {
         let Some(spool) = self.spool.clone() else {
             let why = "no whole traces are kept: the meter runs without --keep-spans".into();
             return Err(Problem(StatusCode::NOT_FOUND, why));
@@ -26,7 +27,7 @@ impl Api {
             || Problem(StatusCode::SERVICE_UNAVAILABLE, "too many look for traces already; ask again".into());
         let _place = self.lookup_line.try_acquire().map_err(|_| busy())?;
         let turn = self.lookups.clone().acquire_owned().await.map_err(|_| busy())?;
-        off_thread(move || {
+        self.look(move |_| {
             let kept = spool.find(&trace_id);
             let shaped = match kept.trace.spans {
                 0 => Err(Problem(StatusCode::NOT_FOUND, nothing(&spool.figures(), &kept.incomplete))),
@@ -64,7 +65,7 @@ fn trace_id(text: &str) -> Result<[u8; 16], Problem> {
 }
 
 pub(super) async fn otlp(State(api): State<Api>, headers: HeaderMap, Path(id): Path<String>) -> Answer {
-    Ok(Streamed(headers, api.kept(trace_id(&id)?, in_otlp).await?).answer().await)
+    Ok(api.kept(trace_id(&id)?, in_otlp).await?.answer(&headers).await)
 }
 
 fn in_otlp(Kept { trace, incomplete }: Kept) -> Result<Value, Problem> {
@@ -91,20 +92,22 @@ pub(super) async fn of_jaeger(
         |kept: Kept| Ok(jaeger::answer(&kept.trace.resource_spans, &kept.incomplete).unwrap_or_default());
     let found = async { api.kept(trace_id(&id)?, in_jaeger).await };
     match found.await {
-        Ok(answer) => Streamed(headers, answer).answer().await,
+        Ok(answer) => answer.answer(&headers).await,
         Err(Problem(StatusCode::NOT_FOUND, why)) => {
-            let answer = Streamed(headers, jaeger::not_found(&why)).answer().await;
-            (StatusCode::NOT_FOUND, answer).into_response()
+            (StatusCode::NOT_FOUND, Json(jaeger::not_found(&why))).into_response()
         }
         Err(problem) => problem.into_response(),
     }
 }
 
 pub(super) async fn services(State(api): State<Api>, headers: HeaderMap) -> Answer {
-    let mut names: Vec<String> =
-        api.meter.overview().services.into_iter().map(|(name, _)| name.to_string()).collect();
-    names.sort();
-    Ok(Streamed(headers, jaeger::services(&names)).answer().await)
+    let names = |api: &Api| {
+        let services = api.meter.overview().services;
+        let mut names: Vec<String> = services.into_iter().map(|(name, _)| name.to_string()).collect();
+        names.sort();
+        Ok(jaeger::services(&names))
+    };
+    Ok(api.look(names).await?.answer(&headers).await)
 }
 
 /// What is kept, for the coverage.

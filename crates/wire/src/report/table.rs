@@ -388,7 +388,10 @@ fn connection_rows(connections: &[&ConnectionReport], all: u64, width: usize) ->
             });
             let cause = sums.causes.iter().find(|cause| cause.calls > 0);
             let cause = cause.map_or("-".into(), |cause| {
-                format!("{} {} in {}", cause.cause, format_ns(cause.cost_ns), counted(cause.calls, "call"))
+                // What lies before the calls has no cost within them.
+                let cost =
+                    if cause.cost_ns > 0 { format!(" {}", format_ns(cause.cost_ns)) } else { String::new() };
+                format!("{}{cost} in {}", cause.cause, counted(cause.calls, "call"))
             });
             rows.push(vec![
                 format!("    connection {} from {}", connection.connection, connection.client),

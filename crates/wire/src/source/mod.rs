@@ -70,7 +70,7 @@ pub enum SourceError {
         error: std::io::Error,
     },
     /// It is no capture.
-    #[error("{file}: not a capture: found {found} at offset 0; expected pcap or pcapng, also as .gz or .zst")]
+    #[error("{file}: not a capture: found {found}; expected pcap or pcapng, also as .gz or .zst")]
     UnknownFormat {
         /// Its name.
         file: String,
@@ -316,7 +316,15 @@ impl Capture {
 /// What stands at the beginning of something that is no capture.
 fn words(bytes: &[u8], compression: &str) -> String {
     if bytes.is_empty() {
-        return format!("nothing{compression}");
+        return format!("nothing{compression}: it is empty");
+    }
+    if bytes.trim_ascii_start().starts_with(b"{") || bytes.trim_ascii_start().starts_with(b"[") {
+        return format!("JSON{compression}: spans are for `--spans`, and for `spangap gaps`");
+    }
+    if let Ok(text) = std::str::from_utf8(&bytes[..bytes.len().min(12)])
+        && !text.contains(|c: char| c.is_control() && !c.is_whitespace())
+    {
+        return format!("text that starts with {text:?}{compression}");
     }
     let hex: Vec<String> = bytes.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
     format!("bytes {}{compression}", hex.join(" "))

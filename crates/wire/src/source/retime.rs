@@ -19,7 +19,7 @@ pub enum RetimeError {
     },
     /// Writing failed.
     #[error("cannot write the capture by another clock: {0}")]
-    Write(#[source] io::Error),
+    Write(io::Error),
     /// It is no pcapng, or not a whole one.
     #[error("{file}: at offset {offset}: found {found}, expected {expected}")]
     Damaged {

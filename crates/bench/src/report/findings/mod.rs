@@ -107,14 +107,24 @@ const FEW: u64 = 20;
 /// Bounds of the median with 95 % confidence, in nanoseconds, from the ranks of the spectrum: they hold for any
 /// distribution. `None` with fewer than [`FEW`] calls.
 fn median_interval(run: &Run) -> Option<(u64, u64)> {
+    interval_of(run, &run.spectrum)
+}
+
+fn interval_of(run: &Run, spectrum: &[(f64, u64)]) -> Option<(u64, u64)> {
     if run.ok < FEW {
         return None;
     }
     // Half the width of the interval of ranks, as a share: 1.96 standard deviations of a binomial with p = 1/2.
     let half = 0.98 / (run.ok as f64).sqrt();
-    let low = run.spectrum.iter().rev().find(|(quantile, _)| *quantile <= 0.5 - half)?;
-    let high = run.spectrum.iter().find(|(quantile, _)| *quantile >= 0.5 + half)?;
+    let low = spectrum.iter().rev().find(|(quantile, _)| *quantile <= 0.5 - half)?;
+    let high = spectrum.iter().find(|(quantile, _)| *quantile >= 0.5 + half)?;
     Some((low.1, high.1))
+}
+
+/// The calls from their send on, at many quantiles: what tank's own machine was late by is not in it. In reports of earlier
+/// versions, from when they were due.
+fn from_send(run: &Run) -> &[(f64, u64)] {
+    if run.spectrum_from_send.is_empty() { &run.spectrum } else { &run.spectrum_from_send }
 }
 
 /// `TCP_NODELAY` of all of the run's sockets as the kernel shows it; `None` when it is not known or not the same.

@@ -4,7 +4,7 @@
 //! raw floor shows them, as tenths of a millisecond), a service that is slow only when it is seldom called. So only runs that
 //! differ in TCP_NODELAY alone, as the kernel shows it, are proof.
 
-use super::{RunFinding, Runs, Standing, median_in_words, median_interval, nodelay};
+use super::{RunFinding, Runs, Standing, from_send, interval_of, median_in_words, nodelay};
 use crate::report::Run;
 use crate::report::fields::{Field, Load};
 use spangap_model::cause::{Cause, Side};
@@ -50,9 +50,10 @@ fn too_often_to_wait(run: &Run) -> bool {
     run.asked.rate_per_s.is_some_and(|rate| rate / connections >= OFTEN_PER_S)
 }
 
-/// Share of the calls that took as long as a delayed ACK, at least.
+/// Share of the calls that took as long as a delayed ACK, at least, from their send on.
 fn held_share(run: &Run) -> f64 {
-    let mut held = run.spectrum.iter().filter(|(_, ns)| HELD_NS.contains(ns)).map(|(quantile, _)| *quantile);
+    let spectrum = from_send(run).iter();
+    let mut held = spectrum.filter(|(_, ns)| HELD_NS.contains(ns)).map(|(quantile, _)| *quantile);
     let first = held.next();
     first.zip(held.next_back()).map_or(0.0, |(first, last)| last - first)
 }
@@ -78,8 +79,12 @@ fn median_is_held(run: &Run) -> bool {
 
 /// Whether the median of one is at most half that of the other, with their intervals apart.
 fn fell(from: &Run, to: &Run) -> bool {
-    let (Some(before), Some(after)) = (from.latency.p50_ns, to.latency.p50_ns) else { return false };
-    let (Some((low, _)), Some((_, high))) = (median_interval(from), median_interval(to)) else {
+    let (Some(before), Some(after)) = (from.latency_from_send.p50_ns, to.latency_from_send.p50_ns) else {
+        return false;
+    };
+    let (Some((low, _)), Some((_, high))) =
+        (interval_of(from, from_send(from)), interval_of(to, from_send(to)))
+    else {
         return false;
     };
     after as f64 <= before as f64 * FALLEN && high < low
@@ -132,8 +137,8 @@ fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
     let says = format!(
         "Nagle's algorithm and delayed ACKs hold the calls up: at {} p50 is {} without TCP_NODELAY and {} with it, all else equal.",
         Load::of(&off[0].asked),
-        off[0].latency.p50_ns.map_or_else(String::new, format_ns),
-        on[0].latency.p50_ns.map_or_else(String::new, format_ns)
+        off[0].latency_from_send.p50_ns.map_or_else(String::new, format_ns),
+        on[0].latency_from_send.p50_ns.map_or_else(String::new, format_ns)
     );
     let cleared_by = "a repetition (--repeat) in which the runs with TCP_NODELAY are as slow".to_owned();
     Some(finding(Side::Client, Standing::Shown, says, rests_on, cleared_by))
@@ -145,10 +150,10 @@ fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     let low = sweep.iter().copied().filter(|run| rate(run).is_some() && is_held(run));
     let low = low.min_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
     let higher = sweep.iter().copied().filter(|run| rate(run) > rate(low));
-    let fallen = higher.filter(|run| fell(low, run)).min_by_key(|run| run.latency.p50_ns)?;
+    let fallen = higher.filter(|run| fell(low, run)).min_by_key(|run| run.latency_from_send.p50_ns)?;
     let on = nodelay(low)?;
     let rests_on = vec![line(all, low), line(all, fallen)];
-    let p50 = |run: &Run| run.latency.p50_ns.map_or_else(String::new, format_ns);
+    let p50 = |run: &Run| run.latency_from_send.p50_ns.map_or_else(String::new, format_ns);
     let falls = format!(
         "p50 falls from {} at {} to {} at {}",
         p50(low),
@@ -193,7 +198,7 @@ fn alone(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     let says = format!(
         "The typical call takes {}, as long as Linux delays an ACK, and the client's sockets lack TCP_NODELAY: Nagle's \
          algorithm may hold the calls up, or the target takes so long.",
-        run.latency.p50_ns.map_or_else(String::new, format_ns)
+        run.latency_from_send.p50_ns.map_or_else(String::new, format_ns)
     );
     let cleared_by =
         "the same with --nodelay default,on or over --rate 10,100,1000: as slow means it is something else";

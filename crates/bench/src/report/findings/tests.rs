@@ -59,6 +59,26 @@ fn only(cause: &str, standing: Standing) -> Vec<(String, Standing)> {
     vec![(cause.to_owned(), standing)]
 }
 
+/// Calls as a busy machine sends them: up to 120 ms late, which is in their latency and is no call's own time.
+#[test]
+fn a_machine_that_sends_late_hides_no_delayed_ack() {
+    let late = |mut run: Run, late_ns: u64| {
+        let of = |ns: &dyn Fn(u64) -> u64| -> Vec<u64> { (0..200).map(ns).collect() };
+        let sent = of(&|i| run.latency.p50_ns.expect("200 calls") + i);
+        let due = of(&|i| sent[i as usize] + late_ns * (i % 20) / 20);
+        let made =
+            |latencies: &[u64]| crate::report::samples::run(Stack::Rust, Channels::Shared, 1, 0, latencies);
+        let (due, sent) = (made(&due), made(&sent));
+        (run.latency, run.spectrum) = (due.latency, due.spectrum);
+        (run.latency_from_send, run.spectrum_from_send) = (sent.latency, sent.spectrum);
+        run
+    };
+    let runs = vec![late(paced(10.0, 41 * MS, false), 120 * MS), late(paced(10.0, 400 * US, true), 120 * MS)];
+    assert_eq!(causes(runs), only("nagle-delayed-ack", Standing::Shown));
+    // The delay of the machine alone is nobody's hold.
+    assert_eq!(causes(vec![late(paced(10.0, 400 * US, false), 90 * MS)]), vec![]);
+}
+
 #[test]
 fn off_against_on_is_an_experiment_and_heads_the_report() {
     let runs = vec![paced(10.0, 41 * MS, false), paced(10.0, 400 * US, true)];

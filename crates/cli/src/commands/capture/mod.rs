@@ -121,9 +121,10 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
     listen(told.clone())?;
     let mut tail =
         args.trigger.as_ref().map(|trigger| SlowLogTail::open(trigger.path(), trace_id)).transpose()?;
+    let mut files = Files::new(args.write.clone(), args.filter.clone(), snap_bytes as u32);
+    files.try_out()?;
     let mut ring = ring::Ring::open(&interface, &program, snap_bytes as u32, ring_bytes)?;
     let (used, began) = (Used::so_far(), Instant::now());
-    let mut files = Files::new(args.write.clone(), args.filter.clone(), snap_bytes as u32);
     eprintln!("{}", opening(&args, &ring));
 
     let mut seen_writes = 0;
@@ -139,7 +140,11 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
         pause_ms = ring.pause_ms(filled);
         if told.writes.load(Relaxed) != seen_writes {
             seen_writes = told.writes.load(Relaxed);
-            say(files.write(&mut ring, Reason::Signal)?);
+            match files.write(&mut ring, Reason::Signal) {
+                Ok(written) => say(written),
+                // The packets are still in the ring, and may find room when they are asked for again.
+                Err(error) => eprintln!("spangap: {error:#}; the packets are kept, and the capture goes on"),
+            }
         }
         if told.ends.load(Relaxed) > 0 {
             told_to_end = true;

@@ -8,7 +8,7 @@ use spangap_wire::source::ring::Ring;
 use spangap_wire::source::write::{Origin, PcapngWriter};
 use std::fmt;
 use std::fs::OpenOptions;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
@@ -78,6 +78,26 @@ impl Files {
     /// The first is `path` itself.
     pub fn new(path: PathBuf, filter: String, snap_bytes: u32) -> Files {
         Files { path, filter, snap_bytes, written: Vec::new() }
+    }
+
+    /// Whether the first file can be written, found out while nothing is lost yet. Nothing is left behind.
+    pub fn try_out(&self) -> anyhow::Result<()> {
+        let failed = cannot_write(&self.path);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path) {
+            Ok(file) => {
+                drop(file);
+                std::fs::remove_file(&self.path).map_err(failed)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // Opening a pipe would wait for its reader.
+                let kind = std::fs::metadata(&self.path).map_err(&failed)?.file_type();
+                match kind.is_file() || kind.is_dir() {
+                    true => OpenOptions::new().write(true).open(&self.path).map(drop).map_err(failed),
+                    false => Ok(()),
+                }
+            }
+            Err(error) => Err(failed(error)),
+        }
     }
 
     /// All files so far.

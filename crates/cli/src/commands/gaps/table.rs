@@ -1,12 +1,14 @@
 //! What `spangap gaps` prints for people: the table, and below it what was seen and what was not.
 
 use super::Reading;
+use crate::output::width;
 use spangap_meter::engine::Overview;
 use spangap_meter::query::size_note;
 use spangap_meter::report::{PairRow, PairsReport};
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 use spangap_report::table::aligned;
+use spangap_report::wrap::{COLUMNS, wrapped};
 use std::io::{self, Write};
 
 /// Worst calls shown of the first pair.
@@ -101,12 +103,17 @@ fn print_coverage(out: &mut impl Write, overview: &Overview, reading: &Reading) 
     let rare: Vec<String> =
         rare.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     if !rare.is_empty() {
-        writeln!(out, "Besides: {}.", rare.join(", "))?;
+        paragraph(out, &format!("Besides: {}.", rare.join(", ")))?;
     }
     if let Some(note) = size_note(overview) {
-        writeln!(out, "Note: {note}.")?;
+        paragraph(out, &format!("Note: {note}."))?;
     }
     Ok(())
+}
+
+/// In lines of the terminal's width; elsewhere in one, which scripts and their greps expect.
+fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
+    writeln!(out, "{}", wrapped(text, width(usize::MAX, COLUMNS), 0))
 }
 
 fn print_worst(out: &mut impl Write, pair: &PairRow) -> io::Result<()> {

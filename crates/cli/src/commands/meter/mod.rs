@@ -44,6 +44,13 @@ Examples:
 Metrics for Prometheus are at /metrics, the API under /api/v1/, health at /healthz and /readyz.
 The --config file takes every option under the same name, for example: join-ttl = \"30s\"";
 
+/// An address to listen on, and not a name: which of its addresses would be meant?
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "expected an IP address and a port, such as 127.0.0.1:4317, [::1]:4317, or 0.0.0.0:4317 for all interfaces".into()
+    })
+}
+
 /// Settings of the meter; the same names on the command line and in the configuration file.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -54,13 +61,13 @@ pub struct MeterArgs {
     #[serde(skip)]
     config: Option<PathBuf>,
     /// Address for OTLP over gRPC [default: 127.0.0.1:4317]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     otlp_grpc: Option<SocketAddr>,
     /// Address for OTLP over HTTP, protobuf and JSON [default: 127.0.0.1:4318]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     otlp_http: Option<SocketAddr>,
     /// Address for the page, the API and /metrics [default: 127.0.0.1:7070]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     http: Option<SocketAddr>,
     /// Directory of the history; without it the history lives in memory and ends with the process
     #[arg(long, value_name = "DIR")]

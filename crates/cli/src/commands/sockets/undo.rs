@@ -62,7 +62,11 @@ pub fn run(args: UndoArgs) -> anyhow::Result<Outcome> {
     let paths = match (args.all, args.journal) {
         (true, folder) => folder::of(folder)?.journals()?,
         (false, Some(path)) if path.is_dir() => {
-            return Err(wrong_usage(format!("{} is a folder: with --all", path.display())).into());
+            return Err(wrong_usage(format!(
+                "{} is a folder: --all undoes the journals in it",
+                path.display()
+            ))
+            .into());
         }
         (false, Some(path)) => vec![path],
         (false, None) => return Err(wrong_usage("expected --journal FILE or --all").into()),
