@@ -40,6 +40,14 @@ const MOST_HOSTS: usize = 512;
 /// Names of the sides, by their number.
 const SIDES: [&str; 2] = ["client", "server"];
 
+/// Which calls are slow.
+#[derive(Clone, Copy, Debug)]
+struct By {
+    measure: Measure,
+    /// Those that took longer than this are, if that is known, nanoseconds.
+    over_ns: Option<u64>,
+}
+
 /// From an open case to its verdict.
 pub async fn pursue(cases: Arc<Cases>, id: String) {
     let Some(case) = cases.case(&id) else { return };
@@ -49,7 +57,12 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
         method: case.row.method.as_deref().map(Into::into),
     };
     let opened_ms = case.row.opened_unix_ms;
-    let by = case.slow_by;
+    // Who asks for a case says no level: what is beyond nearly all that is usual is slow.
+    let over_ns = case.slow_over_ns.or_else(|| {
+        let [usual, _] = cases.rows(&pair, &case).ok()?;
+        Some(usual.client_duration.p99_ns)
+    });
+    let by = By { measure: case.slow_by, over_ns };
     let all = collect(&cases, &id, &pair, opened_ms, by);
     let samples = of_worst_hosts(&cases, &id, all, by);
     let kept = cases.kept_since(&pair).and_then(|since_ms| {
@@ -87,9 +100,9 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
 }
 
 /// Writes the spans of the calls in question.
-fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: Measure) -> Vec<Sample> {
+fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: By) -> Vec<Sample> {
     let since_unix_ns = opened_ms * 1_000_000 - LOOK_BACK_NS.min(opened_ms * 1_000_000);
-    let samples = samples::of_pair(&cases.meter, pair, since_unix_ns, by);
+    let samples = samples::of_pair(&cases.meter, pair, since_unix_ns, by.measure);
     let slow = slow(&samples, by);
     let mut lacks = Vec::new();
     for (side, name) in SIDES.into_iter().enumerate() {
@@ -123,7 +136,7 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: Measure)
 
 /// Those between the two hosts whose slow calls took the most together: a case has packets of one pair of hosts. Hosts with an agent
 /// count twice as much as those without. The rest are in the folder with their spans.
-fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: Measure) -> Vec<Sample> {
+fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: By) -> Vec<Sample> {
     let places = cases.agents.places(now_unix_ms());
     let mut agents = HashMap::<Facts, Option<String>>::new();
     let mut agent = |sample: &Sample, side: usize| {
@@ -141,7 +154,7 @@ fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: Measure) ->
     let mut lost = BTreeMap::<&[Option<String>; 2], (u64, usize)>::new();
     for (sample, between) in samples[..slow].iter().zip(&between) {
         let (ns, calls) = lost.entry(between).or_default();
-        (*ns, *calls) = (ns.saturating_add(sample.took_ns(by)), *calls + 1);
+        (*ns, *calls) = (ns.saturating_add(sample.took_ns(by.measure)), *calls + 1);
     }
     let pairs = lost.len();
     let weight = |hosts: &[Option<String>; 2], ns: u64| {
@@ -163,17 +176,19 @@ fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: Measure) ->
         .collect()
 }
 
-/// How many of them, from the first on, took well more than the median.
-fn slow(samples: &[Sample], by: Measure) -> usize {
-    let median = samples.get(samples.len() / 2).map_or(0, |sample| sample.took_ns(by));
-    let slow = samples.iter().take_while(|sample| sample.took_ns(by) > 2 * median).count();
-    // When most calls are slow, the largest half of them is.
-    if slow == 0 { samples.len().div_ceil(2) } else { slow }
+/// How many of them, from the first on, took well more than the median, or more than what is known to be slow: where most calls
+/// are, those beyond twice their median are the outliers among them, and may be from before.
+fn slow(samples: &[Sample], by: By) -> usize {
+    let median = samples.get(samples.len() / 2).map_or(0, |sample| sample.took_ns(by.measure));
+    let level = by.over_ns.unwrap_or(u64::MAX).min(2 * median);
+    let slow = samples.iter().take_while(|sample| sample.took_ns(by.measure) > level).count();
+    // When all calls are slow, the largest half of them is.
+    if slow == 0 || slow == samples.len() { samples.len().div_ceil(2) } else { slow }
 }
 
 /// The stretch to ask for on either side, by the clock of its host: around the slow calls that are still in the rings of both, which
 /// reach back to `reach`; where none is, around the calls that are.
-fn windows(samples: &[Sample], opened_ms: u64, by: Measure, reach: [Option<i64>; 2]) -> [(i64, i64); 2] {
+fn windows(samples: &[Sample], opened_ms: u64, by: By, reach: [Option<i64>; 2]) -> [(i64, i64); 2] {
     let is_held = |sample: &&Sample| {
         let begins = |side: usize| i64::try_from(sample.sides[side].start_unix_ns).unwrap_or(i64::MAX);
         [0, 1].into_iter().all(|side| reach[side].is_none_or(|from| begins(side) >= from))
@@ -434,6 +449,7 @@ mod tests {
     use opentelemetry_proto::tonic::trace::v1::Span;
 
     const MS: u64 = 1_000_000;
+    const GAP: By = By { measure: Measure::Gap, over_ns: None };
 
     /// A call of a client's port, from one millisecond to another one.
     fn call(port: i64, from_ms: u64, to_ms: u64) -> Sample {
@@ -476,13 +492,36 @@ mod tests {
     }
 
     #[test]
+    fn where_most_calls_are_slow_the_outliers_from_before_are_not_all_of_them() {
+        // Two pauses of the machine; then every call takes up to 40 ms, and not 1 ms as before.
+        let pauses = [10_000, 10_500].map(|at_ms| call(1, at_ms, at_ms + 100));
+        let usual = (0..100).map(|n| call(1, 10_000 + 25 * n, 10_001 + 25 * n));
+        let fault = (0..200).map(|n| call(1, 20_000 + 25 * n, 20_005 + 25 * n + n % 36));
+        let mut samples: Vec<Sample> = pauses.into_iter().chain(usual).chain(fault).collect();
+        samples.sort_by_key(|sample| std::cmp::Reverse(sample.gap_ns));
+        let asked = |over_ns: Option<u64>| {
+            let by = By { over_ns, ..GAP };
+            let [(_, to), _] = windows(&samples, 30_000, by, [None, None]);
+            (slow(&samples, by), to / MS as i64)
+        };
+        assert_eq!(asked(Some(4 * MS)).0, 202);
+        assert!(
+            asked(Some(4 * MS)).1 > 24_900,
+            "the fault is in what is asked for: {:?}",
+            asked(Some(4 * MS))
+        );
+        // Whatever is said to be slow, twice the median is; and where all calls are, the largest half of them.
+        assert_eq!(asked(Some(u64::MAX)), asked(None));
+        assert_eq!(asked(Some(0)).0, samples.len().div_ceil(2));
+    }
+
+    #[test]
     fn slow_calls_that_no_ring_holds_any_more_are_not_asked_for() {
         let slow = [10_000, 11_000, 40_000].map(|at_ms| call(1, at_ms, at_ms + 500));
         let quick = (0..400).map(|n| call(1, 100 * n, 100 * n + 1));
         let samples: Vec<Sample> = slow.into_iter().chain(quick).collect();
         let asked = |reach: [Option<i64>; 2]| {
-            windows(&samples, 60_000, Measure::Gap, reach)
-                .map(|(from, to)| (from / MS as i64, to / MS as i64))
+            windows(&samples, 60_000, GAP, reach).map(|(from, to)| (from / MS as i64, to / MS as i64))
         };
         let ms = |at_ms: i64| Some(at_ms * MS as i64);
         assert_eq!(asked([None, None]), [(26_500, 41_500); 2], "the last one");
@@ -491,7 +530,7 @@ mod tests {
         assert_eq!(asked([ms(39_000), ms(40_100)]), [(26_500, 41_500); 2], "none of any kind is");
         // The slow ones are gone, and what goes on now is looked at instead.
         let early: Vec<Sample> = samples[..2].iter().chain(&samples[3..]).cloned().collect();
-        let (from, to) = windows(&early, 60_000, Measure::Gap, [ms(30_000), None])[0];
+        let (from, to) = windows(&early, 60_000, GAP, [ms(30_000), None])[0];
         assert_eq!((from, to), (28_000 * MS as i64, 40_901 * MS as i64));
     }
 
