@@ -198,7 +198,7 @@ impl Keeper {
             let Some(rolling) = &mut self.rolling else { return Ok(()) };
             rolling.poll(POLL)?;
             if Instant::now() >= cost_due {
-                cost_due = Instant::now() + Duration::from_secs(5);
+                cost_due = Instant::now() + Duration::from_secs(2);
                 self.weigh();
             }
             if told.is_none_or(|told| told.elapsed() >= Duration::from_millis(500)) {

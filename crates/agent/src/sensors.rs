@@ -5,6 +5,7 @@ use crate::events::Events;
 use crate::inventory::{self, Scope};
 use crate::packets::Packets;
 use crate::settings::{Say, Settings};
+use rustix::time::{ClockId, clock_gettime};
 use spangap_fleet::v1;
 use spangap_host::probes::intervals::Waits;
 use std::collections::BTreeSet;
@@ -12,12 +13,14 @@ use std::collections::hash_map::RandomState;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often processes, addresses and containers are looked for at the most.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Such a look takes at most one part in so many of a CPU.
+/// Such a look takes at most one part in so many of a CPU,
 const LOOK_SHARE: u32 = 500;
+/// but comes at least this often: of a process that nobody knows of, nothing is recorded.
+const LOOK_EVERY_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// What is given up, in this order, when the agent takes more than it may.
 pub(crate) const GIVES_UP: [GivesUp; 3] = [GivesUp::Reasons, GivesUp::Events, GivesUp::Packets];
@@ -126,13 +129,13 @@ impl Sensors {
         let thread = thread::Builder::new().name("inventory".into()).spawn(move || {
             let mut pause = LOOK_EVERY;
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
-                let began = Instant::now();
+                let began = cpu_time();
                 *lock(&inventory) = inventory::look(scope);
                 let events = lock(&events).clone();
                 if let Some(events) = events {
                     events.watch(pids(&settings, scope));
                 }
-                pause = LOOK_EVERY.max(began.elapsed() * LOOK_SHARE);
+                pause = pause_after(cpu_time().saturating_sub(began));
             }
         });
         let thread = thread.map_err(|error| AgentError::Start { what: "start a thread", error })?;
@@ -254,6 +257,17 @@ impl Sensors {
     }
 }
 
+/// CPU time of this thread. On a busy machine a look takes long, and no more of a CPU than on an idle one.
+fn cpu_time() -> Duration {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)
+}
+
+/// How long it is until the next look, after one that took so much CPU time.
+fn pause_after(took: Duration) -> Duration {
+    (took * LOOK_SHARE).clamp(LOOK_EVERY, LOOK_EVERY_AT_LEAST)
+}
+
 /// Whose sockets are followed.
 fn pids(settings: &Settings, scope: Scope) -> BTreeSet<u32> {
     if !settings.pids.is_empty() {
@@ -262,4 +276,21 @@ fn pids(settings: &Settings, scope: Scope) -> BTreeSet<u32> {
     let mut pids = spangap_sockets::holders(|namespace| scope.has(namespace)).unwrap_or_default();
     pids.remove(&std::process::id());
     pids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_costs_little_and_new_processes_are_soon_known() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause_after(ms(2)), LOOK_EVERY);
+        assert_eq!(pause_after(ms(40)), ms(20_000));
+        assert_eq!(pause_after(ms(4_000)), LOOK_EVERY_AT_LEAST, "ten thousand processes");
+        // A second of waiting is no CPU time.
+        let began = cpu_time();
+        std::thread::park_timeout(ms(300));
+        assert!(pause_after(cpu_time() - began) < ms(60_000));
+    }
 }

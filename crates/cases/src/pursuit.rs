@@ -1,5 +1,6 @@
 //! The way of one case: its calls, their hosts, slices of both, the verdict.
 
+use crate::agents::Place;
 use crate::cases::{CLOSELY, Cases, moment};
 use crate::experiment::plan::port_of;
 use crate::folder::HUNT;
@@ -82,7 +83,7 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
     let around = windows(&samples, opened_ms, by, [None, None]);
     find_missing(&cases, &id, &samples, &mut hosts, &around).await;
     tell_hosts(&cases, &id, &samples, &hosts);
-    let endpoints = endpoints(&cases, &samples, &hosts);
+    let ends = ends(&cases, &samples, &hosts);
     let windows = match kept {
         Some(kept) => windows_of(&samples, &kept),
         None => {
@@ -95,7 +96,7 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
             windows(&samples, opened_ms, by, reach)
         }
     };
-    let slices = slices(&cases, &id, &pair, &hosts, &windows, &endpoints).await;
+    let slices = slices(&cases, &id, &pair, &hosts, &windows, &ends).await;
     conclude(&cases, &case, &pair, slices).await;
 }
 
@@ -313,8 +314,7 @@ fn tell_hosts(cases: &Cases, id: &str, samples: &[Sample], hosts: &[HostRow; 2])
 
 /// The servers' ends of the connections, as both hosts see them; none where an address is translated on the way, or where
 /// that cannot be known: then all packets are asked for.
-fn endpoints(cases: &Cases, samples: &[Sample], hosts: &[HostRow; 2]) -> Vec<Endpoint> {
-    let places = cases.agents.places(now_unix_ms());
+fn endpoints(places: &[Place], samples: &[Sample], hosts: &[HostRow; 2]) -> Vec<Endpoint> {
     let Some(server) = places.iter().find(|place| Some(&place.id) == hosts[1].agent.as_ref()) else {
         return Vec::new();
     };
@@ -336,14 +336,60 @@ fn endpoints(cases: &Cases, samples: &[Sample], hosts: &[HostRow; 2]) -> Vec<End
         .collect()
 }
 
-/// Asks both hosts at once. How many slices came.
+/// Whose packets are asked for on each host; none: all.
+#[derive(Debug, Default, PartialEq)]
+struct Ends {
+    /// Client and server.
+    sides: [Vec<Endpoint>; 2],
+    /// The agent of a proxy's host between them, and what is asked of it.
+    proxy: Option<(String, Vec<Endpoint>)>,
+}
+
+fn ends(cases: &Cases, samples: &[Sample], hosts: &[HostRow; 2]) -> Ends {
+    let places = cases.agents.places(now_unix_ms());
+    if let Some(proxy) = between(&places, samples, hosts) {
+        return proxy;
+    }
+    let of_both = endpoints(&places, samples, hosts);
+    Ends { sides: [of_both.clone(), of_both], proxy: None }
+}
+
+/// Ends where the client calls an address of a host with an agent, and the server is elsewhere: a proxy passes its calls on. What else
+/// goes on at these hosts would be taken for calls of the pair.
+fn between(places: &[Place], samples: &[Sample], hosts: &[HostRow; 2]) -> Option<Ends> {
+    let (client, server) = (hosts[0].agent.as_deref()?, hosts[1].agent.as_deref()?);
+    let spans = samples.iter().filter_map(|sample| sample.sides[0].whole.as_ref());
+    let called: Option<BTreeSet<(IpAddr, u16)>> = spans.map(|(_, span)| server_endpoint(span)).collect();
+    let called = called.filter(|called| (1..=MOST_ENDPOINTS).contains(&called.len()))?;
+    let has = |place: &Place, address: &IpAddr| {
+        place.addresses.iter().any(|own| own.parse::<IpAddr>().is_ok_and(|own| own == *address))
+    };
+    let mut proxies = places.iter().filter(|place| called.iter().any(|(address, _)| has(place, address)));
+    // Who has it twice does not say which of both it is; and one that is left out would be missed.
+    let (proxy, None) = (proxies.next()?, proxies.next()) else { return None };
+    if proxy.id == client || proxy.id == server || !called.iter().all(|(address, _)| has(proxy, address)) {
+        return None;
+    }
+    let server = places.iter().find(|place| place.id == server)?;
+    let called =
+        called.iter().map(|(address, port)| Endpoint { address: address.to_string(), port: (*port).into() });
+    let called: Vec<Endpoint> = called.collect();
+    let all_of = |place: &Place| -> Vec<Endpoint> {
+        let addresses = place.addresses.iter().take(MOST_ENDPOINTS);
+        addresses.map(|address| Endpoint { address: address.clone(), port: 0 }).collect()
+    };
+    let both = [called.clone(), all_of(server)].concat();
+    Some(Ends { sides: [called, all_of(proxy)], proxy: Some((proxy.id.clone(), both)) })
+}
+
+/// Asks both hosts at once, and that of a proxy between them if the budget allows it. How many slices of the two came.
 async fn slices(
     cases: &Arc<Cases>,
     id: &str,
     pair: &PairKey,
     hosts: &[HostRow; 2],
     windows: &[(i64, i64); 2],
-    endpoints: &[Endpoint],
+    ends: &Ends,
 ) -> usize {
     let one = async |side: usize| {
         let Some(agent) = &hosts[side].agent else {
@@ -351,48 +397,66 @@ async fn slices(
             cases.change(id, |case| case.lacks.push(format!("No packets of the {}: {why}.", SIDES[side])));
             return 0;
         };
-        let (from_unix_ns, to_unix_ns) = windows[side];
-        let ask = Ask {
-            from_unix_ns,
-            to_unix_ns,
-            endpoints: endpoints.to_vec(),
-            max_bytes: cases.settings.slice_bytes,
-            reason: format!("case {id}: {} -> {}", pair.client, pair.server),
-            ..Ask::default()
-        };
-        let length = format_ns((to_unix_ns - from_unix_ns).unsigned_abs());
-        cases.note(id, format!("asked {agent}, the {}'s host, for {length}", SIDES[side]));
-        let slice =
-            fetch(&cases.agents, &cases.folder, id, SIDES[side], agent, ask, cases.settings.slice_time).await;
-        let now_ms = now_unix_ms();
-        let (said, lacks, came) = match slice {
-            Ok(slice) => {
-                let lacks = slice.end.lacks.into_iter().take(20);
-                let payload = crate::agents::payload_name(slice.end.payload);
-                let mut lacks: Vec<String> = lacks
-                    .map(|lack| format!("{}: {}", SIDES[side], lack.chars().take(300).collect::<String>()))
-                    .collect();
-                if payload == "full" {
-                    lacks.push(format!("The packets of the {} have their payload.", SIDES[side]));
-                }
-                (format!("slice of the {} complete: {} bytes", SIDES[side], grouped(slice.bytes)), lacks, 1)
-            }
-            Err(error) => {
-                let said = format!("no slice of the {}: {error}", SIDES[side]);
-                (said.clone(), vec![format!("{said}.")], 0)
-            }
-        };
-        cases.change(id, |case| {
-            case.time_line.push(moment(now_ms, said));
-            case.lacks.extend(lacks);
-        });
-        came
+        of_host(cases, id, pair, (SIDES[side], agent), windows[side], &ends.sides[side]).await
     };
     if hosts[0].agent.is_some() && hosts[0].agent == hosts[1].agent {
         return one(0).await;
     }
-    let (client, server) = tokio::join!(one(0), one(1));
+    let proxy = async {
+        let Some((agent, ends)) = &ends.proxy else { return };
+        if !cases.may_ask(1) {
+            let lack = "No packets of the proxy's host: the slices of this minute are used up.";
+            return cases.change(id, |case| case.lacks.push(lack.into()));
+        }
+        // Its spans are none of these, and do not say how its clock stands to that of the client.
+        of_host(cases, id, pair, ("proxy", agent), windows[0], ends).await;
+    };
+    let (client, server, ()) = tokio::join!(one(0), one(1), proxy);
     client + server
+}
+
+/// Asks one host, and writes its slice. Whether it came.
+async fn of_host(
+    cases: &Arc<Cases>,
+    id: &str,
+    pair: &PairKey,
+    (of, agent): (&str, &str),
+    (from_unix_ns, to_unix_ns): (i64, i64),
+    endpoints: &[Endpoint],
+) -> usize {
+    let ask = Ask {
+        from_unix_ns,
+        to_unix_ns,
+        endpoints: endpoints.to_vec(),
+        max_bytes: cases.settings.slice_bytes,
+        reason: format!("case {id}: {} -> {}", pair.client, pair.server),
+        ..Ask::default()
+    };
+    let length = format_ns((to_unix_ns - from_unix_ns).unsigned_abs());
+    cases.note(id, format!("asked {agent}, the {of}'s host, for {length}"));
+    let slice = fetch(&cases.agents, &cases.folder, id, of, agent, ask, cases.settings.slice_time).await;
+    let now_ms = now_unix_ms();
+    let (said, lacks, came) = match slice {
+        Ok(slice) => {
+            let lacks = slice.end.lacks.into_iter().take(20);
+            let payload = crate::agents::payload_name(slice.end.payload);
+            let mut lacks: Vec<String> =
+                lacks.map(|lack| format!("{of}: {}", lack.chars().take(300).collect::<String>())).collect();
+            if payload == "full" {
+                lacks.push(format!("The packets of the {of} have their payload."));
+            }
+            (format!("slice of the {of} complete: {} bytes", grouped(slice.bytes)), lacks, 1)
+        }
+        Err(error) => {
+            let said = format!("no slice of the {of}: {error}");
+            (said.clone(), vec![format!("{said}.")], 0)
+        }
+    };
+    cases.change(id, |case| {
+        case.time_line.push(moment(now_ms, said));
+        case.lacks.extend(lacks);
+    });
+    came
 }
 
 /// The verdict, from what is in the folder.
@@ -489,6 +553,43 @@ mod tests {
         assert_eq!(shared(&alone, 0..3_990 * MS), None);
         assert_eq!(shared(&samples, 3_000 * MS..3_992 * MS), None);
         assert_eq!(shared(&rare.collect::<Vec<_>>(), 0..2_000 * MS), None);
+    }
+
+    #[test]
+    fn a_proxy_between_the_hosts_is_asked_and_nothing_else_of_them() {
+        let place = |id: &str, address: &str| Place {
+            id: id.into(),
+            host_name: id.into(),
+            machine_id: id.into(),
+            addresses: vec![address.into()],
+            containers: Vec::new(),
+        };
+        let host = |id: &str| HostRow { agent: Some(id.into()), ..HostRow::default() };
+        let end = |address: &str, port| Endpoint { address: address.into(), port };
+        let calls = |url: &str| {
+            use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
+            let mut call = call(1, 0, 1);
+            for half in &mut call.sides {
+                let (_, span) = half.whole.as_mut().expect("it has one");
+                let value = Some(AnyValue { value: Some(Value::StringValue(url.into())) });
+                span.attributes.push(KeyValue { key: "url.full".into(), value, ..KeyValue::default() });
+            }
+            call
+        };
+        let places = [place("c", "10.0.0.1"), place("p", "10.0.0.2"), place("s", "10.0.0.3")];
+        let hosts = [host("c"), host("s")];
+        let through = between(&places, &[calls("http://10.0.0.2:8080/work")], &hosts).expect("a proxy");
+        assert_eq!(through.sides, [vec![end("10.0.0.2", 8080)], vec![end("10.0.0.2", 0)]]);
+        assert_eq!(through.proxy, Some(("p".into(), vec![end("10.0.0.2", 8080), end("10.0.0.3", 0)])));
+        // The server's own address; one that nobody has; both; and one that two have.
+        for urls in
+            [&["http://10.0.0.3:80/"][..], &["http://10.9.9.9/"], &["http://10.0.0.2/", "http://10.9.9.9/"]]
+        {
+            let samples: Vec<Sample> = urls.iter().map(|url| calls(url)).collect();
+            assert_eq!(between(&places, &samples, &hosts), None, "{urls:?}");
+        }
+        let twice = [&places[..], &[place("q", "10.0.0.2")]].concat();
+        assert_eq!(between(&twice, &[calls("http://10.0.0.2/")], &hosts), None);
     }
 
     #[test]
