@@ -5,7 +5,7 @@
 // did with an agent beside what they did without, at the same rates, which has in it what the kernel takes to copy packets.
 import { execFileSync, spawn } from "node:child_process";
 import { cpus, loadavg } from "node:os";
-import { readFileSync } from "node:fs";
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 
@@ -59,9 +59,9 @@ while True:
 print(done / seconds)
 `;
 
-function trips(perSecond) {
+function trips(perSecond, forSeconds) {
   if (perSecond === 0) return { ended: Promise.resolve(0) };
-  const child = spawn("python3", ["-c", TRIPS, String(perSecond), String(Number(args.seconds) + 0.2)], { stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn("python3", ["-c", TRIPS, String(perSecond), String(forSeconds + 0.2)], { stdio: ["ignore", "pipe", "inherit"] });
   programs.add(child);
   let text = "";
   child.stdout.on("data", (piece) => (text += piece));
@@ -95,6 +95,22 @@ const cpuSeconds = (pid) => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").pop().split(" ");
   return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S;
 };
+// Run time of the programs that a process holds, nanoseconds, as the kernel counts it while it is asked to.
+const BPF_STATS = "/proc/sys/kernel/bpf_stats_enabled";
+const probeSeconds = (pid) => {
+  const programs = new Map();
+  for (const fd of readdirSync(`/proc/${pid}/fdinfo`)) {
+    let text;
+    try {
+      text = readFileSync(`/proc/${pid}/fdinfo/${fd}`, "utf8");
+    } catch {
+      continue; // closed meanwhile
+    }
+    const [id, ns] = ["prog_id", "run_time_ns"].map((key) => new RegExp(`^${key}:\\s*(\\d+)`, "m").exec(text)?.[1]);
+    if (id && ns) programs.set(id, Number(ns));
+  }
+  return [...programs.values()].reduce((sum, ns) => sum + ns, 0) / 1e9;
+};
 const residentBytes = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1]) * 1024;
 const health = () => {
   const ask = 'fetch("http://127.0.0.1:7071/healthz").then((r) => r.text()).then((t) => process.stdout.write(t))';
@@ -112,10 +128,10 @@ const busy = () => {
 };
 const switches = () => Number(/^ctxt (\d+)/m.exec(readFileSync("/proc/stat", "utf8"))[1]);
 
-async function load(address, { flags, trips: perSecond }) {
-  const other = trips(perSecond);
+async function load(address, { flags, trips: perSecond, seconds: forSeconds = Number(args.seconds) }) {
+  const other = trips(perSecond, forSeconds);
   const [began, before, switched, was] = [performance.now(), packets(), switches(), busy()];
-  const tank = start(["tank", address, "--stack", "raw", "--warmup", "200ms", "--duration", `${args.seconds}s`, "--json", ...flags]);
+  const tank = start(["tank", address, "--stack", "raw", "--warmup", "200ms", "--duration", `${forSeconds}s`, "--json", ...flags]);
   let text = "";
   tank.stdout.on("data", (piece) => (text += piece));
   await tank.ended;
@@ -145,6 +161,29 @@ async function watched(address, load_) {
   run.account = run.health.cpu_seconds_of_process / cpuSeconds(agent.pid);
   await end(agent);
   return run;
+}
+
+// What the agent says of its probes beside what the kernel counts, in a round of its own: to be counted costs something, too.
+async function account(address, load_) {
+  const was = readFileSync(BPF_STATS, "utf8");
+  const agent = start(["agent", "--meter", "http://127.0.0.1:1", "--memory", args.memory, "--cpu", "90%", "--health", "127.0.0.1:7071"]);
+  const [out, err] = [line(agent, agent.stdout, "are kept"), line(agent, agent.stderr, "are kept")];
+  await Promise.any([out, err]);
+  try {
+    writeFileSync(BPF_STATS, "1");
+    const said = [];
+    const [began, before] = [performance.now(), probeSeconds(agent.pid)];
+    const look = setInterval(() => said.push(health().cpu_share_of_probes * cpus().length), 1000);
+    await load(address, { ...load_, seconds: 4 * Number(args.seconds) });
+    clearInterval(look);
+    const counted = ((probeSeconds(agent.pid) - before) / (performance.now() - began)) * 1000;
+    // Its first figures are of the time before the load.
+    const latest = said.slice(said.length >> 1);
+    return { says: latest.reduce((sum, one) => sum + one, 0) / latest.length, counted };
+  } finally {
+    writeFileSync(BPF_STATS, was);
+    await end(agent);
+  }
 }
 
 const sorted = (values) => values.filter(Number.isFinite).sort((a, b) => a - b);
@@ -181,6 +220,7 @@ async function bench() {
       process.stderr.write(`${name}: round ${round + 1} of ${ROUNDS} done\n`);
     }
     const of = (key) => spread(runs.map((run) => run[key]));
+    const probes = await account(address, one);
     report.loads.push({
       name,
       goals,
@@ -197,6 +237,7 @@ async function bench() {
       agent_cpu_of_one: of("own"),
       agent_says_of_proc: of("account"),
       agent_says_own_of_all: spread(runs.map((run) => run.health.cpu_share_of_process)),
+      probes_of_one_cpu: probes,
       agent_says_probes_of_all: spread(runs.map((run) => run.health.cpu_share_of_probes)),
       resident_bytes: of("resident"),
       agent_says_memory_bytes: spread(runs.map((run) => run.health.memory_bytes)),
@@ -228,6 +269,7 @@ function text(report) {
       `  all CPUs were busy    ${of(one.busy_of_all_cpus, 1, 100)} %; the ring of packets reached back ${of(one.ring_reaches_back_s, 1)} s at the end`,
       `  CPU of the process    ${of(one.agent_cpu_of_one, 2, 100)} % of one CPU, by /proc; of all that it took, it tells ${of(one.agent_says_of_proc, 0, 100)} %`,
       `  CPU of its probes     ${of(one.agent_says_probes_of_all, 2, 100 * report.cpus)} % of one CPU, as it says`,
+      `  the same, for longer  ${(one.probes_of_one_cpu.says * 100).toFixed(2)} % as it says, ${(one.probes_of_one_cpu.counted * 100).toFixed(2)} % as the kernel counts them from outside`,
       `  memory                ${of(one.resident_bytes, 1, 2 ** -20)} MiB resident; it says ${of(one.agent_says_memory_bytes, 1, 2 ** -20)} MiB with maps of the kernel`,
       ...one.given_up.map((what) => `  given up              ${what}`),
     );

@@ -1,5 +1,7 @@
-//! What the agent takes of CPU and memory, measured by itself; instruments are given up when that is more than it may.
+//! What the agent takes of CPU and memory, measured by itself; instruments are given up when that is more than it may, and taken back
+//! when it would be less again.
 
+use crate::comeback::{Comeback, Pace, TooMuch, counters};
 use crate::health::Health;
 use crate::packets::unix_ns;
 use crate::sensors::Sensors;
@@ -20,28 +22,55 @@ const LOOKS: usize = 15;
 
 /// Looks for ever.
 pub(crate) async fn watch(
-    settings: &Settings,
-    sensors: &Sensors,
+    settings: &Arc<Settings>,
+    sensors: &Arc<Sensors>,
     say: &Say,
     told: watch::Sender<Arc<Health>>,
 ) {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last = (Instant::now(), cpu_seconds());
+    let mut last = (Instant::now(), cpu_seconds(), counters());
     let mut overruns = Overruns::default();
+    let mut comeback = Comeback::default();
+    let mut taken_back = 0;
     loop {
         ticks.tick().await;
-        let now = (Instant::now(), cpu_seconds());
-        let passed = now.0.duration_since(last.0).as_secs_f64();
+        let now = (Instant::now(), cpu_seconds(), counters());
+        let passed = now.0.duration_since(last.0).as_secs_f64().max(1e-3);
         let probes = sensors.events().map_or(0.0, |events| events.state().probes_share);
-        let own = if passed > 0.0 { (now.1 - last.1) / passed } else { 0.0 };
+        let own = (now.1 - last.1) / passed;
+        let pace = Pace {
+            switches: (now.2.switches - last.2.switches).max(0.0) / passed,
+            packets: (now.2.packets - last.2.packets).max(0.0) / passed,
+        };
         last = now;
         let cpu_share = (own + probes) / cpus;
         let memory_bytes = memory_bytes();
-        let over = overruns.look(settings, cpu_share, memory_bytes);
-        if let Some(told) = over.and_then(|why| sensors.give_up_next(&why)) {
-            say(&format!("given up: {told}"));
+        if let Some((too_much, why)) = overruns.look(settings, cpu_share, pace, memory_bytes)
+            && let Some((what, told)) = sensors.give_up_next(&why)
+        {
+            let too_much = match too_much {
+                TooMuch::Memory { .. } => TooMuch::Memory { of_limit: what.share_of_memory(settings) },
+                cpu => cpu,
+            };
+            comeback.gave_up(too_much);
+            say(&format!("given up: {told}; {}", comeback.words()));
+            overruns = Overruns::default();
+        }
+        let (cpu_mean, pace_mean) = overruns.means();
+        let memory = memory_bytes as f64 / settings.memory_bytes as f64;
+        if comeback.look(cpu_mean / settings.cpu_share, memory, pace_mean) {
+            // It takes a while, and the stream to the meter goes on.
+            let (sensors, settings, to) = (sensors.clone(), settings.clone(), say.clone());
+            let back = tokio::task::spawn_blocking(move || sensors.take_back_last(&settings, &to)).await;
+            let back = back.unwrap_or_else(|_| Err("it panicked".into()));
+            comeback.took_back(back.is_ok());
+            taken_back += u64::from(back.is_ok());
+            match back {
+                Ok(what) => say(&format!("taken back: {what}")),
+                Err(why) => say(&format!("not taken back: {why}; {}", comeback.words())),
+            }
             overruns = Overruns::default();
         }
         let health = v1::Health {
@@ -52,6 +81,7 @@ pub(crate) async fn watch(
             cpu_share,
             cpu_limit: settings.cpu_share,
             given_up: sensors.given_up(),
+            taken_back,
         };
         told.send_modify(|last| {
             *last = Arc::new(Health {
@@ -70,27 +100,45 @@ pub(crate) async fn watch(
 /// What was taken lately.
 #[derive(Debug, Default)]
 struct Overruns {
-    shares: VecDeque<f64>,
+    /// CPU, and what went on meanwhile.
+    looks: VecDeque<(f64, Pace)>,
     /// Looks in a row at too much memory.
     memory: usize,
 }
 
 impl Overruns {
-    /// Takes note of what is taken now. Gives why that is too much, if it is for longer than a slice takes: what is given up does not
-    /// come back.
-    fn look(&mut self, settings: &Settings, cpu_share: f64, memory_bytes: u64) -> Option<String> {
-        self.shares.push_back(cpu_share);
-        if self.shares.len() > LOOKS {
-            self.shares.pop_front();
+    /// Takes note of what is taken now. Gives why that is too much, if it is for longer than a slice takes.
+    fn look(
+        &mut self,
+        settings: &Settings,
+        cpu_share: f64,
+        pace: Pace,
+        memory_bytes: u64,
+    ) -> Option<(TooMuch, String)> {
+        self.looks.push_back((cpu_share, pace));
+        if self.looks.len() > LOOKS {
+            self.looks.pop_front();
         }
         self.memory = if memory_bytes > settings.memory_bytes { self.memory + 1 } else { 0 };
-        let mean = self.shares.iter().sum::<f64>() / self.shares.len() as f64;
-        if self.shares.len() == LOOKS && mean > settings.cpu_share {
+        let (mean, pace) = self.means();
+        if self.looks.len() == LOOKS && mean > settings.cpu_share {
             let (taken, allowed) = (mean * 100.0, settings.cpu_share * 100.0);
-            return Some(format!("{taken:.1} % of all CPUs were taken, {allowed:.1} % are allowed"));
+            let why = format!("{taken:.1} % of all CPUs were taken, {allowed:.1} % are allowed");
+            return Some((TooMuch::Cpu { of_limit: mean / settings.cpu_share, pace }, why));
         }
         let (taken, allowed) = (memory_bytes >> 20, settings.memory_bytes >> 20);
-        (self.memory >= LOOKS).then(|| format!("{taken} MiB of memory were taken, {allowed} MiB are allowed"))
+        (self.memory >= LOOKS).then(|| {
+            let why = format!("{taken} MiB of memory were taken, {allowed} MiB are allowed");
+            (TooMuch::Memory { of_limit: 1.0 }, why)
+        })
+    }
+
+    /// CPU and pace of the latest looks, on average.
+    fn means(&self) -> (f64, Pace) {
+        let number = self.looks.len().max(1) as f64;
+        let mean = |of: fn(&(f64, Pace)) -> f64| self.looks.iter().map(of).sum::<f64>() / number;
+        let pace = Pace { switches: mean(|look| look.1.switches), packets: mean(|look| look.1.packets) };
+        (mean(|look| look.0), pace)
     }
 }
 
@@ -140,7 +188,7 @@ mod tests {
         };
         let mut overruns = Overruns::default();
         let mut look = |cpu_share: f64, mib: u64, times: usize| {
-            (0..times).find_map(|_| overruns.look(&settings, cpu_share, mib << 20))
+            (0..times).find_map(|_| overruns.look(&settings, cpu_share, Pace::default(), mib << 20))
         };
         assert_eq!(look(0.01, 90, 100), None);
         // Slices, each of which takes some seconds.
@@ -148,10 +196,11 @@ mod tests {
             assert_eq!((look(0.05, 120, 2), look(0.01, 90, 20)), (None, None));
         }
         assert_eq!(look(0.01, 100, 100), None, "all that is allowed");
-        let why = look(0.01, 101, LOOKS).expect("it lasts");
+        let (_, why) = look(0.01, 101, LOOKS).expect("it lasts");
         assert_eq!(why, "101 MiB of memory were taken, 100 MiB are allowed");
-        let why = look(0.03, 90, 3 * LOOKS).expect("it lasts");
+        let (too_much, why) = look(0.03, 90, 3 * LOOKS).expect("it lasts");
         assert!(why.ends_with("% of all CPUs were taken, 2.0 % are allowed"), "{why}");
+        assert!(matches!(too_much, TooMuch::Cpu { of_limit, .. } if of_limit > 1.0), "{too_much:?}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(100);
 enum Order {
     Copy { from_to: (i64, i64), most_bytes: usize, reply: Sender<Result<Option<Copied>, String>> },
     Watch(BTreeSet<u32>),
-    WithoutReasons,
+    AskFor(Waits),
     Stop,
 }
 
@@ -57,14 +57,19 @@ pub(crate) struct Events {
 
 impl Events {
     /// Loads the probes and keeps what they tell of these processes and of all CPUs.
-    pub fn start(settings: &Settings, pids: &BTreeSet<u32>, say: Say) -> Result<Events, RecordError> {
+    pub fn start(
+        settings: &Settings,
+        pids: &BTreeSet<u32>,
+        waits: Waits,
+        say: Say,
+    ) -> Result<Events, RecordError> {
         let shares = settings.shares();
         let cpus = thread::available_parallelism().map_or(1, usize::from) as u64;
         let setup = Setup {
             ring_events: (shares.event_rings / EVENT_BYTES / cpus.max(1)) as usize,
             most_bytes: shares.events as usize,
         };
-        let rolling = setup.start(pids, Waits::Also)?;
+        let rolling = setup.start(pids, waits)?;
         let lacks = rolling.lacks().to_vec();
         let state = Arc::new(Mutex::new(State::default()));
         let (orders, ordered) = channel();
@@ -107,9 +112,9 @@ impl Events {
         self.order(Order::Watch(pids));
     }
 
-    /// No longer asks why threads sleep, which is most of the cost. What was kept is lost.
-    pub fn without_reasons(&self) {
-        self.order(Order::WithoutReasons);
+    /// Asks from now on why threads sleep, which is most of the cost, or no longer does. What was kept is lost.
+    pub fn ask_for(&self, waits: Waits) {
+        self.order(Order::AskFor(waits));
     }
 
     /// Takes the probes away.
@@ -187,13 +192,13 @@ impl Keeper {
                         rolling.watch(&self.pids)?;
                     }
                 }
-                Ok(Order::WithoutReasons) => self.without_reasons()?,
+                Ok(Order::AskFor(waits)) => self.ask_for(waits)?,
                 Err(TryRecvError::Empty) => {}
             }
             let Some(rolling) = &mut self.rolling else { return Ok(()) };
             rolling.poll(POLL)?;
             if Instant::now() >= cost_due {
-                cost_due = Instant::now() + Duration::from_secs(5);
+                cost_due = Instant::now() + Duration::from_secs(2);
                 self.weigh();
             }
             if told.is_none_or(|told| told.elapsed() >= Duration::from_millis(500)) {
@@ -250,13 +255,13 @@ impl Keeper {
         Ok(Some(Copied { from_ns: unix(part.from_ns), to_ns: unix(part.to_ns), file, part }))
     }
 
-    fn without_reasons(&mut self) -> Result<(), RecordError> {
+    fn ask_for(&mut self, waits: Waits) -> Result<(), RecordError> {
         let Some(before) = self.rolling.take() else { return Ok(()) };
         let counts = before.counts();
         self.of_before = (self.of_before.0 + counts.events, self.of_before.1 + counts.lost);
         drop(before);
         self.sampled = (0.0, 0.0);
-        self.rolling = Some(self.setup.start(&self.pids, Waits::No)?);
+        self.rolling = Some(self.setup.start(&self.pids, waits)?);
         Ok(())
     }
 }

@@ -108,6 +108,7 @@ async fn healthz(State(health): State<watch::Receiver<Arc<Health>>>) -> (StatusC
         "cpu_seconds_of_process": health.own_seconds,
         "cpu_limit": told.cpu_limit,
         "given_up": told.given_up,
+        "taken_back": told.taken_back,
         "packets_reduced_to": health.packets_reduced_to,
         "meter": { "attached": meter.attached, "times": meter.times, "slices": meter.slices, "why_not": meter.why_not },
     });
@@ -175,6 +176,12 @@ fn text(health: &Health) -> String {
     );
     family("cpu_limit", "gauge", "CPU that it may have.", one(told.cpu_limit));
     family("given_up", "gauge", "Instruments given up.", one(told.given_up.len() as f64));
+    family(
+        "taken_back_total",
+        "counter",
+        "Instruments taken back after they were given up.",
+        one(told.taken_back as f64),
+    );
     family(
         "packet_bytes_reduced_to",
         "gauge",

@@ -6,6 +6,7 @@
 
 mod actuator;
 mod budget;
+mod comeback;
 mod copies;
 mod events;
 mod health;

@@ -5,18 +5,22 @@ use crate::events::Events;
 use crate::inventory::{self, Scope};
 use crate::packets::Packets;
 use crate::settings::{Say, Settings};
+use rustix::time::{ClockId, clock_gettime};
 use spangap_fleet::v1;
+use spangap_host::probes::intervals::Waits;
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often processes, addresses and containers are looked for at the most.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Such a look takes at most one part in so many of a CPU.
+/// Such a look takes at most one part in so many of a CPU,
 const LOOK_SHARE: u32 = 500;
+/// but comes at least this often: of a process that nobody knows of, nothing is recorded.
+const LOOK_EVERY_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// What is given up, in this order, when the agent takes more than it may.
 pub(crate) const GIVES_UP: [GivesUp; 3] = [GivesUp::Reasons, GivesUp::Events, GivesUp::Packets];
@@ -32,16 +36,44 @@ pub(crate) enum GivesUp {
     Packets,
 }
 
+impl GivesUp {
+    fn words(self) -> &'static str {
+        match self {
+            GivesUp::Reasons => "why threads sleep and who wakes them",
+            GivesUp::Events => "events of the host",
+            GivesUp::Packets => "packets",
+        }
+    }
+
+    /// What it has of the memory, as a share of all that may be taken.
+    pub fn share_of_memory(self, settings: &Settings) -> f64 {
+        let shares = settings.shares();
+        let bytes = match self {
+            // Stacks of the kernel are in maps that stay.
+            GivesUp::Reasons => 0,
+            GivesUp::Events => shares.events + shares.event_rings,
+            GivesUp::Packets => shares.packets + shares.openings,
+        };
+        bytes as f64 / settings.memory_bytes as f64
+    }
+}
+
 /// The instruments.
 pub(crate) struct Sensors {
     packets: Mutex<Option<Arc<Packets>>>,
-    events: Mutex<Option<Arc<Events>>>,
+    /// Shared with the thread that looks for processes.
+    events: Arc<Mutex<Option<Arc<Events>>>>,
     lacks: Vec<String>,
     given_up: Mutex<Vec<(GivesUp, String)>>,
     inventory: Arc<Mutex<v1::Inventory>>,
     looks: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
     mask_key: RandomState,
     scope: Scope,
+}
+
+/// Nobody has to wait for the lock while it ends.
+fn take<T>(of: &Mutex<Option<T>>) -> Option<T> {
+    lock(of).take()
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -63,7 +95,7 @@ impl Sensors {
             }
         };
         let pids = pids(settings, scope);
-        let events = match Events::start(settings, &pids, say.clone()) {
+        let events = match Events::start(settings, &pids, Waits::Also, say.clone()) {
             Ok(events) => Some(Arc::new(events)),
             Err(error) => {
                 lacks.push(format!("no events of the host: {error}"));
@@ -78,7 +110,7 @@ impl Sensors {
         let inventory = Arc::new(Mutex::new(inventory::look(scope)));
         let sensors = Sensors {
             packets: Mutex::new(packets),
-            events: Mutex::new(events),
+            events: Arc::new(Mutex::new(events)),
             lacks,
             given_up: Mutex::default(),
             inventory,
@@ -93,17 +125,17 @@ impl Sensors {
     /// Looks for processes, addresses and containers from now on.
     fn keep_looking(&self, settings: &Settings, scope: Scope) -> Result<(), AgentError> {
         let (stop, stopped) = channel::<()>();
-        let (settings, inventory, events) =
-            (settings.clone(), self.inventory.clone(), lock(&self.events).clone());
+        let (settings, inventory, events) = (settings.clone(), self.inventory.clone(), self.events.clone());
         let thread = thread::Builder::new().name("inventory".into()).spawn(move || {
             let mut pause = LOOK_EVERY;
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
-                let began = Instant::now();
+                let began = cpu_time();
                 *lock(&inventory) = inventory::look(scope);
-                if let Some(events) = &events {
+                let events = lock(&events).clone();
+                if let Some(events) = events {
                     events.watch(pids(&settings, scope));
                 }
-                pause = LOOK_EVERY.max(began.elapsed() * LOOK_SHARE);
+                pause = pause_after(cpu_time().saturating_sub(began));
             }
         });
         let thread = thread.map_err(|error| AgentError::Start { what: "start a thread", error })?;
@@ -169,7 +201,7 @@ impl Sensors {
     }
 
     /// Gives up what is next in [`GIVES_UP`] and is still there. Says what, and why.
-    pub fn give_up_next(&self, why: &str) -> Option<String> {
+    pub fn give_up_next(&self, why: &str) -> Option<(GivesUp, String)> {
         let next = GIVES_UP.into_iter().find(|one| {
             let is_there = match one {
                 GivesUp::Reasons | GivesUp::Events => self.events().is_some(),
@@ -177,19 +209,40 @@ impl Sensors {
             };
             is_there && !lock(&self.given_up).iter().any(|(gone, _)| gone == one)
         })?;
-        let what = match next {
-            GivesUp::Reasons => "why threads sleep and who wakes them",
-            GivesUp::Events => "events of the host",
-            GivesUp::Packets => "packets",
-        };
         match next {
-            GivesUp::Reasons => self.events().iter().for_each(|events| events.without_reasons()),
-            GivesUp::Events => lock(&self.events).take().iter().for_each(|events| events.stop()),
-            GivesUp::Packets => lock(&self.packets).take().iter().for_each(|packets| packets.stop()),
+            GivesUp::Reasons => self.events().iter().for_each(|events| events.ask_for(Waits::No)),
+            GivesUp::Events => take(&self.events).iter().for_each(|events| events.stop()),
+            GivesUp::Packets => take(&self.packets).iter().for_each(|packets| packets.stop()),
         }
-        let told = format!("{what}: {why}");
+        let told = format!("{}: {why}", next.words());
         lock(&self.given_up).push((next, told.clone()));
-        Some(told)
+        Some((next, told))
+    }
+
+    /// Takes back what was given up last. Says what; it begins with nothing in it.
+    ///
+    /// # Errors
+    /// What keeps it from that, in words; it stays given up.
+    pub fn take_back_last(&self, settings: &Settings, say: &Say) -> Result<&'static str, String> {
+        let last = lock(&self.given_up).last().map(|(last, _)| *last).ok_or("nothing was given up")?;
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", last.words());
+        match last {
+            GivesUp::Reasons => self.events().iter().for_each(|events| events.ask_for(Waits::Also)),
+            GivesUp::Events => {
+                let waits = match lock(&self.given_up).iter().any(|(gone, _)| *gone == GivesUp::Reasons) {
+                    true => Waits::No,
+                    false => Waits::Also,
+                };
+                let events = Events::start(settings, &pids(settings, self.scope), waits, say.clone());
+                *lock(&self.events) = Some(Arc::new(events.map_err(|error| failed(&error))?));
+            }
+            GivesUp::Packets => {
+                let packets = Packets::start(settings, say.clone()).map_err(|error| failed(&error))?;
+                *lock(&self.packets) = Some(Arc::new(packets));
+            }
+        }
+        lock(&self.given_up).pop();
+        Ok(last.words())
     }
 
     /// Takes all probes away, and gives all memory back.
@@ -199,9 +252,20 @@ impl Sensors {
             // A thread that panicked has said so.
             let _ended = thread.join();
         }
-        lock(&self.events).take().iter().for_each(|events| events.stop());
-        lock(&self.packets).take().iter().for_each(|packets| packets.stop());
+        take(&self.events).iter().for_each(|events| events.stop());
+        take(&self.packets).iter().for_each(|packets| packets.stop());
     }
+}
+
+/// CPU time of this thread. On a busy machine a look takes long, and no more of a CPU than on an idle one.
+fn cpu_time() -> Duration {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)
+}
+
+/// How long it is until the next look, after one that took so much CPU time.
+fn pause_after(took: Duration) -> Duration {
+    (took * LOOK_SHARE).clamp(LOOK_EVERY, LOOK_EVERY_AT_LEAST)
 }
 
 /// Whose sockets are followed.
@@ -212,4 +276,21 @@ fn pids(settings: &Settings, scope: Scope) -> BTreeSet<u32> {
     let mut pids = spangap_sockets::holders(|namespace| scope.has(namespace)).unwrap_or_default();
     pids.remove(&std::process::id());
     pids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_costs_little_and_new_processes_are_soon_known() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause_after(ms(2)), LOOK_EVERY);
+        assert_eq!(pause_after(ms(40)), ms(20_000));
+        assert_eq!(pause_after(ms(4_000)), LOOK_EVERY_AT_LEAST, "ten thousand processes");
+        // A second of waiting is no CPU time.
+        let began = cpu_time();
+        std::thread::park_timeout(ms(300));
+        assert!(pause_after(cpu_time() - began) < ms(60_000));
+    }
 }

@@ -535,6 +535,7 @@ impl Agent {
             cpu_share: self.health.cpu_share,
             cpu_limit: self.health.cpu_limit,
             given_up: self.health.given_up.clone(),
+            taken_back: self.health.taken_back,
             lacks: self.hello.lacks.clone(),
             allows: self.hello.allows.clone(),
             replacements: self.replacements,

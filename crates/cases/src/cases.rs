@@ -273,7 +273,8 @@ impl Cases {
                     Figure::Client(_) => Measure::ClientDuration,
                 };
                 let time_line = vec![first, moment(now_ms, why)];
-                match self.begin(&pair, Trigger::Baseline, by, time_line, now_ms) {
+                let slow = (by, Some(left.level_ns()));
+                match self.begin(&pair, Trigger::Baseline, slow, time_line, now_ms) {
                     Ok(id) => drop(self.known().of_excursion.insert(pair, (id, times, lost_ns))),
                     Err(NotOpened::Budget(_)) => return Some(pair_row(&pair)),
                     // That it cannot be written is counted, and tried again.
@@ -289,7 +290,13 @@ impl Cases {
                 );
                 // One over budget is counted.
                 let time_line = vec![moment(now_ms, why)];
-                let _ = self.begin(&pair, Trigger::Threshold, Measure::Gap, time_line, now_ms);
+                let _ = self.begin(
+                    &pair,
+                    Trigger::Threshold,
+                    (Measure::Gap, self.settings.over_ns),
+                    time_line,
+                    now_ms,
+                );
             }
             What::Back { before, after } => {
                 let mut known = self.known();
@@ -431,7 +438,7 @@ impl Cases {
         let now_ms = now_unix_ms();
         // Whoever asks why a pair is slow waits for its servers, too.
         let time_line = vec![moment(now_ms, "asked for by a person")];
-        let id = self.begin(&key, Trigger::Person, Measure::ClientDuration, time_line, now_ms)?;
+        let id = self.begin(&key, Trigger::Person, (Measure::ClientDuration, None), time_line, now_ms)?;
         if slow_since_unix_ms.is_some() {
             self.change(&id, |case| {
                 // One that opened by itself knows better.
@@ -447,7 +454,7 @@ impl Cases {
         &self,
         pair: &PairKey,
         trigger: Trigger,
-        slow_by: Measure,
+        (slow_by, slow_over_ns): (Measure, Option<u64>),
         time_line: Vec<Moment>,
         now_ms: u64,
     ) -> Result<String, NotOpened> {
@@ -478,6 +485,7 @@ impl Cases {
             },
             time_line,
             slow_by,
+            slow_over_ns,
             ..CaseReport::default()
         };
         self.folder.make(&id).inspect_err(|_| self.agents.count(|refused| refused.not_written += 1))?;

@@ -1,5 +1,6 @@
 //! The way of one case: its calls, their hosts, slices of both, the verdict.
 
+use crate::agents::Place;
 use crate::cases::{CLOSELY, Cases, moment};
 use crate::experiment::plan::port_of;
 use crate::folder::HUNT;
@@ -40,6 +41,14 @@ const MOST_HOSTS: usize = 512;
 /// Names of the sides, by their number.
 const SIDES: [&str; 2] = ["client", "server"];
 
+/// Which calls are slow.
+#[derive(Clone, Copy, Debug)]
+struct By {
+    measure: Measure,
+    /// Those that took longer than this are, if that is known, nanoseconds.
+    over_ns: Option<u64>,
+}
+
 /// From an open case to its verdict.
 pub async fn pursue(cases: Arc<Cases>, id: String) {
     let Some(case) = cases.case(&id) else { return };
@@ -49,7 +58,12 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
         method: case.row.method.as_deref().map(Into::into),
     };
     let opened_ms = case.row.opened_unix_ms;
-    let by = case.slow_by;
+    // Who asks for a case says no level: what is beyond nearly all that is usual is slow.
+    let over_ns = case.slow_over_ns.or_else(|| {
+        let [usual, _] = cases.rows(&pair, &case).ok()?;
+        Some(usual.client_duration.p99_ns)
+    });
+    let by = By { measure: case.slow_by, over_ns };
     let all = collect(&cases, &id, &pair, opened_ms, by);
     let samples = of_worst_hosts(&cases, &id, all, by);
     let kept = cases.kept_since(&pair).and_then(|since_ms| {
@@ -69,7 +83,7 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
     let around = windows(&samples, opened_ms, by, [None, None]);
     find_missing(&cases, &id, &samples, &mut hosts, &around).await;
     tell_hosts(&cases, &id, &samples, &hosts);
-    let endpoints = endpoints(&cases, &samples, &hosts);
+    let ends = ends(&cases, &samples, &hosts);
     let windows = match kept {
         Some(kept) => windows_of(&samples, &kept),
         None => {
@@ -82,14 +96,14 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
             windows(&samples, opened_ms, by, reach)
         }
     };
-    let slices = slices(&cases, &id, &pair, &hosts, &windows, &endpoints).await;
+    let slices = slices(&cases, &id, &pair, &hosts, &windows, &ends).await;
     conclude(&cases, &case, &pair, slices).await;
 }
 
 /// Writes the spans of the calls in question.
-fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: Measure) -> Vec<Sample> {
+fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: By) -> Vec<Sample> {
     let since_unix_ns = opened_ms * 1_000_000 - LOOK_BACK_NS.min(opened_ms * 1_000_000);
-    let samples = samples::of_pair(&cases.meter, pair, since_unix_ns, by);
+    let samples = samples::of_pair(&cases.meter, pair, since_unix_ns, by.measure);
     let slow = slow(&samples, by);
     let mut lacks = Vec::new();
     for (side, name) in SIDES.into_iter().enumerate() {
@@ -123,7 +137,7 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: Measure)
 
 /// Those between the two hosts whose slow calls took the most together: a case has packets of one pair of hosts. Hosts with an agent
 /// count twice as much as those without. The rest are in the folder with their spans.
-fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: Measure) -> Vec<Sample> {
+fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: By) -> Vec<Sample> {
     let places = cases.agents.places(now_unix_ms());
     let mut agents = HashMap::<Facts, Option<String>>::new();
     let mut agent = |sample: &Sample, side: usize| {
@@ -141,7 +155,7 @@ fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: Measure) ->
     let mut lost = BTreeMap::<&[Option<String>; 2], (u64, usize)>::new();
     for (sample, between) in samples[..slow].iter().zip(&between) {
         let (ns, calls) = lost.entry(between).or_default();
-        (*ns, *calls) = (ns.saturating_add(sample.took_ns(by)), *calls + 1);
+        (*ns, *calls) = (ns.saturating_add(sample.took_ns(by.measure)), *calls + 1);
     }
     let pairs = lost.len();
     let weight = |hosts: &[Option<String>; 2], ns: u64| {
@@ -163,17 +177,19 @@ fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: Measure) ->
         .collect()
 }
 
-/// How many of them, from the first on, took well more than the median.
-fn slow(samples: &[Sample], by: Measure) -> usize {
-    let median = samples.get(samples.len() / 2).map_or(0, |sample| sample.took_ns(by));
-    let slow = samples.iter().take_while(|sample| sample.took_ns(by) > 2 * median).count();
-    // When most calls are slow, the largest half of them is.
-    if slow == 0 { samples.len().div_ceil(2) } else { slow }
+/// How many of them, from the first on, took well more than the median, or more than what is known to be slow: where most calls
+/// are, those beyond twice their median are the outliers among them, and may be from before.
+fn slow(samples: &[Sample], by: By) -> usize {
+    let median = samples.get(samples.len() / 2).map_or(0, |sample| sample.took_ns(by.measure));
+    let level = by.over_ns.unwrap_or(u64::MAX).min(2 * median);
+    let slow = samples.iter().take_while(|sample| sample.took_ns(by.measure) > level).count();
+    // When all calls are slow, the largest half of them is.
+    if slow == 0 || slow == samples.len() { samples.len().div_ceil(2) } else { slow }
 }
 
 /// The stretch to ask for on either side, by the clock of its host: around the slow calls that are still in the rings of both, which
 /// reach back to `reach`; where none is, around the calls that are.
-fn windows(samples: &[Sample], opened_ms: u64, by: Measure, reach: [Option<i64>; 2]) -> [(i64, i64); 2] {
+fn windows(samples: &[Sample], opened_ms: u64, by: By, reach: [Option<i64>; 2]) -> [(i64, i64); 2] {
     let is_held = |sample: &&Sample| {
         let begins = |side: usize| i64::try_from(sample.sides[side].start_unix_ns).unwrap_or(i64::MAX);
         [0, 1].into_iter().all(|side| reach[side].is_none_or(|from| begins(side) >= from))
@@ -298,8 +314,7 @@ fn tell_hosts(cases: &Cases, id: &str, samples: &[Sample], hosts: &[HostRow; 2])
 
 /// The servers' ends of the connections, as both hosts see them; none where an address is translated on the way, or where
 /// that cannot be known: then all packets are asked for.
-fn endpoints(cases: &Cases, samples: &[Sample], hosts: &[HostRow; 2]) -> Vec<Endpoint> {
-    let places = cases.agents.places(now_unix_ms());
+fn endpoints(places: &[Place], samples: &[Sample], hosts: &[HostRow; 2]) -> Vec<Endpoint> {
     let Some(server) = places.iter().find(|place| Some(&place.id) == hosts[1].agent.as_ref()) else {
         return Vec::new();
     };
@@ -321,14 +336,60 @@ fn endpoints(cases: &Cases, samples: &[Sample], hosts: &[HostRow; 2]) -> Vec<End
         .collect()
 }
 
-/// Asks both hosts at once. How many slices came.
+/// Whose packets are asked for on each host; none: all.
+#[derive(Debug, Default, PartialEq)]
+struct Ends {
+    /// Client and server.
+    sides: [Vec<Endpoint>; 2],
+    /// The agent of a proxy's host between them, and what is asked of it.
+    proxy: Option<(String, Vec<Endpoint>)>,
+}
+
+fn ends(cases: &Cases, samples: &[Sample], hosts: &[HostRow; 2]) -> Ends {
+    let places = cases.agents.places(now_unix_ms());
+    if let Some(proxy) = between(&places, samples, hosts) {
+        return proxy;
+    }
+    let of_both = endpoints(&places, samples, hosts);
+    Ends { sides: [of_both.clone(), of_both], proxy: None }
+}
+
+/// Ends where the client calls an address of a host with an agent, and the server is elsewhere: a proxy passes its calls on. What else
+/// goes on at these hosts would be taken for calls of the pair.
+fn between(places: &[Place], samples: &[Sample], hosts: &[HostRow; 2]) -> Option<Ends> {
+    let (client, server) = (hosts[0].agent.as_deref()?, hosts[1].agent.as_deref()?);
+    let spans = samples.iter().filter_map(|sample| sample.sides[0].whole.as_ref());
+    let called: Option<BTreeSet<(IpAddr, u16)>> = spans.map(|(_, span)| server_endpoint(span)).collect();
+    let called = called.filter(|called| (1..=MOST_ENDPOINTS).contains(&called.len()))?;
+    let has = |place: &Place, address: &IpAddr| {
+        place.addresses.iter().any(|own| own.parse::<IpAddr>().is_ok_and(|own| own == *address))
+    };
+    let mut proxies = places.iter().filter(|place| called.iter().any(|(address, _)| has(place, address)));
+    // Who has it twice does not say which of both it is; and one that is left out would be missed.
+    let (proxy, None) = (proxies.next()?, proxies.next()) else { return None };
+    if proxy.id == client || proxy.id == server || !called.iter().all(|(address, _)| has(proxy, address)) {
+        return None;
+    }
+    let server = places.iter().find(|place| place.id == server)?;
+    let called =
+        called.iter().map(|(address, port)| Endpoint { address: address.to_string(), port: (*port).into() });
+    let called: Vec<Endpoint> = called.collect();
+    let all_of = |place: &Place| -> Vec<Endpoint> {
+        let addresses = place.addresses.iter().take(MOST_ENDPOINTS);
+        addresses.map(|address| Endpoint { address: address.clone(), port: 0 }).collect()
+    };
+    let both = [called.clone(), all_of(server)].concat();
+    Some(Ends { sides: [called, all_of(proxy)], proxy: Some((proxy.id.clone(), both)) })
+}
+
+/// Asks both hosts at once, and that of a proxy between them if the budget allows it. How many slices of the two came.
 async fn slices(
     cases: &Arc<Cases>,
     id: &str,
     pair: &PairKey,
     hosts: &[HostRow; 2],
     windows: &[(i64, i64); 2],
-    endpoints: &[Endpoint],
+    ends: &Ends,
 ) -> usize {
     let one = async |side: usize| {
         let Some(agent) = &hosts[side].agent else {
@@ -336,48 +397,66 @@ async fn slices(
             cases.change(id, |case| case.lacks.push(format!("No packets of the {}: {why}.", SIDES[side])));
             return 0;
         };
-        let (from_unix_ns, to_unix_ns) = windows[side];
-        let ask = Ask {
-            from_unix_ns,
-            to_unix_ns,
-            endpoints: endpoints.to_vec(),
-            max_bytes: cases.settings.slice_bytes,
-            reason: format!("case {id}: {} -> {}", pair.client, pair.server),
-            ..Ask::default()
-        };
-        let length = format_ns((to_unix_ns - from_unix_ns).unsigned_abs());
-        cases.note(id, format!("asked {agent}, the {}'s host, for {length}", SIDES[side]));
-        let slice =
-            fetch(&cases.agents, &cases.folder, id, SIDES[side], agent, ask, cases.settings.slice_time).await;
-        let now_ms = now_unix_ms();
-        let (said, lacks, came) = match slice {
-            Ok(slice) => {
-                let lacks = slice.end.lacks.into_iter().take(20);
-                let payload = crate::agents::payload_name(slice.end.payload);
-                let mut lacks: Vec<String> = lacks
-                    .map(|lack| format!("{}: {}", SIDES[side], lack.chars().take(300).collect::<String>()))
-                    .collect();
-                if payload == "full" {
-                    lacks.push(format!("The packets of the {} have their payload.", SIDES[side]));
-                }
-                (format!("slice of the {} complete: {} bytes", SIDES[side], grouped(slice.bytes)), lacks, 1)
-            }
-            Err(error) => {
-                let said = format!("no slice of the {}: {error}", SIDES[side]);
-                (said.clone(), vec![format!("{said}.")], 0)
-            }
-        };
-        cases.change(id, |case| {
-            case.time_line.push(moment(now_ms, said));
-            case.lacks.extend(lacks);
-        });
-        came
+        of_host(cases, id, pair, (SIDES[side], agent), windows[side], &ends.sides[side]).await
     };
     if hosts[0].agent.is_some() && hosts[0].agent == hosts[1].agent {
         return one(0).await;
     }
-    let (client, server) = tokio::join!(one(0), one(1));
+    let proxy = async {
+        let Some((agent, ends)) = &ends.proxy else { return };
+        if !cases.may_ask(1) {
+            let lack = "No packets of the proxy's host: the slices of this minute are used up.";
+            return cases.change(id, |case| case.lacks.push(lack.into()));
+        }
+        // Its spans are none of these, and do not say how its clock stands to that of the client.
+        of_host(cases, id, pair, ("proxy", agent), windows[0], ends).await;
+    };
+    let (client, server, ()) = tokio::join!(one(0), one(1), proxy);
     client + server
+}
+
+/// Asks one host, and writes its slice. Whether it came.
+async fn of_host(
+    cases: &Arc<Cases>,
+    id: &str,
+    pair: &PairKey,
+    (of, agent): (&str, &str),
+    (from_unix_ns, to_unix_ns): (i64, i64),
+    endpoints: &[Endpoint],
+) -> usize {
+    let ask = Ask {
+        from_unix_ns,
+        to_unix_ns,
+        endpoints: endpoints.to_vec(),
+        max_bytes: cases.settings.slice_bytes,
+        reason: format!("case {id}: {} -> {}", pair.client, pair.server),
+        ..Ask::default()
+    };
+    let length = format_ns((to_unix_ns - from_unix_ns).unsigned_abs());
+    cases.note(id, format!("asked {agent}, the {of}'s host, for {length}"));
+    let slice = fetch(&cases.agents, &cases.folder, id, of, agent, ask, cases.settings.slice_time).await;
+    let now_ms = now_unix_ms();
+    let (said, lacks, came) = match slice {
+        Ok(slice) => {
+            let lacks = slice.end.lacks.into_iter().take(20);
+            let payload = crate::agents::payload_name(slice.end.payload);
+            let mut lacks: Vec<String> =
+                lacks.map(|lack| format!("{of}: {}", lack.chars().take(300).collect::<String>())).collect();
+            if payload == "full" {
+                lacks.push(format!("The packets of the {of} have their payload."));
+            }
+            (format!("slice of the {of} complete: {} bytes", grouped(slice.bytes)), lacks, 1)
+        }
+        Err(error) => {
+            let said = format!("no slice of the {of}: {error}");
+            (said.clone(), vec![format!("{said}.")], 0)
+        }
+    };
+    cases.change(id, |case| {
+        case.time_line.push(moment(now_ms, said));
+        case.lacks.extend(lacks);
+    });
+    came
 }
 
 /// The verdict, from what is in the folder.
@@ -434,6 +513,7 @@ mod tests {
     use opentelemetry_proto::tonic::trace::v1::Span;
 
     const MS: u64 = 1_000_000;
+    const GAP: By = By { measure: Measure::Gap, over_ns: None };
 
     /// A call of a client's port, from one millisecond to another one.
     fn call(port: i64, from_ms: u64, to_ms: u64) -> Sample {
@@ -476,13 +556,73 @@ mod tests {
     }
 
     #[test]
+    fn a_proxy_between_the_hosts_is_asked_and_nothing_else_of_them() {
+        let place = |id: &str, address: &str| Place {
+            id: id.into(),
+            host_name: id.into(),
+            machine_id: id.into(),
+            addresses: vec![address.into()],
+            containers: Vec::new(),
+        };
+        let host = |id: &str| HostRow { agent: Some(id.into()), ..HostRow::default() };
+        let end = |address: &str, port| Endpoint { address: address.into(), port };
+        let calls = |url: &str| {
+            use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
+            let mut call = call(1, 0, 1);
+            for half in &mut call.sides {
+                let (_, span) = half.whole.as_mut().expect("it has one");
+                let value = Some(AnyValue { value: Some(Value::StringValue(url.into())) });
+                span.attributes.push(KeyValue { key: "url.full".into(), value, ..KeyValue::default() });
+            }
+            call
+        };
+        let places = [place("c", "10.0.0.1"), place("p", "10.0.0.2"), place("s", "10.0.0.3")];
+        let hosts = [host("c"), host("s")];
+        let through = between(&places, &[calls("http://10.0.0.2:8080/work")], &hosts).expect("a proxy");
+        assert_eq!(through.sides, [vec![end("10.0.0.2", 8080)], vec![end("10.0.0.2", 0)]]);
+        assert_eq!(through.proxy, Some(("p".into(), vec![end("10.0.0.2", 8080), end("10.0.0.3", 0)])));
+        // The server's own address; one that nobody has; both; and one that two have.
+        for urls in
+            [&["http://10.0.0.3:80/"][..], &["http://10.9.9.9/"], &["http://10.0.0.2/", "http://10.9.9.9/"]]
+        {
+            let samples: Vec<Sample> = urls.iter().map(|url| calls(url)).collect();
+            assert_eq!(between(&places, &samples, &hosts), None, "{urls:?}");
+        }
+        let twice = [&places[..], &[place("q", "10.0.0.2")]].concat();
+        assert_eq!(between(&twice, &[calls("http://10.0.0.2/")], &hosts), None);
+    }
+
+    #[test]
+    fn where_most_calls_are_slow_the_outliers_from_before_are_not_all_of_them() {
+        // Two pauses of the machine; then every call takes up to 40 ms, and not 1 ms as before.
+        let pauses = [10_000, 10_500].map(|at_ms| call(1, at_ms, at_ms + 100));
+        let usual = (0..100).map(|n| call(1, 10_000 + 25 * n, 10_001 + 25 * n));
+        let fault = (0..200).map(|n| call(1, 20_000 + 25 * n, 20_005 + 25 * n + n % 36));
+        let mut samples: Vec<Sample> = pauses.into_iter().chain(usual).chain(fault).collect();
+        samples.sort_by_key(|sample| std::cmp::Reverse(sample.gap_ns));
+        let asked = |over_ns: Option<u64>| {
+            let by = By { over_ns, ..GAP };
+            let [(_, to), _] = windows(&samples, 30_000, by, [None, None]);
+            (slow(&samples, by), to / MS as i64)
+        };
+        assert_eq!(asked(Some(4 * MS)).0, 202);
+        assert!(
+            asked(Some(4 * MS)).1 > 24_900,
+            "the fault is in what is asked for: {:?}",
+            asked(Some(4 * MS))
+        );
+        // Whatever is said to be slow, twice the median is; and where all calls are, the largest half of them.
+        assert_eq!(asked(Some(u64::MAX)), asked(None));
+        assert_eq!(asked(Some(0)).0, samples.len().div_ceil(2));
+    }
+
+    #[test]
     fn slow_calls_that_no_ring_holds_any_more_are_not_asked_for() {
         let slow = [10_000, 11_000, 40_000].map(|at_ms| call(1, at_ms, at_ms + 500));
         let quick = (0..400).map(|n| call(1, 100 * n, 100 * n + 1));
         let samples: Vec<Sample> = slow.into_iter().chain(quick).collect();
         let asked = |reach: [Option<i64>; 2]| {
-            windows(&samples, 60_000, Measure::Gap, reach)
-                .map(|(from, to)| (from / MS as i64, to / MS as i64))
+            windows(&samples, 60_000, GAP, reach).map(|(from, to)| (from / MS as i64, to / MS as i64))
         };
         let ms = |at_ms: i64| Some(at_ms * MS as i64);
         assert_eq!(asked([None, None]), [(26_500, 41_500); 2], "the last one");
@@ -491,7 +631,7 @@ mod tests {
         assert_eq!(asked([ms(39_000), ms(40_100)]), [(26_500, 41_500); 2], "none of any kind is");
         // The slow ones are gone, and what goes on now is looked at instead.
         let early: Vec<Sample> = samples[..2].iter().chain(&samples[3..]).cloned().collect();
-        let (from, to) = windows(&early, 60_000, Measure::Gap, [ms(30_000), None])[0];
+        let (from, to) = windows(&early, 60_000, GAP, [ms(30_000), None])[0];
         assert_eq!((from, to), (28_000 * MS as i64, 40_901 * MS as i64));
     }
 

@@ -106,6 +106,9 @@ pub struct AgentRow {
     pub cpu_limit: f64,
     /// Instruments given up to stay within these limits.
     pub given_up: Vec<String>,
+    /// How often one of them was taken back since the agent's start.
+    #[serde(default)]
+    pub taken_back: u64,
     /// What it cannot see.
     pub lacks: Vec<String>,
     /// What it may be ordered to change.
@@ -294,6 +297,9 @@ pub struct CaseReport {
     /// By which of their times calls are slow here: that which left the baseline.
     #[serde(default)]
     pub slow_by: Measure,
+    /// From where on they are: half way, by ratio, from what is usual to what left the baseline; or the threshold.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub slow_over_ns: Option<u64>,
     /// Where its evidence comes from, by `client` and `server`.
     pub hosts: BTreeMap<String, HostRow>,
     /// What happened when.

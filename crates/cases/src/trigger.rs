@@ -7,6 +7,9 @@
 //! baseline, if chance does not explain them either: calls as long as that have to be far more frequent among theirs than
 //! among those of the baseline. What is out twice in a row does not become the baseline while it is news.
 //!
+//! A short baseline has seen little of a pair's noise, so that the factor is larger in its first two minutes. A pair that is slower by
+//! less than that factor, and by as much as later would do, is out when four windows in a row say so.
+//!
 //! A few calls that take very long move no mean and no p90, and a window of few calls has no p99. So the calls of a window that lie
 //! far beyond the p99 of all the baseline are counted as well: it is out when they are far more of its calls than of nearly all late windows'.
 
@@ -35,6 +38,8 @@ const TIMES_SHARE: f64 = 2.0;
 const LONG: usize = 24;
 /// Windows that a long baseline takes in until its p99 is taken anew.
 const P99_EVERY: u32 = 6;
+/// Windows in a row, beyond the median by [`FACTOR`] alone, that a short baseline is left by.
+const PATIENT: u8 = 4;
 /// Less than this is below what verdicts look at, nanoseconds.
 const LEAST_NS: f64 = 200_000.0;
 /// Chance, by itself, may raise a false alarm in one of so many pairs of windows.
@@ -306,10 +311,14 @@ pub struct Watch {
     p99_ns: [Option<f64>; 2],
     /// Windows learned since it was taken.
     p99_age: u32,
-    /// The last window, if it was out.
-    held: Option<Window>,
-    /// Figures that it was out in, a bit each.
+    /// The last windows, if they were out, or may be the first ones of a row.
+    held: Vec<Window>,
+    /// Figures that the last one was out in, a bit each.
     out: u8,
+    /// Windows in a row that each figure was beyond the factor of a long baseline.
+    beyond: [u8; FIGURES.len()],
+    /// When the latest row of them began: see [`Watch::row_began`].
+    row_began: [u64; 2],
     /// Windows out in a row.
     row: u32,
     /// Calls over the threshold, by window, of the last minute.
@@ -334,27 +343,53 @@ impl Watch {
             }
             return State::Learning;
         }
-        let lefts: Vec<Option<Left>> = self.lefts(&window).collect();
+        let lefts: Vec<Option<Left>> = self.lefts(&window, false).collect();
         let out =
             lefts.iter().enumerate().fold(0, |out, (place, left)| out | (u8::from(left.is_some()) << place));
+        let beyond: Vec<Option<Left>> =
+            (0..FIGURES.len()).map(|place| self.left(place, &window.figures, true)).collect();
+        for (row, left) in self.beyond.iter_mut().zip(&beyond) {
+            *row = if left.is_some() { row.saturating_add(1) } else { 0 };
+        }
         let again = lefts.into_iter().enumerate().filter(|(place, _)| self.out & (1 << place) != 0);
-        let left = again.filter_map(|(_, left)| left).find(|left| self.is_no_chance(left, &window));
+        let patient = beyond.into_iter().zip(self.beyond).filter(|(_, row)| *row >= PATIENT);
+        let mut lefts = again.filter_map(|(_, left)| left).chain(patient.filter_map(|(left, _)| left));
+        let left = lefts.find(|left| self.is_no_chance(left, &window));
         let is_news = left.is_some() && self.row <= NEW_USUAL;
-        // One alone was noise, and belongs to what is usual; the last one of a row does not.
-        let is_alone = self.row == 0 || left.is_some();
-        if let Some(before) = self.held.take().filter(|_| !is_news && is_alone) {
-            self.learn(&before);
+        let may_be_a_row = self.beyond.iter().any(|row| (1..PATIENT).contains(row));
+        if is_news {
+            if self.row == 0 {
+                self.row_began = self.held.first().unwrap_or(&window).between;
+            }
+            self.held.clear();
+        } else if self.row == 0 || left.is_some() {
+            // One alone was noise, and belongs to what is usual.
+            let stay = if may_be_a_row { usize::from(PATIENT) - 1 } else { 0 };
+            for _ in stay..self.held.len() {
+                let before = self.held.remove(0);
+                self.learn(&before);
+            }
+        } else {
+            // The last one of a row does not.
+            self.held.clear();
         }
         self.out = out;
         self.row = if left.is_some() { self.row + 1 } else { 0 };
-        if out == 0 {
-            if is_usual {
-                self.learn(&window);
-            }
-            return State::Within;
+        if is_usual && (out != 0 || may_be_a_row || left.is_some()) {
+            self.held.push(window);
+        } else if is_usual {
+            self.learn(&window);
         }
-        self.held = is_usual.then_some(window);
-        left.map_or(State::Doubtful, State::Out)
+        match left {
+            Some(left) => State::Out(left),
+            None if out != 0 => State::Doubtful,
+            None => State::Within,
+        }
+    }
+
+    /// Begin and end of the first window of the latest row, Unix milliseconds.
+    pub fn row_began(&self) -> [u64; 2] {
+        self.row_began
     }
 
     /// The baseline, as far as it had passed at a moment: windows that ended by then. `None` when there were too few of them.
@@ -370,7 +405,7 @@ impl Watch {
         let mut all = Stretch::default();
         let since = |stretch: &&Stretch| stretch.to_unix_ms > from_unix_ms;
         self.recent.iter().filter(since).for_each(|stretch| all.add(stretch));
-        let held = self.held.as_ref().map(Window::stretch);
+        let held = self.held.iter().map(Window::stretch).collect::<Vec<_>>();
         held.iter().filter(since).for_each(|stretch| all.add(stretch));
         all
     }
@@ -422,9 +457,9 @@ impl Watch {
         }
     }
 
-    /// By each figure, in the order of their bits.
-    fn lefts(&self, window: &Window) -> impl Iterator<Item = Option<Left>> {
-        let own = (0..FIGURES.len()).map(|place| self.left(place, &window.figures));
+    /// By each figure, in the order of their bits; whoever is patient is content with the factor of a long baseline.
+    fn lefts(&self, window: &Window, is_patient: bool) -> impl Iterator<Item = Option<Left>> {
+        let own = (0..FIGURES.len()).map(move |place| self.left(place, &window.figures, is_patient));
         own.chain((0..SLOWEST.len()).map(|of| self.left_by_slowest(of, window)))
     }
 
@@ -459,7 +494,7 @@ impl Watch {
         }
     }
 
-    /// Whether calls that long are too frequent in this window and the last to be those of the baseline: were both the
+    /// Whether calls that long are too frequent in this window and those that are held to be those of the baseline: were both the
     /// same, each such call would fall on one of them by their numbers of calls.
     fn is_no_chance(&self, left: &Left, window: &Window) -> bool {
         let (of, level_ns) = (left.figure.of(), left.level_ns());
@@ -479,7 +514,7 @@ impl Watch {
         at_least(now, now + usual, calls as f64 / (calls + calls_usual).max(1) as f64)
     }
 
-    fn left(&self, place: usize, window: &Figures) -> Option<Left> {
+    fn left(&self, place: usize, window: &Figures, is_patient: bool) -> Option<Left> {
         let now = f64::from(window[place]);
         let usual = self.baseline.iter().map(|figures| f64::from(figures[place]));
         let mut usual: Vec<f64> = usual.filter(|ns| !ns.is_nan()).map(|ns| ns.max(1.0)).collect();
@@ -492,7 +527,7 @@ impl Watch {
         away.sort_by(f64::total_cmp);
         // 1.4826: the median absolute deviation of a normal distribution is so much smaller than its standard deviation.
         let spread = 1.4826 * away[away.len() / 2];
-        let factor = Watch::factor(usual.len());
+        let factor = if is_patient { FACTOR } else { Watch::factor(usual.len()) };
         // Beyond nearly all: one in fifty may be the excursion of another day.
         let high = usual[usual.len() - 1 - usual.len() / 50];
         let bounds =
@@ -521,7 +556,7 @@ pub struct Remembered(Watch);
 impl Remembered {
     /// Whether a window is out of them in this figure.
     pub fn is_out(&self, window: &Window, figure: Figure) -> bool {
-        self.0.lefts(window).flatten().any(|left| left.figure == figure)
+        self.0.lefts(window, true).flatten().any(|left| left.figure == figure)
     }
 }
 

@@ -290,7 +290,8 @@ impl Pair {
         match state {
             State::Out(left) => {
                 let is_new = self.excursion.is_none();
-                let [began_unix_ms, since_unix_ms] = self.first_out_unix_ms.unwrap_or([began, at]);
+                let [began_unix_ms, since_unix_ms] =
+                    self.first_out_unix_ms.unwrap_or_else(|| self.watch.row_began());
                 let out = self.excursion.get_or_insert_with(|| Excursion {
                     usual: self.watch.remembered(),
                     figure: left.figure,

@@ -44,6 +44,10 @@ enum Noise {
     Two {
         share: f64,
     },
+    /// Some calls lose a packet, which takes two thirds of a round trip more.
+    Lossy {
+        share: f64,
+    },
 }
 
 impl Noise {
@@ -62,6 +66,9 @@ impl Noise {
             Noise::Stalls { sigma, share } => {
                 let stall = if dice.uniform() < share { 60.0 + 60.0 * dice.uniform() } else { 0.0 };
                 stall + (sigma * dice.normal()).exp()
+            }
+            Noise::Lossy { share } => {
+                (if dice.uniform() < share { 1.67 } else { 1.0 }) * (0.05 * dice.normal()).exp()
             }
             Noise::Two { share } => {
                 (if dice.uniform() < share { 20.0 } else { 1.0 }) * (0.2 * dice.normal()).exp()
@@ -207,6 +214,37 @@ fn a_few_calls_that_take_very_long_are_seen() {
     assert!(seen >= 38, "{seen} of 40 within half a minute");
     let false_alarms = (0..40).filter(|seed| !stalls(*seed, 0.0).is_empty()).count();
     assert_eq!(false_alarms, 0, "nothing happened");
+}
+
+/// A baseline of three quarters of a minute, and then a line on which a packet is lost now and then: a third of the calls take a round
+/// trip more. That is less than the factor of a short baseline, and lasts.
+#[test]
+fn what_is_slower_by_less_than_twice_is_seen_when_it_lasts() {
+    let after = |seed: u64, share: f64| {
+        let mut pair = Pair::new(seed, Noise::LogNormal { sigma: 0.05 });
+        let mut watch = Watch::default();
+        for _ in 0..9 {
+            watch.take(pair.slot(60.0, 15.0).unwrap());
+        }
+        pair.noise = Noise::Lossy { share };
+        (1..=8).find(|_| matches!(watch.take(pair.slot(60.0, 15.0).unwrap()), State::Out(_)))
+    };
+    for seed in 0..40 {
+        assert_eq!(after(seed, 0.33), Some(usize::from(PATIENT)), "seed {seed}");
+        assert_eq!(after(seed, 0.0), None, "seed {seed}: nothing happened");
+    }
+}
+
+/// What was held because it might have been the first of a row becomes usual when no row comes of it, and is not held for ever.
+#[test]
+fn what_may_be_a_row_and_is_none_becomes_usual() {
+    let mut pair = Pair::new(5, Noise::LogNormal { sigma: 0.05 });
+    let mut watch = Watch::default();
+    for slot in 0..240 {
+        watch.take(pair.slot(40.0, if slot % 3 == 2 { 2.0 } else { 1.0 }).unwrap());
+        assert!(watch.held.len() <= usize::from(PATIENT), "slot {slot}: {}", watch.held.len());
+    }
+    assert!(watch.baseline.len() > 100, "{}", watch.baseline.len());
 }
 
 /// One window has a pause that all calls of it meet, such as that of a collector: that is no news by itself.

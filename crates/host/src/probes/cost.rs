@@ -15,9 +15,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How long a sample lasts.
-pub const SAMPLE: Duration = Duration::from_millis(100);
+pub const SAMPLE: Duration = Duration::from_millis(40);
 /// From the begin of one sample to the begin of the next.
-pub const EVERY: Duration = Duration::from_secs(10);
+pub const EVERY: Duration = Duration::from_secs(2);
 /// How long after the start of a measurement the first sample begins.
 const FIRST_AFTER: Duration = Duration::from_millis(100);
 

@@ -81,7 +81,7 @@ impl Fault {
             Fault::CpuQuota => {
                 let around = stage.around(Side::Server, &scene);
                 let around: Vec<&str> = around.iter().map(String::as_str).collect();
-                stage.actor(Side::Server, &around, &["hog", "--on", "60ms", "--every", "510ms"])
+                stage.actor(Side::Server, &around, &["hog", "--on", "200ms", "--every", "510ms"])
             }
             Fault::ServerApp => stage.tank("tank more", &["--rate", "20", "--think", "60ms"], &scene),
             Fault::ServerQueue => stage.tank(

@@ -159,7 +159,7 @@ impl Fault {
                 "a real-time neighbour spins on the client's CPU for 100 ms, twice a second"
             }
             Fault::CpuQuota => {
-                "a program in the server's control group spins for 60 ms, twice a second; the group has a quota of 20 ms in \
+                "a program in the server's control group spins for 200 ms, twice a second; the group has a quota of 20 ms in \
                  100 ms"
             }
             Fault::ServerApp => "20 requests a second take the server 60 ms instead of 1 ms",

@@ -3,6 +3,7 @@
 mod begin;
 mod door;
 mod fault;
+mod sign;
 mod stage;
 mod whole;
 
@@ -19,6 +20,7 @@ use spangap_lab::hosts;
 use spangap_meter::engine::Meter;
 use spangap_meter::query;
 use spangap_meter::serve::Addresses;
+use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -131,7 +133,8 @@ fn with_hosts(args: DemoArgs) -> anyhow::Result<Outcome> {
     let shown = std::thread::spawn(move || -> anyhow::Result<()> {
         let Ok((addresses, runtime)) = is_ready.recv() else { return Ok(()) };
         announce(&addresses);
-        Whole { addresses, meter, cases, runtime, fault, auto, interrupted: asked, stopped }.show()
+        let sign = RefCell::default();
+        Whole { addresses, meter, cases, runtime, fault, auto, interrupted: asked, stopped, sign }.show()
     });
     let served = service.run(
         move |addresses| _ = ready.send((*addresses, tokio::runtime::Handle::current())),

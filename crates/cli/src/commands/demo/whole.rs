@@ -2,6 +2,7 @@
 //! the remedy in an experiment.
 
 use super::fault::Fault;
+use super::sign::Sign;
 use super::stage::Stage;
 use crate::commands::hunt::experiment;
 use crate::entered;
@@ -16,6 +17,7 @@ use spangap_model::duration::format_ns;
 use spangap_model::histogram::Histogram;
 use spangap_model::{Culprit, Side};
 use spangap_report::wrap::wrapped;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -50,6 +52,8 @@ pub struct Whole {
     pub auto: bool,
     pub interrupted: Arc<AtomicBool>,
     pub stopped: Receiver<()>,
+    /// What the fault is known by, once calls are made.
+    pub sign: RefCell<Option<Sign>>,
 }
 
 /// Ctrl-C, or the meter's end.
@@ -104,14 +108,22 @@ impl Whole {
         stage.calls(&scene)?;
         say(&format!("{}. {seconds} quiet seconds, to learn what is usual.", scene.words()));
         say(&format!("The page: http://{}/", self.addresses.http));
+        *self.sign.borrow_mut() = Some(Sign::start(self.fault, stage, &self.meter));
         self.pass(stage, QUIET)?;
         say(&format!("FAULT: {}.", self.fault.words()));
         let began_ms = now_unix_ms();
+        if let Some(sign) = &mut *self.sign.borrow_mut() {
+            sign.fault_begins(stage, &self.meter);
+        }
         self.fault.begin(stage)?;
         let case = self.follow(stage, began_ms)?;
+        let acts = self.does_it_act(stage);
         let is_right = self.conclude(&case, began_ms);
         let is_proven = self.remedy(stage, &case)?;
         if self.auto && !is_right && is_proven != Some(true) {
+            if !acts {
+                bail!("the fault hardly acts on this machine: whether a verdict would name it is not shown");
+            }
             bail!("the verdict does not name the truth");
         }
         if !self.auto {
@@ -158,6 +170,18 @@ impl Whole {
             }
             (case.row.state != State::Open).then_some(case)
         })
+    }
+
+    /// Whether the fault acts, by what the kernel or the meter counts.
+    fn does_it_act(&self, stage: &Stage) -> bool {
+        let sign = self.sign.borrow();
+        let Some((sign, rates)) =
+            sign.as_ref().and_then(|sign| Some((sign, sign.rates(stage, &self.meter)?)))
+        else {
+            return true;
+        };
+        say(&format!("{}.", sign.words(rates)));
+        sign.acts(rates)
     }
 
     /// Verdict against truth.
@@ -285,6 +309,9 @@ impl Whole {
         if self.interrupted.load(Relaxed) || self.stopped.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
         {
             return Err(Interrupted.into());
+        }
+        if let Some(sign) = &mut *self.sign.borrow_mut() {
+            sign.look(stage);
         }
         stage.ended().map_or(Ok(()), |why| bail!(why))
     }

@@ -1,0 +1,171 @@
+//! When an instrument that was given up is taken back. What the agent took with it grew with what went on at the host; it comes
+//! back once that has fallen so far, for long enough, that it would fit well. Who was wrong about that waits longer the next time.
+
+use spangap_machine::facts::net_dev;
+use spangap_machine::read_here;
+use std::fs;
+
+/// It has to fit for so many looks in a row.
+const CALM: u32 = 60;
+/// At the most, after it had to be given up again and again.
+const LONGEST: u32 = 64 * CALM;
+/// What it would take has to be this part of what may be taken: at the edge it would come and go.
+const WELL_WITHIN: f64 = 0.7;
+
+/// How much goes on at this host, a second: what instruments cost is paid by the event.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Pace {
+    /// Switches between threads, of all CPUs.
+    pub switches: f64,
+    /// Packets that come in, of all interfaces.
+    pub packets: f64,
+}
+
+impl Pace {
+    /// How many times as much as at another time goes on, by whichever of both grew more.
+    fn beside(self, then: Pace) -> f64 {
+        (self.switches / then.switches.max(1.0)).max(self.packets / then.packets.max(1.0))
+    }
+}
+
+/// Counters of this host since it was booted.
+pub(crate) fn counters() -> Pace {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let switches = stat.lines().find_map(|line| line.strip_prefix("ctxt ")?.trim().parse::<u64>().ok());
+    let packets = read_here("/proc/net/dev", net_dev::rx_packets).unwrap_or_default();
+    Pace { switches: switches.unwrap_or(0) as f64, packets: packets.values().sum::<u64>() as f64 }
+}
+
+/// What was too much when an instrument was given up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum TooMuch {
+    /// CPU, as a share of what may be taken, while so much went on.
+    Cpu { of_limit: f64, pace: Pace },
+    /// Memory. The instrument has so much of it, as a share of what may be taken.
+    Memory { of_limit: f64 },
+}
+
+/// Instruments given up, and when the last of them comes back.
+#[derive(Debug)]
+pub(crate) struct Comeback {
+    given_up: Vec<TooMuch>,
+    /// Looks in a row at which it would have fitted.
+    calm: u32,
+    /// So many of them are asked for.
+    wait: u32,
+    /// Looks since one was taken back.
+    since_back: u32,
+}
+
+impl Default for Comeback {
+    fn default() -> Comeback {
+        Comeback { given_up: Vec::new(), calm: 0, wait: CALM, since_back: u32::MAX }
+    }
+}
+
+impl Comeback {
+    /// One more is given up.
+    pub fn gave_up(&mut self, why: TooMuch) {
+        // One that was just taken back was taken back too early.
+        self.wait = if self.since_back < 4 * self.wait { LONGEST.min(2 * self.wait) } else { CALM };
+        self.given_up.push(why);
+        self.calm = 0;
+    }
+
+    /// The last one is back, or cannot be had.
+    pub fn took_back(&mut self, is_back: bool) {
+        self.calm = 0;
+        if is_back {
+            self.given_up.pop();
+            self.since_back = 0;
+        } else {
+            self.wait = LONGEST.min(2 * self.wait);
+        }
+    }
+
+    /// Whether the last one may come back. `cpu` and `memory` are what is taken now, as shares of what may be taken.
+    pub fn look(&mut self, cpu: f64, memory: f64, pace: Pace) -> bool {
+        self.since_back = self.since_back.saturating_add(1);
+        let Some(last) = self.given_up.last() else { return false };
+        let fits = match *last {
+            // All that the agent took is counted for the instrument, to be on the safe side.
+            TooMuch::Cpu { of_limit, pace: then } => {
+                cpu.max(of_limit * pace.beside(then)) < WELL_WITHIN && memory <= 1.0
+            }
+            TooMuch::Memory { of_limit } => memory + of_limit <= 1.0 && cpu < WELL_WITHIN,
+        };
+        self.calm = if fits { self.calm + 1 } else { 0 };
+        self.calm >= self.wait
+    }
+
+    /// When the last one comes back, in words.
+    pub fn words(&self) -> String {
+        format!("it comes back when it would have fitted for {} s", self.wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUSY: Pace = Pace { switches: 100_000.0, packets: 20_000.0 };
+    const QUIET: Pace = Pace { switches: 5_000.0, packets: 1_000.0 };
+
+    /// Looks until it may come back, at most so many.
+    fn until_back(comeback: &mut Comeback, cpu: f64, pace: Pace, most: u32) -> Option<u32> {
+        (1..=most).find(|_| comeback.look(cpu, 0.5, pace))
+    }
+
+    #[test]
+    fn what_was_given_up_comes_back_when_the_load_is_gone_and_not_before() {
+        let mut comeback = Comeback::default();
+        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 1_000), None, "nothing was given up");
+        comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
+        // Cheap now, because the instrument is gone; the load is still there.
+        assert_eq!(until_back(&mut comeback, 0.1, BUSY, 10_000), None);
+        // Half of the packets, and as many switches.
+        assert_eq!(until_back(&mut comeback, 0.1, Pace { packets: 10_000.0, ..BUSY }, 10_000), None);
+        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 10_000), Some(CALM));
+        comeback.took_back(true);
+        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 1_000), None, "it is back");
+    }
+
+    #[test]
+    fn a_load_that_comes_and_goes_makes_it_wait_longer_each_time() {
+        let mut comeback = Comeback::default();
+        let mut waited = Vec::new();
+        for _ in 0..9 {
+            comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
+            waited.push(until_back(&mut comeback, 0.1, QUIET, 100_000).expect("it comes back"));
+            comeback.took_back(true);
+        }
+        assert_eq!(waited[..4], [CALM, 2 * CALM, 4 * CALM, 8 * CALM]);
+        assert_eq!(waited[8], LONGEST);
+        // One that was good for long was taken back in time.
+        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 4 * LONGEST), None);
+        comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
+        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 100_000), Some(CALM));
+    }
+
+    #[test]
+    fn the_last_comes_back_first_and_one_that_cannot_be_had_is_tried_less_often() {
+        let mut comeback = Comeback::default();
+        comeback.gave_up(TooMuch::Cpu { of_limit: 1.1, pace: BUSY });
+        comeback.gave_up(TooMuch::Memory { of_limit: 0.4 });
+        assert!((0..1_000).all(|_| !comeback.look(0.1, 0.7, QUIET)), "no room for it");
+        assert_eq!(until_back(&mut comeback, 0.1, BUSY, 1_000), Some(CALM), "CPU was not why");
+        comeback.took_back(false);
+        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 1_000), Some(2 * CALM));
+        comeback.took_back(true);
+        assert_eq!(until_back(&mut comeback, 0.1, BUSY, 10_000), None, "the other one waits for less load");
+        assert!(until_back(&mut comeback, 0.1, QUIET, 10_000).is_some());
+    }
+
+    #[test]
+    fn this_host_has_counters() {
+        let before = counters();
+        assert!(before.switches > 0.0, "{before:?}");
+        std::thread::yield_now();
+        assert!(counters().switches >= before.switches);
+    }
+}
