@@ -123,7 +123,8 @@ pub fn hunt(evidence: &Evidence, question: &Question<'_>) -> Hunt {
 
 /// The same, and says how far it is: each suspect as it is crossed off.
 pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut OnStep<'_>) -> Hunt {
-    let (mut calls, without_spans) = sampled::with_spans(logical::calls(evidence, question));
+    let (calls, not_behind_proxies) = sampled::seen_behind_proxies(logical::calls(evidence, question));
+    let (mut calls, without_spans) = sampled::with_spans(calls);
     tell_queues(&mut calls);
     let reference = question.against.map(|reference| {
         // The time of a reference is its own.
@@ -152,6 +153,7 @@ pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut On
     let answers = verdict::Answers { slow, held_up, all };
     let mut hunt = verdict::of(evidence, question, &population, answers, on_step);
     hunt.coverage.without_spans = without_spans as u64;
+    hunt.coverage.not_behind_proxies = not_behind_proxies as u64;
     hunt
 }
 

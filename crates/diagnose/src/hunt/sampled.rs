@@ -1,9 +1,13 @@
-//! Of a live system packets show every call, and spans only a sample of them. What a call without spans spent in the two
-//! applications is not known, so that among many of these nothing could be said of either. Where most calls have none, and the
-//! sample has enough calls, slow and ordinary ones, they alone are compared.
+//! Calls of which less is known than of others. What is not known of them would look like time that nothing explains, or like
+//! time of somebody else, so that the others alone are compared, if there are enough of them, slow and ordinary ones.
+//!
+//! Of a live system packets show every call, and spans only a sample of them: what a call without spans spent in the two
+//! applications is not known. And of a call that went through a proxy while nobody captured behind it, the SERVER span lies
+//! in the legs of the proxy's host: its wait there would be one before the server.
 
 use super::logical::Logical;
 use spangap_model::{Leg, Legs};
+use std::collections::BTreeSet;
 
 /// A sample of fewer says less than all calls do.
 const LEAST: usize = 40;
@@ -11,25 +15,56 @@ const LEAST: usize = 40;
 /// half of all.
 const ORDINARY: f64 = 0.15;
 
-/// The calls to compare, and how many are left out.
+/// Where most calls have no spans, those that have; and how many are left out.
 pub(super) fn with_spans(calls: Vec<Logical<'_>>) -> (Vec<Logical<'_>>, usize) {
     let with = calls.iter().filter(|call| has_spans(call)).count();
-    if with < LEAST || 2 * with > calls.len() {
+    if 2 * with > calls.len() {
+        return (calls, 0);
+    }
+    alone(calls, has_spans)
+}
+
+/// Where calls to an address were seen behind it, those and calls to elsewhere; and how many are left out.
+pub(super) fn seen_behind_proxies(calls: Vec<Logical<'_>>) -> (Vec<Logical<'_>>, usize) {
+    let passed_on = calls.iter().filter(|call| !call.record.path.is_empty());
+    let proxies: BTreeSet<&str> = passed_on.filter_map(|call| call.record.server.as_deref()).collect();
+    // Without a SERVER span, the proxy may have answered by itself.
+    let is_unseen = |call: &Logical<'_>| {
+        let server = call.record.server.as_deref();
+        call.record.path.is_empty()
+            && knows(call, Leg::ServerApp)
+            && server.is_some_and(|server| proxies.contains(server))
+    };
+    if !calls.iter().any(is_unseen) {
+        return (calls, 0);
+    }
+    alone(calls, |call| !is_unseen(call))
+}
+
+/// Those calls alone, if they are a sample of all.
+fn alone<'a>(calls: Vec<Logical<'a>>, is_kept: impl Fn(&Logical<'a>) -> bool) -> (Vec<Logical<'a>>, usize) {
+    let kept = calls.iter().filter(|call| is_kept(call)).count();
+    if kept < LEAST {
         return (calls, 0);
     }
     let mut all: Vec<i64> = calls.iter().map(on_the_wire_ns).collect();
     let (_, median, _) = all.select_nth_unstable((calls.len() - 1) / 2);
-    let quick = calls.iter().filter(|call| has_spans(call) && on_the_wire_ns(call) <= *median).count();
-    if (quick as f64) < ORDINARY * with as f64 {
+    let quick = calls.iter().filter(|call| is_kept(call) && on_the_wire_ns(call) <= *median).count();
+    if (quick as f64) < ORDINARY * kept as f64 {
         return (calls, 0);
     }
-    let (kept, left_out): (Vec<_>, Vec<_>) = calls.into_iter().partition(has_spans);
+    let (kept, left_out): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_kept);
     (kept, left_out.len())
 }
 
+/// Whether both spans of a call are known. Of one through proxies, the server's may be known behind any of them, and without it
+/// the proxies' captures tell as much.
 fn has_spans(call: &Logical<'_>) -> bool {
-    let known = |leg: Leg| call.record.legs.iter().any(|own| own.legs == Legs::one(leg));
-    known(Leg::ClientAppIn) && known(Leg::ServerApp)
+    knows(call, Leg::ClientAppIn) && (knows(call, Leg::ServerApp) || !call.record.path.is_empty())
+}
+
+fn knows(call: &Logical<'_>, leg: Leg) -> bool {
+    call.record.legs.iter().any(|own| own.legs == Legs::one(leg))
 }
 
 /// From the request's first byte on the wire to the response's last one.

@@ -6,7 +6,7 @@ use super::tests::{MS, call, leg, lost, of};
 use super::*;
 use spangap_model::Doing;
 use spangap_model::WaitReason;
-use spangap_model::evidence::{Finding, HostPart, LegRecord, Waker};
+use spangap_model::evidence::{Finding, HopLeg, HopPlace, HostPart, LegRecord, Waker};
 
 #[test]
 fn a_queue_behind_calls_that_were_held_up_is_due_to_what_held_them_up() {
@@ -277,4 +277,60 @@ fn nobody_accounts_for_more_than_all_of_it() {
     assert_eq!(slow.culprits[0].culprit.cause, Cause::SharedConnection, "{slow:#?}");
     let of = |share: shares::Share| share.mid.max(share.high);
     assert!(slow.sheet.iter().all(|line| of(line.share) < 1.2), "{:#?}", slow.sheet);
+}
+
+#[test]
+fn a_wait_in_a_proxy_is_no_queue_of_the_server_where_a_capture_behind_it_begins_late() {
+    // The proxy keeps calls for 30 ms until one of the server's two connections is free. The capture behind it lacks the first
+    // third of the calls, whose SERVER spans then lie in the legs of the proxy's host.
+    let of = |seen: i64| {
+        of((0..300).map(|n| {
+            let wait = 20 + n * 7919 % 21;
+            let ends = [leg(Leg::ClientAppOut, 0), leg(Leg::ClientAppIn, 0)];
+            let [out, back] = ends;
+            let server = Some("10.0.0.2:8080".to_owned());
+            if n < 300 - seen {
+                let legs = vec![out, leg(Leg::ServerHostIn, wait), leg(Leg::ServerApp, 10), back];
+                return CallRecord { server, ..call(n, "/a", legs, Vec::new()) };
+            }
+            let hop = |hop, place, ms: i64| HopLeg { hop, attempt: 0, place, ns: ms * MS, bound_ns: 0 };
+            let of = |one| HopPlace::Leg(Legs::one(one));
+            let path = vec![
+                hop(0, of(Leg::ClientAppOut), 0),
+                hop(0, HopPlace::Proxy, wait),
+                hop(1, of(Leg::ServerApp), 10),
+                hop(0, of(Leg::ClientAppIn), 0),
+            ];
+            let between = Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut };
+            let inside = LegRecord { legs: between, ..leg(Leg::ServerApp, wait + 10) };
+            CallRecord { server, path, ..call(n, "/a", vec![out, inside, back], Vec::new()) }
+        }))
+    };
+    let hunt = of(200);
+    assert_eq!(hunt.culprits.first().map(|one| one.culprit.cause), Some(Cause::Proxy), "{hunt:#?}");
+    assert_eq!((hunt.coverage.not_behind_proxies, hunt.coverage.without_spans), (100, 0));
+    // Too few of them to speak for all.
+    assert_eq!(of(20).coverage.not_behind_proxies, 0);
+}
+
+#[test]
+fn a_job_that_has_the_cpus_for_less_than_half_of_what_calls_take_is_not_why_they_take_it() {
+    // Compilers run beside healthy calls, which take 5 ms, all of them more or less.
+    let behind = |tenth_ms: i64| {
+        of((0..300).map(|n| {
+            let behind = Some(spangap_model::Taker::Task { tid: 9, pid: Some(9), name: Some("cc".into()) });
+            let us = |ns: i64, part: HostPart| HostPart { ns: (ns * MS / 10) as u64, ..part };
+            let waits = us(tenth_ms, HostPart { doing: Doing::Runnable, behind, ..running(0) });
+            let spread = n * 7919 % 5;
+            let parts = vec![waits, us(18, running(0))];
+            let host = by_thread(Leg::ServerApp, 7, 0, parts).host;
+            let served = LegRecord { ns: (tenth_ms + 18) * MS / 10, host, ..leg(Leg::ServerApp, 0) };
+            let ends = LegRecord { ns: (10 + spread) * MS / 10, ..leg(Leg::ClientAppOut, 0) };
+            call(n, "/a", vec![ends, served, leg(Leg::ClientAppIn, 0)], Vec::new())
+        }))
+    };
+    let some = behind(22);
+    assert!(some.culprits.is_empty(), "{some:#?}");
+    let most = behind(60);
+    assert_eq!(most.culprits[0].culprit, Culprit::at(Cause::RunQueue, Side::Server), "{most:#?}");
 }

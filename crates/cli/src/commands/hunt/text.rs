@@ -129,9 +129,13 @@ fn seen(hunt: &Hunt) -> String {
         0 => String::new(),
         calls => format!("; {calls} have no spans and are left out, because those with spans say more"),
     };
+    let not_behind = match seen.not_behind_proxies {
+        0 => String::new(),
+        calls => format!("; {calls} are left out, because no capture behind the proxy covers them"),
+    };
     let hosts = if seen.hosts.is_empty() { "none".to_owned() } else { seen.hosts.join(" and ") };
     format!(
-        "{} of {} calls of {}{one_by_one}; {} of their time is attributed to a cause or to a single leg{aside}{left_out}{unrecorded}. \
+        "{} of {} calls of {}{one_by_one}; {} of their time is attributed to a cause or to a single leg{aside}{left_out}{not_behind}{unrecorded}. \
          Hosts recorded: {hosts}.",
         seen.captured,
         seen.calls,

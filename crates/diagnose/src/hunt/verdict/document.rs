@@ -275,6 +275,9 @@ pub struct Seen {
     /// Calls whose packets were looked at and that are not compared, since others have spans, which say more.
     #[serde(skip_serializing_if = "is_zero")]
     pub without_spans: u64,
+    /// Calls that are not compared, since a proxy passed them on while nobody captured behind it, and others were seen there.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub not_behind_proxies: u64,
     /// Calls that are not compared, since nobody recorded a host while they were there and others have that recorded.
     #[serde(skip_serializing_if = "is_zero")]
     pub without_recording: u64,

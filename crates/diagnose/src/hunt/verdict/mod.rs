@@ -506,6 +506,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
         looked_at: population.rows.len() as u64,
         set_aside: population.set_aside as u64,
         without_spans: 0,
+        not_behind_proxies: 0,
         without_recording: 0,
         with_legs: covered,
         hosts: hosts.map(|side| side.name().to_owned()).collect(),

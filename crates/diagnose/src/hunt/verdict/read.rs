@@ -302,7 +302,9 @@ fn consists_of(culprits: &[Named], worked: f64, queued: f64) -> Option<(Kind, Ve
         // Threads that are kept from their work have to be kept for longer than they work.
         let is_beside = !is_of_host(first.culprit.cause);
         let beside = if is_beside { beside } else { 1.0 };
-        let is_enough = first.share.low / beside > THIRD && (is_beside || first.share.mid > worked);
+        // A machine on which much else runs keeps threads waiting all the time, more or less: to have much of that is not enough.
+        let enough = if first.culprit.cause == Cause::RunQueue { MOST } else { THIRD };
+        let is_enough = first.share.low / beside > enough && (is_beside || first.share.mid > worked);
         if is_enough && first.share.low > rival && !most_is_work {
             return Some((Kind::One, vec![*first]));
         }
