@@ -85,9 +85,7 @@ impl Changes {
                 // Whoever shows one plan and orders another one is not followed.
                 if planned.net_cpus() != *net_cpus {
                     let now = planned.net_cpus();
-                    return Err(Refusal(format!(
-                        "packets would go to CPUs {now} by now, not to {net_cpus:?}"
-                    )));
+                    return Err(Refusal(format!("packets would now go to CPUs {now}, not to {net_cpus:?}")));
                 }
                 self.has_room(order)?;
                 self.isolate(order, &planned, *time)
@@ -97,7 +95,7 @@ impl Changes {
 
     fn has_room(&self, order: &v1::Order) -> Result<(), Refusal> {
         if self.live().len() >= MOST_CHANGES {
-            return Err(Refusal(format!("{MOST_CHANGES} changes are there already")));
+            return Err(Refusal(format!("there are already {MOST_CHANGES} changes")));
         }
         if self.live().contains_key(&order.id) {
             return Err(Refusal("an order of this number is being carried out".into()));
@@ -113,7 +111,7 @@ impl Changes {
     ) -> Result<v1::OrderReport, Refusal> {
         // There is one journal of it.
         if self.live().values().any(|pending| pending.is_isolation) {
-            return Err(Refusal("packets are kept off CPUs by another order already".into()));
+            return Err(Refusal("another order already keeps packets off CPUs".into()));
         }
         let because = asked(order).to_string();
         let isolate::Made { guard, report } = isolate::make(&self.settings, order, &because, planned, time)?;
@@ -151,7 +149,7 @@ impl Changes {
         time: Duration,
     ) -> Result<v1::OrderReport, Refusal> {
         if entries.is_empty() {
-            return Err(Refusal("none of these connections is there with TCP_NODELAY off".into()));
+            return Err(Refusal("none of these connections exists with TCP_NODELAY off".into()));
         }
         let refused = |what: &'static str| {
             move |error: &dyn std::error::Error| Refusal(format!("{what}: {}", causes(error)))
@@ -193,7 +191,7 @@ impl Changes {
             }
         };
         if let Err(failed) = written {
-            error = format!("undone at once, as the audit log cannot be written: {}", causes(&failed));
+            error = format!("undone at once, because the audit log cannot be written: {}", causes(&failed));
         }
         if !error.is_empty() || !changed {
             process.ask_to_end();

@@ -64,7 +64,7 @@ impl Meant {
             return refuse(format!("{server} is not one server"));
         }
         let deed = match &order.what {
-            None => return refuse("it asks for something that this version does not know".into()),
+            None => return refuse("it asks for something this version does not know".into()),
             Some(What::Look(_)) => Deed::Look,
             Some(What::Nodelay(set)) => {
                 let time = time(set.for_ms)?;
@@ -103,7 +103,7 @@ impl Meant {
 fn time(for_ms: u32) -> Result<Duration, Refusal> {
     let time = Duration::from_millis(for_ms.into());
     if time.is_zero() || time > LONGEST {
-        return Err(Refusal(format!("{time:?}: expected more than nothing and at most {LONGEST:?}")));
+        return Err(Refusal(format!("{time:?}: expected more than 0 and at most {LONGEST:?}")));
     }
     Ok(time)
 }

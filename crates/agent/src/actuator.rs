@@ -95,7 +95,7 @@ impl Hands {
         if let Err(error) = told
             && locked(&self.shared.open).remove(&id)
         {
-            answer(&format!("the actuator cannot be told: {error}"));
+            answer(&format!("cannot send to the actuator: {error}"));
         }
     }
 
@@ -137,7 +137,7 @@ fn keep(
                 let listened = listen(&mut child, shared, to_stream, &mut || pause = PAUSES.0);
                 drop(locked(&shared.input).take());
                 for order in std::mem::take(&mut *locked(&shared.open)) {
-                    let why = "the actuator has ended: its guard undoes what was changed, in time";
+                    let why = "the actuator has exited: its guard undoes the changes in time";
                     drop(to_stream.send(refused(order, why)));
                 }
                 let status = child.wait();
@@ -152,7 +152,7 @@ fn keep(
             Err(RecvTimeoutError::Timeout) => {}
             _ => return,
         }
-        say(&format!("the actuator has ended ({why}); it is started again"));
+        say(&format!("the actuator has exited ({why}); starting it again"));
         pause = (pause * 2).min(PAUSES.1);
     }
 }

@@ -87,10 +87,10 @@ impl Overruns {
         let mean = self.shares.iter().sum::<f64>() / self.shares.len() as f64;
         if self.shares.len() == LOOKS && mean > settings.cpu_share {
             let (taken, allowed) = (mean * 100.0, settings.cpu_share * 100.0);
-            return Some(format!("{taken:.1} % of all CPUs were taken, {allowed:.1} % are allowed"));
+            return Some(format!("it used {taken:.1} % of all CPUs; {allowed:.1} % are allowed"));
         }
         let (taken, allowed) = (memory_bytes >> 20, settings.memory_bytes >> 20);
-        (self.memory >= LOOKS).then(|| format!("{taken} MiB of memory were taken, {allowed} MiB are allowed"))
+        (self.memory >= LOOKS).then(|| format!("it used {taken} MiB of memory; {allowed} MiB are allowed"))
     }
 }
 
@@ -149,9 +149,9 @@ mod tests {
         }
         assert_eq!(look(0.01, 100, 100), None, "all that is allowed");
         let why = look(0.01, 101, LOOKS).expect("it lasts");
-        assert_eq!(why, "101 MiB of memory were taken, 100 MiB are allowed");
+        assert_eq!(why, "it used 101 MiB of memory; 100 MiB are allowed");
         let why = look(0.03, 90, 3 * LOOKS).expect("it lasts");
-        assert!(why.ends_with("% of all CPUs were taken, 2.0 % are allowed"), "{why}");
+        assert!(why.ends_with("% of all CPUs; 2.0 % are allowed"), "{why}");
     }
 
     #[test]

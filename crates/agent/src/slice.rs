@@ -84,7 +84,7 @@ fn cut(
         Some(events) => match events.copy((from_ns, to_ns), (room / 2) as usize) {
             Ok(Some(copied)) => Some(copied),
             Ok(None) => {
-                lacks.push("events: the ring holds nothing of this time".into());
+                lacks.push("events: the ring holds nothing from this time".into());
                 None
             }
             Err(error) => {
@@ -98,7 +98,7 @@ fn cut(
         lacks.extend(reach("events", (copied.from_ns, copied.to_ns), (from_ns, to_ns)));
         if copied.part.lost > 0 {
             lacks.push(format!(
-                "{} events of this time were lost; where is told among them",
+                "{} events of this time were lost; the recording marks where",
                 copied.part.lost
             ));
         }
@@ -108,7 +108,7 @@ fn cut(
     }
     let (sockets, mut socket_list) = sockets(sensors, &ends, &mut lacks);
     if socket_list.len() as u64 > room / 8 {
-        lacks.push(format!("the list of sockets takes {} bytes, too much for the slice", socket_list.len()));
+        lacks.push(format!("the list of sockets takes {} bytes, too many for the slice", socket_list.len()));
         socket_list.clear();
     }
     let taken = recording.as_ref().map_or(0, |copied| copied.file.len() as u64) + socket_list.len() as u64;
@@ -129,7 +129,7 @@ fn cut(
         held.add(copied.from_ns, copied.to_ns);
         lacks.extend(reach("packets", (copied.from_ns, copied.to_ns), (from_ns, to_ns)));
         if copied.lost > 0 {
-            lacks.push(format!("{} packets found no room in the ring since it was opened", copied.lost));
+            lacks.push(format!("the ring had no room for {} packets since it was opened", copied.lost));
         }
         if copied.left_out > 0 {
             lacks.push(format!("{} packets did not fit into the slice", copied.left_out));
@@ -137,7 +137,8 @@ fn cut(
         let (cut, least) = copied.cut;
         if cut > 0 {
             lacks.push(format!(
-                "of {cut} packets the first bytes alone were kept ({least} of one), so that the ring reaches back far enough"
+                "{cut} packets were cut to their first bytes (one to {least}), so that the ring reaches back far \
+                 enough"
             ));
         }
         if copied.opened.unknown > 0 {
@@ -169,8 +170,7 @@ fn cut(
             Payload::Headers => {
                 let (file, left_out) = masked(copied, sensors.mask_key()).map_err(|error| because(&error))?;
                 if left_out > 0 {
-                    lacks
-                        .push(format!("{left_out} fragments of packets are left out: they cannot be masked"));
+                    lacks.push(format!("{left_out} fragments are left out: they cannot be masked"));
                 }
                 file
             }

@@ -61,7 +61,7 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
         cases.note(
             &id,
             format!(
-                "calls share connections: only {length} are asked for, of which every call has its spans"
+                "calls share connections: only {length} are requested, in which every call has its spans"
             ),
         );
     }
@@ -94,7 +94,7 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: Measure)
     let mut lacks = Vec::new();
     for (side, name) in SIDES.into_iter().enumerate() {
         let Some(document) = samples::document(&samples, side) else {
-            lacks.push(format!("No spans of the {name} were held any more."));
+            lacks.push(format!("The spans of the {name} were no longer held."));
             continue;
         };
         let written = cases.folder.write(id, &format!("{name}.spans.json"), document.to_string().as_bytes());
@@ -152,7 +152,8 @@ fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: Measure) ->
     cases.note(
         id,
         format!(
-            "slow calls passed between {pairs} pairs of hosts: packets are asked for of the one that lost the most, {calls} of {slow}"
+            "the slow calls passed between {pairs} pairs of hosts: packets are requested from the pair that lost \
+             the most, {calls} of {slow}"
         ),
     );
     samples
@@ -358,7 +359,10 @@ async fn slices(
                     .map(|lack| format!("{}: {}", SIDES[side], lack.chars().take(300).collect::<String>()))
                     .collect();
                 if payload == "full" {
-                    lacks.push(format!("The packets of the {} have their payload.", SIDES[side]));
+                    lacks.push(format!(
+                        "The packets of the {} are not masked: they contain the payload.",
+                        SIDES[side]
+                    ));
                 }
                 (format!("slice of the {} complete: {} bytes", SIDES[side], grouped(slice.bytes)), lacks, 1)
             }
@@ -387,7 +391,7 @@ async fn conclude(cases: &Arc<Cases>, case: &CaseReport, pair: &PairKey, slices:
         0 => Err("No host sent packets: what passed on the wire is unknown.".to_owned()),
         _ => match cases.judge.judge(&cases.folder.of(id)).await {
             Ok(hunt) if hunt.coverage.captured == 0 => {
-                Err("No verdict: there is no call in the packets that hosts sent.".to_owned())
+                Err("No verdict: the packets that hosts sent contain no call.".to_owned())
             }
             Ok(hunt) => Ok(hunt),
             Err(error) => {
@@ -407,7 +411,7 @@ async fn conclude(cases: &Arc<Cases>, case: &CaseReport, pair: &PairKey, slices:
     cases.change(id, |case| {
         match rows {
             Ok([usual, before]) => (case.usual, case.before) = (Some(usual), Some(before)),
-            Err(why) => case.lacks.push(format!("How long these calls usually take is not known: {why}.")),
+            Err(why) => case.lacks.push(format!("How long these calls usually take is unknown: {why}.")),
         }
         match judged {
             Ok(hunt) => {

@@ -29,7 +29,7 @@ pub enum NoSlice {
     #[error("it was not complete within {0:?}")]
     TooLate(Duration),
     /// The agent hung up in the middle of it.
-    #[error("the agent hung up before it was complete")]
+    #[error("the agent disconnected before it was complete")]
     HungUp,
     /// The agent could not.
     #[error("the agent: {0}")]

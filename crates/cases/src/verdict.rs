@@ -30,7 +30,7 @@ pub enum NoVerdict {
     #[error(transparent)]
     Gather(#[from] GatherError),
     /// It took too long.
-    #[error("it was not reached within {} s", LIMIT.as_secs())]
+    #[error("there was none within {} s", LIMIT.as_secs())]
     TooLong,
     /// The judge failed: a bug of ours.
     #[error("the analysis failed")]

@@ -70,10 +70,10 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoUsual {
     /// It was not watched for half a minute before.
-    #[error("too few calls came before those in question")]
+    #[error("there were too few calls before these")]
     TooFew,
     /// Slow calls may be among those.
-    #[error("calls took as long before those in question, as far back as is remembered")]
+    #[error("earlier calls took as long, as far back as the meter remembers")]
     AsSlow,
 }
 

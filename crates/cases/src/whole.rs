@@ -27,7 +27,7 @@ pub enum NoLook {
     #[error(transparent)]
     Gather(#[from] GatherError),
     /// The captures have no such call.
-    #[error("the captures of this case have no call of trace {0}")]
+    #[error("the captures of this case contain no call of trace {0}")]
     NoCall(String),
     /// It took too long, or others were before it.
     #[error("not done within {} s: the meter looks at one case at a time; try again", LIMIT.as_secs())]

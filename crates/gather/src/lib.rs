@@ -48,7 +48,7 @@ pub enum GatherError {
     #[error("{path}: not a report of `spangap tank --json`: {error}", path = .0.display(), error = .1)]
     Tank(PathBuf, #[source] serde_json::Error),
     /// What an instrument saved cannot be read.
-    #[error("{path}: not what an instrument saves with --json: {error}", path = .0.display(), error = .1)]
+    #[error("{path}: not the --json output of an instrument: {error}", path = .0.display(), error = .1)]
     Document(PathBuf, #[source] serde_json::Error),
     /// There is nothing to go by.
     #[error("{}: expected captures of one end or both, such as client.pcapng and server.pcapng", .0.display())]

@@ -176,7 +176,7 @@ pub fn gather(
         match ladder_of(&dissection, call) {
             Ok(ladder) => drop(extras.ladders.insert(place, ladder)),
             Err(error) => {
-                dissection.caveats.push(format!("Calls are not shown packet by packet: {error}."));
+                dissection.caveats.push(format!("No calls are shown packet by packet: {error}."));
                 break;
             }
         }

@@ -13,21 +13,21 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   spangap agent --meter http://meter.example:4317
-      keep the last packets and events of this host in memory, and send the meter those of a slow call when it asks
+      keep this host's latest packets and events in memory; send the meter those of a slow call when it asks
   spangap agent --meter https://meter.example:4317 --token-file /etc/spangap/token --memory 512MiB --cpu 1%
-      with a token of the role `capture`; look further back, and take less CPU
+      with a token of the role `capture`; a longer look back, and less CPU
   spangap agent --meter http://127.0.0.1:4317 --health 127.0.0.1:7071
-      how it is: curl http://127.0.0.1:7071/healthz
+      check on it: curl http://127.0.0.1:7071/healthz
 
   spangap agent --meter http://meter.example:4317 --allow sockets
-      also try remedies when somebody with a token for `change` asks: a process of its own then changes TCP_NODELAY of
-      connections for up to a minute; each change and each undo is a line in the audit log
+      also try remedies when somebody with a `change` token asks: a separate process then changes TCP_NODELAY
+      of connections for up to a minute; the audit log has a line for each change and each undo
   spangap agent --meter http://meter.example:4317 --allow sockets,isolate
-      and may move the packets of an interface off the CPUs of the application for up to a minute
+      it may also move an interface's packets off the application's CPUs for up to a minute
 
-Without --allow nothing on the host is changed, whoever asks, and nothing is written to disk. By default payloads are masked before they leave the host.
-Needs CAP_NET_RAW for packets, CAP_BPF and CAP_PERFMON for events, and CAP_SYS_PTRACE to see whose sockets they are; what
-is not allowed is left out, and said.";
+Without --allow the agent changes nothing on the host, whoever asks, and writes nothing to disk. By default it
+masks payloads before they leave the host. It needs CAP_NET_RAW for packets, CAP_BPF and CAP_PERFMON for
+events, and CAP_SYS_PTRACE to see who owns a socket; it runs without what it may not have, and says so.";
 
 /// Record the latest packets and events of this host, and hand over slices when the meter asks
 #[derive(Args, Debug)]

@@ -34,9 +34,9 @@ const OUTPUT: &str = "Output";
 /// Raw arguments of `spangap tank`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each run is a client process of its own. Given several targets, stacks, calls, ways to share channels, \
-settings of TCP_NODELAY, threads, sizes or loads, every combination is a run. Before each, a raw ping-pong over \
-loopback under the same load shows what this machine is capable of.
+Each run is a separate client process. Given several targets, stacks, calls, ways to share channels, TCP_NODELAY \
+settings, threads, sizes or loads, every combination is a run. Before each run, a raw ping-pong over loopback under \
+the same load shows what this machine is capable of.
 
 The loop is open with --rate and --interval: calls are due at times that do not depend on the calls before. \
 It is closed with --inflight: that many calls are in flight at any time.

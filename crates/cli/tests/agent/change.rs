@@ -309,7 +309,7 @@ fn whoever_is_killed_in_the_middle_everything_is_undone() {
     scene.changed(2, LONG_MS);
     kill(scene.actuator());
     let report = scene.meter().reported(scene.netns(), 2, Of::Refused);
-    assert!(report.error.contains("the actuator has ended"), "{report:?}");
+    assert!(report.error.contains("the actuator has exited"), "{report:?}");
     scene.all_is_undone();
     // The guard: the actuator does its work.
     scene.changed(3, LONG_MS);

@@ -161,7 +161,7 @@ fn with_the_interfaces_of_another_namespace_in_sight_nothing_is_done() {
         .expect("nsenter is there");
     let said = String::from_utf8_lossy(&inside.stderr).into_owned();
     assert_eq!(inside.status.code(), Some(1), "{said}");
-    assert!(said.contains("of another network namespace than this process"), "{said}");
+    assert!(said.contains("belongs to another network namespace than this process"), "{said}");
     assert!(journals.join("open.journal").exists());
     // The way that is said leads there.
     let by_hand = format!(

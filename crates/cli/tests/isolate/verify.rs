@@ -79,7 +79,7 @@ fn a_copy_stands_still_and_says_so() {
     copy.write("/proc/sys/kernel/random/boot_id", "5a1f0000-0000-4000-8000-000000000000\n");
     let status = json(&copy.verb("status", &["--json"]));
     assert_eq!((&status["state"], &status["parts"]), (&"another_boot".into(), &Value::Array(Vec::new())));
-    assert!(error(&copy.verb("verify", &[])).contains("another run of this machine"));
+    assert!(error(&copy.verb("verify", &[])).contains("before this machine's last boot"));
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn a_remedy_is_announced_tried_ended_by_ctrl_c_and_undone() {
     assert!(said.contains("waiting for the host to say that the change is undone"), "{said}");
     assert!(
         told.contains("ended before its time")
-            && told.ends_with("The host says that every change is undone."),
+            && told.ends_with("The host reports that every change is undone."),
         "{told}"
     );
     assert_eq!(tried.code, Some(0), "{tried:?}");

@@ -71,7 +71,7 @@ fn about(base: Side, left_out: usize, caveats: &[String]) -> String {
     let mut words = vec![format!("All times are by the clock of the {}.", base.name())];
     if left_out > 0 {
         words.push(format!(
-            "{left_out} calls that only the other end saw are left out: its clock alone places them."
+            "{left_out} calls that only the other end saw are left out: only its clock places them."
         ));
     }
     words.extend(caveats.iter().cloned());
@@ -192,10 +192,10 @@ fn host(drawing: &mut Drawing, side: Side, calls: &[Shown<'_>], axis: &Axis<'_>,
         (true, _) => String::new(),
         (false, Some((correction, bound))) => {
             format!(
-                "moved by {correction} ns to the other end's clock, which may be off by {bound} ns either way"
+                "moved by {correction} ns to the other end's clock, with a bound of {bound} ns either way"
             )
         }
-        (false, None) => "by its own clock: nothing bounds how far the two are apart".into(),
+        (false, None) => "by its own clock: nothing bounds the offset between the two".into(),
     };
     let group = drawing.track(None, &format!("{}{host_name}", side.name()), &words);
     if has_packets {

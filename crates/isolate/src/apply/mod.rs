@@ -62,7 +62,7 @@ pub enum ApplyError {
         found: Option<String>,
     },
     /// The machine was started anew since the plan was made. Nothing was changed.
-    #[error("the plan was made in another run of this machine: plan again")]
+    #[error("the plan was made before this machine's last boot: plan again")]
     OtherBoot,
     /// A needed value was refused.
     #[error(transparent)]

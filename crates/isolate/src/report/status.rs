@@ -105,7 +105,8 @@ fn heading(status: &Status, now: u64, rollback: &str) -> String {
         }
         Applied::AnotherBoot => {
             format!(
-                "Applied {applied}, in another run of the machine: nothing of it is left, and nothing to undo."
+                "Applied {applied}, before this machine's last boot: nothing of it is left, and there is nothing to \
+                 undo."
             )
         }
     }
@@ -247,7 +248,7 @@ Refused by the kernel, and not needed
             of(Applied::Confirmed, |status| status.confirmed_unix_ns = Some(NOW))
                 .contains("confirmed 0 s ago")
         );
-        assert!(of(Applied::AnotherBoot, |_| {}).contains("in another run of the machine"));
+        assert!(of(Applied::AnotherBoot, |_| {}).contains("before this machine's last boot"));
         assert!(of(Applied::Applied, |_| {}).contains("until `spangap isolate rollback` or the next boot"));
         let left = of(Applied::RolledBack, |status| {
             let left = vec![Place::BannedIrqs];

@@ -61,7 +61,7 @@ pub fn write_conclusions(report: &DissectReport, width: usize) -> String {
 pub(super) fn head(report: &DissectReport) -> Vec<String> {
     let mut paragraphs = Vec::new();
     if report.interrupted {
-        paragraphs.push("Interrupted: this is what was read until then.".into());
+        paragraphs.push("Interrupted: this is what had been read by then.".into());
     }
     paragraphs.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}")));
     for capture in &report.captures {

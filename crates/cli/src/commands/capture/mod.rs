@@ -27,15 +27,17 @@ Examples:
   spangap capture --interface eth0 --filter 'tcp port 50051' --write client.pcapng
       keep the last 256 MiB; Ctrl-C (or SIGTERM) writes them and exits, `kill -USR1` writes them and goes on
   spangap capture --interface eth0 --filter 'tcp port 50051' --trigger slow-log:slow.jsonl --write slow.pcapng
-      beside `spangap tank ... --slow 20ms --slow-log slow.jsonl`: wait for a slow call, write, exit
+      next to `spangap tank ... --slow 20ms --slow-log slow.jsonl`: wait for a slow call, write, exit
   spangap capture --interface any --trigger slow-log:slow.jsonl --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 --write it.pcapng
       wait until this trace shows up
 
 Filters are a subset of tcpdump's: tcp, udp, ip, ip6, [src|dst] host ADDRESS, net ADDRESS/BITS, port N,
-portrange A-B, with and, or (equal precedence, left to right, as in tcpdump), not and parentheses. Whole packets
-are kept unless --snap says otherwise: after a stall several responses leave in one segment, and the ends of calls
-are at its end. The ring bounds the memory. A smaller snap keeps more packets of bulk transfers; dissect reports
-what it cut. Needs CAP_NET_RAW. Only their owner can read the files, because they contain the traffic itself.";
+portrange A-B, with and, or (equal precedence, left to right, as in tcpdump), not and parentheses.
+
+Packets are kept whole by default: after a stall, several responses leave in one segment, and the last bytes
+of the calls are at its end. The ring bounds the memory. A smaller --snap fits more packets of bulk transfers
+into it; dissect reports what was cut off. Needs CAP_NET_RAW. The files are readable by their owner only,
+because they contain the traffic itself.";
 
 /// Keep the latest packets of an interface, and write them on demand or when a call was slow
 #[derive(Args, Debug)]
@@ -198,8 +200,8 @@ fn opening(args: &CaptureArgs, ring: &ring::Ring) -> String {
         None => String::new(),
     };
     format!(
-        "capturing {filter} on {}: the last {kept} MiB are kept; {until}Ctrl-C writes and ends, `kill -USR1 {}` \
-         writes and goes on",
+        "capturing {filter} on {}, keeping the last {kept} MiB; {until}Ctrl-C writes and exits, `kill -USR1 {}` \
+         writes and continues",
         args.interface,
         std::process::id()
     )
@@ -211,17 +213,21 @@ fn say(written: &Written) {
 
 fn closing(report: &Report<'_>, waited: bool) -> String {
     let Report { received, dropped, cpu_ns, wall_ns, .. } = report;
-    let mut text = format!("{received} packets received, {dropped} dropped for want of room; ");
+    let mut text = format!("{received} packets received, {dropped} dropped for lack of room;  ");
     text += &format!(
-        "{} of CPU in {}, without the kernel's own for the copies",
+        "{} of CPU in {}, not counting the kernel's copies",
         format_ns(*cpu_ns),
         format_ns(*wall_ns)
     );
     if report.written.is_empty() {
-        text += if waited { "; no slow call came, nothing was written" } else { "; nothing was written" };
+        text += if waited {
+            "; there was no slow call, and nothing was written"
+        } else {
+            "; nothing was written"
+        };
     }
     if report.malformed_lines > 0 {
-        text += &format!("; {} lines of the log were no slow calls", report.malformed_lines);
+        text += &format!("; {} lines of the log were not slow calls", report.malformed_lines);
     }
     text
 }

@@ -108,7 +108,7 @@ impl SlowLogTail {
             )),
             n if n == MAX_TOLD + 1 => {
                 self.complaints
-                    .push(format!("{path}, line {line}: malformed, too; further ones are only counted"));
+                    .push(format!("{path}, line {line}: malformed, too; any others are only counted"));
             }
             _ => {}
         }

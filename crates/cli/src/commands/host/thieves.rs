@@ -42,10 +42,10 @@ Examples:
   spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota; [ $? = 3 ] && echo denied
       exit with 3 if one of these took a significant amount of time
 
-Significant is 2 % or more of the time in which the target wanted a CPU and 1 ms per second observed, or 10 ms at once.
-Nobody is blamed for the target's own work: its threads, interrupts for its own packets and requests, ticks and timers,
-and programs that work with it (they wake its threads as often as they get in their way). Needs root (CAP_BPF and
-CAP_PERFMON) and a kernel with type information (BTF).";
+An amount is significant if it is at least 2 % of the time in which the target wanted a CPU and 1 ms per
+second observed, or 10 ms at once. Nobody is blamed for the target's own work: its threads, interrupts for its
+own packets and requests, ticks and timers, and programs that work with it (they wake its threads as often as
+they get in their way). Needs root (CAP_BPF and CAP_PERFMON) and a kernel with type information (BTF).";
 
 /// Show who had the CPUs while the threads of a process wanted them
 #[derive(Args, Debug)]
@@ -302,7 +302,7 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
         if let Sums::Target { target, .. } = &sums
             && !target.is_there()
         {
-            lacks.push("the target ended meanwhile".into());
+            lacks.push("the target ended during the measurement".into());
             break;
         }
         intervals.poll(left.min(POLL), &mut |event| batch.push(*event))?;
@@ -318,7 +318,7 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     batch.drain(..).for_each(|event| sums.on(&event));
     if ended.counts.missed > 0 {
         lacks.push(format!(
-            "the kernel left out {} runs of the programs; what they would have told is not known",
+            "the kernel skipped {} runs of the programs; what they would have recorded is unknown",
             ended.counts.missed
         ));
     }
@@ -450,9 +450,11 @@ fn cgroup(given: &str) -> anyhow::Result<String> {
     let below = MOUNTS.iter().find_map(|mount| given.strip_prefix(mount)).unwrap_or(given);
     let path = format!("/{}", below.trim_matches('/'));
     if path == "/" {
-        return Err(
-            wrong_usage(format!("--cgroup {given}: everything is in there; expected one below")).into()
-        );
+        return Err(wrong_usage(format!(
+            "--cgroup {given}: this is the root, which holds everything; expected a cgroup \
+            below it"
+        ))
+        .into());
     }
     Ok(path)
 }

@@ -29,25 +29,25 @@ use terminal::Terminal;
 const EXAMPLES: &str = "\
 Examples:
   spangap hunt lab-rto-1
-      a folder with captures, and with files of spans and recordings of hosts where there are any
+      a folder with captures and, where there are any, files of spans and recordings of hosts
   spangap hunt client.pcapng server.pcapng traces.json client.rec server.rec --json
-      the same, file by file; what each one is, its content tells
+      the same, file by file; each is recognised by its content
   spangap hunt today --method /shop.Cart/Get --over 20ms
       why calls of one method take 20 ms or longer, where others of their kind do not
   spangap hunt today --against last-week --html verdict.html
       why everything takes longer than it did; as a page, too
   spangap hunt lab-rto-1 --perfetto calls.perfetto-trace
-      and the slowest calls with both hosts on one time line, to be opened at ui.perfetto.dev or a copy of it
+      also the slowest calls with both hosts on one timeline, to open at ui.perfetto.dev or in a copy of it
 
   spangap hunt 'frontend->customer' --meter http://127.0.0.1:7070
-      the calls of a pair that a meter sees now: opens a case, asks the agents of both hosts, tells what happens
-      meanwhile; the verdict as for a folder
+      the calls of a pair that a meter sees now: opens a case, asks the agents on both hosts, reports its progress,
+      and gives a verdict as for a folder
   spangap hunt 'frontend->customer' --meter http://127.0.0.1:7070 --experiment auto --json
-      and tries its remedy, if it has one that can be undone: proven, refuted or undecided, in the same document
+      also try the remedy, if there is one that can be undone: proven, refuted or undecided, in the same document
 
-A culprit is named only when even the lower bound of its share is most of what slow calls take beyond others of
-their kind; otherwise the place where the time passed is, or neither. Exit code 0 says that a verdict was reached,
-whatever it is.";
+A culprit is named only if even the lower bound of its share is most of the time that slow calls take beyond
+others of their kind. Otherwise hunt names the place where that time passed, or neither. Exit code 0 means that
+it reached a verdict, whichever.";
 
 /// Find what makes calls slow: attribute their excess time to causes, and name a culprit if one accounts for most of it
 #[derive(Args, Debug)]
@@ -187,7 +187,7 @@ fn at_meter(args: &HuntArgs, url: &str) -> anyhow::Result<Outcome> {
     }
     match tried? {
         Some(tried) if !tried.undone => bail!(
-            "the host has not said of every change that it is undone; its guard undoes what is left within a minute"
+            "the host has not confirmed the undo of every change; its guard undoes what is left within a minute"
         ),
         _ => Ok(Outcome::Done),
     }
@@ -246,7 +246,7 @@ fn question<'e>(
 
 fn gathered(sources: &Sources, terminal: &mut Terminal, stop: &AtomicBool) -> anyhow::Result<Evidence> {
     for other in &sources.others {
-        eprintln!("spangap: {}: not looked at: neither a capture, spans nor a recording", other.display());
+        eprintln!("spangap: {}: ignored: not a capture, spans or a recording", other.display());
     }
     terminal.begins(sources);
     let mut on_progress = |progress| {
@@ -296,7 +296,7 @@ fn not_over(flag: &str, page: &Path, sources: &Sources) -> anyhow::Result<()> {
     let same =
         |path: &&PathBuf| path.canonicalize().ok().is_some_and(|path| page.canonicalize().ok() == Some(path));
     if let Some(path) = read.into_iter().flatten().chain(&sources.tank).find(same) {
-        bail!("{flag} {}: is {}, which is read; expected another file", page.display(), path.display());
+        bail!("{flag} {}: is {}, an input; expected another file", page.display(), path.display());
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate show
-      the CPUs with the interrupts and softirqs of 1 s, interfaces, cgroups, and who moves things
+      the CPUs with the interrupts and softirqs of 1 s, interfaces, cgroups, and programs that move interrupts
   spangap isolate show --interface eth0 --for 10s --html map.html
       watch for 10 s, and draw the map; outlines mark the CPUs that a plan for eth0 would take
   spangap isolate show --save host.txt; spangap isolate show --root host.txt --json
@@ -163,7 +163,7 @@ impl Read {
             let banned: String = banned.iter().map(each).collect();
             let _ = write!(text, "=== {SETUP}\nSLEEP 10 {banned}BANNED 0\n");
         }
-        Kept::parse(&text).context("what was read cannot be kept")
+        Kept::parse(&text).context("what was read cannot be saved")
     }
 }
 

@@ -13,7 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   spangap lab list
   spangap lab list nagle-client
-      what it is, where it happens, its parameters
+      what happens and where, and its parameters
   spangap lab list --json | jq -r '.scenarios[].name'";
 
 /// List the scenarios, or tell all of one

@@ -26,9 +26,10 @@ Examples:
   spangap lab run nagle-client --out run && spangap gaps run/*.spans.json && spangap dissect run/*.pcapng --spans run/client.spans.json
       and look at the result
   spangap lab run healthy --set rate=500 --clock server=+30ms,50ppm
-      with another rate, on hosts whose clocks differ
+      with another rate, on hosts with different clocks
 
-Needs root, for network namespaces. Whatever a run changes on this machine is undone when it ends, however it ends.";
+Needs root, for network namespaces. Everything a run changes on this machine is undone when it ends, however
+it ends.";
 
 /// Make a fault, and record everything a user could have, with the truth beside it
 #[derive(Args, Debug)]

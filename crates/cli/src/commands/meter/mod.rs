@@ -37,7 +37,7 @@ Examples:
   spangap meter
       receive on 127.0.0.1:4317 (gRPC) and :4318 (HTTP), page at http://127.0.0.1:7070/
   spangap meter --data /var/lib/spangap --otlp-grpc 0.0.0.0:4317 --tls-cert cert.pem --tls-key key.pem --token-file tokens
-      keep the history across restarts; receive from other machines, who need a token (see docs/security.md)
+      keep the history across restarts; accept spans from other machines that have a token (see docs/security.md)
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 your-service
       point an OpenTelemetry SDK at it
 

@@ -28,15 +28,15 @@ use std::time::SystemTime;
 const EXAMPLES: &str = "\
 Examples:
   spangap sockets set --pid 812 --peer 10.0.0.7:50051 nodelay=on --for 30s
-      for half a minute; restored then, or at Ctrl-C, or when this tool is killed
+      for half a minute; restored then, at Ctrl-C, or if this tool is killed
   spangap sockets set --pid 812 --port 50051 nodelay=on --half --for 5m
       every second connection: both halves carry the same load at the same time
   spangap sockets set --pid 812 nodelay=on
       until you run the undo command that it prints
 
-Connections opened from now on are not covered. No value changes before the old one is in a journal
-(/run/spangap/sockets, or below XDG_RUNTIME_DIR); `spangap sockets undo --all` restores whatever a killed tool left.
-A socket with a pending undo cannot be set again. Another user's process needs CAP_SYS_PTRACE.";
+Connections opened later are not covered. No value changes before the old one is in a journal
+(/run/spangap/sockets, or below XDG_RUNTIME_DIR); `spangap sockets undo --all` restores whatever a killed tool
+left behind. A socket with a pending undo cannot be set again. Another user's process needs CAP_SYS_PTRACE.";
 
 /// Change TCP_NODELAY of live sockets, with an undo
 #[derive(Args, Debug)]
