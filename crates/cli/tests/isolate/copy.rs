@@ -246,7 +246,7 @@ fn a_value_that_changed_since_the_plan_is_told_in_words() {
     let (path, old) = copy.files_of_plan().remove(0);
     copy.write(&path, "7\n");
     let said = error(&copy.apply(&["--no-confirm"]));
-    let expected = format!("{path} was \"{old}\" when the plan was made, and is \"7\": plan again");
+    let expected = format!("{path} was \"{old}\" when the plan was made, and now is \"7\": plan again");
     assert!(said.starts_with(&expected), "{said}, expected {expected}");
 }
 

@@ -72,7 +72,7 @@ fn a_copy_stands_still_and_says_so() {
     assert_eq!(report["verdict"], "cannot_tell", "{report:#}");
     assert_eq!(report["effect"].as_array().map(Vec::len), Some(1), "{report:#}");
     assert!(
-        report["effect"][0]["summary"].as_str().is_some_and(|why| why.starts_with("a copy stands still"))
+        report["effect"][0]["summary"].as_str().is_some_and(|why| why.starts_with("on a copy nothing runs"))
     );
     assert_eq!((&report["cost"]["cpus"], &report["looked_s"]), (&96.into(), &Value::Null));
     // What was applied in another run of the machine is not there any more.
@@ -166,7 +166,7 @@ fn two_readings_of_a_copy_are_compared() {
     assert_eq!(interrupts()["summary"], "1,234 interrupts, all on CPUs 1-2,49-50 (3 of 4 had none)");
     fs::remove_dir_all(copy.root().join("after")).expect("it is ours");
     reading("after", Some(7));
-    assert_eq!(interrupts()["summary"], "1,234 of 1,234 interrupts came elsewhere, on CPU 7");
+    assert_eq!(interrupts()["summary"], "1,234 of 1,234 interrupts went elsewhere, to CPU 7");
 }
 
 #[test]

@@ -113,7 +113,7 @@ pub struct Why(pub String);
 impl From<&FactError> for Why {
     fn from(error: &FactError) -> Why {
         match error.closed() {
-            Some(path) => Why(format!("{path} is closed to this user: try as root")),
+            Some(path) => Why(format!("this user may not read {path}: try as root")),
             None => Why(error.to_string()),
         }
     }

@@ -78,9 +78,9 @@ pub fn place(
     // A container sees only a part of the hierarchy, and at its mount.
     let below = mount.below(&place.path).ok_or_else(|| {
         let why = match mount.root.as_str() {
-            "/" => format!("{} is outside of the cgroup namespace that is seen here", place.path),
+            "/" => format!("{} is outside the cgroup namespace visible here", place.path),
             root => {
-                format!("{} is outside of what is mounted at {}: {root} and below", place.path, mount.point)
+                format!("{} is outside what is mounted at {}: {root} and below", place.path, mount.point)
             }
         };
         FactError::Read { path, why, absent: false }

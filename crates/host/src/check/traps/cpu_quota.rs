@@ -67,8 +67,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         judged = evidence(judged, seen);
     }
     judged = judged.means(
-        "when the threads of the cgroup have used up their quota, all of them stop until the period ends, wherever they \
-         are in a call; many threads use it up early in the period",
+        "when the threads of the cgroup have used up the quota, all of them stop until the period ends, even in the \
+         middle of a call; many threads use it up early in the period",
     );
     let folder = &first.group.folder;
     judged = match first.group.version {
@@ -76,7 +76,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         Version::V2 => judged.fix(format!("echo max > {folder}/cpu.max  # no limit")),
     };
     judged = judged.fix(
-        "# for good: no CPU limit (Kubernetes: limits.cpu; systemd: CPUQuota=), or one well above the peak",
+        "# permanently: no CPU limit (Kubernetes: limits.cpu; systemd: CPUQuota=), or one well above the peak",
     );
     let throttled_now = seen.iter().filter_map(|seen| seen.now).any(|now| share(&now) > 0.0);
     let judged = judged.counted(Cause::CpuQuota, throttled_now).of_the_processes();
