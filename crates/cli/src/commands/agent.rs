@@ -33,13 +33,14 @@ events, and CAP_SYS_PTRACE to see who owns a socket; it runs without what it may
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct AgentArgs {
-    /// Port of the meter for OTLP over gRPC
+    /// The meter's port for OTLP over gRPC
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4317")]
     meter: String,
-    /// File with the token for the meter; read anew for each connection
+    /// File with the token for the meter; reread for each connection
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Authorities that the meter's certificate may come from (PEM), for an `https` URL [default: those that this host knows]
+    /// Authorities to verify the meter's certificate with (PEM), for an `https` URL [default: those that this host
+    /// trusts]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// Certificate to show to the meter (PEM)
@@ -51,10 +52,10 @@ pub struct AgentArgs {
     /// Memory for the agent and its rings; the oldest is overwritten
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: Size,
-    /// CPU for the agent and its probes, as a share of all CPUs; over it, instruments are given up
+    /// CPU for the agent and its probes, as a share of all CPUs; above it, the agent drops instruments
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     cpu: Percent,
-    /// What leaves the host of the bytes of messages
+    /// How much of a message's bytes leaves the host
     #[arg(long, value_name = "WHAT", default_value = "headers")]
     payload: PayloadName,
     /// Interface to capture on; may be repeated [default: all]
@@ -66,13 +67,13 @@ pub struct AgentArgs {
     /// Bytes kept of each packet
     #[arg(long, value_name = "SIZE", default_value = "16KiB")]
     snap: Size,
-    /// Address to answer questions about health at [default: none]
+    /// Address of the health endpoint [default: none]
     #[arg(long, value_name = "ADDR")]
     health: Option<SocketAddr>,
-    /// What may be changed on this host for a limited time, for experiments; may be a list [default: nothing]
+    /// What the agent may change on this host, for a limited time, for experiments; takes a list [default: nothing]
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     allow: Vec<Allowed>,
-    /// Log of changes, with --allow: one JSON object a line, never shortened
+    /// Log of changes, with --allow: one JSON object per line, never truncated
     #[arg(long, value_name = "FILE", default_value = "/var/log/spangap/audit.jsonl", requires = "allow")]
     audit: PathBuf,
     /// Folder for journals that undo changes, with --allow [default: /run/spangap/actuator-N, N the network namespace]

@@ -46,7 +46,7 @@ pub struct CaptureArgs {
     /// Interface to listen on; `any` is all of them
     #[arg(long, short, value_name = "IF")]
     interface: String,
-    /// Which packets [default: all]
+    /// Which packets to keep [default: all]
     #[arg(long, value_name = "EXPR", default_value = "", hide_default_value = true)]
     filter: String,
     /// Memory for packets; the oldest are overwritten
@@ -61,7 +61,7 @@ pub struct CaptureArgs {
     /// Only a line with this trace id, 32 hexadecimal digits
     #[arg(long, value_name = "HEX", requires = "trigger")]
     trace_id: Option<String>,
-    /// How long to go on after a line, so that the end of the story is in the file
+    /// How long to continue after a line, so that the file has the end of the story
     #[arg(long, value_name = "DURATION", default_value = "1s", requires = "trigger")]
     after: Duration,
     /// Exit after this many lines; from the second on, files are named FILE-2, FILE-3

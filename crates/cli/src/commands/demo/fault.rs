@@ -10,7 +10,7 @@ pub enum Fault {
     Nagle,
     /// Packets of another network are handled on the CPU of the server
     Softirq,
-    /// All calls of the client share a connection, and become more
+    /// All calls of the client share a connection, and their number grows
     SharedConnection,
     /// The server's process is stopped, a tenth of a second at a time
     Stopped,
@@ -26,9 +26,9 @@ pub enum Fault {
     ServerApp,
     /// A batch job takes all workers of the server
     ServerQueue,
-    /// The way takes longer by chance
+    /// The path takes longer by random amounts
     NetworkJitter,
-    /// Ends of responses are lost, and come again after a timeout
+    /// Ends of responses are lost, and retransmitted after a timeout
     Rto,
     /// Parts of large responses are lost
     FastRetransmit,

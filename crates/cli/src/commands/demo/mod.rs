@@ -51,7 +51,7 @@ pub struct DemoArgs {
     /// What goes wrong; needs root [default: nagle]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["interval", "think", "no_pair"])]
     fault: Option<Fault>,
-    /// Apply the remedy without asking, and end when all is shown; needs root
+    /// Apply the remedy without asking, and exit when done; needs root
     #[arg(long, conflicts_with_all = ["interval", "think", "no_pair"])]
     auto: bool,
     /// Do not start the pair: only the meter and the table, for your own exporters

@@ -40,13 +40,13 @@ pub struct CheckArgs {
     /// The process whose calls are slow; may be repeated [default: the machine as a whole]
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
-    /// Look at a copy: a folder with proc and sys inside (or before/proc, ... and after/proc, ...), or a file of --save
+    /// Check a copy: a folder with proc and sys inside (or before/proc, ... and after/proc, ...), or a file of --save
     #[arg(long, value_name = "PATH", default_value = "/")]
     root: PathBuf,
     /// How long to watch counters; Ctrl-C ends it early
     #[arg(long = "for", value_name = "DURATION", default_value = "1s")]
     watch: Duration,
-    /// Keep everything that was read in one text file
+    /// Save everything that was read to one text file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Exit with 3 if this is found: trap (any), high, medium, low (at least), cannot-tell, or names of traps

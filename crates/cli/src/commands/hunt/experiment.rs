@@ -32,11 +32,11 @@ const COLUMNS: usize = 100;
 /// Whether the remedy is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// After a question, which says what would be changed
+    /// Ask first, and say what would be changed
     Ask,
-    /// Without a question
+    /// Do not ask
     Auto,
-    /// Not at all
+    /// Never
     None,
 }
 

@@ -57,55 +57,56 @@ pub struct HuntArgs {
     /// what other verbs print with --json. With --meter a pair of services
     #[arg(required_unless_present = "capture", value_name = "FOLDER|FILE|CLIENT->SERVER")]
     sources: Vec<PathBuf>,
-    /// A capture, whatever its content looks like
+    /// A file to read as a capture, whatever its content looks like
     #[arg(long, value_name = "FILE")]
     capture: Vec<PathBuf>,
-    /// A file of spans, whatever its content looks like
+    /// A file to read as spans, whatever its content looks like
     #[arg(long, value_name = "FILE")]
     spans: Vec<PathBuf>,
-    /// A recording of a host, whatever its content looks like
+    /// A file to read as a host's recording, whatever its content looks like
     #[arg(long, value_name = "FILE")]
     host: Vec<PathBuf>,
     /// Only calls of this method, such as `/shop.Cart/Get`
     #[arg(long)]
     method: Option<String>,
-    /// Slow calls are those from this quantile of the durations on, such as 0.99 [default: those that stand out]
+    /// Slow calls are those at or above this quantile of the durations, such as 0.99 [default: those that stand out]
     #[arg(long, value_name = "SHARE", conflicts_with = "over", value_parser = share)]
     quantile: Option<f64>,
-    /// Slow calls are those that take so long or longer [default: those that stand out]
+    /// Slow calls are those that take at least this long [default: those that stand out]
     #[arg(long, value_name = "DURATION")]
     over: Option<Duration>,
-    /// Only calls that begin so long after the first one, or later
+    /// Only calls that begin at least this long after the first one
     #[arg(long, value_name = "DURATION")]
     from: Option<Duration>,
-    /// Only calls that begin less long after the first one
+    /// Only calls that begin less than this long after the first one
     #[arg(long, value_name = "DURATION")]
     to: Option<Duration>,
-    /// Explain what all calls take beyond those of this folder or capture
+    /// Explain how much longer all calls take than those of this folder or capture
     #[arg(long, value_name = "FOLDER|FILE")]
     against: Option<PathBuf>,
-    /// Ask the meter whose page is there, and the agents that are connected to it
+    /// URL of a meter's page: ask that meter, and the agents connected to it
     #[arg(long, value_name = "URL", conflicts_with_all = ["capture", "spans", "host", "quantile", "over", "from", "to", "against", "perfetto"])]
     meter: Option<String>,
     /// File with a token of the role `capture`, where the meter wants one
     #[arg(long, value_name = "FILE", requires = "meter")]
     token_file: Option<PathBuf>,
-    /// Authorities that the meter's certificate may come from (PEM), for an `https` URL [default: those that this host knows]
+    /// Authorities to verify the meter's certificate with (PEM), for an `https` URL [default: those that this host
+    /// trusts]
     #[arg(long, value_name = "FILE", requires = "meter")]
     tls_ca: Option<PathBuf>,
-    /// Try the remedy on the live pair: for some seconds at a time, on half of the connections or in half of the time, each
-    /// change undone; with the calls beside it as the measure. It takes a token of the role `change` [default: ask at a
-    /// terminal, none elsewhere]
+    /// Try the remedy on the live pair, for some seconds at a time, on half of the connections or for half of the time,
+    /// and undo each change; the calls without it are the control. Needs a token of the role `change` [default: ask at
+    /// a terminal, none elsewhere]
     #[arg(long, value_name = "MODE", value_enum)]
     experiment: Option<Mode>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Write the verdict as a page, too
+    /// Also write the verdict as a page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the 200 slowest calls as a trace for Perfetto, too: legs, spans, packets and threads of both hosts on one time
-    /// line, each with how far the clocks may be off
+    /// Also write the 200 slowest calls as a trace for Perfetto: legs, spans, packets and threads of both hosts on one
+    /// timeline, each with how far the clocks may be off
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
 }

@@ -42,7 +42,7 @@ kernel refuses a required change, at Ctrl-C, or when the terminal closes, everyt
 process that outlives this one undoes the plan when time is up; if both are killed, `spangap isolate rollback`
 undoes it from the journal. Needs root.";
 
-/// Do what a plan says; undone by itself unless confirmed in time
+/// Apply a plan; it is undone automatically unless confirmed in time
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ApplyArgs {

@@ -31,7 +31,7 @@ Verifies first, as `spangap isolate verify` does. A plan that does not hold is n
 reported, and does not prevent confirmation. A confirmed plan stays until `spangap isolate rollback` or the
 next boot.";
 
-/// Let an applied plan stay, if it holds
+/// Keep an applied plan, if it holds
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ConfirmArgs {

@@ -48,13 +48,13 @@ pub struct ShowArgs {
     /// One row per core, however many there are
     #[arg(long)]
     all: bool,
-    /// Look at a copy: a folder with proc and sys inside, or a file of --save
+    /// Show a copy: a folder with proc and sys inside, or a file of --save
     #[arg(long, value_name = "PATH", default_value = "/")]
     root: PathBuf,
     /// Where the journal of the applied plan is [default: ROOT/var/lib/spangap/isolate]
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Keep everything that was read in one text file
+    /// Save everything that was read to one text file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Draw the map as an SVG picture

@@ -54,13 +54,13 @@ means that it could not read, or that nothing is applied.";
 pub struct VerifyArgs {
     #[command(flatten)]
     place: WhereArgs,
-    /// For how long counters are watched; Ctrl-C ends it before
+    /// How long to watch counters; Ctrl-C ends it early
     #[arg(long = "for", value_name = "DURATION", default_value = "2s")]
     watch: Duration,
-    /// What calls take now: a document of `gaps --json` or `tank --json`
+    /// How long calls take now: a document of `gaps --json` or `tank --json`
     #[arg(long, value_name = "FILE")]
     after: Option<PathBuf>,
-    /// What calls took before, of the same kind [default: what the plan was given]
+    /// How long calls took before: a document of the same kind [default: what the plan was given]
     #[arg(long, value_name = "FILE", requires = "after")]
     before: Option<PathBuf>,
     /// Exit with 3 if this is found

@@ -29,7 +29,7 @@ pub struct CleanArgs {
     /// Rename damaged journals to get them out of the way; they are kept
     #[arg(long)]
     forget: bool,
-    /// Print what was removed, what goes on and what could not be removed as one JSON document
+    /// Print what was removed, what is still running and what could not be removed as one JSON document
     #[arg(long)]
     json: bool,
 }

@@ -31,7 +31,7 @@ Examples:
 Needs root, for network namespaces. Everything a run changes on this machine is undone when it ends, however
 it ends.";
 
-/// Make a fault, and record everything a user could have, with the truth beside it
+/// Inject a fault, and record everything a user could have, next to the truth
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
@@ -43,10 +43,10 @@ pub struct RunArgs {
     /// A parameter of the scenario
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The clock of a host, as what is recorded there shows it: SIDE=OFFSET[,SKEW], such as server=+30ms,50ppm
+    /// The clock of a host, as its recordings show it: SIDE=OFFSET[,SKEW], such as server=+30ms,50ppm
     #[arg(long, value_name = "CLOCK")]
     clock: Vec<HostClock>,
-    /// Seed of whatever is left to chance
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

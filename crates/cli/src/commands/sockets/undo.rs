@@ -26,7 +26,7 @@ the value that was set; any other is named and left alone. A journal is removed 
 the same undo can run twice. From a damaged one, whatever can be read is restored; the rest is named, and the
 file stays until --forget: until then, no socket that may be one of the unreadable ones can be set.";
 
-/// Set back what `sockets set` changed
+/// Undo what `sockets set` changed
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct UndoArgs {
