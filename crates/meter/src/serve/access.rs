@@ -110,7 +110,7 @@ impl std::fmt::Display for Denied {
             Denied::WrongRole(role) => write!(f, "this token is not for {}", role.name()),
             Denied::NotLocal(role) => write!(
                 f,
-                "without --token-file only those on the meter's own host may do what needs the role {}; --insecure allows it \
+                "without --token-file, only clients on the meter's own host have the role {}; --insecure gives it \
                  to everybody",
                 role.name()
             ),
@@ -119,11 +119,12 @@ impl std::fmt::Display for Denied {
                 "the request is for the host {host:?}: expected an address, localhost, or a name given with --http-host"
             ),
             Denied::Origin(origin) => {
-                write!(f, "the request was sent by a page of {origin:?}, which is another one")
+                write!(f, "the request was sent by a page of {origin:?}, another site")
             }
             Denied::NoCertificate => write!(
                 f,
-                "expected a certificate of an authority of --tls-client-ca; an agent shows one with --tls-cert and --tls-key"
+                "expected a certificate from an authority in --tls-client-ca; an agent presents one with --tls-cert \
+                 and --tls-key"
             ),
         }
     }

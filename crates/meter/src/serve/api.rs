@@ -268,7 +268,7 @@ impl Api {
         work: impl FnOnce(&Api, &Arc<Cancel>) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<T, Problem> {
         let busy = || {
-            let many = format!("{LINE} questions to the history wait already; ask again");
+            let many = format!("{LINE} queries of the history are already waiting; try again");
             Problem(StatusCode::SERVICE_UNAVAILABLE, many)
         };
         let _place = self.line.try_acquire().map_err(|_| busy())?;
@@ -458,7 +458,7 @@ async fn pair(
     });
     let report = report.await?.ok_or_else(|| {
         let names = format!("{} -> {}", key.client, key.server);
-        Problem(StatusCode::NOT_FOUND, format!("no calls of {names} in this stretch of time"))
+        Problem(StatusCode::NOT_FOUND, format!("no calls of {names} in this period"))
     })?;
     Ok(with_tag(Streamed(headers, report).answer().await, &tag))
 }

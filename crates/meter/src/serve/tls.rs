@@ -130,8 +130,8 @@ impl Tls {
             interval.tick().await;
             match self.look() {
                 Ok(false) => {}
-                Ok(true) => tell(&"TLS: the certificates have changed and are in use"),
-                Err(error) => tell(&format_args!("TLS: {error}; the certificates from before stay in use")),
+                Ok(true) => tell(&"TLS: the certificates have changed; using the new ones"),
+                Err(error) => tell(&format_args!("TLS: {error}; still using the previous certificates")),
             }
         }
     }

@@ -23,7 +23,7 @@ impl Api {
             return Err(Problem(StatusCode::NOT_FOUND, why));
         };
         let busy =
-            || Problem(StatusCode::SERVICE_UNAVAILABLE, "too many look for traces already; ask again".into());
+            || Problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests for traces already; try again".into());
         let _place = self.lookup_line.try_acquire().map_err(|_| busy())?;
         let turn = self.lookups.clone().acquire_owned().await.map_err(|_| busy())?;
         off_thread(move || {
@@ -128,7 +128,7 @@ pub(super) fn coverage(figures: SpoolFigures) -> KeptCoverage {
 /// What a reader of the coverage should know, in words.
 pub(super) fn notes(figures: &SpoolFigures) -> Vec<String> {
     let lost = [
-        (figures.not_kept_queue, "they came faster than they could be written"),
+        (figures.not_kept_queue, "they arrived faster than they could be written"),
         (figures.not_kept_disk, "the disk refused them"),
         (figures.not_kept_large, "their request is larger than --keep-bytes allows"),
     ];

@@ -66,19 +66,20 @@ fn never(seen: &Seen, captures: usize) -> String {
                 false => (&second.handshake, &first.handshake),
             };
             let why = match syn::together(more, fewer) {
-                Some((Cause::SynLoss, _)) if fewer.syns < more.syns => "some were lost on the way",
-                Some((Cause::SynLoss, _)) => "their answers were lost on the way",
+                Some((Cause::SynLoss, _)) if fewer.syns < more.syns => "some were lost on the path",
+                Some((Cause::SynLoss, _)) => "their answers were lost on the path",
                 _ => {
-                    "all arrived, and the server's host did not take the connection: a full accept queue, or a filter"
+                    "all arrived, but the server's host did not accept the connection: a full accept queue, or a \
+                     filter"
                 }
             };
             format!("{sent}, {} of them at the other end: {why}.", fewer.syns)
         }
         _ if captures == 2 => format!(
-            "{sent}, none of them in the other capture: lost or filtered on the way, or of a time that it does not have."
+            "{sent}, none of them in the other capture: lost or filtered on the path, or outside its time."
         ),
         _ => format!(
-            "{sent} without an answer that completed it: lost, filtered, or not taken by the server's host."
+            "{sent} without an answer that completed it: lost, filtered, or not accepted by the server's host."
         ),
     }
 }
@@ -95,7 +96,7 @@ pub(super) fn slowly(episode: &Episode, seen: [Option<Handshake>; 2]) -> String 
         format!("{what}: {}", counts.join(", "))
     };
     format!(
-        "It opened {:.0} ms late ({}; {}; {}): calls that waited for it had not begun on the wire.",
+        "It opened {:.0} ms late ({}; {}; {}): calls that waited for it had not yet begun on the wire.",
         ms(episode.to_ns.saturating_sub(episode.from_ns)),
         episode.cause,
         parts(|handshake| handshake.syns, "SYNs"),

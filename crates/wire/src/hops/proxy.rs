@@ -113,7 +113,7 @@ pub(crate) fn findings(
         false => Certainty::Shown,
         true => Certainty::Possible(Missing::ProxyBackend),
     };
-    let words = "In the proxy, or waiting for what is not TCP (a name look-up).".to_owned();
+    let words = "In the proxy, or waiting for something other than TCP (a name lookup).".to_owned();
     out.push(finding(Cause::Proxy, certainty, cost_ns, words, evidence));
 }
 
