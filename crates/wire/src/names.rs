@@ -171,7 +171,8 @@ impl LookUps {
             return None;
         }
         let took_us = nanos(first.0, at.0) / 1000;
-        let what = What::with("the client goes on without an answer after {} us and {} queries", took_us, queries);
+        let what =
+            What::with("the client goes on without an answer after {} us and {} queries", took_us, queries);
         Some(episode(first, at, what, start))
     }
 

@@ -325,7 +325,9 @@ fn of_limits<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         "Items forgotten to make room, or because they were idle.",
         |l| l.forgotten,
     );
-    add(MetricKind::Counter, "spangap_limit_refused", "Items for which the store had no room.", |l| l.refused);
+    add(MetricKind::Counter, "spangap_limit_refused", "Items for which the store had no room.", |l| {
+        l.refused
+    });
 }
 
 fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {

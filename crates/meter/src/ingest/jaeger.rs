@@ -183,8 +183,7 @@ impl Trace {
     pub(super) fn finish(mut self, broken_off: bool, delivery: &mut Delivery<'_>) {
         if broken_off && self.processes.is_none() {
             if self.held > 0 {
-                let reason =
-                    "the trace ends before its \"processes\": the services of its spans are unknown";
+                let reason = "the trace ends before its \"processes\": the services of its spans are unknown";
                 delivery.skip(self.place, reason, Some(self.held as u64));
             }
             return;

@@ -22,8 +22,9 @@ impl Api {
             let why = "no whole traces are kept: the meter runs without --keep-spans".into();
             return Err(Problem(StatusCode::NOT_FOUND, why));
         };
-        let busy =
-            || Problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests for traces already; try again".into());
+        let busy = || {
+            Problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests for traces already; try again".into())
+        };
         let _place = self.lookup_line.try_acquire().map_err(|_| busy())?;
         let turn = self.lookups.clone().acquire_owned().await.map_err(|_| busy())?;
         off_thread(move || {

@@ -59,8 +59,10 @@ pub(super) fn caveats(dissection: &Dissection, known: &Known) -> Vec<String> {
     }
     if dissection.copies > 0 {
         let copies = dissection.copies;
-        out.push(format!("{copies} calls appear twice in one capture (on two interfaces, or before and after \
-        address translation): each counts once."));
+        out.push(format!(
+            "{copies} calls appear twice in one capture (on two interfaces, or before and after \
+        address translation): each counts once."
+        ));
     }
     let tls = dissection
         .connections
@@ -68,8 +70,10 @@ pub(super) fn caveats(dissection: &Dissection, known: &Known) -> Vec<String> {
         .filter(|c| c.seen.iter().flatten().any(|facts| facts.protocol == Protocol::Tls));
     let tls = tls.count();
     if tls > 0 {
-        out.push(format!("{tls} connections are TLS without keys: their calls are turns of encrypted bytes, without \
-        method, status and trace id. A key-log file decrypts them."));
+        out.push(format!(
+            "{tls} connections are TLS without keys: their calls are turns of encrypted bytes, without \
+        method, status and trace id. A key-log file decrypts them."
+        ));
     }
     if known.pairs_left_out > 0 {
         out.push(format!(
@@ -156,11 +160,16 @@ fn clocks(dissection: &Dissection, section: &SectionTotals, known: &Known, out: 
         ));
     }
     match clock.stretches.len() {
-        0 => out.push("The packets contradict each other about the clocks: no offset fits for any length of time, \
-        so each direction is half of the sum of both, with that as its bound.".into()),
+        0 => out.push(
+            "The packets contradict each other about the clocks: no offset fits for any length of time, \
+        so each direction is half of the sum of both, with that as its bound."
+                .into(),
+        ),
         1 => {}
-        n => out.push(format!("No single rate of the clocks fits: a clock was set, or its rate changed. {n} \
-        stretches of time are treated separately; around their borders, bounds are wide.")),
+        n => out.push(format!(
+            "No single rate of the clocks fits: a clock was set, or its rate changed. {n} \
+        stretches of time are treated separately; around their borders, bounds are wide."
+        )),
     }
     if clock.stretches.iter().any(|stretch| stretch.corners.is_empty()) {
         out.push("At times nothing bounds the clocks' offset from both sides: there, each direction is half of the \

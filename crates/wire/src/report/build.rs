@@ -302,10 +302,7 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
         (head_cut, "cut by snap: the capture's snap length cut off header fields"),
         (cut, "cut by snap: the capture's snap length cut off bytes that belong to it, or may"),
         (overlap, "several requests were in flight, with nothing to tell their responses apart"),
-        (
-            tickets,
-            "TLS session tickets may precede the response: without the keys, its beginning is unknown",
-        ),
+        (tickets, "TLS session tickets may precede the response: without the keys, its beginning is unknown"),
         (
             by_time,
             "no packet shows its trace context: its spans were matched by their times, as the only ones that fit",

@@ -507,7 +507,9 @@ impl MeterArgs {
         match stored {
             true => eprintln!("spangap: history: {}", history.last_run()),
             false => {
-                eprintln!("spangap: history: in memory only, lost when this process exits; --data DIR keeps it")
+                eprintln!(
+                    "spangap: history: in memory only, lost when this process exits; --data DIR keeps it"
+                )
             }
         }
         let (settings, ends) = args.cases()?;
