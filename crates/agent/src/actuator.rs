@@ -1,5 +1,5 @@
-//! The agent's end of the process that changes the host: orders of the meter are handed on to it, and its reports handed back.
-//! The agent itself changes nothing; without `--allow` there is no such process, and every order is refused.
+//! The agent's side of the actuator: passes the meter's orders to it, and its reports back. The agent itself changes
+//! nothing; without `--allow` there is no actuator, and every order is refused.
 
 use crate::AgentError;
 use crate::settings::Say;

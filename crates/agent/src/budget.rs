@@ -1,4 +1,4 @@
-//! What the agent takes of CPU and memory, measured by itself; instruments are given up when that is more than it may.
+//! The agent's own CPU time and memory; above its budget, it drops instruments.
 
 use crate::health::Health;
 use crate::packets::unix_ns;

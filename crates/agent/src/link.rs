@@ -1,4 +1,4 @@
-//! The stream to the meter: attached for ever, and again when it breaks.
+//! The stream to the meter, reconnected whenever it breaks.
 
 use crate::AgentError;
 use crate::actuator::Hands;

@@ -1,4 +1,4 @@
-//! The ring of packets: a thread that keeps it, proves that it lives, and copies parts of it.
+//! The ring of packets: a thread owns it, proves that it is alive, and copies slices out of it.
 
 use crate::copies::{Copies, Passes};
 use crate::openings::{Connections, Opened, Openings, WATCHED};

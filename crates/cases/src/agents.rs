@@ -1,5 +1,4 @@
-//! Agents that are or were connected: who they are, how they are, and what was asked of them. Whatever they say is bounded
-//! before it is kept.
+//! Agents that are or were connected: identity, health, and open requests. Their input is bounded before it is stored.
 
 use crate::experiment::{NoExperiment, lever};
 use crate::report::{AgentRow, Refused, RingRow};

@@ -1,4 +1,5 @@
-//! All cases: opened by triggers and persons within a budget, followed until the pair is as usual again, kept within bounds.
+//! All cases: opened by triggers and people within a budget, followed until the pair is back to its usual figures,
+//! stored within bounds.
 
 use crate::agents::Agents;
 use crate::budget::Budget;

@@ -1,5 +1,5 @@
-//! Folders of cases: bounded in number and bytes, the oldest goes first. Each file comes by a rename, so that it is there whole
-//! or not at all.
+//! Folders of cases, bounded in number and bytes; the oldest go first. Each file appears by a rename, whole or not at
+//! all.
 
 use crate::report::{CaseReport, FileRow, State};
 use spangap_model::PairKey;

@@ -1,4 +1,4 @@
-//! Pairs whose names are most like one that is not there.
+//! Existing pairs with names similar to an unknown one.
 
 use crate::report::PairRow;
 use spangap_model::PairKey;

@@ -1,4 +1,4 @@
-//! The way of one case: its calls, their hosts, slices of both, the verdict.
+//! The course of one case: its calls, their hosts, slices from both, the verdict.
 
 use crate::cases::{CLOSELY, Cases, moment};
 use crate::experiment::plan::port_of;

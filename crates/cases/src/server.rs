@@ -1,4 +1,4 @@
-//! The service `Fleet` on the meter's gRPC port: one stream for each agent.
+//! The service `Fleet` on the meter's gRPC port: one stream per agent.
 
 use crate::agents::{Agents, Answer, Attached, Unwelcome};
 use spangap_fleet::v1::fleet_server::{Fleet, FleetServer};

@@ -1,4 +1,4 @@
-//! A slice of an agent's rings: asked for, and its pieces put into the folder of a case within bounds.
+//! Slices of an agent's rings: requested, and their pieces stored in a case's folder within bounds.
 
 use crate::agents::{Agents, Answer, Asked, NoAsk};
 use crate::folder::{Folder, Part};

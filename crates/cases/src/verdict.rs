@@ -1,4 +1,4 @@
-//! From the folder of a case to its verdict: the same way as `spangap hunt FOLDER`, one case at a time, within limits of
+//! From the folder of a case to its verdict, as `spangap hunt FOLDER` reaches it: one case at a time, within limits of
 //! time and memory.
 
 use crate::report::VerdictRow;

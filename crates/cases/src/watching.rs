@@ -1,4 +1,5 @@
-//! All pairs of the meter, watched slot by slot: which left its baseline, which has calls over the threshold, which is back.
+//! All pairs of the meter, watched slot by slot: those that left their baseline, exceed the threshold, or are back to
+//! normal.
 
 use crate::report::{GapRow, Spread};
 use crate::trigger::{Counts, Figure, LEAST_CALLS, Left, Remembered, State, Watch, Window};

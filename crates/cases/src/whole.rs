@@ -1,4 +1,5 @@
-//! Calls of a case with all that its folder has of them, read when somebody looks: one look at a time, within a time limit.
+//! Calls of a case with everything its folder has about them, read on demand: one request at a time, within a time
+//! limit.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Hosts that spans do not tell: agents that are left are asked for a moment of packets, and the one whose own address is an end of
-//! these very calls is the host. So it is found behind address translation, and where an SDK names nothing.
+//! Hosts that spans do not name: the remaining agents are asked for a moment of packets, and the host is the one whose
+//! own address is an end of these calls. This works behind address translation, and for SDKs that name nothing.
 
 use crate::cases::Cases;
 use crate::hosts::is_hearsay;

@@ -1,4 +1,4 @@
-//! Recordings of hosts, laid over the legs of calls that passed on them.
+//! Host recordings, joined with the legs of calls that passed on those hosts.
 
 use crate::GatherError;
 use crate::tracks::{Track, Tracker};

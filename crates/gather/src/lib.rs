@@ -1,8 +1,8 @@
-//! Runs the instruments over what was recorded and joins what they saw: captures, files of spans, recordings of hosts, a
-//! tank's report, saved documents of other instruments, from a folder or one by one -> one [`Evidence`].
+//! Runs the instruments over recordings and joins their results: captures, files of spans, recordings of hosts, a
+//! tank's report and saved documents of other instruments, from a folder or one by one, become one [`Evidence`].
 //!
-//! The joins live here and nowhere else: spans beside packets ([`spans`]), recordings over legs ([`hosts`]). Nothing here
-//! judges; `diagnose` does, of the values alone.
+//! All joins live here: packets with spans ([`spans`]), legs with recordings ([`hosts`]). Nothing here judges;
+//! `diagnose` does, from the values alone.
 
 mod documents;
 pub mod ends;

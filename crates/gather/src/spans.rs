@@ -1,4 +1,4 @@
-//! Spans from files: the times of each call's halves, to be laid beside its packets, and their joins.
+//! Spans from files, joined with the packets of their calls.
 
 use crate::GatherError;
 use spangap_meter::engine::{Meter, Settings};

@@ -1,4 +1,5 @@
-//! What a cause means, and what would mend or confirm it: the one table, for every instrument, page and verdict.
+//! The meaning of every cause, and what would fix or confirm it: the only such table, for every instrument, page and
+//! verdict.
 
 use crate::{Cause, Leg, Legs, Side};
 

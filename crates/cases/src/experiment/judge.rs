@@ -1,4 +1,4 @@
-//! What an experiment showed: proven, refuted or undecided, with the figures and the reason. Pure.
+//! The outcome of an experiment: proven, refuted or undecided, with figures and reason. Pure.
 
 use super::paired::{self, CONFIDENCE, Effect};
 use spangap_model::duration::format_ns;

@@ -1,8 +1,10 @@
-//! From a verdict to a proof: the culprit's lever moved on the host, and the same calls measured with and without.
+//! From a verdict to a proof: the culprit's lever is moved on the host, and the same calls are measured with and
+//! without.
 //!
-//! [`plan`] says what would be done, before anything is; [`run`] orders changes of the host's agent, block by block, each for a
-//! few seconds; [`judge`] compares treated with untreated calls by the exact test of [`paired`]. In every block a coin decides
-//! which half of the connections is treated, or, where calls cannot be told apart by connection, whether all are.
+//! [`plan`] states what would be done, before anything is; [`run`] orders changes from the host's agent, block by
+//! block, each for a few seconds; [`judge`] compares treated with untreated calls by the exact test of [`paired`]. In
+//! every block, a coin toss decides which half of the connections is treated or, if calls cannot be assigned to
+//! connections, whether all are.
 
 pub mod judge;
 pub mod lever;

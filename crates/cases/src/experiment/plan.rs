@@ -1,4 +1,4 @@
-//! From the verdict of a case to what an experiment would do.
+//! From the verdict of a case to the plan of an experiment.
 
 use super::NoExperiment;
 use super::lever::Lever;

@@ -1,4 +1,5 @@
-//! An experiment carried out: changes ordered block by block, calls told apart by connection and time, the outcome written down.
+//! Execution of an experiment: changes ordered block by block, calls assigned to arms by connection and time, the
+//! outcome recorded.
 
 use super::judge::{self, Block, Expected, LEAST_BLOCKS};
 use super::plan::{ANSWER, Plan, SETTLE_MS, TAIL_MS, connections, look, port_of};

@@ -1,4 +1,4 @@
-//! Who had the CPU in the time that a culprit has: the process, or the interface whose packets were handled.
+//! Takers of the CPU during a culprit's time: a process, or the interface whose packets were handled.
 
 use super::verdict::{Behind, Blamed};
 use crate::claims::{host_of, is_behind_itself, of_host};

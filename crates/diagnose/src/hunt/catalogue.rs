@@ -1,7 +1,7 @@
-//! Every suspect there is, and what became of it: named, on the sheet, cleared with figures, or not looked for.
+//! All suspects, and the outcome for each: named, on the sheet, cleared with figures, or not checked.
 //!
-//! One table says by which instrument a cause would be seen. What is not seen by an instrument that looked is cleared; what
-//! no instrument looked for is said to be so, with what would.
+//! One table says which instrument would see a cause. A cause is cleared if such an instrument looked and did not see
+//! it; if none looked, the catalogue says which one would have to.
 
 use super::alike::known_and_all_ns;
 use super::answer::Answered;

@@ -1,6 +1,6 @@
-//! Of a live system packets show every call, and spans only a sample of them. What a call without spans spent in the two
-//! applications is not known, so that among many of these nothing could be said of either. Where most calls have none, and the
-//! sample has enough calls, slow and ordinary ones, they alone are compared.
+//! On a live system, packets show every call, but spans only a sample. The time that a call without spans spent in the
+//! two applications is unknown, so if such calls dominate, nothing can be said about either. If most calls have no
+//! spans and the sample has enough slow and ordinary calls, only the sample is compared.
 
 use super::logical::Logical;
 use spangap_model::{Leg, Legs};

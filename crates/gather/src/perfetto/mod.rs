@@ -1,11 +1,11 @@
-//! Calls as a Perfetto trace: both hosts on one time line, for ui.perfetto.dev or a copy of it.
+//! Calls as a Perfetto trace: both hosts on one timeline, for ui.perfetto.dev or a copy of it.
 //!
 //! Protobuf rather than Chrome's JSON: times there are microseconds in floating point, which at Unix time cannot tell apart
 //! moments 200 ns from one another, and tracks there are threads of processes, which legs and taps are not.
 //!
-//! All times are by the client's clock. Those of the server are brought to it by the middle of what the packets allow; how far
-//! off that may be stands with each event that it moves (`bound_ns`), and over time on the track `clocks`. The client's clock
-//! itself is taken as it is.
+//! All times are by the client's clock, which is not corrected. The server's times are mapped to it by the midpoint of
+//! the offsets that the packets allow; each event so moved carries the bound (`bound_ns`), and the track `clocks` shows
+//! it over time.
 
 mod draw;
 mod format;

@@ -1,4 +1,4 @@
-//! From shares to a verdict: a culprit only when even its lower bound is most of the excess.
+//! From shares to a verdict: a culprit only if even its lower bound is most of the excess.
 
 mod document;
 mod read;
