@@ -1,4 +1,4 @@
-//! What a trap's rule says.
+//! The result of a trap's rule.
 
 use super::FactError;
 use spangap_model::Cause;

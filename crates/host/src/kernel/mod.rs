@@ -1,4 +1,4 @@
-//! What this kernel and this user allow, and what is lost where they do not.
+//! Permissions and abilities of this kernel and user, and what is lost without them.
 //!
 //! Everything is read from `/proc` and `/sys`; nothing is tried out. What a probe was refused for is in [`ProbeError`].
 

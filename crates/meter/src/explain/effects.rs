@@ -1,4 +1,4 @@
-//! How much of the excess calls with a value have, from what each sampled call stands for.
+//! Share of the excess that calls with a given value have, by the weight of each sampled call.
 
 use super::attributes::Pool;
 use super::{Quarter, Share};

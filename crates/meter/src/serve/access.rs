@@ -1,7 +1,7 @@
-//! Who may do what: tokens by role, and requests that a page of somebody else makes a browser send.
+//! Authorisation: tokens and their roles, and protection against cross-site requests.
 //!
-//! Without tokens whoever reaches a port may send spans and look, as only those on this host do unless told otherwise; but
-//! asking hosts for packets, and changing anything, is for those on this host. With tokens every request needs one.
+//! Without tokens, anyone who can reach a port may send spans and read; by default, that is only this host. Requesting
+//! packets from hosts, and changing anything, is reserved for this host. With tokens, every request needs one.
 
 use super::places::Peer;
 use super::tls::Certified;

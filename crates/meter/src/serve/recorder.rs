@@ -1,5 +1,5 @@
-//! Carries minutes from the engine to the history: closed ones for good, open ones every few seconds, so that
-//! a kill loses seconds and not the minute. Until a minute is written, queries find it in memory.
+//! Carries minutes from the engine to the history: closed ones once, open ones every few seconds, so that a kill loses
+//! seconds rather than the minute. Until a minute is written, queries find it in memory.
 
 use super::clock::Clock;
 use crate::engine::{Meter, PairMinute};

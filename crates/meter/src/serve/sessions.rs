@@ -1,5 +1,5 @@
-//! Browsers sign in: a token given once becomes a cookie, so that links and downloads work, too. No page can read the cookie, and
-//! no page but the meter's own can make a browser change anything with it.
+//! Browser sign-in: a token is exchanged for a cookie, so that links and downloads work, too. No page can read the
+//! cookie, and only the meter's own page can make a browser change anything with it.
 
 use super::access::{Access, Role};
 use super::api::Problem;

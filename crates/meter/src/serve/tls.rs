@@ -1,4 +1,4 @@
-//! TLS on the ports: certificates from files, read anew when the files change, and whether a client brought one of its own.
+//! TLS on the ports: certificates from files, reloaded when the files change, and client certificates.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,5 +1,4 @@
-//! Kept traces by their id: as OTLP JSON for whoever asks the API, and in the shape of Jaeger's query API, so that a trace UI
-//! can be pointed at the meter.
+//! Kept traces by id: as OTLP JSON, and through Jaeger's query API, so that a trace UI can be pointed at the meter.
 
 use super::api::{Answer, Api, Problem, Streamed, from_hex, off_thread};
 use crate::report::KeptCoverage;

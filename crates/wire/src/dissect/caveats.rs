@@ -1,4 +1,4 @@
-//! What the figures cannot tell, in sentences.
+//! Caveats: what the figures cannot tell.
 
 use super::{Dissection, SectionTotals};
 use crate::clock_set::Moved;

@@ -1,4 +1,4 @@
-//! The whole way from captures to a [`Dissection`]: reads both in step, joins, lines up, concludes.
+//! From captures to a [`Dissection`]: reads both in step, joins, aligns clocks, concludes.
 
 mod again;
 mod by_time;

@@ -1,4 +1,4 @@
-//! Captures that have no connection in common with any other: said loudly, with what each has.
+//! Captures without a common connection: a loud warning, with what each of them contains.
 
 use super::Dissection;
 use crate::tcp::ConnectionFacts;

@@ -1,4 +1,4 @@
-//! What a proxy's own time is to a call that it passed on.
+//! The finding `proxy`: a proxy's own time within a call.
 
 use super::path::Inside;
 use crate::call::{Finding, Halves, When};

@@ -1,4 +1,4 @@
-//! What people get first: what was read, the slowest calls, where the time went, what it means.
+//! The text report: captures, slowest calls, where the time went, conclusions.
 
 use super::outcome;
 use super::words::leg_words;

@@ -1,4 +1,4 @@
-//! What thieves took, in words: the verdict, and what the figures cannot tell.
+//! The verdict on thieves in words, with caveats.
 
 use super::{Kind, TakerReport, ThievesReport, WORTH_MENTION, WORTH_MENTION_AT_ONCE_NS};
 use crate::probes::cost::Cost;

@@ -1,4 +1,4 @@
-//! Metric push by OTLP over gRPC. The figures are cumulative: what one push misses, the next one brings.
+//! Metric push by OTLP over gRPC. The figures are cumulative: the next push makes up for a missed one.
 
 mod convert;
 mod retry;
