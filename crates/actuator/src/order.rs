@@ -159,7 +159,7 @@ mod tests {
         accepted.accepted = true;
         assert!(Meant::of(&accepted).is_ok());
         for (refused, why) in [
-            (order("10.0.0.2", 50051, 0, &good), "expected more than nothing"),
+            (order("10.0.0.2", 50051, 0, &good), "expected more than 0"),
             (order("10.0.0.2", 50051, 60_001, &good), "at most 60s"),
             (order("10.0.0.2", 50051, 1_000, &[]), "0 connections"),
             (order("10.0.0.2", 50051, 1_000, &[good[0]; MOST_CONNECTIONS + 1]), "10001 connections"),

@@ -227,7 +227,7 @@ mod tests {
         let noisy: Vec<Judged> = noisy.collect();
         let undecided = noisy.iter().filter(|one| one.outcome == Outcome::Undecided).count();
         assert!(undecided > 30, "{undecided}");
-        assert!(noisy.iter().any(|one| one.words.contains("chance alone goes as far")));
+        assert!(noisy.iter().any(|one| one.words.contains("chance alone would go as far")));
         let few = judge(&blocks(5, 1.0, 40.0, 0.1, 4), &EXPECTED);
         assert!(few.words.contains("5 of 5 blocks") && few.effect.is_none(), "{}", few.words);
         let mut sparse = blocks(8, 1.0, 40.0, 0.1, 4);

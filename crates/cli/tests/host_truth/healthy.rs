@@ -90,7 +90,7 @@ fn what_is_not_there_is_wrong_usage() {
         (&["--pid", "4194999"][..], "no such process"),
         (&["--cpus", "1000"], "not there"),
         (&["--cgroup", "/no/such/group"], "there is no /no/such/group"),
-        (&["--cgroup", "/"], "everything is in there"),
+        (&["--cgroup", "/"], "holds everything"),
         (&[], "--pid"),
         (&["--pid", "1", "--cpus", "0"], "cannot be used with"),
         (&["--pid", "1", "--fail-on", "gremlins"], "gremlins"),

@@ -392,7 +392,7 @@ fn what_the_kernel_refuses_is_explained() {
     };
     let cpus = |group: &str| Place::file(format!("{group}/cpuset.cpus"));
     refused(cpus(&one), "", "needs a CPU and memory".replace("needs", "need").as_str());
-    refused(cpus(&top), "", "a group below it has CPUs");
+    refused(cpus(&top), "", "a group below it would lose CPUs");
     refused(cpus(&one), "100000", "a CPU that this machine does not have");
     refused(Place::file(format!("{top}/cpuset.nothing")), "0", "No such file");
     assert_eq!(get(&cpus(&one)).as_deref(), Some("0"), "nothing was changed");

@@ -170,7 +170,7 @@ fn certificates_are_read_again_and_bad_ones_change_nothing() {
         until("a word of the bad file", || meter.program.error_line().filter(|line| line.contains("TLS")));
     assert!(
         error.contains(
-            "server.pem: expected certificates in PEM: found none; the certificates from before stay"
+            "server.pem: expected certificates in PEM: found none; still using the previous certificates"
         ),
         "{error}"
     );

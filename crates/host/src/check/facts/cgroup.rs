@@ -245,7 +245,7 @@ mod tests {
         );
         let error = of(&host, &mounts(&host).unwrap(), 7).unwrap_err().to_string();
         assert!(
-            error.contains("/ is outside of what is mounted at /sys/fs/cgroup/cpu: /docker/x"),
+            error.contains("/ is outside what is mounted at /sys/fs/cgroup/cpu: /docker/x"),
             "{error}"
         );
     }
@@ -255,6 +255,6 @@ mod tests {
         let tree = "=== /proc/self/mountinfo\n1 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n=== /proc/7/cgroup\n0::/../other\n";
         let host = Host::kept(Kept::parse(tree).unwrap());
         let error = of(&host, &mounts(&host).unwrap(), 7).unwrap_err();
-        assert!(error.to_string().contains("outside of the cgroup namespace"), "{error}");
+        assert!(error.to_string().contains("outside the cgroup namespace"), "{error}");
     }
 }

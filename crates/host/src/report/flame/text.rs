@@ -393,6 +393,6 @@ mod tests {
         assert_eq!((page.folded, page.samples), (picture::folded(&report), 2000));
         assert_eq!(page.per_cpu.rows[1], ["1", "1000", "70.0 %", "4.9 %", "25.1 %", "0.0 %", "0.0 %"]);
         report.stacks.clear();
-        assert!(picture::svg(&report).unwrap().contains("nobody else had these CPUs"));
+        assert!(picture::svg(&report).unwrap().contains("nothing else used these CPUs"));
     }
 }
