@@ -142,6 +142,14 @@ impl Changes {
         Ok(report)
     }
 
+    /// A refusal that whoever asked tells from all others by a value: the connections have closed since they were listed.
+    fn gone(&self, order: &v1::Order) -> v1::OrderReport {
+        let error = "none of these connections exists with TCP_NODELAY off".to_owned();
+        // One that cannot be written is refused all the same.
+        let _ = write_down(&self.settings, "refused", order, &json!({ "error": error }));
+        v1::OrderReport { stage: Stage::Refused.into(), error, gone: true, ..v1::OrderReport::default() }
+    }
+
     fn set(
         &mut self,
         order: &v1::Order,
@@ -149,7 +157,7 @@ impl Changes {
         time: Duration,
     ) -> Result<v1::OrderReport, Refusal> {
         if entries.is_empty() {
-            return Err(Refusal("none of these connections exists with TCP_NODELAY off".into()));
+            return Ok(self.gone(order));
         }
         let refused = |what: &'static str| {
             move |error: &dyn std::error::Error| Refusal(format!("{what}: {}", causes(error)))

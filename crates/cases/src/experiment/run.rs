@@ -209,7 +209,7 @@ impl Run {
         };
         match made.stage() {
             Stage::Changed => {}
-            Stage::Refused if made.error.contains("none of these connections exists") => {
+            Stage::Refused if made.gone => {
                 self.lacks.push("The connections of a block closed before they were changed.".into());
                 return Ok(None);
             }
