@@ -1,7 +1,7 @@
 //! Orders carried out: sockets and settings found, changed with a journal and a guard, and set back.
 
 use crate::isolate::{self, Planned};
-use crate::order::{Deed, Meant, Refusal};
+use crate::order::{Action, Meant, Refusal};
 use crate::{Out, Settings, asked, now_unix_ns, send, write_down};
 use serde_json::json;
 use spangap_fleet::v1::{self, Stage};
@@ -71,16 +71,16 @@ impl Changes {
             return Err(Refusal(format!("{MOST_ORDERS} orders came within a minute")));
         }
         self.taken_ns.push_back(now_ns);
-        match &meant.deed {
-            Deed::Look => Ok(looked(&plan(meant)?)),
-            Deed::LookIsolate(interfaces) => Ok(isolate::plan(meant, interfaces)?.report(Stage::Looked)),
-            Deed::Nodelay(connections, time) => {
+        match &meant.action {
+            Action::Look => Ok(looked(&plan(meant)?)),
+            Action::LookIsolate(interfaces) => Ok(isolate::plan(meant, interfaces)?.report(Stage::Looked)),
+            Action::Nodelay(connections, time) => {
                 let is_meant = |entry: &Entry| connections.contains(&(entry.local, entry.peer));
                 let entries: Vec<Entry> = plan(meant)?.change.into_iter().filter(is_meant).collect();
                 self.has_room(order)?;
                 self.set(order, entries, *time)
             }
-            Deed::Isolate(interfaces, net_cpus, time) => {
+            Action::Isolate(interfaces, net_cpus, time) => {
                 let planned = isolate::plan(meant, interfaces)?;
                 // Whoever shows one plan and orders another one is not followed.
                 if planned.net_cpus() != *net_cpus {

@@ -30,7 +30,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 /// It, as the stream to the meter needs it.
 pub(crate) struct Hands {
     allows: Vec<String>,
-    shared: Arc<Shared>,
+    shared: Arc<ActuatorLink>,
     /// For whoever has the stream to the meter.
     pub reports: tokio::sync::Mutex<UnboundedReceiver<v1::OrderReport>>,
     to_stream: UnboundedSender<v1::OrderReport>,
@@ -39,7 +39,7 @@ pub(crate) struct Hands {
 
 /// Two locks: whoever waits for it to take an order does not keep its answers from being heard.
 #[derive(Default)]
-struct Shared {
+struct ActuatorLink {
     /// While it runs and is ready.
     input: Mutex<Option<ChildStdin>>,
     /// Orders that it has not answered for good.
@@ -123,7 +123,7 @@ fn spawn(actuator: &Actuator) -> std::io::Result<Child> {
 fn keep(
     actuator: &Actuator,
     first: Child,
-    shared: &Shared,
+    shared: &ActuatorLink,
     to_stream: &UnboundedSender<v1::OrderReport>,
     say: &Say,
     alive: &mpsc::Receiver<()>,
@@ -159,7 +159,7 @@ fn keep(
 
 fn listen(
     child: &mut Child,
-    shared: &Shared,
+    shared: &ActuatorLink,
     to_stream: &UnboundedSender<v1::OrderReport>,
     ready: &mut dyn FnMut(),
 ) -> std::io::Result<()> {

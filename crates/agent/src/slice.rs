@@ -77,7 +77,7 @@ fn cut(
     let room = ask.max_bytes.min(settings.shares().slice).saturating_sub(MACHINE_BYTES);
     let mut lacks: Vec<String> = sensors.lacks().to_vec();
     lacks.extend(sensors.given_up().iter().map(|what| format!("given up: {what}")));
-    let mut held = Held::default();
+    let mut held = RingContents::default();
 
     let recording = match sensors.events() {
         None => None,
@@ -228,9 +228,9 @@ fn sockets(sensors: &Sensors, ends: &[End], lacks: &mut Vec<String>) -> (Vec<Tcp
 
 /// What all rings together held.
 #[derive(Default)]
-struct Held(Option<(i64, i64)>);
+struct RingContents(Option<(i64, i64)>);
 
-impl Held {
+impl RingContents {
     fn add(&mut self, from_ns: i64, to_ns: i64) {
         let (from, to) = self.0.unwrap_or((from_ns, to_ns));
         self.0 = Some((from.max(from_ns), to.min(to_ns)));
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_what_all_rings_hold() {
-        let mut held = Held::default();
+        let mut held = RingContents::default();
         assert_eq!(held.both(), (0, 0));
         held.add(10, 90);
         held.add(20, 100);

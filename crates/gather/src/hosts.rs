@@ -3,7 +3,7 @@
 use crate::GatherError;
 use crate::tracks::{Track, Tracker};
 use spangap_host::event::{Irq, Waker as By};
-use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Laid, Layer, Read, Window};
+use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Layer, Read, SplitWindow, Window};
 use spangap_host::recording::{Recording, RecordingError};
 use spangap_model::evidence::{HostPart, HostTime, ReadBy, Waker};
 use spangap_wire::dissect::Dissection;
@@ -133,7 +133,7 @@ fn over(
     recording: &mut Recording,
     mut tracker: Option<&mut Tracker>,
     (began_ns, ended_ns): (u64, u64),
-) -> Vec<Laid> {
+) -> Vec<SplitWindow> {
     if windows.is_empty() {
         return Vec::new();
     }
@@ -170,7 +170,7 @@ fn window(leg: &HostLeg, recording: &Recording) -> Option<Window> {
     .filter(|window| window.to_ns > window.from_ns)
 }
 
-fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Recording) {
+fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &SplitWindow, recording: &Recording) {
     let names = recording.names();
     let threads = laid
         .threads

@@ -271,7 +271,10 @@ fn an_order_for_connections_of_others_is_refused_and_written_down() {
         ..Socket::default()
     };
     let report = scene.meter().order(scene.netns(), scene.set(3, &[gone], 10_000));
-    assert!(report.stage() == Of::Refused && report.gone && report.error.contains("none of these"), "{report:?}");
+    assert!(
+        report.stage() == Of::Refused && report.gone && report.error.contains("none of these"),
+        "{report:?}"
+    );
     let report = scene.meter().order(scene.netns(), scene.set(4, &there, 61_000));
     assert!(report.stage() == Of::Refused && report.error.contains("at most 60s"), "{report:?}");
     assert_eq!(scene.on(), On::new());

@@ -111,10 +111,7 @@ fn what_does_not_hold_has_another_exit_code_and_is_not_confirmed() {
     // It is kept all the same by whoever says so, and by everyone once it holds again.
     let kept = copy.verb("confirm", &["--no-verify"]);
     assert_eq!(kept.code, Some(0), "{kept:?}");
-    assert!(
-        kept.out.iter().any(|line| line.starts_with("1 of 22 values have changed since")),
-        "{kept:?}"
-    );
+    assert!(kept.out.iter().any(|line| line.starts_with("1 of 22 values have changed since")), "{kept:?}");
     assert_eq!(copy.verb("rollback", &["--force"]).code, Some(0));
     copy.applied(&["--confirm-within", "2h"]);
     copy.write(IRQ, &ours);

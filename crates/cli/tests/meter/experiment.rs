@@ -110,8 +110,7 @@ fn a_remedy_is_announced_tried_ended_by_ctrl_c_and_undone() {
     assert!(told.starts_with("One culprit: nagle-delayed-ack (client)"), "{told}");
     assert!(said.contains("waiting for the host to report that the change is undone"), "{said}");
     assert!(
-        told.contains("stopped early")
-            && told.ends_with("The host reports that every change is undone."),
+        told.contains("stopped early") && told.ends_with("The host reports that every change is undone."),
         "{told}"
     );
     assert_eq!(tried.code, Some(0), "{tried:?}");

@@ -222,7 +222,9 @@ Refused by the kernel, and not needed
         assert_eq!(text(&waiting(), NOW, UNDO, 100), expected);
         let mut dead = waiting();
         dead.guard = Some(Guard { pid: 7, alive: false });
-        assert!(text(&dead, NOW, UNDO, 100).contains("process 7 has exited: nothing undoes it automatically"));
+        assert!(
+            text(&dead, NOW, UNDO, 100).contains("process 7 has exited: nothing undoes it automatically")
+        );
     }
 
     #[test]

@@ -153,7 +153,7 @@ pub fn router(api: Api) -> Router {
 
 /// The stretch of time asked for: `window=15m`, or `from` and `to` in Unix seconds.
 #[derive(Debug, Deserialize)]
-struct Stretch {
+struct Period {
     window: Option<String>,
     from: Option<u64>,
     to: Option<u64>,
@@ -162,7 +162,7 @@ struct Stretch {
 /// What is looked at when nothing is asked for.
 const DEFAULT_WINDOW_S: u64 = 900;
 
-impl Stretch {
+impl Period {
     /// First and last second; minutes that overlap it are taken whole.
     fn seconds(&self, clock: &Clock) -> Result<(u64, u64), Problem> {
         let to = self.to.unwrap_or(clock.unix_s());
@@ -183,7 +183,7 @@ impl Stretch {
 
 /// Which pair is asked for; of those left out any will do.
 #[derive(Debug, Default, Deserialize)]
-struct Asked {
+struct PairQuery {
     client: Option<String>,
     server: Option<String>,
     method: Option<String>,
@@ -193,7 +193,7 @@ struct Asked {
     max_gap_ns: Option<u64>,
 }
 
-impl Asked {
+impl PairQuery {
     fn matches(&self, key: &PairKey) -> bool {
         let same =
             |asked: &Option<String>, is: Option<&str>| asked.as_deref().is_none_or(|asked| is == Some(asked));
@@ -404,7 +404,7 @@ async fn pairs(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Stretch>,
+    Ask(stretch): Ask<Period>,
     Ask(filter): Ask<Filter>,
     Ask(table): Ask<Table>,
 ) -> Answer {
@@ -421,7 +421,7 @@ async fn timeline(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Stretch>,
+    Ask(stretch): Ask<Period>,
     Ask(filter): Ask<Filter>,
     Ask(steps): Ask<Steps>,
 ) -> Answer {
@@ -438,8 +438,8 @@ async fn pair(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Stretch>,
-    Ask(asked): Ask<Asked>,
+    Ask(stretch): Ask<Period>,
+    Ask(asked): Ask<PairQuery>,
 ) -> Answer {
     let key = asked.key()?;
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
@@ -470,8 +470,8 @@ async fn worst(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Stretch>,
-    Ask(asked): Ask<Asked>,
+    Ask(stretch): Ask<Period>,
+    Ask(asked): Ask<PairQuery>,
 ) -> Answer {
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
     let limit = asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_WORST);
@@ -494,7 +494,7 @@ async fn worst(
 }
 
 /// What sets the slow calls of a pair apart, by its samples.
-async fn explained(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<Asked>) -> Answer {
+async fn explained(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<PairQuery>) -> Answer {
     let key = asked.key()?;
     let explanation = api.query(move |api, _| {
         let samples = api.meter.samples(|other| *other == key);

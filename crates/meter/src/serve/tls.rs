@@ -82,7 +82,7 @@ impl std::fmt::Debug for Tls {
 pub struct Certified;
 
 /// What came of a handshake.
-pub(super) enum Shaken {
+pub(super) enum HandshakeOutcome {
     /// The stream within, and whether the client has shown a certificate.
     Done(Box<TlsStream<TcpStream>>, bool),
     /// It is over: the peer spoke something else, or did not agree.
@@ -137,7 +137,7 @@ impl Tls {
     }
 
     /// Agrees with a client that has just connected. How long that may take is the caller's affair.
-    pub(super) async fn shake(&self, mut stream: TcpStream) -> Shaken {
+    pub(super) async fn shake(&self, mut stream: TcpStream) -> HandshakeOutcome {
         let mut first = [0];
         // A record of TLS with a handshake begins with 22; browsers and programs that were told `http://` learn why they fail.
         match stream.peek(&mut first).await {
@@ -145,17 +145,17 @@ impl Tls {
             Ok(1) => {
                 let _ = stream.write_all(NOT_TLS).await;
                 let _ = stream.shutdown().await;
-                return Shaken::Failed;
+                return HandshakeOutcome::Failed;
             }
-            _ => return Shaken::Failed,
+            _ => return HandshakeOutcome::Failed,
         }
         let config = self.current.read().unwrap_or_else(PoisonError::into_inner).0.clone();
         match TlsAcceptor::from(config).accept(stream).await {
             Ok(stream) => {
                 let certified = stream.get_ref().1.peer_certificates().is_some();
-                Shaken::Done(Box::new(stream), certified)
+                HandshakeOutcome::Done(Box::new(stream), certified)
             }
-            Err(_) => Shaken::Failed,
+            Err(_) => HandshakeOutcome::Failed,
         }
     }
 }

@@ -9,12 +9,12 @@ use spangap_model::Cause;
 const MAX: usize = 1000;
 
 /// A connection as each capture saw it.
-type Seen = [Option<ConnectionFacts>; 2];
+type ConnectionByCapture = [Option<ConnectionFacts>; 2];
 
 /// Connections that never opened although their SYN was sent more than once.
 #[derive(Debug, Default)]
 pub(super) struct Unopened {
-    seen: Vec<Seen>,
+    seen: Vec<ConnectionByCapture>,
 }
 
 impl Unopened {
@@ -23,7 +23,7 @@ impl Unopened {
         if facts.bytes != [0; 2] || facts.handshake.syns == 0 || facts.handshake.ack.is_some() {
             return;
         }
-        let same = |seen: &&mut Seen| {
+        let same = |seen: &&mut ConnectionByCapture| {
             let other = seen[1 - capture].as_ref().filter(|_| seen[capture].is_none());
             other.is_some_and(|other| other.ends == facts.ends && other.network == facts.network)
         };
@@ -42,8 +42,8 @@ impl Unopened {
     }
 
     /// All of them, each with a sentence.
-    pub fn finish(&mut self, captures: usize) -> Vec<(Seen, String)> {
-        let again = |seen: &Seen| seen.iter().flatten().any(|facts| facts.handshake.syns > 1);
+    pub fn finish(&mut self, captures: usize) -> Vec<(ConnectionByCapture, String)> {
+        let again = |seen: &ConnectionByCapture| seen.iter().flatten().any(|facts| facts.handshake.syns > 1);
         let all = std::mem::take(&mut self.seen).into_iter().filter(again);
         all.map(|seen| {
             let note = never(&seen, captures);
@@ -53,7 +53,7 @@ impl Unopened {
     }
 }
 
-fn never(seen: &Seen, captures: usize) -> String {
+fn never(seen: &ConnectionByCapture, captures: usize) -> String {
     let Some(most) = seen.iter().flatten().max_by_key(|facts| facts.handshake.syns) else {
         return String::new();
     };

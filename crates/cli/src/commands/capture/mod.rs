@@ -101,7 +101,7 @@ struct Report<'a> {
 
 /// What the signals said.
 #[derive(Default)]
-struct Told {
+struct SignalRequests {
     writes: AtomicU32,
     ends: AtomicU32,
 }
@@ -119,7 +119,7 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
     let interface = ring::Interface::find(&args.interface)?;
     let program = filter::compile(&args.filter, snap_bytes as u32, interface.once)
         .map_err(|error| wrong_usage(format!("--filter: {error}")))?;
-    let told = Arc::new(Told::default());
+    let told = Arc::new(SignalRequests::default());
     listen(told.clone())?;
     let mut tail =
         args.trigger.as_ref().map(|trigger| SlowLogTail::open(trigger.path(), trace_id)).transpose()?;
@@ -233,7 +233,7 @@ fn closing(report: &Report<'_>, waited: bool) -> String {
 }
 
 /// Counts SIGUSR1 as wishes to write, SIGINT and SIGTERM as wishes to end.
-fn listen(told: Arc<Told>) -> anyhow::Result<()> {
+fn listen(told: Arc<SignalRequests>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot wait for signals")?;
     // Registered here and now: a signal that comes before the thread runs counts too.

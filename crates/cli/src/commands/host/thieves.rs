@@ -235,7 +235,7 @@ impl Sums {
 }
 
 /// What was looked at, and how it ended.
-struct Seen {
+struct Observation {
     names: Names,
     began_ns: u64,
     ended_ns: u64,
@@ -261,7 +261,7 @@ pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
     finish(sums, seen, &args)
 }
 
-fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
+fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Observation)> {
     let stop = signals::flag(ASKED)?;
     let target = match (&args.cgroup, &args.cpus) {
         (Some(path), _) => {
@@ -325,10 +325,13 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     let events = EventsReport { received: ended.counts.events, lost: ended.counts.lost, untold: 0 };
     let (names, ended_ns, spangap) = (ended.names, ended.ended_ns, std::process::id());
     halted::still(&host, &mut halted, ended_ns - began_ns);
-    Ok((sums, Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap }))
+    Ok((
+        sums,
+        Observation { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap },
+    ))
 }
 
-fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
+fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Observation)> {
     let mut recording = Recording::open(path)?;
     let names = recording.names().clone();
     let target = match (&args.cgroup, &args.cpus) {
@@ -358,7 +361,7 @@ fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     });
     // What stands before a damaged place, or a cut, is worth a report.
     lacks.extend(read.err().or_else(|| recording.cut()).map(|error| error.to_string()));
-    let seen = Seen {
+    let seen = Observation {
         names,
         began_ns,
         ended_ns: recording.end().map_or(last_ns, |end| end.ended_ns).max(last_ns),
@@ -385,8 +388,9 @@ fn show_yourselves(all: rustix::io::Result<rustix::thread::CpuSet>) {
     let _ = rustix::thread::sched_setaffinity(None, &mine);
 }
 
-fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome> {
-    let Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap } = seen;
+fn finish(sums: Sums, seen: Observation, args: &ThievesArgs) -> anyhow::Result<Outcome> {
+    let Observation { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap } =
+        seen;
     let (text, json, causes) = match sums {
         Sums::Target { target, watched, timeline, mut thieves, used } => {
             let used = used.finish(ended_ns).used;

@@ -534,7 +534,7 @@ impl MeterArgs {
 }
 
 /// Ready when somebody asks this process to end.
-pub type Asked = Pin<Box<dyn Future<Output = ()>>>;
+pub type ShutdownRequest = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Service {
     /// Serves until `stop` is done, which is given what tells when somebody asks this process to end. `on_ready` hears the
@@ -542,7 +542,7 @@ impl Service {
     pub fn run<S: Future<Output = anyhow::Result<()>>>(
         self,
         on_ready: impl FnOnce(&Addresses),
-        stop: impl FnOnce(Asked) -> S,
+        stop: impl FnOnce(ShutdownRequest) -> S,
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut stopped = Ok(());

@@ -244,10 +244,7 @@ mod tests {
             .unwrap(),
         );
         let error = of(&host, &mounts(&host).unwrap(), 7).unwrap_err().to_string();
-        assert!(
-            error.contains("/ is outside what is mounted at /sys/fs/cgroup/cpu: /docker/x"),
-            "{error}"
-        );
+        assert!(error.contains("/ is outside what is mounted at /sys/fs/cgroup/cpu: /docker/x"), "{error}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ const MIN_RUN_NS: u64 = 1_000_000;
 /// Waiting below this share of the time that passed costs no call much.
 const MIN_WAIT_SHARE: f64 = 0.005;
 
-struct Waited {
+struct QueueWait {
     name: String,
     path: String,
     run_ns: u64,
@@ -37,7 +37,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             // One that began in between has all its time in between.
             let earlier = before.threads.get(tid).and_then(|thread| thread.sched.as_ref().ok().copied());
             let earlier = earlier.unwrap_or_default();
-            threads.push(Waited {
+            threads.push(QueueWait {
                 name: format!("{} ({tid})", thread.comm),
                 path: format!("/proc/{}/task/{tid}/schedstat", process.pid),
                 run_ns: now.run_ns.saturating_sub(earlier.run_ns),
