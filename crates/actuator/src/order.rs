@@ -63,7 +63,7 @@ impl Meant {
         if port == 0 || address.is_unspecified() {
             return refuse(format!("{server} is not one server"));
         }
-        let deed = match &order.what {
+        let action = match &order.what {
             None => return refuse("it asks for something this version does not know".into()),
             Some(What::Look(_)) => Action::Look,
             Some(What::Nodelay(set)) => {
@@ -96,7 +96,7 @@ impl Meant {
                 Action::Isolate(interfaces, isolate.net_cpus.clone(), time)
             }
         };
-        Ok(Meant { server, accepted: order.accepted, deed })
+        Ok(Meant { server, accepted: order.accepted, action })
     }
 }
 
