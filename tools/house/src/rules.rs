@@ -270,7 +270,7 @@ pub const NO_PROSE_COMPARED: &[&str] = &[
     "crates/host/src/check/",
     "crates/cases/src/experiment/",
     "crates/actuator/src/",
-    "crates/agent/src/",
+    "crates/agent/src/actuator.rs",
     "crates/sockets/src/",
     "crates/bench/src/report/",
 ];
